@@ -1,0 +1,69 @@
+"""Everything that can go wrong while answering, and how each looks to a caller.
+
+    ApiError                 what a caller is told: becomes one metav1.Status, in `answers`
+    BackendError             what the log is told: Prometheus or the API server did not answer
+    ├── Unreachable              no connection, or it broke
+    ├── TimedOut                 no whole answer in time
+    ├── Refused                  a 4xx: the question is wrong there (bad PromQL, no permission)
+    ├── Broken                   a 5xx, or an answer that cannot be understood
+    └── TooLarge                 more bytes than an answer may have
+
+No library's own exception crosses the module that calls the library; each is raised `from` it. A
+BackendError keeps the other side's own words for the log; they never reach a caller of the API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class ApiError(Exception):
+    """An answer that is an error, in Kubernetes' words.
+
+    `details` follows metav1.StatusDetails; None leaves the key out, an empty mapping is sent as `{}`.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        reason: str = "",
+        details: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.details = details
+        self.headers = dict(headers or {})
+
+
+class BackendError(Exception):
+    """Prometheus or the Kubernetes API did not give what was asked of it."""
+
+
+class Unreachable(BackendError):  # noqa: N818 - reads as a state, as Kubernetes' reasons do
+    """No connection could be made, or it broke before the answer ended."""
+
+
+class TimedOut(BackendError):  # noqa: N818
+    """No whole answer came in time."""
+
+
+class Refused(BackendError):  # noqa: N818
+    """The other side refused the question; `status` is its HTTP status."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Broken(BackendError):  # noqa: N818
+    """The other side failed, or answered what cannot be understood."""
+
+
+class TooLarge(BackendError):  # noqa: N818
+    """The answer was cut off because it grew past the limit."""

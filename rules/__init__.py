@@ -1,0 +1,5 @@
+"""The rule language: text in, values out.
+
+Everything here is pure: no socket, no clock, no event loop. The language is prometheus-adapter's own,
+taken whole, with what this project adds; README "The rules file" describes it.
+"""
