@@ -1,0 +1,337 @@
+"""How each generation of GPU exporter writes what a GPU reads: series, units and labels.
+
+One `Generation` for each family of exporters that runs today; `GENERATIONS` is the table. Sources:
+the exporters' own counter files and label code, release by release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from adapter.demo.fleet import MEMORY, MODEL, Gpu, Reading
+
+DRIVER = "570.86.15"
+MIB = 1048576.0
+
+Labels = Callable[[Gpu], Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One metric of an exporter."""
+
+    name: str
+    help: str
+    value: Callable[[Reading], float]
+    whole: bool = False
+    """Whether an instance of a MIG GPU lacks it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A family of exporters that writes alike."""
+
+    preset: str
+    """The ready-made rules that read it."""
+    summary: str
+    series: tuple[Series, ...]
+    labels: Labels
+    mig: bool = False
+    """Whether the fleet has GPUs split into instances."""
+    idle: bool = True
+    """Whether GPUs that nobody has are reported."""
+
+
+def _series(
+    name: str, text: str, value: Callable[[Reading], float], *, whole: bool = False
+) -> Series:
+    return Series(name=name, help=text, value=value, whole=whole)
+
+
+def _pod_labels(
+    gpu: Gpu, *, namespace: str, pod: str, container: str, empty: bool
+) -> dict[str, str]:
+    """The pod's labels; an idle GPU carries them empty, or not at all."""
+    if gpu.pod is None:
+        return {namespace: "", pod: "", container: ""} if empty else {}
+    return {namespace: gpu.pod.namespace, pod: gpu.pod.name, container: gpu.pod.container}
+
+
+def _direct(gpu: Gpu, *, empty: bool = False) -> dict[str, str]:
+    return _pod_labels(gpu, namespace="namespace", pod="pod", container="container", empty=empty)
+
+
+def _bus(gpu: Gpu) -> str:
+    return f"00000000:{gpu.index + 1}8:00.0"
+
+
+def _exporter_pod(gpu: Gpu) -> str:
+    return f"dcgm-exporter-{gpu.node.rpartition('-')[2]}"
+
+
+def _instance(gpu: Gpu) -> dict[str, str]:
+    if gpu.instance is None:
+        return {}
+    return {"GPU_I_PROFILE": gpu.profile, "GPU_I_ID": str(gpu.instance)}
+
+
+def _dcgm(
+    *, hostname: str = "hostname", driver: str = "DCGM_FI_DRIVER_VERSION", pods: bool = True
+) -> Labels:
+    """Labels of dcgm-exporter from 3.5.0 on."""
+
+    def labels(gpu: Gpu) -> Mapping[str, str]:
+        return {
+            "gpu": str(gpu.index),
+            "UUID": gpu.uuid,
+            "pci_bus_id": _bus(gpu),
+            "device": f"nvidia{gpu.index}",
+            "modelName": MODEL,
+            **_instance(gpu),
+            hostname: gpu.node,
+            driver: DRIVER,
+            **(_direct(gpu) if pods else {}),
+        }
+
+    return labels
+
+
+def _dcgm2(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of dcgm-exporter 2.x: the exporter's pod as Hostname, empty labels on an idle GPU."""
+    return {
+        "gpu": str(gpu.index),
+        "UUID": gpu.uuid,
+        "device": f"nvidia{gpu.index}",
+        "modelName": MODEL,
+        "Hostname": _exporter_pod(gpu),
+        **_direct(gpu, empty=True),
+    }
+
+
+def _dcgm1(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of gpu-monitoring-tools 1.x."""
+    return {"gpu": str(gpu.index), "uuid": gpu.uuid, **_old_namespace(gpu)}
+
+
+def _old_namespace(gpu: Gpu) -> dict[str, str]:
+    return _pod_labels(
+        gpu, namespace="pod_namespace", pod="pod_name", container="container_name", empty=False
+    )
+
+
+def _dcgm2_old_namespace(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of dcgm-exporter 2.x run with `--use-old-namespace`."""
+    return {
+        "gpu": str(gpu.index),
+        "uuid": gpu.uuid,
+        "device": f"nvidia{gpu.index}",
+        "modelName": MODEL,
+        "Hostname": _exporter_pod(gpu),
+        **_old_namespace(gpu),
+    }
+
+
+def _nvidia_gpu(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of nvidia_gpu_prometheus_exporter, which knows no pods."""
+    return {"minor_number": str(gpu.index), "name": MODEL, "uuid": gpu.uuid}
+
+
+def _alibaba(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of Alibaba's gpu-prometheus-exporter."""
+    pod = _pod_labels(
+        gpu, namespace="namespace_name", pod="pod_name", container="container_name", empty=True
+    )
+    mode = "none" if gpu.pod is None else "exclusive"
+    return {"allocate_mode": mode, "node_name": gpu.node, **_nvidia_gpu(gpu), **pod}
+
+
+def _gke(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of GKE's device plugin, which reports a GPU only while a container has it."""
+    return {"accelerator_id": gpu.uuid, "make": "nvidia", "model": MODEL, **_direct(gpu)}
+
+
+_DEV = (
+    _series("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
+    _series("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
+    _series("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", lambda r: r.temperature),
+    _series("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda r: r.power),
+    _series("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", lambda r: r.utilization, whole=True),
+    _series(
+        "DCGM_FI_DEV_MEM_COPY_UTIL",
+        "Memory utilization (in %).",
+        lambda r: r.memory_copy,
+        whole=True,
+    ),
+    _series("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", lambda r: r.memory_free),
+    _series("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", lambda r: r.memory_used),
+)
+_PROF = (
+    _series(
+        "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
+        "Ratio of time the graphics engine is active.",
+        lambda r: r.graphics,
+    ),
+    _series(
+        "DCGM_FI_PROF_SM_ACTIVE",
+        "The ratio of cycles an SM has at least 1 warp assigned.",
+        lambda r: r.sm,
+    ),
+    _series(
+        "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+        "Ratio of cycles the tensor (HMMA) pipe is active.",
+        lambda r: r.tensor,
+    ),
+    _series(
+        "DCGM_FI_PROF_DRAM_ACTIVE",
+        "Ratio of cycles the device memory interface is active.",
+        lambda r: r.dram,
+    ),
+)
+_RENAMED = (
+    _series(
+        "DCGM_FI_DEV_SM_CLOCK_HERTZ", "SM clock frequency (in Hz).", lambda r: r.sm_clock * 1e6
+    ),
+    _series(
+        "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ",
+        "Memory clock frequency (in Hz).",
+        lambda r: r.memory_clock * 1e6,
+    ),
+    _series("DCGM_FI_DEV_GPU_TEMP_CELSIUS", "GPU temperature (in C).", lambda r: r.temperature),
+    _series("DCGM_FI_DEV_BOARD_POWER_WATTS", "Board power draw (in W).", lambda r: r.power),
+    _series(
+        "DCGM_FI_DEV_GPU_UTIL_RATIO", "GPU utilization (0 to 1).", lambda r: r.utilization / 100
+    ),
+    _series(
+        "DCGM_FI_DEV_MEMORY_UTIL_RATIO",
+        "Memory utilization (0 to 1).",
+        lambda r: r.memory_copy / 100,
+    ),
+    _series(
+        "DCGM_FI_DEV_FB_FREE_BYTES",
+        "Framebuffer memory free (in bytes).",
+        lambda r: r.memory_free * MIB,
+    ),
+    _series(
+        "DCGM_FI_DEV_FB_USED_BYTES",
+        "Framebuffer memory used (in bytes).",
+        lambda r: r.memory_used * MIB,
+    ),
+    _series(
+        "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
+        "Graphics engine utilization (0 to 1).",
+        lambda r: r.graphics,
+    ),
+    _series("DCGM_FI_PROF_SM_UTIL_RATIO", "SM utilization (0 to 1).", lambda r: r.sm),
+    _series(
+        "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "Tensor pipe utilization (0 to 1).", lambda r: r.tensor
+    ),
+    _series(
+        "DCGM_FI_PROF_DRAM_UTIL_RATIO", "Memory interface utilization (0 to 1).", lambda r: r.dram
+    ),
+)
+_COMPAT = (
+    _series("dcgm_sm_clock", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
+    _series("dcgm_memory_clock", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
+    _series("dcgm_gpu_temp", "GPU temperature (in C).", lambda r: r.temperature),
+    _series("dcgm_power_usage", "Power draw (in W).", lambda r: r.power),
+    _series("dcgm_gpu_utilization", "GPU utilization (in %).", lambda r: r.utilization),
+    _series("dcgm_mem_copy_utilization", "Memory utilization (in %).", lambda r: r.memory_copy),
+    _series("dcgm_fb_free", "Framebuffer memory free (in MiB).", lambda r: r.memory_free),
+    _series("dcgm_fb_used", "Framebuffer memory used (in MiB).", lambda r: r.memory_used),
+)
+_COMPAT_PROF = (
+    _series("dcgm_fi_prof_gr_engine_active", "Graphics engine active.", lambda r: r.graphics),
+    _series("dcgm_fi_prof_pipe_tensor_active", "Tensor pipe active.", lambda r: r.tensor),
+    _series("dcgm_fi_prof_dram_active", "Memory interface active.", lambda r: r.dram),
+)
+_NVIDIA = (
+    _series(
+        "nvidia_gpu_duty_cycle", "Percent of time the GPU was processing.", lambda r: r.utilization
+    ),
+    _series("nvidia_gpu_memory_used_bytes", "Memory used in bytes.", lambda r: r.memory_used * MIB),
+    _series("nvidia_gpu_memory_total_bytes", "Total memory in bytes.", lambda _: MEMORY * MIB),
+    _series(
+        "nvidia_gpu_power_usage_milliwatts", "Power usage in milliwatts.", lambda r: r.power * 1000
+    ),
+    _series("nvidia_gpu_temperature_celsius", "Temperature in celsius.", lambda r: r.temperature),
+)
+_GKE = (
+    _series(
+        "duty_cycle", "Percent of time the accelerator was processing.", lambda r: r.utilization
+    ),
+    _series("memory_used", "Memory allocated in bytes.", lambda r: r.memory_used * MIB),
+    _series("memory_total", "Total memory in bytes.", lambda _: MEMORY * MIB),
+)
+
+GENERATIONS: Mapping[str, Generation] = {
+    "dcgm": Generation(
+        preset="gpu-dcgm", summary="dcgm-exporter 4.8.3", series=_DEV + _PROF, labels=_dcgm()
+    ),
+    "dcgm-4.8": Generation(
+        preset="gpu-dcgm",
+        summary="dcgm-exporter 3.5 to 4.8.2",
+        series=_DEV + _PROF,
+        labels=_dcgm(hostname="Hostname"),
+    ),
+    "dcgm-2": Generation(
+        preset="gpu-dcgm", summary="dcgm-exporter 2.6", series=_DEV, labels=_dcgm2
+    ),
+    "dcgm-4.9": Generation(
+        preset="gpu-dcgm49",
+        summary="dcgm-exporter 4.9, fields renamed",
+        series=_RENAMED,
+        labels=_dcgm(driver="DCGM_FI_SYSTEM_DRIVER_VERSION"),
+    ),
+    "dcgm-mig": Generation(
+        preset="gpu-dcgm-mig",
+        summary="dcgm-exporter on GPUs split by MIG",
+        series=_DEV + _PROF,
+        labels=_dcgm(),
+        mig=True,
+    ),
+    "dcgm-no-pods": Generation(
+        preset="gpu-node",
+        summary="dcgm-exporter without Kubernetes mapping",
+        series=_DEV + _PROF,
+        labels=_dcgm(pods=False),
+    ),
+    "compat": Generation(
+        preset="gpu-dcgm-compat",
+        summary="dcgm-exporter with the 1.x counter file",
+        series=_COMPAT + _COMPAT_PROF,
+        labels=_dcgm2,
+    ),
+    "compat-old-namespace": Generation(
+        preset="gpu-dcgm1x",
+        summary="dcgm-exporter with the 1.x counter file and old label names",
+        series=_COMPAT,
+        labels=_dcgm2_old_namespace,
+    ),
+    "dcgm-1": Generation(
+        preset="gpu-dcgm1x",
+        summary="gpu-monitoring-tools 1.x",
+        series=_COMPAT,
+        labels=_dcgm1,
+    ),
+    "alibaba": Generation(
+        preset="gpu-nvidia-alibaba",
+        summary="Alibaba's gpu-prometheus-exporter",
+        series=_NVIDIA,
+        labels=_alibaba,
+    ),
+    "nvidia-gpu": Generation(
+        preset="gpu-node",
+        summary="nvidia_gpu_prometheus_exporter, which knows no pods",
+        series=_NVIDIA,
+        labels=_nvidia_gpu,
+    ),
+    "gke-plugin": Generation(
+        preset="gpu-gke-plugin",
+        summary="GKE's device plugin",
+        series=_GKE,
+        labels=_gke,
+        idle=False,
+    ),
+}
+DEFAULT = "dcgm"
