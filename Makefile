@@ -1,0 +1,77 @@
+# What this repository can do. `make` prints the list; everything sets itself up.
+
+PYTHON ?= python3
+PORT ?= 6443
+GENERATION ?= dcgm
+LOAD ?= 3
+NODES ?= 3
+
+BIN := .venv/bin
+READY := .venv/.ready
+PACKAGES := adapter rules certs
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check fix lint types layers lock vectors bench
+
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make the virtual environment from the lock, and fetch Prometheus where there is none
+	@$(BIN)/python -m adapter.demo.binary >/dev/null
+
+$(READY): tests/requirements.lock setup.cfg pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Python 3.11 or later is needed; name one with PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+	  { echo "This Python lacks venv; on Debian: apt-get install python3-venv" >&2; \
+	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    apt-get update && apt-get install --yes --no-install-recommends python3-venv; }
+	@echo "making .venv from tests/requirements.lock" >&2
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/pip install --disable-pip-version-check --require-hashes --only-binary :all: \
+	  --progress-bar off -r tests/requirements.lock
+	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+run: setup ## Serve a demo fleet's metrics on https://127.0.0.1:6443 (PORT= GENERATION= LOAD= NODES=) until Ctrl-C
+	@exec $(BIN)/gpu-metrics-adapter demo --secure-port=$(PORT) --generation=$(GENERATION) \
+	  --load=$(LOAD) --nodes=$(NODES)
+
+test: setup ## Run every test and hold the coverage gates
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
+	$(BIN)/coverage report --include='adapter/*' --fail-under=90
+
+check: lint types layers ## Check style, types and layers; `make fix` repairs what a machine can
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+layers: $(READY)
+	$(BIN)/lint-imports
+
+fix: $(READY) ## Format, repair what ruff can, and write the README's generated parts anew
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python -m tests.readme --write
+
+lock: $(READY) ## Write both locks anew from the floors in setup.cfg
+	$(BIN)/pip install --disable-pip-version-check --quiet uv
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	  setup.cfg -o manifests/requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	  --extra dev --constraint manifests/requirements.lock setup.cfg -o tests/requirements.lock
+
+vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
+	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
+
+bench: setup ## Measure what the performance claims say, as ratios within one run
+	@$(BIN)/python -m tests.bench
