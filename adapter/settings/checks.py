@@ -1,0 +1,308 @@
+"""From the command line to `Settings`: checked as a whole, with every problem told at once."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from adapter.settings import argv as command_line
+from adapter.settings.flag import Flag, Value
+from adapter.settings.flags_serving import NO_AUTHENTICATION
+from adapter.settings.table import FLAGS
+from rules import quantity
+
+_NANOSECONDS = 1_000_000_000
+_DISCOVERY_INTERVAL = 600.0
+_CLIENT_QPS = 5.0
+_CLIENT_BURST = 10
+
+
+class UsageError(Exception):
+    """A command line that cannot be used; `problems` holds everything that was found."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class HelpRequested(Exception):  # noqa: N818 - not an error
+    """`-h` or `--help` was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where rules come from: a file, or a preset by its name."""
+
+    kind: Literal["config", "preset"]
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the command line asks for, checked; each field bears its flag's name.
+
+    Times are in seconds. A file that is not given is None.
+    """
+
+    sources: tuple[Source, ...]
+    """--config and --preset, in the order of the command line; never empty."""
+    metrics_relist_interval: float
+    metrics_max_age: float
+    """Never 0: it then is the relist interval."""
+
+    prometheus_url: str
+    prometheus_verb: Literal["GET", "POST"]
+    prometheus_headers: tuple[tuple[str, str], ...]
+    """Names and values, in order."""
+    prometheus_timeout: float
+    prometheus_token_file: str | None
+    prometheus_ca_file: str | None
+    prometheus_client_tls_cert_file: str | None
+    prometheus_client_tls_key_file: str | None
+    prometheus_auth_incluster: bool
+    prometheus_auth_config: str | None
+
+    lister_kubeconfig: str | None
+    """None: the cluster that the adapter runs in."""
+    objects: tuple[str, ...]
+    """Manifests that stand for the cluster; with none of them, the cluster itself."""
+    discovery_interval: float
+    client_qps: float
+    client_burst: int
+
+    bind_address: str
+    """A loopback address, or `localhost`."""
+    secure_port: int
+    tls_cert_file: str | None
+    tls_private_key_file: str | None
+    cert_dir: str
+
+    verbosity: int
+    notices: tuple[str, ...]
+    """What was given and changes nothing, with the reasons: to be said once, at the start."""
+
+
+def parse(argv: Iterable[str]) -> Settings:
+    """The settings that `argv` (without the program's name) asks for.
+
+    Raises UsageError with all that is wrong, HelpRequested for `-h` and `--help`.
+    """
+    line = command_line.read(argv, FLAGS)
+    if line.help:
+        raise HelpRequested
+    checked = _Checked(line)
+    settings = checked.settings()
+    if checked.problems:
+        raise UsageError(checked.problems)
+    return settings
+
+
+class _Checked:
+    def __init__(self, line: command_line.CommandLine) -> None:
+        self.given = line.given
+        self.named = {each.flag.name for each in line.given}
+        self.problems = list(line.problems)
+        self.values: Mapping[str, Value] = command_line.values(line.given, FLAGS)
+
+    def settings(self) -> Settings:
+        sources = self.sources()
+        relist, max_age = self.relist()
+        self.check_kubeconfigs()
+        self.check_pair("prometheus-client-tls-cert-file", "prometheus-client-tls-key-file")
+        self.check_pair("tls-cert-file", "tls-private-key-file")
+        qps, burst = self.number("client-qps"), self.integer("client-burst")
+        return Settings(
+            sources=sources,
+            metrics_relist_interval=relist,
+            metrics_max_age=max_age,
+            prometheus_url=self.url(),
+            prometheus_verb=self.verb(),
+            prometheus_headers=self.headers(),
+            prometheus_timeout=self.seconds("prometheus-timeout", above_zero=True),
+            prometheus_token_file=self.file("prometheus-token-file"),
+            prometheus_ca_file=self.file("prometheus-ca-file"),
+            prometheus_client_tls_cert_file=self.file("prometheus-client-tls-cert-file"),
+            prometheus_client_tls_key_file=self.file("prometheus-client-tls-key-file"),
+            prometheus_auth_incluster=self.switch("prometheus-auth-incluster"),
+            prometheus_auth_config=self.file("prometheus-auth-config"),
+            lister_kubeconfig=self.file("lister-kubeconfig"),
+            objects=self.texts("objects"),
+            discovery_interval=self.seconds("discovery-interval") or _DISCOVERY_INTERVAL,
+            client_qps=qps if qps > 0 else _CLIENT_QPS,
+            client_burst=burst if burst > 0 else _CLIENT_BURST,
+            bind_address=self.bind_address(),
+            secure_port=self.port(),
+            tls_cert_file=self.file("tls-cert-file"),
+            tls_private_key_file=self.file("tls-private-key-file"),
+            cert_dir=self.text("cert-dir"),
+            verbosity=self.integer("v"),
+            notices=self.notices(),
+        )
+
+    def sources(self) -> tuple[Source, ...]:
+        sources: list[Source] = []
+        for each in self.given:
+            if each.flag.name in ("config", "preset") and isinstance(each.value, tuple):
+                kind: Literal["config", "preset"] = (
+                    "config" if each.flag.name == "config" else "preset"
+                )
+                sources += [Source(kind=kind, name=name) for name in each.value if name]
+        if not sources:
+            self.problems.append("no rules: give --config FILE or --preset NAME")
+        return tuple(sources)
+
+    def relist(self) -> tuple[float, float]:
+        interval = self.seconds("metrics-relist-interval", above_zero=True)
+        max_age = self.seconds("metrics-max-age")
+        if 0 < max_age < interval:
+            self.problems.append(
+                f"--metrics-max-age={self.shown('metrics-max-age')} is shorter than "
+                f"--metrics-relist-interval={self.shown('metrics-relist-interval')}: "
+                "series would be lost between two listings"
+            )
+        return interval, max_age or interval
+
+    def verb(self) -> Literal["GET", "POST"]:
+        match self.text("prometheus-verb"):
+            case "POST":
+                return "POST"
+            case "GET":
+                return "GET"
+            case other:
+                self.problems.append(f"--prometheus-verb={other}: must be GET or POST")
+                return "GET"
+
+    def check_kubeconfigs(self) -> None:
+        kubeconfig = self.text("prometheus-auth-config")
+        # As in the original, a CA file makes both without effect, hence without contradiction.
+        if (
+            self.switch("prometheus-auth-incluster")
+            and kubeconfig
+            and not self.file("prometheus-ca-file")
+        ):
+            self.problems.append(
+                f"--prometheus-auth-incluster and --prometheus-auth-config={kubeconfig} "
+                "exclude each other"
+            )
+
+    def check_pair(self, certificate: str, key: str) -> None:
+        for present, absent in ((certificate, key), (key, certificate)):
+            if self.text(present) and not self.text(absent):
+                self.problems.append(f"--{present}={self.text(present)} needs --{absent} as well")
+
+    def url(self) -> str:
+        text = self.text("prometheus-url")
+        try:
+            url = urllib.parse.urlsplit(text)
+            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            shown = re.sub("//[^/@]*@", "//...@", text)
+            self.problems.append(
+                f"--prometheus-url={shown}: must be an http or https URL with a host"
+            )
+        return text
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        headers: list[tuple[str, str]] = []
+        for text in self.texts("prometheus-header"):
+            name, _, value = text.partition("=")
+            # RFC 9110, 5.1 and 5.5
+            token = re.match(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*", name)
+            assert token is not None
+            if token[0] != name or not name:
+                # The rest may be a secret: `Authorization: Bearer ...` is a likely slip.
+                self.problems.append(
+                    f"--prometheus-header={token[0]}...: must be Name=value, "
+                    "with the name of a header before the equals sign"
+                )
+            elif re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
+                self.problems.append(
+                    f"--prometheus-header={name}: its value holds a control character"
+                )
+            headers.append((name, value))
+        return tuple(headers)
+
+    def bind_address(self) -> str:
+        text = self.text("bind-address").strip()
+        try:
+            loopback = text == "localhost" or ipaddress.ip_address(text).is_loopback
+        except ValueError:
+            self.problems.append(f"--bind-address={text}: must be an IP address")
+        else:
+            if not loopback:
+                self.problems.append(
+                    f"--bind-address={text}: {NO_AUTHENTICATION} (in 127.0.0.0/8, ::1 or localhost)"
+                )
+        return text
+
+    def port(self) -> int:
+        port = self.integer("secure-port")
+        if port == 0:
+            self.problems.append("--secure-port=0: nothing would be served")
+        elif not 0 < port < 2**16:
+            self.problems.append(f"--secure-port={port}: must be between 1 and 65535")
+        return port
+
+    def notices(self) -> tuple[str, ...]:
+        by_reason: dict[str, list[Flag]] = {}
+        for each in self.given:
+            if not each.flag.works:
+                by_reason.setdefault(each.flag.effect, []).append(each.flag)
+        notices = [
+            f"{_named(flags)}: accepted, without effect: {reason}"
+            for reason, flags in by_reason.items()
+        ]
+        if self.texts("objects") and "lister-kubeconfig" in self.named:
+            notices.append(
+                "--lister-kubeconfig: accepted, without effect: "
+                "the manifests of --objects stand for the cluster"
+            )
+        return tuple(notices)
+
+    def seconds(self, name: str, *, above_zero: bool = False) -> float:
+        nanoseconds = self.integer(name)
+        if nanoseconds < 0 or (above_zero and nanoseconds == 0):
+            bound = "more than 0" if above_zero else "0 or more"
+            self.problems.append(f"--{name}={self.shown(name)}: must be {bound}")
+        return nanoseconds / _NANOSECONDS
+
+    def shown(self, name: str) -> str:
+        return quantity.format_go_duration(self.integer(name))
+
+    def file(self, name: str) -> str | None:
+        return self.text(name) or None
+
+    def text(self, name: str) -> str:
+        value = self.values[name]
+        assert isinstance(value, str)
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.values[name]
+        assert isinstance(value, tuple)
+        return tuple(text for text in value if text)
+
+    def switch(self, name: str) -> bool:
+        value = self.values[name]
+        assert isinstance(value, bool)
+        return value
+
+    def integer(self, name: str) -> int:
+        value = self.values[name]
+        assert isinstance(value, int)
+        return value
+
+    def number(self, name: str) -> float:
+        value = self.values[name]
+        assert isinstance(value, float)
+        return value
+
+
+def _named(flags: Iterable[Flag]) -> str:
+    return ", ".join(dict.fromkeys(f"--{flag.name}" for flag in flags))
