@@ -1,0 +1,266 @@
+"""Kubernetes quantities and the two duration languages, Go's and Prometheus'.
+
+Numbers leave as integers in thousandths and durations as integers in nanoseconds. They are rounded
+only where the original rounds them, and never overflow.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+
+from rules.errors import DurationError, QuantityError
+from rules.template.literals import quote
+
+_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_FACTORS = {suffix: Fraction(10) ** exponent for exponent, suffix in _DECIMAL.items()} | {
+    suffix: Fraction(1024**power) for power, suffix in enumerate(_BINARY) if suffix
+}
+_QUANTITY = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
+    r"(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)"
+)
+_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
+_MOST_DIGITS = 4000
+"""Python converts no decimal text of more than 4300 digits."""
+
+_NANO = 10**9
+_INT64_MAX = 2**63 - 1
+
+
+def milli(value: float) -> int:
+    """`value` in thousandths, cut toward zero as the original cuts it: `int(value * 1000)`.
+
+    The product is a double, so 1.001 is 1000 and 1.005 is 1004. Beyond 64 bits, where the original
+    overflows, the number is exact. Raises QuantityError for NaN and the infinities.
+    """
+    product = value * 1000.0
+    if math.isfinite(product):
+        return int(product)
+    if not math.isfinite(value):
+        raise QuantityError(f"{value} is no number that a quantity can hold")
+    return int(value) * 1000
+
+
+def decimal(thousandths: int) -> str:
+    """The canonical DecimalSI form: 20000 is `20`, 20500 is `20500m`, 40000000 is `40k`.
+
+    As resource.Quantity in k8s.io/apimachinery writes it; beyond its suffixes the mantissa grows.
+    """
+    if not thousandths:
+        return "0"
+    mantissa, exponent = thousandths, -3
+    while exponent < 18 and not mantissa % 1000:
+        mantissa //= 1000
+        exponent += 3
+    return f"{mantissa}{_DECIMAL[exponent]}"
+
+
+def binary(thousandths: int) -> str:
+    """The canonical BinarySI form: 15032385536000 is `14Gi`.
+
+    Below 1024, and where there is a fraction, it is the decimal one, as in k8s.io/apimachinery.
+    """
+    if abs(thousandths) < 1024 * 1000 or thousandths % 1000:
+        return decimal(thousandths)
+    mantissa, power = thousandths // 1000, 0
+    while power < len(_BINARY) - 1 and not mantissa % 1024:
+        mantissa //= 1024
+        power += 1
+    return f"{mantissa}{_BINARY[power]}"
+
+
+def parse(text: str) -> Fraction:
+    """The number that a quantity stands for (resource.ParseQuantity).
+
+    As there, what is finer than a billionth is rounded away from zero, and a binary quantity stops
+    at the largest 64-bit integer. Raises QuantityError with the original's messages.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or not text:
+        raise QuantityError(
+            "quantities must match the regular expression"
+            " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    sign, whole, part, suffix = match.group("sign", "whole", "part", "suffix")
+    digits = whole + (part or "")
+    if len(digits) > _MOST_DIGITS:
+        raise QuantityError("unable to parse numeric part of quantity")
+    number = Fraction(int(digits or "0"), 10 ** len(part or "")) * _factor(suffix)
+    number = Fraction(math.ceil(number * _NANO), _NANO)
+    if suffix in _BINARY[1:]:
+        number = min(number, Fraction(_INT64_MAX))
+    return -number if sign == "-" else number
+
+
+def _factor(suffix: str) -> Fraction:
+    if suffix in _FACTORS:
+        return _FACTORS[suffix]
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None or len(suffix) > 20 or abs(int(match[1])) > _MOST_DIGITS:
+        raise QuantityError("unable to parse quantity's suffix")
+    return Fraction(10) ** int(match[1])
+
+
+_GO_UNITS = {
+    "ns": 1,
+    "us": 1_000,
+    "µs": 1_000,  # U+00B5, the micro sign
+    "μs": 1_000,  # U+03BC, the Greek letter
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_GO_TERM = re.compile(r"(?P<whole>[0-9]*)(?P<part>\.[0-9]*)?(?P<unit>[^0-9.]*)")
+_PROMETHEUS_UNITS = {
+    "y": 365 * 86_400_000_000_000,
+    "w": 7 * 86_400_000_000_000,
+    "d": 86_400_000_000_000,
+    "h": 3_600_000_000_000,
+    "m": 60_000_000_000,
+    "s": 1_000_000_000,
+    "ms": 1_000_000,
+}
+_PROMETHEUS_TERM = re.compile(r"(?P<whole>[0-9]+)(?P<unit>[^0-9]+)")
+_LIMIT = 2**63
+
+
+def go_duration(text: str) -> int:
+    """Nanoseconds of a duration in Go's language, `1h15m30.918s` (time.ParseDuration).
+
+    Raises DurationError with Go's messages.
+    """
+    invalid = DurationError(f"time: invalid duration {_quote_bytes(text)}")
+    rest = text[1:] if text[:1] in ("-", "+") else text
+    if rest == "0":
+        return 0
+    if not rest:
+        raise invalid
+    total, position = 0, 0
+    while position < len(rest):
+        match = _GO_TERM.match(rest, position)
+        assert match is not None  # every part of the pattern may be empty
+        position = match.end()
+        whole, part, unit = match.group("whole", "part", "unit")
+        significant = whole.lstrip("0")
+        number = int(significant or "0") if len(significant) < 20 else _LIMIT + 1
+        if not (whole or (part or "")[1:]) or number > _LIMIT:
+            raise invalid
+        if not unit:
+            raise DurationError(f"time: missing unit in duration {_quote_bytes(text)}")
+        if unit not in _GO_UNITS:
+            raise DurationError(
+                f"time: unknown unit {_quote_bytes(unit)} in duration {_quote_bytes(text)}"
+            )
+        total += number * _GO_UNITS[unit] + _fraction((part or "")[1:], _GO_UNITS[unit])
+        if total > _LIMIT:
+            raise invalid
+    if text[0] == "-":
+        return -total
+    if total == _LIMIT:
+        raise invalid
+    return total
+
+
+def _fraction(digits: str, unit: int) -> int:
+    """Nanoseconds of `0.DIGITS` units, in doubles as Go computes them."""
+    number, scale = 0, 1.0
+    for digit in digits:
+        longer = number * 10 + int(digit)
+        if number > (_LIMIT - 1) // 10 or longer > _LIMIT:
+            break
+        number, scale = longer, scale * 10
+    return int(float(number) * (float(unit) / scale))
+
+
+def _quote_bytes(text: str) -> str:
+    """As package time quotes: what is not plain ASCII goes byte by byte."""
+    return f'"{"".join(map(_shown, text))}"'
+
+
+def _shown(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    code = ord(character)
+    if 0x20 <= code < 0x80:
+        return character
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, decoded with surrogateescape
+        return f"\\x{code - 0xDC00:02x}"
+    return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogatepass"))
+
+
+def prometheus_duration(text: str) -> int:
+    """Nanoseconds of a duration in Prometheus' language, `1d12h` (prometheus/common, model).
+
+    Whole numbers with the units y, w, d, h, m, s and ms, each at most once and the larger first.
+    Raises DurationError with the original's messages.
+    """
+    if text == "0":
+        return 0
+    if not text:
+        raise DurationError("empty duration string")
+    invalid = DurationError(f"not a valid duration string: {quote(text)}")
+    units = list(_PROMETHEUS_UNITS)
+    total, position, smallest = 0, 0, -1
+    while position < len(text):
+        match = _PROMETHEUS_TERM.match(text, position)
+        if match is None:
+            raise invalid
+        position = match.end()
+        significant, unit = match["whole"].lstrip("0"), match["unit"]
+        if len(significant) > 20 or int(significant or "0") >= 2**64:
+            raise invalid
+        if unit not in _PROMETHEUS_UNITS:
+            raise DurationError(f"unknown unit {quote(unit)} in duration {quote(text)}")
+        if units.index(unit) <= smallest:
+            raise invalid
+        smallest = units.index(unit)
+        total += int(significant or "0") * _PROMETHEUS_UNITS[unit]
+        if total >= _LIMIT:
+            raise DurationError("duration out of range")
+    return total
+
+
+def format_go_duration(nanoseconds: int) -> str:
+    """Go's own spelling, `1h15m30.918s`, `1.5µs`, `0s` (time.Duration.String)."""
+    sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if not left:
+        return "0s"
+    if left < 1_000:
+        return f"{sign}{left}ns"
+    if left < 1_000_000:
+        return f"{sign}{_places(left, 3)}µs"
+    if left < 1_000_000_000:
+        return f"{sign}{_places(left, 6)}ms"
+    minutes, seconds = divmod(left, _GO_UNITS["m"])
+    spelled = f"{_places(seconds, 9)}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        spelled = (f"{hours}h" if hours else "") + f"{minutes}m{spelled}"
+    return sign + spelled
+
+
+def _places(number: int, places: int) -> str:
+    whole, rest = divmod(number, 10**places)
+    part = f"{rest:0{places}d}".rstrip("0")
+    return f"{whole}.{part}" if part else str(whole)
+
+
+def format_prometheus_duration(nanoseconds: int) -> str:
+    """Prometheus' spelling, `1d12h`, cut to milliseconds (prometheus/common, model.Duration).
+
+    Years and weeks only where nothing smaller is left: 90 days are `90d`.
+    """
+    sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    left -= left % _PROMETHEUS_UNITS["ms"]
+    if not left:
+        return "0s"
+    spelled = ""
+    for unit, size in _PROMETHEUS_UNITS.items():
+        if left >= size and (unit not in ("y", "w") or not left % size):
+            spelled += f"{left // size}{unit}"
+            left %= size
+    return sign + spelled

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import contextlib
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules import quantity
+from rules.errors import DurationError, QuantityError
+
+HOUR = 3600 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("value", "thousandths"),
+    [
+        (20.0, 20000),
+        (20.5, 20500),
+        (1.001, 1000),  # 1.001 * 1000 is a little less than 1001
+        (1.005, 1004),
+        (0.0019999, 1),
+        (-0.0019999, -1),
+        (-0.0, 0),
+        (5e-324, 0),
+        (1e16, 10**19),
+        (1e306, int(1e306) * 1000),
+        (-1.7976931348623157e308, -int(1.7976931348623157e308) * 1000),
+    ],
+)
+def test_a_value_is_cut_to_thousandths_toward_zero(value, thousandths):
+    assert quantity.milli(value) == thousandths
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")], ids=str)
+def test_what_is_no_number_is_refused(value):
+    with pytest.raises(QuantityError, match=f"{value} is no number"):
+        quantity.milli(value)
+
+
+@pytest.mark.parametrize(
+    ("thousandths", "decimal", "binary"),
+    [
+        (0, "0", "0"),
+        (1, "1m", "1m"),
+        (20_500, "20500m", "20500m"),
+        (999_000, "999", "999"),
+        (1_000_000, "1k", "1k"),
+        (1_024_000, "1024", "1Ki"),
+        (-1_024_000, "-1024", "-1Ki"),
+        (1_536_000, "1536", "1536"),
+        (1_572_864_000, "1572864", "1536Ki"),
+        (80 * 10**12, "80G", "78125000Ki"),
+        (15_032_385_536_000, "15032385536", "14Gi"),
+        (15_032_385_536_500, "15032385536500m", "15032385536500m"),
+        (-(10**18), "-1P", "-976562500000Ki"),
+        (10**25, "10000E", f"{5**22 * 4}Mi"),
+        (1000 * 2**70, str(2**70), "1024Ei"),
+    ],
+)
+def test_thousandths_are_written_canonically(thousandths, decimal, binary):
+    assert quantity.decimal(thousandths) == decimal
+    assert quantity.binary(thousandths) == binary
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("20", 20),
+        ("+1.5", Fraction(3, 2)),
+        ("-500m", Fraction(-1, 2)),
+        (".5", Fraction(1, 2)),
+        ("1.", 1),
+        (".", 0),
+        ("007", 7),
+        ("1500u", Fraction(3, 2000)),
+        ("7n", Fraction(7, 10**9)),
+        ("40k", 40_000),
+        ("1M", 10**6),
+        ("2E", 2 * 10**18),
+        ("12e6", 12 * 10**6),
+        ("12E-3", Fraction(12, 1000)),
+        ("1e+2", 100),
+        ("14Gi", 15_032_385_536),
+        ("1.5Ki", 1536),
+        ("1.2n", Fraction(2, 10**9)),
+        ("-1.2n", Fraction(-2, 10**9)),
+        ("9Ei", 2**63 - 1),
+        ("-9Ei", -(2**63 - 1)),
+        ("100E", 10**20),
+    ],
+)
+def test_a_quantity_is_read_as_kubernetes_reads_it(text, number):
+    assert quantity.parse(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "quantities must match the regular expression"),
+        ("abc", "quantities must match the regular expression"),
+        ("1.2.3", "quantities must match the regular expression"),
+        ("1 ", "quantities must match the regular expression"),
+        ("--1", "unable to parse quantity's suffix"),
+        ("1K", "unable to parse quantity's suffix"),
+        ("1e", "unable to parse quantity's suffix"),
+        ("1ki", "unable to parse quantity's suffix"),
+        ("1m5", "unable to parse quantity's suffix"),
+        ("1e999999999", "unable to parse quantity's suffix"),
+        ("1e" + "0" * 5000, "unable to parse quantity's suffix"),
+        ("1" * 5000, "unable to parse numeric part of quantity"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(text, message):
+    with pytest.raises(QuantityError, match=message):
+        quantity.parse(text)
+
+
+@given(st.integers(-(10**30), 10**30))
+def test_the_decimal_form_reads_back_as_the_same_number(thousandths):
+    assert quantity.parse(quantity.decimal(thousandths)) * 1000 == thousandths
+
+
+@given(st.integers(-(2**63) + 1, 2**63 - 1), st.integers(0, 6))
+def test_the_binary_form_reads_back_as_the_same_number(thousandths, power):
+    thousandths = thousandths // 1024**power * 1024**power
+
+    assert quantity.parse(quantity.binary(thousandths)) * 1000 == thousandths
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_no_finite_value_is_refused_and_the_cut_is_less_than_a_thousandth(value):
+    thousandths = quantity.milli(value)
+
+    slack = 1 + abs(Fraction(value)) * 1000 / 2**52
+    assert abs(thousandths - Fraction(value) * 1000) < slack
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("0", 0),
+        ("-0", 0),
+        ("1h15m30.918273645s", HOUR + 930_918_273_645),
+        ("1.5h", HOUR * 3 // 2),
+        (".5s5.s", 5_500_000_000),
+        ("100us100µs100μs", 300_000),
+        ("-1m1m", -120 * 10**9),
+        ("0.1ns", 0),
+        ("9223372036854775807ns", 2**63 - 1),
+        ("-9223372036854775808ns", -(2**63)),
+        ("0.33333333333333333333333333333333s", 333_333_333),
+        ("0000000000000000000000000000001s", 10**9),
+    ],
+)
+def test_go_durations_are_read(text, nanoseconds):
+    assert quantity.go_duration(text) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", 'time: invalid duration ""'),
+        ("abc", 'time: invalid duration "abc"'),
+        ("-", 'time: invalid duration "-"'),
+        (".s", 'time: invalid duration ".s"'),
+        ("3", 'time: missing unit in duration "3"'),
+        ("1.2.3s", 'time: missing unit in duration "1.2.3s"'),
+        ("3d", 'time: unknown unit "d" in duration "3d"'),
+        ('1"\\', r'time: unknown unit "\"\\" in duration "1\"\\"'),
+        ("1é", r'time: unknown unit "\xc3\xa9" in duration "1\xc3\xa9"'),
+        ("1\udcff", r'time: unknown unit "\xff" in duration "1\xff"'),
+        ("9223372036854775808ns", 'time: invalid duration "9223372036854775808ns"'),
+        ("-9223372036854775809ns", 'time: invalid duration "-9223372036854775809ns"'),
+        ("1" * 5000 + "s", f'time: invalid duration "{"1" * 5000}s"'),
+        ("2000000h1000000h", 'time: invalid duration "2000000h1000000h"'),
+    ],
+)
+def test_go_durations_are_refused_in_the_words_of_go(text, message):
+    with pytest.raises(DurationError) as error:
+        quantity.go_duration(text)
+
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [
+        ("0", 0),
+        ("3m", 180 * 10**9),
+        ("1y1w1d1h1m1s1ms", (373 * 24 + 1) * HOUR + 61_001_000_000),
+        ("292y", 292 * 365 * 24 * HOUR),
+        ("000000000000000000000001s", 10**9),
+    ],
+)
+def test_prometheus_durations_are_read(text, nanoseconds):
+    assert quantity.prometheus_duration(text) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "empty duration string"),
+        ("5", 'not a valid duration string: "5"'),
+        ("-5m", 'not a valid duration string: "-5m"'),
+        ("1s1m", 'not a valid duration string: "1s1m"'),
+        ("1s1s", 'not a valid duration string: "1s1s"'),
+        ("1\u0663s", 'unknown unit "\u0663s" in duration "1\u0663s"'),
+        ("18446744073709551616ms", 'not a valid duration string: "18446744073709551616ms"'),
+        ("1" * 5000 + "s", f'not a valid duration string: "{"1" * 5000}s"'),
+        ("1.5h", 'unknown unit "." in duration "1.5h"'),
+        ("293y", "duration out of range"),
+        ("292y1000w", "duration out of range"),
+    ],
+)
+def test_prometheus_durations_are_refused_in_the_words_of_prometheus(text, message):
+    with pytest.raises(DurationError) as error:
+        quantity.prometheus_duration(text)
+
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "go", "prometheus"),
+    [
+        (0, "0s", "0s"),
+        (1, "1ns", "0s"),
+        (1_100, "1.1µs", "0s"),
+        (2_200_000, "2.2ms", "2ms"),
+        (3_300_000_000, "3.3s", "3s300ms"),
+        (65_001_000_000, "1m5.001s", "1m5s1ms"),
+        (HOUR, "1h0m0s", "1h"),
+        (90 * 24 * HOUR, "2160h0m0s", "90d"),
+        (84 * 24 * HOUR, "2016h0m0s", "12w"),
+        (730 * 24 * HOUR, "17520h0m0s", "2y"),
+        (-1_500_000, "-1.5ms", "-1ms"),
+        (-(2**63), "-2562047h47m16.854775808s", "-106751d23h47m16s854ms"),
+    ],
+)
+def test_durations_are_written_as_each_language_writes_them(nanoseconds, go, prometheus):
+    assert quantity.format_go_duration(nanoseconds) == go
+    assert quantity.format_prometheus_duration(nanoseconds) == prometheus
+
+
+@given(st.integers(-(2**63) + 1, 2**63 - 1))
+def test_a_written_go_duration_reads_back(nanoseconds):
+    assert quantity.go_duration(quantity.format_go_duration(nanoseconds)) == nanoseconds
+
+
+@given(st.integers(0, (2**63 - 1) // 10**6))
+def test_a_written_prometheus_duration_reads_back(milliseconds):
+    text = quantity.format_prometheus_duration(milliseconds * 10**6)
+
+    assert quantity.prometheus_duration(text) == milliseconds * 10**6
+
+
+@given(st.text("0123456789.-+hmsnuµdwy \n", max_size=12))
+def test_any_text_is_a_duration_or_a_duration_error(text):
+    for read in (quantity.go_duration, quantity.prometheus_duration):
+        with contextlib.suppress(DurationError):
+            assert abs(read(text)) <= 2**63
