@@ -1,0 +1,142 @@
+"""The golden cases: what the original's own packages answer, this project answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.vectors import __main__ as command
+from tests.vectors import harness
+
+CLUSTERS = harness.clusters(harness.DATA)
+
+
+def _topics() -> Iterator[tuple[str, str]]:
+    for name in harness.CHECKS:
+        topics = {
+            harness.Outcome(name=case["name"]).topic: None
+            for case in harness.cases(harness.DATA / f"{name}.json")
+        }
+        yield from ((name, topic) for topic in topics)
+
+
+@pytest.mark.parametrize(("name", "topic"), list(_topics()))
+def test_cases_are_answered_as_the_original_does(name, topic, vector_reports):
+    judge = harness.check(name)
+
+    outcomes = tuple(
+        harness.attempt(judge, case, CLUSTERS)
+        for case in harness.cases(harness.DATA / f"{name}.json")
+        if harness.Outcome(name=case["name"]).topic == topic
+    )
+
+    report = harness.Report(file=f"{name}.json", outcomes=outcomes)
+    vector_reports.append(report)
+    assert outcomes
+    if report.failed:
+        pytest.fail("\n".join(command.lines(report, command.SHOWN)), pytrace=False)
+
+
+def test_every_file_of_cases_has_a_check():
+    files = {path.name for path in harness.DATA.glob("*.json")} - {"clusters.json"}
+
+    assert files == {f"{name}.json" for name in harness.CHECKS}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("templates.json", "templates"),
+        ("templates-2.json", "templates"),
+        ("more/Naming.part1.json", "naming"),
+        ("extra_queries.json", "queries"),
+        ("clusters.json", None),
+        ("notes.json", None),
+    ],
+)
+def test_a_file_is_known_by_a_word_of_its_name(path, kind):
+    assert harness.kind(Path(path)) == kind
+
+
+def _write(folder: Path, name: str, document: object) -> None:
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(json.dumps(document), encoding="utf-8")
+
+
+GOOD = {"name": "go-1", "kind": "go", "text": "1s", "ns": "1000000000", "string": "1s"}
+BAD = {"name": "go-2", "kind": "go", "text": "1s", "ns": "2", "string": "2ns"}
+EXOTIC = BAD | {"name": "go-3", "exotic": ["methods"]}
+
+
+def test_the_command_counts_and_ends_well_when_nothing_failed(tmp_path, capsys):
+    _write(tmp_path, "more/durations-2.json", {"cases": [GOOD, EXOTIC, GOOD | {"exotic": ["x"]}]})
+
+    status = command.main([str(tmp_path)])
+
+    assert status == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "more/durations-2.json  2 passed  0 failed  1 left out",
+        "  left out for methods: 1 (go-3)",
+        "2 passed, 0 failed, 1 left out",
+    ]
+
+
+def test_the_command_shows_what_was_wanted_and_what_came(tmp_path, capsys):
+    _write(tmp_path, "durations.json", {"cases": [GOOD, BAD]})
+
+    status = command.main([str(tmp_path)])
+
+    output = capsys.readouterr().out
+    assert status == 1
+    assert "failed go-2: ns\n    wanted '2'\n    came   '1000000000'\n" in output
+    assert output.endswith("\n1 passed, 1 failed, 0 left out\n")
+
+
+def test_the_command_shows_the_first_failing_cases_unless_asked_for_all(tmp_path, capsys):
+    _write(tmp_path, "durations.json", {"cases": [BAD] * 25})
+
+    command.main([str(tmp_path)])
+    brief = capsys.readouterr().out
+    command.main([str(tmp_path), "-v"])
+    full = capsys.readouterr().out
+
+    assert brief.count("failed go-2") == 20
+    assert "… and 5 more; -v shows them" in brief
+    assert full.count("failed go-2") == 25
+
+
+def test_a_case_that_breaks_its_check_has_failed(tmp_path, capsys):
+    _write(tmp_path, "durations.json", {"cases": [{"name": "go-4", "kind": "swiss"}]})
+
+    assert command.main([str(tmp_path)]) == 1
+    assert "failed go-4: KeyError: 'swiss'" in capsys.readouterr().out
+
+
+def test_a_file_without_cases_is_an_error_and_an_unknown_one_is_named(tmp_path, capsys):
+    _write(tmp_path, "durations.json", [])
+    _write(tmp_path, "notes.json", {"cases": []})
+
+    assert command.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        'durations.json  no {"cases": […]} in it',
+        "notes.json  unknown: no check has this name",
+        "0 passed, 0 failed, 0 left out",
+    ]
+
+
+def test_a_folder_that_is_missing_or_holds_no_such_file_is_status_two(tmp_path, capsys):
+    _write(tmp_path, "notes.json", {})
+
+    assert command.main([str(tmp_path / "nowhere")]) == 2
+    assert command.main([str(tmp_path)]) == 2
+    assert "holds none of templates.json" in capsys.readouterr().err
+
+
+def test_a_folder_may_bring_its_own_clusters(tmp_path):
+    _write(tmp_path, "clusters.json", {"clusters": {"mine": []}})
+
+    assert harness.clusters(tmp_path) == {"mine": []}
+    assert "default" in harness.clusters(tmp_path / "nowhere")

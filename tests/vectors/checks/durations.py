@@ -1,0 +1,30 @@
+"""Durations of Go and of Prometheus: nanoseconds, and the text they are written back as."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rules import quantity
+from rules.errors import DurationError
+from tests.vectors.expect import same
+
+FILE = "durations.json"
+
+_LANGUAGES = {
+    "go": (quantity.go_duration, quantity.format_go_duration),
+    "prometheus": (quantity.prometheus_duration, quantity.format_prometheus_duration),
+}
+
+
+def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
+    parse, spell = _LANGUAGES[case["kind"]]
+    try:
+        nanoseconds = parse(case["text"])
+    except DurationError as error:
+        same(str(error), case.get("error", f"{case.get('ns')} ns"), "error")
+        return
+    same(str(nanoseconds), case.get("ns", f"error: {case.get('error')}"), "ns")
+    if "ms" in case:
+        same(str(nanoseconds // 1_000_000), case["ms"], "ms")
+    same(spell(nanoseconds), case["string"], "string")

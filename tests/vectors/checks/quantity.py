@@ -1,0 +1,42 @@
+"""A double becomes thousandths, and these the canonical quantities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from rules import quantity
+from rules.errors import QuantityError
+from tests.vectors.expect import same
+
+FILE = "quantity.json"
+
+
+def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
+    value = float.fromhex(case["hex"])
+    if not math.isfinite(value):
+        _refused(value)
+        return
+    thousandths = quantity.milli(value)
+    if case.get("overflow"):
+        product = value * 1000.0
+        exact = product if math.isfinite(product) else Fraction(value) * 1000
+        same(thousandths, int(exact), "milli")
+        same(
+            quantity.parse(quantity.decimal(thousandths)) * 1000, thousandths, "decimal, read back"
+        )
+        quantity.binary(thousandths)
+        return
+    same(str(thousandths), case["milli"], "milli")
+    same(quantity.decimal(thousandths), case["decimal"], "decimal")
+    same(quantity.binary(thousandths), case["binary"], "binary")
+
+
+def _refused(value: float) -> None:
+    try:
+        came = quantity.milli(value)
+    except QuantityError:
+        return
+    same(came, "QuantityError", "milli")
