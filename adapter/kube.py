@@ -1,0 +1,306 @@
+"""The Kubernetes API, read: raw paths in, documents out. The only module that imports `kubernetes`.
+
+Of the client library it uses the configuration and the transport, never an API class: the generated
+models cost nine times the CPU. Requests are paced by a token bucket as client-go's are, credentials
+in files are read again as they are renewed, and every failure is a BackendError with the API
+server's own words, for the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pathlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self, TypeVar
+
+import aiohttp
+import orjson
+import yaml
+from kubernetes.aio import config as configs
+from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client.exceptions import ApiException
+
+from adapter import __version__, apigroups, errors
+from rules.kinds import ApiGroup
+
+T = TypeVar("T")
+
+METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+"""What to accept of a list of which only the items' metadata matter."""
+
+_JSON = "application/json"
+_PAGE = 50
+_GONE = 410
+_CREDENTIALS_AGE = 60.0
+_LIMIT = 64 << 20
+_CHUNK = 64 << 10
+_TIMEOUT = 30.0
+_DISCOVERY_TIMEOUT = 32.0
+
+
+class Kube:
+    """Knows how to read one cluster's API.
+
+    Make it with `connect`, end it with `close`. An answer may take `patience` seconds. Methods
+    raise BackendError subclasses only.
+    """
+
+    def __init__(
+        self, client: ApiClient, *, qps: float, burst: int, patience: float = _TIMEOUT
+    ) -> None:
+        self._client = client
+        self._bucket = _Bucket(qps, burst)
+        self._patience = patience
+
+    @classmethod
+    async def connect(
+        cls, kubeconfig: str | None, *, qps: float, burst: int, patience: float = _TIMEOUT
+    ) -> Self:
+        """The cluster of the file `kubeconfig`, or the one that the process runs in.
+
+        Nothing is asked of it yet. Raises Unreachable, naming the file and what it lacks.
+        """
+        configuration: Any = Configuration()
+        # Go does not check what this checks, and clusters have CAs that would not pass.
+        configuration.disable_strict_ssl_verification = True
+        # As client-go does: an API server under load is asked again when it says so.
+        configuration.client_go_retries = True
+        place = "in-cluster configuration" if kubeconfig is None else kubeconfig
+        try:
+            if kubeconfig is None:
+                configs.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+            else:
+                await _load(pathlib.Path(kubeconfig), configuration)
+            client = ApiClient(configuration)
+        except (configs.ConfigException, OSError, yaml.YAMLError) as error:
+            raise errors.Unreachable(f"{place}: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            # The library walks through a malformed file unchecked.
+            raise errors.Unreachable(
+                f"{place}: not a kubeconfig with a context, a cluster and a user: {error!r}"
+            ) from error
+        client.user_agent = f"gpu-metrics-adapter/{__version__}"
+        return cls(client, qps=qps, burst=burst, patience=patience)
+
+    async def close(self) -> None:
+        await self._client.close()  # type: ignore[no-untyped-call]
+
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = _JSON
+    ) -> Any:
+        """The document at `path`, whose segments the caller has escaped."""
+        await self._bucket.take(self._patience)
+        _, document = await self._ask(path, params or {}, accept, self._patience)
+        return document
+
+    async def collect(
+        self, path: str, params: Mapping[str, str], take: Callable[[Mapping[str, Any]], T]
+    ) -> list[T]:
+        """Every item of the list at `path`, in the API's order, as what `take` makes of it.
+
+        Pages are small and each is reduced as it arrives, so that memory does not grow with the
+        store. Only the first page is paced: the list is one question. `take` is given what
+        PartialObjectMetadata holds, and may be given more.
+        """
+        await self._bucket.take(self._patience)
+        try:
+            return await self._pages(path, {**params, "limit": str(_PAGE)}, take)
+        except errors.Refused as error:
+            if error.status != _GONE:
+                raise
+        # The list went on for longer than the store keeps its past: client-go, too, asks for the
+        # whole then.
+        return await self._pages(path, params, take)
+
+    async def _pages(
+        self, path: str, params: Mapping[str, str], take: Callable[[Mapping[str, Any]], T]
+    ) -> list[T]:
+        taken: list[T] = []
+        more = ""
+        while True:
+            page_params = {**params, "continue": more} if more else params
+            _, page = await self._ask(path, page_params, METADATA, self._patience)
+            try:
+                taken += [take(item) for item in page["items"] or ()]
+                more = page["metadata"].get("continue", "")
+            except (AttributeError, KeyError, TypeError) as error:
+                raise errors.Broken(f"GET {path}: the answer is no list: {error!r}") from error
+            if not more:
+                return taken
+
+    async def groups(self) -> tuple[ApiGroup, ...]:
+        """The API groups that the cluster serves now, in discovery order, core first.
+
+        Two requests where the API server has aggregated discovery, else one more for each group and
+        version, of which those that fail are left out, as client-go leaves them out.
+        """
+        found: list[ApiGroup] = []
+        for path in ("/api", "/apis"):
+            await self._bucket.take(_DISCOVERY_TIMEOUT)
+            accepted = await self._ask(path, {}, apigroups.ACCEPT, _DISCOVERY_TIMEOUT)
+            try:
+                if apigroups.is_aggregated(accepted[0]):
+                    found += apigroups.aggregated(accepted[1])
+                    continue
+                for group in apigroups.listed(accepted[1]):
+                    if documents := await self._resources(group):
+                        found.append(apigroups.group(group, documents))
+            except (AttributeError, KeyError, TypeError) as error:
+                raise errors.Broken(f"GET {path}: no discovery document: {error!r}") from error
+        return tuple(found)
+
+    async def _resources(self, group: apigroups.Listed) -> dict[str, Any]:
+        documents = {}
+        for version, path in group.paths.items():
+            try:
+                documents[version] = await self.get(path)
+            except errors.BackendError:
+                continue
+        return documents
+
+    async def _ask(
+        self, path: str, params: Mapping[str, str], accept: str, patience: float
+    ) -> tuple[str, Any]:
+        """The answer's media type and its document."""
+        asked = f"GET {path}"
+        try:
+            async with asyncio.timeout(patience):
+                media_type, status, body = await self._exchange(path, params, accept, patience)
+        except TimeoutError as error:
+            raise errors.TimedOut(f"{asked}: no answer within {patience:g} s") from error
+        except ApiException as error:
+            raise _refusal(asked, error.status, error.reason) from error
+        except (aiohttp.ClientError, OSError, ValueError, configs.ConfigException) as error:
+            raise errors.Unreachable(f"{asked}: {str(error) or type(error).__name__}") from error
+        if status >= 300:
+            raise _refusal(asked, status, _message(body))
+        try:
+            return media_type, orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise errors.Broken(f"{asked}: the answer is not JSON: {error}") from error
+
+    async def _exchange(
+        self, path: str, params: Mapping[str, str], accept: str, patience: float
+    ) -> tuple[str, int, bytes]:
+        request = await self._client.param_serialize(
+            "GET",
+            path,
+            query_params=list(params.items()),
+            header_params={"Accept": accept},
+            auth_settings=["BearerToken"],
+        )
+        # Without this the library would cut everything off after 300 s, and watches with it.
+        limits = aiohttp.ClientTimeout(total=patience)
+        raw = await self._client.call_api(*request, _request_timeout=limits)
+        async with raw.response as response:
+            body = bytearray()
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                body += chunk
+                if len(body) > _LIMIT:
+                    raise errors.TooLarge(f"GET {path}: more than {_LIMIT} bytes")
+            return response.headers.get("Content-Type", ""), response.status, bytes(body)
+
+
+def _read(path: pathlib.Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+async def _load(path: pathlib.Path, configuration: Any) -> None:
+    document = _read(path)
+    loader = await configs.load_kube_config(  # type: ignore[no-untyped-call]
+        str(path), client_configuration=configuration, persist_config=False
+    )
+    named = loader.current_context["context"].get("user")
+    user = next(
+        (each["user"] or {} for each in document.get("users") or () if each["name"] == named), {}
+    )
+    if "tokenFile" in user:
+        token = _TokenFile(path.parent / user["tokenFile"])
+        configuration.refresh_api_key_hook = token.refresh
+        token.refresh(configuration)
+    elif "exec" in user:
+        if "BearerToken" not in configuration.api_key and not configuration.cert_file:
+            raise configs.ConfigException(f"its command gives no credentials: {user['exec']!r}")
+        configuration.refresh_api_key_hook = _Plugin(loader).refresh
+
+
+class _TokenFile:
+    """Reads a kubeconfig's `tokenFile` again and again: whoever wrote it renews it."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._due = 0.0
+
+    def refresh(self, configuration: Any) -> None:
+        if time.monotonic() >= self._due:
+            token = self._path.read_text(encoding="utf-8").strip()
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+            self._due = time.monotonic() + _CREDENTIALS_AGE
+
+
+class _Plugin:
+    """Has a kubeconfig's `exec` command run again when its token has ended."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._due = time.monotonic() + _CREDENTIALS_AGE
+
+    async def refresh(self, configuration: Any) -> None:
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _CREDENTIALS_AGE
+            await self._loader.load_from_exec_plugin()
+            if "BearerToken" in configuration.api_key:
+                configuration.api_key["BearerToken"] = self._loader.token
+
+
+class _Bucket:
+    """Lets `burst` requests through at once, and `qps` a second after that, in order."""
+
+    def __init__(
+        self,
+        qps: float,
+        burst: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._qps = qps
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._clock = clock
+        self._sleep = sleep
+        self._filled = clock()
+
+    async def take(self, patience: float) -> None:
+        """Waits for its turn; raises TimedOut at once when that is more than `patience` away."""
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
+        self._filled = now
+        wait = (1 - self._tokens) / self._qps
+        if wait > patience:
+            raise errors.TimedOut(
+                f"the next request to the API server may go out in {wait:.0f} s only: "
+                "raise --client-qps and --client-burst"
+            )
+        self._tokens -= 1
+        if wait > 0:
+            await self._sleep(wait)
+
+
+def _refusal(asked: str, status: int, message: str | None) -> errors.BackendError:
+    text = f"{asked}: {status}: {message or 'no reason given'}"
+    if 400 <= status < 500:
+        return errors.Refused(text, status=status)
+    return errors.Broken(text)
+
+
+def _message(body: bytes) -> str:
+    """A Status' message, else the beginning of what came instead."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        document = None
+    if isinstance(document, dict) and isinstance(document.get("message"), str):
+        return str(document["message"])
+    return body[:200].decode("utf-8", "replace").strip()
