@@ -11,7 +11,7 @@ import re
 from fractions import Fraction
 
 from rules.errors import DurationError, QuantityError
-from rules.template.literals import quote
+from rules.quoting import quote
 
 _DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rules import labels
 from rules.errors import SelectorError
 from rules.fields import FieldRequirement, parse_fields
-from rules.template.literals import quote
+from rules.quoting import quote
 
 __all__ = [
     "FieldRequirement",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,10 @@ def _topics() -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize(("name", "topic"), list(_topics()))
 def test_cases_are_answered_as_the_original_does(name, topic, vector_reports):
-    judge = harness.check(name)
+    try:
+        judge = harness.check(name)
+    except harness.UnreadableError as error:
+        pytest.fail(str(error), pytrace=False)
 
     outcomes = tuple(
         harness.attempt(judge, case, CLUSTERS)
@@ -44,6 +48,13 @@ def test_every_file_of_cases_has_a_check():
     files = {path.name for path in harness.DATA.glob("*.json")} - {"clusters.json"}
 
     assert files == {f"{name}.json" for name in harness.CHECKS}
+
+
+@pytest.mark.parametrize(("name", "module"), harness.CHECKS.items())
+def test_a_check_names_its_file(name, module):
+    check = importlib.import_module(module)
+
+    assert f"{name}.json" == check.FILE
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import pytest
+
+from rules.quoting import quote
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("", '""'),
+        ("web-0 é 世 😀", '"web-0 é 世 😀"'),
+        ('a"b\\c', r'"a\"b\\c"'),
+        ("\a\b\f\n\r\t\v", r'"\a\b\f\n\r\t\v"'),
+        ("\x00\x1b\x7f", r'"\x00\x1b\x7f"'),
+        ("\udcff", r'"\xff"'),
+        ("\u00a0\u200b\ufeff", r'"\u00a0\u200b\ufeff"'),
+        ("\U000e0001", r'"\U000e0001"'),
+    ],
+    ids=ascii,
+)
+def test_text_is_quoted_as_go_quotes_it(text, quoted):
+    assert quote(text) == quoted
