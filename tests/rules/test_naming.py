@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import pytest
+
+from rules import naming
+from rules.config import SeriesFilter
+from rules.errors import PatternError
+
+
+@pytest.mark.parametrize(
+    ("matches", "as_", "series", "metric"),
+    [
+        pytest.param("", "", "up", "up", id="nothing-said"),
+        pytest.param("", "fixed", "up", "fixed", id="as-alone"),
+        pytest.param("", "${0}_now", "up", "up_now", id="as-alone-uses-the-whole-name"),
+        pytest.param("^http_.*", "", "http_x", "http_x", id="no-group-is-the-whole-match"),
+        pytest.param("requests", "", "http_requests", "requests", id="the-match-not-the-name"),
+        pytest.param("^(.*)_total$", "", "hits_total", "hits", id="one-group-is-the-name"),
+        pytest.param("^(?P<n>.*)_total$", "", "hits_total", "hits", id="one-named-group"),
+        pytest.param("^(.*)_total$", "${1}_rate", "hits_total", "hits_rate", id="expanded"),
+        pytest.param("(a)|(b)", "$1-$2", "b", "-b", id="two-groups"),
+        pytest.param("^(.*)_total$", "", "hits", None, id="not-taken"),
+        pytest.param("(x)?", "", "hits", "", id="taken-with-an-empty-name"),
+    ],
+)
+def test_a_series_becomes_a_metric(matches, as_, series, metric):
+    assert naming.compile(matches, as_).metric(series) == metric
+
+
+@pytest.mark.parametrize(
+    ("matches", "as_", "message"),
+    [
+        ("(a)(b)", "", "'(a)(b)' has 2 groups, so `as` must say"),
+        ("(", "", "missing )"),
+        ("(", "$1", "missing )"),
+    ],
+)
+def test_a_name_that_cannot_be_made_is_refused(matches, as_, message):
+    with pytest.raises(PatternError) as raised:
+        naming.compile(matches, as_)
+
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("entries", "accepted"),
+    [
+        ((), ["http_total", "http_sum", "up"]),
+        ((SeriesFilter(is_="^http"),), ["http_total", "http_sum"]),
+        ((SeriesFilter(is_not="_total$"),), ["http_sum", "up"]),
+        ((SeriesFilter(is_="^http"), SeriesFilter(is_not="_total$")), ["http_sum"]),
+        ((SeriesFilter(is_="^http"), SeriesFilter(is_="p")), ["http_total", "http_sum"]),
+        ((SeriesFilter(is_not="^http"), SeriesFilter(is_not="u")), []),
+    ],
+)
+def test_every_filter_must_agree(entries, accepted):
+    filters = naming.Filters.of(entries)
+
+    assert [n for n in ("http_total", "http_sum", "up") if filters.accept(n)] == accepted
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        (SeriesFilter(), "neither"),
+        (SeriesFilter(is_="a", is_not="b"), "both: 'a' and 'b'"),
+        (SeriesFilter(is_="("), "missing )"),
+        (SeriesFilter(is_not="a(?=b)"), "(?="),
+    ],
+)
+def test_a_filter_that_cannot_be_used_is_refused(entry, message):
+    with pytest.raises(PatternError) as raised:
+        naming.Filters.of([SeriesFilter(is_="good"), entry])
+
+    assert message in str(raised.value)
