@@ -1,0 +1,152 @@
+"""Whole files: what they hold, and in which phase they are refused.
+
+Three answers differ on purpose: the keys that this project adds are known; a kind that the cluster
+does not know is a report, not a refusal (here it counts as the refusal it is in the original); and
+a field that no template has is found when the file is loaded, not when a query is made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rules import config, mapping, quantity, ruleset
+from rules.errors import ConfigError, RulesError
+from rules.kinds import ApiGroup, ApiResource, Kinds
+from tests.vectors.expect import same
+
+FILE = "configs.json"
+
+_PHASES = ("rules", "externalRules", "resourceRules")
+_ADDED = {"aggregate", "onMissing", "onNaN", "merge"}
+
+
+def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
+    parsed, problems = config.parse(case["yaml"], file="rules.yaml")
+    errors = [str(problem) for problem in problems if problem.severity == "error"]
+    wanted = case.get("error", {}).get("phase")
+    if errors or parsed is None:
+        same("yaml", wanted, "\n".join(errors))
+        return
+    if wanted == "yaml":
+        unknown = re.findall(r"field (\w+) not found in type config.D", case["error"]["message"])
+        same(set(unknown) <= _ADDED and bool(unknown), True, f"accepted: {case['error']}")
+        return
+    same(_document(parsed), _tidy(case["parsed"]), "parsed")
+    if parsed.resource_rules and "window_ns" in case:
+        same(str(parsed.resource_rules.window_ns), case["window_ns"], "window_ns")
+    found = {*_refused(parsed, case), *_unknown(parsed, _kinds(clusters, case))}
+    same(next((phase for phase in _PHASES if phase in found), None), wanted, f"phases {found}")
+
+
+def _refused(parsed: config.Config, case: Mapping[str, Any]) -> Iterator[str]:
+    """The phases in which compiling finds errors."""
+    try:
+        ruleset.compile(parsed)
+    except ConfigError as error:
+        for problem in error.problems:
+            early = case["accepted"] and problem.message.startswith("the template has no field")
+            if problem.severity == "error" and not early:
+                yield re.split(r"[.\[]", problem.path)[0]
+
+
+def _unknown(parsed: config.Config, kinds: Kinds) -> Iterator[str]:
+    """The phases in which a kind is named that the cluster does not know."""
+    resource_rules = parsed.resource_rules
+    for phase, mappings in (
+        ("rules", [rule.resources for rule in parsed.rules]),
+        ("externalRules", [rule.resources for rule in parsed.external_rules]),
+        (
+            "resourceRules",
+            [resource_rules.cpu.resources, resource_rules.memory.resources]
+            if resource_rules
+            else [],
+        ),
+    ):
+        for resources in mappings:
+            try:
+                bound = mapping.compile(resources).bind(kinds)
+            except RulesError:
+                continue
+            if bound.unknown:
+                yield phase
+
+
+def _kinds(clusters: Mapping[str, Any], case: Mapping[str, Any]) -> Kinds:
+    return Kinds.of(
+        ApiGroup(
+            name=group["group"],
+            versions=tuple(group["versions"]),
+            preferred=group["preferred"],
+            resources={
+                version: tuple(
+                    ApiResource(
+                        name=each["name"],
+                        singular=each["singularName"],
+                        kind=each["kind"],
+                        namespaced=each["namespaced"],
+                    )
+                    for each in resources
+                )
+                for version, resources in group["resources"].items()
+            },
+        )
+        for group in clusters[case.get("cluster", "default")]
+    )
+
+
+def _document(parsed: config.Config) -> dict[str, Any]:
+    """The configuration in the original's structure, without what is empty."""
+    document: dict[str, Any] = {
+        "rules": [_rule(rule) for rule in parsed.rules],
+        "externalRules": [_rule(rule) for rule in parsed.external_rules],
+    }
+    if parsed.resource_rules is not None:
+        document["resourceRules"] = {
+            "cpu": _resource_rule(parsed.resource_rules.cpu),
+            "memory": _resource_rule(parsed.resource_rules.memory),
+            "window": quantity.format_prometheus_duration(parsed.resource_rules.window_ns),
+        }
+    return _tidy(document)
+
+
+def _rule(rule: config.Rule) -> dict[str, Any]:
+    return {
+        "seriesQuery": rule.series_query,
+        "seriesFilters": [{"is": each.is_, "isNot": each.is_not} for each in rule.series_filters],
+        "resources": _resources(rule.resources),
+        "name": {"matches": rule.name.matches, "as": rule.name.as_},
+        "metricsQuery": rule.metrics_query,
+    }
+
+
+def _resource_rule(rule: config.ResourceRule) -> dict[str, Any]:
+    return {
+        "containerQuery": rule.container_query,
+        "nodeQuery": rule.node_query,
+        "resources": _resources(rule.resources),
+        "containerLabel": rule.container_label,
+    }
+
+
+def _resources(resources: config.ResourceMapping) -> dict[str, Any]:
+    return {
+        "template": resources.template,
+        "overrides": {
+            each.label: {"group": each.group, "resource": each.resource}
+            for each in resources.overrides
+        }
+        or None,
+        "namespaced": resources.namespaced,
+    }
+
+
+def _tidy(value: Any) -> Any:
+    """Without empty values, which the original leaves out of some places and not of others."""
+    if isinstance(value, dict):
+        tidied = {key: _tidy(each) for key, each in value.items()}
+        return {key: each for key, each in tidied.items() if each not in ("", None, [])}
+    if isinstance(value, list):
+        return [_tidy(each) for each in value]
+    return value
