@@ -1,0 +1,9 @@
+"""The API groups that are served: one module each, of the shape that `group.Group` describes."""
+
+from __future__ import annotations
+
+from adapter.groups import custom
+from adapter.groups.group import Group
+
+GROUPS: tuple[Group, ...] = (custom,)
+"""In the order in which discovery lists them."""

@@ -1,0 +1,227 @@
+"""custom.metrics.k8s.io: metrics that describe objects of the cluster.
+
+v1beta1 and v1beta2 have the same routes and differ only in how a value is written down.
+https://github.com/kubernetes-sigs/custom-metrics-apiserver/tree/master/pkg/apiserver/installer
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from adapter import answers, wire
+from adapter.ask import Ask
+from adapter.errors import ApiError, BackendError
+from adapter.groups.group import Backend, Resource
+from rules import plan as plans
+from rules import selectors
+from rules.catalog import Catalog, Entry
+from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
+from rules.kinds import GroupResource, Kind
+from rules.quoting import quote
+from rules.selectors import Selector
+
+log = logging.getLogger(__name__)
+
+NAME = "custom.metrics.k8s.io"
+VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
+
+_EVERYTHING = "*"
+_NAMESPACES = GroupResource("", "namespaces")
+_PODS = GroupResource("", "pods")
+_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """What a URL of this group asks for."""
+
+    resource: str
+    group: str
+    namespace: str
+    name: str
+    """`*` for every object that the label selector selects."""
+    metric: str
+
+    @property
+    def typed(self) -> str:
+        """The resource as the URL spells it, for messages."""
+        return str(GroupResource(self.group, self.resource))
+
+
+def routes(segments: Sequence[str]) -> bool:
+    """`RES/NAME/METRIC`, `namespaces/NS/RES/NAME/METRIC`, `namespaces/NS/metrics/METRIC`."""
+    if len(segments) == 3:
+        return True
+    if len(segments) == 4:
+        return segments[0] == "namespaces" and segments[2] == "metrics"
+    return len(segments) == 5 and segments[0] == "namespaces"
+
+
+def resources(catalog: Catalog) -> Sequence[Resource]:
+    return [
+        Resource(
+            name=f"{entry.resource}/{entry.metric}",
+            namespaced=entry.namespaced,
+            kind="MetricValueList",
+            verbs=("get",),
+        )
+        for entry in catalog.entries
+    ]
+
+
+async def answer(ask: Ask, backend: Backend) -> wire.Document:
+    """A MetricValueList. Raises ApiError with the original's words at each stage."""
+    question = _question(ask)
+    selector = _object_selector(ask)
+    _check_fields(ask)
+    metric_selector, written = _metric_selector(ask)
+    kinds = backend.objects.kinds
+    try:
+        kind = kinds.resolve(question.resource, question.group)
+    except UnknownResourceError as error:
+        if question.name == _EVERYTHING:
+            raise answers.internal("unable to list matching resources") from error
+        raise _not_found(question) from error
+    entry = _entry(question, kind, backend.catalog())
+    namespace = question.namespace if entry.namespaced else ""
+    if question.name == _EVERYTHING:
+        # What is listed is the first kind in discovery order, which need not be the preferred one.
+        listed = kinds.first(question.resource, question.group).group_resource
+        try:
+            names = await backend.objects.names(listed, namespace=namespace, selector=selector)
+        except BackendError as error:
+            raise answers.internal("unable to list matching resources") from error
+    else:
+        names = (question.name,)
+        if not await _may_have_values(backend, kind, namespace, question.name):
+            raise _not_found(question, question.name)
+    values = {}
+    if names:
+        try:
+            plan = plans.custom(entry, namespace=namespace, names=names, selector=metric_selector)
+        except PlanError as error:
+            log.warning("%s of %s cannot be asked: %s", question.metric, question.typed, error)
+            raise _not_found(question) from error
+        try:
+            values = dict(await backend.evaluation.values(plan))
+        except (BackendError, AmbiguousSampleError) as error:
+            raise answers.internal("unable to fetch metrics") from error
+    if question.name != _EVERYTHING and question.name not in values:
+        raise _not_found(question, question.name)
+    return wire.metric_value_list(
+        ask.version,
+        question.metric,
+        written,
+        (
+            (wire.object_reference(kind, namespace=namespace, name=name), values[name])
+            for name in names
+            if name in values
+        ),
+    )
+
+
+def _question(ask: Ask) -> _Question:
+    if ask.namespace and ask.resource == "metrics" and len(ask.parts) >= 2:
+        # The namespace is itself the object that is described.
+        return _Question(
+            resource="namespaces", group="", namespace="", name=ask.namespace, metric=ask.name
+        )
+    if len(ask.parts) < 3:
+        raise answers.bad_request("invalid request path")
+    resource, _, group = ask.resource.partition(".")
+    return _Question(
+        resource=resource,
+        group=group,
+        namespace=ask.namespace,
+        name=ask.name or _EVERYTHING,
+        metric=ask.subresource,
+    )
+
+
+def _object_selector(ask: Ask) -> Selector:
+    if ask.options_error:
+        raise answers.bad_request(ask.options_error)
+    try:
+        return selectors.parse(ask.label_selector)
+    except SelectorError as error:
+        raise answers.bad_request(str(error)) from error
+
+
+def _check_fields(ask: Ask) -> None:
+    """A field selector may only repeat the name that the path has already."""
+    try:
+        requirements = selectors.parse_fields(ask.field_selector)
+    except SelectorError as error:
+        raise answers.bad_request(str(error)) from error
+    for requirement in requirements:
+        if requirement.field not in _FIELDS:
+            raise answers.bad_request(
+                f"{quote(requirement.field)} is not a known field selector: "
+                'only "metadata.name", "metadata.namespace"'
+            )
+    if not requirements or not ask.name:
+        return
+    named = [
+        requirement.value
+        for requirement in requirements
+        if requirement.field == "metadata.name" and requirement.operator == "="
+    ]
+    if named[:1] != [ask.name]:
+        raise answers.bad_request("fieldSelector metadata.name doesn't match requested name")
+
+
+def _metric_selector(ask: Ask) -> tuple[Selector, wire.Document | None]:
+    """The metric selector, parsed and as a metav1.LabelSelector."""
+    try:
+        selector = selectors.parse(ask.metric_label_selector)
+    except SelectorError as error:
+        raise ApiError(500, str(error)) from error
+    for requirement in selector.requirements:
+        if requirement.operator in {"gt", "lt"}:
+            raise answers.bad_request(
+                f"metricLabelSelector: {requirement} cannot be answered, because no matcher of "
+                "Prometheus compares numbers: use =, !=, in, notin, or the key alone"
+            )
+    return selector, selectors.label_selector(selector)
+
+
+def _entry(question: _Question, kind: Kind, catalog: Catalog) -> Entry:
+    """What serves the question. Cluster-scoped objects may be asked for below any namespace.
+
+    Save namespaces: who may read one of them there must not come to read another.
+    """
+    entry = catalog.entry(kind.group_resource, question.metric)
+    if entry is None:
+        raise _not_found(question)
+    if entry.namespaced == bool(question.namespace):
+        return entry
+    if entry.namespaced or entry.resource == _NAMESPACES:
+        raise _not_found(question)
+    return entry
+
+
+async def _may_have_values(backend: Backend, kind: Kind, namespace: str, name: str) -> bool:
+    """False for a pod that is over. Where that cannot be found out, the question is asked."""
+    if kind.group_resource != _PODS:
+        return True
+    try:
+        return await backend.objects.live(_PODS, namespace=namespace, name=name)
+    except BackendError as error:
+        log.warning(
+            "whether pod %s/%s is alive is unknown, so its metrics are asked for all the same: %s",
+            namespace,
+            name,
+            error,
+        )
+        return True
+
+
+def _not_found(question: _Question, name: str = "") -> ApiError:
+    subject = f"{question.typed} {name}" if name else question.typed
+    return ApiError(
+        404,
+        f"the server could not find the metric {question.metric} for {subject}",
+        reason="NotFound",
+    )

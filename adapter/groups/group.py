@@ -1,0 +1,81 @@
+"""What a group of APIs is: a module of this shape, which is listed in `GROUPS`, and nothing more.
+
+The three groups share `answer(ask, backend)` and no base class. `Backend` is all that they may use
+to find an answer; its parts are snapshots or plain objects, and a request reads each snapshot once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from adapter.ask import Ask
+from adapter.wire import Document
+from rules.aggregate import Value
+from rules.catalog import Catalog
+from rules.kinds import GroupResource, Kinds
+from rules.plan import Plan
+from rules.selectors import Selector
+
+
+class Objects(Protocol):
+    """Knows the cluster's kinds, and the names of its objects."""
+
+    @property
+    def kinds(self) -> Kinds: ...
+
+    async def names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...]:
+        """The names, in the API server's order; finished pods are left out. Raises BackendError."""
+        ...
+
+    async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
+        """False only for a pod that is known to be finished or absent. Raises BackendError."""
+        ...
+
+
+class Evaluation(Protocol):
+    """Knows how to get the values of a plan."""
+
+    async def values(self, plan: Plan) -> Mapping[str, Value]:
+        """Object name -> value, for those that have one. Raises BackendError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """Everything that a group may ask."""
+
+    catalog: Callable[[], Catalog]
+    objects: Objects
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One entry of an APIResourceList."""
+
+    name: str
+    namespaced: bool
+    kind: str
+    verbs: tuple[str, ...]
+
+
+class Group(Protocol):
+    """Knows one API group: its versions, its routes, its answers, and what discovery says of it."""
+
+    NAME: str
+    VERSIONS: tuple[str, ...]
+    """The preferred one first."""
+
+    def routes(self, segments: Sequence[str]) -> bool:
+        """Whether these segments below a version are a route; an empty one counts as any other."""
+        ...
+
+    async def answer(self, ask: Ask, backend: Backend) -> Document:
+        """The document that a GET of a route gets. Raises ApiError."""
+        ...
+
+    def resources(self, catalog: Catalog) -> Sequence[Resource]: ...

@@ -1,0 +1,241 @@
+"""The way in: the one handler of every path, and the HTTP server around it.
+
+`surface` routes as the original does, by the decoded path alone. `Site` listens with Go's limits (a
+request's head may have 1 MiB and 32 s) where aiohttp's own are smaller or missing, and says a bare
+400 to what is no HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from aiohttp import hdrs, http_exceptions, web
+
+from adapter import answers, ops, wire
+from adapter.ask import Ask
+from adapter.discovery import Discovery
+from adapter.groups.group import Backend
+
+log = logging.getLogger(__name__)
+
+KEEPALIVE = 95.0
+"""Seconds; longer than the 90 s for which Go's clients keep an idle connection."""
+HEAD_BYTES = 1 << 20
+HEAD_SECONDS = 32.0
+_MOST_HEADERS = 10_000
+_TOO_LARGE = "431 Request Header Fields Too Large"
+
+_STREAMED = tuple(f"{each};stream=watch" for each in wire.PRODUCED)
+"""The spellings that the router of a resource lists besides; nothing is ever streamed."""
+
+Guard = Callable[[web.BaseRequest, Ask], Awaitable[None]]
+"""Raises ApiError for a caller who may not ask this; it is run before anything is routed."""
+
+
+def surface(
+    *,
+    discovery: Discovery,
+    operations: ops.Ops,
+    backend: Backend,
+    guard: Guard | None = None,
+    deadline: float = answers.DEADLINE,
+    closing: Callable[[], bool] = lambda: False,
+) -> answers.Handler:
+    """The handler of every request."""
+    documents = frozenset(discovery.paths)
+
+    async def respond(request: web.BaseRequest, ask: Ask) -> answers.Answer:
+        if guard is not None:
+            await guard(request, ask)
+        path = ask.path
+        if path == "/version" or path.startswith("/version/"):
+            _check(request, known=path == "/version", produced=(wire.JSON,))
+            return ops.version()
+        group = discovery.group(path)
+        if group is None and path not in {"/apis", "/apis/"}:
+            return await operations.answer(ask, request.headers)
+        if path in documents:
+            _check(request, known=True, produced=wire.PRODUCED)
+            pretty = answers.indented(ask, request.headers)
+            return answers.Answer(body=discovery.encoded(path, pretty=pretty))
+        if group is None:
+            raise answers.no_route()
+        known = ask.version in group.VERSIONS and group.routes(ask.below_version)
+        _check(request, known=known, produced=wire.PRODUCED, streamed=_STREAMED)
+        return answers.document(await group.answer(ask, backend), ask, request.headers)
+
+    return answers.outermost(respond, deadline=deadline, closing=closing)
+
+
+def _check(
+    request: web.BaseRequest,
+    *,
+    known: bool,
+    produced: Sequence[str],
+    streamed: Sequence[str] = (),
+) -> None:
+    """The router's refusals, in its order. Raises ApiError."""
+    if not known:
+        raise answers.no_route()
+    if request.method != hdrs.METH_GET:
+        raise answers.wrong_method()
+    if not wire.routable(request.headers.get(hdrs.ACCEPT, ""), produced):
+        raise answers.not_acceptable((*produced, *streamed))
+
+
+def application(handler: answers.Handler) -> web.Application:
+    """An application whose every request goes to `handler`."""
+
+    @web.middleware
+    async def unrouted(request: web.Request, _routed: object) -> web.StreamResponse:
+        # `OPTIONS *` and CONNECT have no path that a route could match.
+        return await handler(request)
+
+    app = web.Application(middlewares=[unrouted])
+    app.router.add_route("*", "/{anything:(?s:.*)}", handler, expect_handler=_expected)
+    app.on_response_prepare.append(_without_server)
+    return app
+
+
+async def _expected(_request: web.Request) -> None:
+    """No `100 Continue`: no handler reads a body."""
+
+
+async def _without_server(_request: web.Request, response: web.StreamResponse) -> None:
+    del response.headers[hdrs.SERVER]
+
+
+class _Written(web.StreamResponse):
+    """Stands for an answer that was written already, without aiohttp's headers."""
+
+    async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002
+        return None
+
+    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002
+        return None
+
+
+class Connection(web.RequestHandler):
+    """One connection, which has to say in time, and in bounds, what it wants."""
+
+    __slots__ = ("_head_bytes", "_head_timer")
+
+    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(
+            manager,
+            loop=loop,
+            keepalive_timeout=KEEPALIVE,
+            access_log=None,  # type: ignore[arg-type]
+            max_line_size=HEAD_BYTES,
+            max_field_size=HEAD_BYTES,
+            max_headers=_MOST_HEADERS,
+        )
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._head_timer = self._loop.call_later(HEAD_SECONDS, self.force_close)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._head_done()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        requests = self._request_count
+        super().data_received(data)
+        if self._request_count != requests or self._waiter is None:
+            # A head is complete, or what arrives is the body of a request under way.
+            self._head_done()
+            return
+        self._head_bytes += len(data)
+        if self._head_bytes > HEAD_BYTES:
+            self._refuse(_TOO_LARGE, "its head is longer than 1 MiB")
+        elif self._head_timer is None:
+            self._head_timer = self._loop.call_later(HEAD_SECONDS, self.force_close)
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,  # noqa: ARG002 - aiohttp's signature
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - echoes what was received
+    ) -> web.StreamResponse:
+        """Answer what cannot be parsed; every handler answers for its own errors."""
+        if isinstance(exc, http_exceptions.LineTooLong):
+            self._refuse(_TOO_LARGE, "its head is longer than 1 MiB")
+        elif status == http.HTTPStatus.BAD_REQUEST:
+            self._refuse("400 Bad Request", type(exc).__name__)
+        else:
+            log.error("a request could not be answered", exc_info=exc)
+            self._refuse("500 Internal Server Error", "see above")
+        return _Written()
+
+    def _head_done(self) -> None:
+        self._head_bytes = 0
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: str, why: str) -> None:
+        peer = self.peername[0] if self.peername else "a client"
+        log.warning("said %s to %s, whose request cannot be read: %s", status, peer, why)
+        if self.transport is not None:
+            head = f"HTTP/1.1 {status}\r\nContent-Type: {answers.PLAIN}\r\nConnection: close"
+            self.transport.write(f"{head}\r\n\r\n{status}".encode())
+        self.force_close()
+
+
+class Site(web.BaseSite):
+    """A listener whose connections are `Connection`s."""
+
+    def __init__(
+        self,
+        runner: web.BaseRunner,
+        host: str,
+        port: int,
+        *,
+        ssl_context: ssl.SSLContext | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(runner, ssl_context=ssl_context)
+        self._host = host
+        self._port = port
+        self._options = options
+
+    @property
+    def name(self) -> str:
+        scheme = "https" if self._ssl_context else "http"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{scheme}://{host}:{self.port}"
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on, which is another than asked for if that was 0."""
+        sockets = getattr(self._server, "sockets", None)
+        return int(sockets[0].getsockname()[1]) if sockets else self._port
+
+    async def start(self) -> None:
+        """Listen. Raises OSError where that cannot be had."""
+        await super().start()
+        loop = asyncio.get_running_loop()
+        server = self._runner.server
+        assert server is not None
+        self._server = await loop.create_server(
+            lambda: Connection(server, loop=loop),
+            self._host,
+            self._port,
+            ssl=self._ssl_context,
+            backlog=self._backlog,
+            **self._options,
+        )
+
+
+def runner(app: web.Application, *, shutdown_timeout: float = answers.DEADLINE) -> web.AppRunner:
+    """A runner that stops the work on a request whose client has gone."""
+    return web.AppRunner(app, handler_cancellation=True, shutdown_timeout=shutdown_timeout)

@@ -1,0 +1,196 @@
+"""What stands on the wire: documents and how they are encoded, byte for byte as Kubernetes does.
+
+Pure. A document is the JSON form of an object, keys in the order in which they are sent; an
+encoding other than JSON is written from the same document. `PRODUCED` says which ones there are.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+
+from rules import quantity
+from rules.aggregate import Value
+from rules.kinds import Kind
+
+Document = Mapping[str, Any]
+
+JSON = "application/json"
+PRODUCED: tuple[str, ...] = (JSON,)
+"""Every encoding that is offered, the default first."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_LONGEST_KEPT = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What a client accepts: one of `PRODUCED`, and whether it asked for indentation."""
+
+    encoding: str
+    pretty: bool
+
+
+def encode(document: Document, *, pretty: bool = False) -> bytes:
+    r"""JSON as Go's encoder writes it: compact with a newline, or indented by two without one.
+
+    `<`, `>`, `&`, U+2028 and U+2029 are escaped; bytes that are not UTF-8 become `\ufffd`.
+    """
+    try:
+        body = orjson.dumps(document, option=orjson.OPT_INDENT_2 if pretty else None)
+    except TypeError:
+        # orjson takes no lone surrogates, which is how text that is not UTF-8 arrives.
+        layout: dict[str, Any] = {"indent": 2} if pretty else {"separators": (",", ":")}
+        text = json.dumps(document, ensure_ascii=False, **layout)
+        body = _SURROGATE.sub(r"\\ufffd", text).encode()
+    body = body.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
+    body = body.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
+    return body if pretty else body + b"\n"
+
+
+def status(
+    code: int, message: str, *, reason: str = "", details: Mapping[str, Any] | None = None
+) -> Document:
+    """A metav1.Status of a failure. An empty `reason` and no `details` are left out."""
+    document: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+    }
+    if reason:
+        document["reason"] = reason
+    if details is not None:
+        document["details"] = details
+    document["code"] = code
+    return document
+
+
+def metric_value_list(
+    version: str,
+    metric: str,
+    selector: Document | None,
+    values: Iterable[tuple[Document, Value]],
+) -> Document:
+    """A MetricValueList of custom.metrics.k8s.io; `values` pairs object references with values.
+
+    https://github.com/kubernetes/metrics/tree/master/pkg/apis/custom_metrics
+    """
+    items: list[Document]
+    if version == "v1beta1":
+        items = [
+            {
+                "describedObject": reference,
+                "metricName": metric,
+                "timestamp": timestamp(value.time),
+                "value": quantity.decimal(value.milli),
+                "selector": selector,
+            }
+            for reference, value in values
+        ]
+    else:
+        identifier = {"name": metric, "selector": selector}
+        items = [
+            {
+                "describedObject": reference,
+                "metric": identifier,
+                "timestamp": timestamp(value.time),
+                "value": quantity.decimal(value.milli),
+            }
+            for reference, value in values
+        ]
+    return {
+        "kind": "MetricValueList",
+        "apiVersion": f"custom.metrics.k8s.io/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def object_reference(kind: Kind, *, namespace: str, name: str) -> Document:
+    """A core ObjectReference; the core group is written `/v1`, as the original writes it."""
+    reference = {"kind": kind.kind, "namespace": namespace, "name": name}
+    reference["apiVersion"] = f"{kind.group}/{kind.version}"
+    return {key: value for key, value in reference.items() if value}
+
+
+@functools.lru_cache(maxsize=64)
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, cut to whole seconds."""
+    moment = datetime.fromtimestamp(math.floor(seconds), UTC)
+    return f"{moment.replace(tzinfo=None).isoformat()}Z"
+
+
+def routable(accept: str, produced: Sequence[str] = PRODUCED) -> bool:
+    """Whether Kubernetes' router lets a request through to a handler that makes `produced`.
+
+    It compares types alone, without parameters, and knows `*/*` but not `application/*`.
+    """
+    types = (element.partition(";")[0].strip(" ") for element in (accept or "*/*").split(","))
+    return any(each == "*/*" or each in produced for each in types)
+
+
+def negotiate(accept: str) -> Accepted | None:
+    """Which encoding an Accept header asks for; None if it allows none.
+
+    https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/negotiation/negotiate.go
+    """
+    return _negotiate(accept) if len(accept) > _LONGEST_KEPT else _remembered(accept)
+
+
+def _negotiate(accept: str) -> Accepted | None:
+    if not accept:
+        return Accepted(encoding=PRODUCED[0], pretty=False)
+    for kind, subkind, parameters in _clauses(accept):
+        for produced in PRODUCED:
+            offered = produced.partition("/")
+            if kind not in (offered[0], "*") or subkind not in (offered[2], "*"):
+                continue
+            if (kind == "*" and subkind != "*") or not _allowed(parameters):
+                continue
+            return Accepted(encoding=produced, pretty=parameters.get("pretty") == "1")
+    return None
+
+
+_remembered = functools.lru_cache(maxsize=256)(_negotiate)
+
+
+def _clauses(accept: str) -> list[tuple[str, str, dict[str, str]]]:
+    """The header's clauses, the most wanted first; what is no clause is left out."""
+    ranked = []
+    for element in accept.split(","):
+        media_type, *rest = element.split(";")
+        kind, slash, subkind = (part.strip() for part in media_type.partition("/"))
+        if not slash and kind == "*":
+            subkind = "*"
+        if not subkind or "/" in subkind:
+            continue
+        pairs = (each.split("=") for each in rest)
+        parameters = {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}
+        wanted = _weight(parameters.pop("q", "1"))
+        ranked.append(((-wanted, kind == "*", subkind == "*"), (kind, subkind, parameters)))
+    return [clause for _, clause in sorted(ranked, key=lambda each: each[0])]
+
+
+def _weight(text: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        return 0.0
+    return weight if math.isfinite(weight) else 0.0
+
+
+def _allowed(parameters: Mapping[str, str]) -> bool:
+    """No document can be had as another kind, in another server version, or as another stream."""
+    if not parameters.keys().isdisjoint({"as", "g", "v"}) or parameters.get("sv"):
+        return False
+    return parameters.get("stream", "") in {"", "watch"}

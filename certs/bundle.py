@@ -1,0 +1,84 @@
+"""A certificate with its chain and its key, checked to belong together when it is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+
+class CertificateError(Exception):
+    """A certificate or a key that cannot be used: what is wrong, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """What a TLS server needs."""
+
+    chain: tuple[x509.Certificate, ...]
+    """The server's own certificate first, then the issuers that it sends along."""
+    key: PrivateKeyTypes
+
+    @classmethod
+    def parse(cls, chain: bytes, key: bytes) -> Bundle:
+        """Read PEM. Raises CertificateError, also where the two do not belong together."""
+        try:
+            certificates = tuple(x509.load_pem_x509_certificates(chain))
+        except ValueError as error:
+            raise CertificateError(
+                f"no certificate can be read: {error}; give a PEM file with the server's own "
+                "certificate first"
+            ) from error
+        try:
+            private = serialization.load_pem_private_key(key, password=None)
+        except TypeError as error:
+            raise CertificateError("the key is encrypted; give it without a passphrase") from error
+        except (ValueError, UnsupportedAlgorithm) as error:
+            raise CertificateError(
+                f"no private key can be read: {error}; give a PEM file with the key alone"
+            ) from error
+        bundle = cls(chain=certificates, key=private)
+        if _public(bundle.leaf.public_key()) != _public(private.public_key()):
+            raise CertificateError(
+                f"the key is not that of the certificate of {bundle.subject}; give the pair that "
+                "was issued together, the server's own certificate first"
+            )
+        return bundle
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        return self.chain[0]
+
+    @property
+    def subject(self) -> str:
+        return self.leaf.subject.rfc4514_string()
+
+    @property
+    def chain_pem(self) -> bytes:
+        return b"".join(
+            certificate.public_bytes(serialization.Encoding.PEM) for certificate in self.chain
+        )
+
+    @property
+    def key_pem(self) -> bytes:
+        """PKCS #8, not encrypted."""
+        return self.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+
+    @property
+    def ca_pem(self) -> bytes:
+        """What a client has to trust: the last certificate of the chain."""
+        return self.chain[-1].public_bytes(serialization.Encoding.PEM)
+
+
+def _public(key: object) -> bytes:
+    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return encoded

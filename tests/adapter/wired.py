@@ -1,0 +1,144 @@
+"""The surface on a socket of its own, and a client that sends exactly what a test wrote."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry
+
+from adapter import answers, discovery, groups, ops, serving
+from adapter.groups.group import Backend
+from rules.aggregate import Value
+from rules.catalog import Catalog
+from rules.kinds import GroupResource, Kinds
+from rules.plan import Plan
+from rules.selectors import Selector
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    rest: bytes = b""
+    """What came after the body, up to the end of the connection."""
+
+
+class Objects:
+    """Names and labels of objects in memory."""
+
+    def __init__(
+        self,
+        kinds: Kinds,
+        objects: Mapping[tuple[GroupResource, str], Mapping[str, Mapping[str, str]]],
+    ) -> None:
+        self.kinds = kinds
+        self.objects = objects
+        self.finished: set[str] = set()
+        self.failure: Exception | None = None
+
+    async def names(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[str, ...]:
+        if self.failure is not None:
+            raise self.failure
+        found = self.objects.get((resource, namespace), {})
+        return tuple(name for name, labels in found.items() if selector.matches(labels))
+
+    async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        return name not in self.finished
+
+
+class Evaluation:
+    """Values in memory; remembers what it was asked."""
+
+    def __init__(self, values: Mapping[tuple[GroupResource, str], Value]) -> None:
+        self.known = values
+        self.asked: list[Plan] = []
+        self.failure: BaseException | None = None
+        self.waits = 0.0
+
+    async def values(self, plan: Plan) -> Mapping[str, Value]:
+        self.asked.append(plan)
+        await asyncio.sleep(self.waits)
+        if self.failure is not None:
+            raise self.failure
+        named = ((name, self.known.get((plan.resource, name))) for name in plan.names)
+        return {name: value for name, value in named if value is not None}
+
+
+def surface(
+    catalog: Catalog,
+    objects: Objects,
+    evaluation: Evaluation,
+    *,
+    port: int = 6443,
+    live: Sequence[ops.Check] = (),
+    ready: Sequence[ops.Check] = (),
+    **options: object,
+) -> answers.Handler:
+    found = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
+    operations = ops.Ops(
+        live=live, ready=ready, registry=CollectorRegistry(), api_paths=found.paths
+    )
+    backend = Backend(catalog=lambda: catalog, objects=objects, evaluation=evaluation)
+    return serving.surface(
+        discovery=found,
+        operations=operations,
+        backend=backend,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@contextlib.asynccontextmanager
+async def listening(handler: answers.Handler) -> AsyncIterator[int]:
+    """The port on which `handler` is served until the end of the block."""
+    runner = serving.runner(serving.application(handler), shutdown_timeout=1.0)
+    await runner.setup()
+    site = serving.Site(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield site.port
+    finally:
+        await runner.cleanup()
+
+
+async def fetch(
+    port: int,
+    target: str | bytes,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+) -> Reply:
+    raw = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
+    fields = {"Host": "adapter", "Connection": "close", **(headers or {})}
+    head = b"".join(f"{name}: {value}\r\n".encode() for name, value in fields.items())
+    return await send(port, method.encode() + b" " + raw + b" HTTP/1.1\r\n" + head + b"\r\n", method)
+
+
+async def send(port: int, data: bytes, method: str = "GET") -> Reply:
+    """What a server says to `data` until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        async with asyncio.timeout(10):
+            return _reply(await reader.read(), method)
+    finally:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+def _reply(raw: bytes, method: str) -> Reply:
+    head, _, rest = raw.partition(b"\r\n\r\n")
+    first, *lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines)
+    length = int(headers.get("Content-Length", len(rest))) if method != "HEAD" else 0
+    return Reply(
+        status=int(first.split()[1]), headers=headers, body=rest[:length], rest=rest[length:]
+    )
