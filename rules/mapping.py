@@ -13,7 +13,6 @@ from rules import config, patterns, template
 from rules.errors import MappingError, PatternError, TemplateExecError, UnknownResourceError
 from rules.kinds import GroupResource, Kinds
 
-_FIELDS: Mapping[str, type] = {"Group": str, "Resource": str}
 _SHAPE = {"Group": "(?P<group>.+?)", "Resource": "(?P<resource>.+?)"}
 _GROUP_IN_LABEL = str.maketrans(".-", "__")
 
@@ -153,10 +152,10 @@ def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (a
 
 
 def _label_template(source: str) -> LabelTemplate:
-    parsed = template.parse(source)
-    if unknown := parsed.unknown_fields(_FIELDS):
+    parsed = template.parse(source, name="resource-label")
+    if unknown := parsed.unknown_fields(template.LABEL_FIELDS):
         raise MappingError(
-            f"the label template {source!r} uses .{unknown[0].name} at character"
+            f"the label template {source!r} uses {unknown[0].name} at character"
             f" {unknown[0].offset + 1}; it has only .Group and .Resource"
         )
     shape = parsed.render(_SHAPE)

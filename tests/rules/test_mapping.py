@@ -62,7 +62,7 @@ def bound(template: str = "", *overrides: tuple[str, str], kinds: Kinds = KINDS)
             id="not-read-back",
         ),
         pytest.param("^<<.Resource>>", ["pod"], {PODS: "^pod"}, id="template-is-part-of-a-pattern"),
-        pytest.param("<<.Resource>>|x_<<.Resource>>", ["x_pod"], {PODS: "pod|x_pod"}, id="or"),
+        pytest.param("x_<<.Resource>>|<<.Resource>>", ["pod"], {PODS: "x_pod|pod"}, id="or"),
         pytest.param("k_(?P<resource>.+)", ["k_pod"], {PODS: "k_(?P<resource>.+)"}, id="literal"),
         pytest.param("(x)?<<.Resource>>", ["pod"], {PODS: "(x)?pod"}, id="group-without-part"),
         pytest.param(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rules import ruleset
 from rules.errors import ConfigError
-from rules.kinds import ApiGroup, ApiResource, Kinds
+from rules.kinds import Kinds
+from tests.vectors.checks import naming_config
 from tests.vectors.expect import same
 
 FILE = "naming.json"
@@ -17,36 +17,12 @@ FILE = "naming.json"
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     if "config" in case:
-        importlib.import_module("tests.vectors.checks.naming_config").check_config(case, clusters)
+        naming_config.check_config(case, clusters)
         return
-    found = _found(case, kinds(clusters[case.get("cluster", "default")]))
+    found = _found(case, naming_config.kinds_of(case, clusters))
     # Of answers that are random in the original, one is ours, and always the same.
     answers = [_contract(answer) for answer in case.get("any_of", [case])]
     same(found, found if found in answers else answers[0], "answer")
-
-
-def kinds(discovery: Sequence[Mapping[str, Any]]) -> Kinds:
-    """One of `clusters.json` as the kinds that it has."""
-    return Kinds.of(
-        ApiGroup(
-            name=group["group"],
-            versions=tuple(group["versions"]),
-            preferred=group["preferred"],
-            resources={
-                version: tuple(
-                    ApiResource(
-                        name=resource["name"],
-                        singular=resource["singularName"],
-                        kind=resource["kind"],
-                        namespaced=resource["namespaced"],
-                    )
-                    for resource in resources
-                )
-                for version, resources in group["resources"].items()
-            },
-        )
-        for group in discovery
-    )
 
 
 def _found(case: Mapping[str, Any], cluster: Kinds) -> dict[str, Any]:
