@@ -255,8 +255,10 @@ def _on_missing(rule: Fields) -> OnMissing:
     nodes = rule.values.get("onMissing", [])
     if not rule.given("onMissing"):
         return OnMissing()
-    if all(isinstance(node, Scalar) for node in nodes):
-        rule.choice("onMissing", ("error",))
+    if isinstance(nodes[-1], Scalar):
+        if rule.text("onMissing") != "error":
+            message = "must be error, {value: NUMBER} or {lastKnown: DURATION}"
+            rule.record.report("error", "onMissing", nodes[-1], message)
         return OnMissing()
     fields = rule.fields("onMissing", known=("value", "lastKnown"))
     value, last_known = fields.number("value"), fields.duration("lastKnown")

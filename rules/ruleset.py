@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from rules import config, mapping, naming, promql, template
+from rules import config, document, mapping, naming, promql, template
 from rules.errors import (
     ConfigError,
     MappingError,
@@ -108,17 +108,16 @@ def _repeated(before: Sequence[config.Config], parsed: config.Config) -> list[Pr
 
 def _compiled(whole: config.Config, problems: list[Problem]) -> RuleSet:
     compiler = _Compiler(problems)
-    rules = [
-        compiler.rule(rule, index, "rules")
-        for index, rule in enumerate(whole.rules)
-        if not compiler.is_broken(rule.where)
-    ]
+    rules = [compiler.rule(rule, index, "rules") for index, rule in enumerate(whole.rules)]
     external = [
         compiler.rule(rule, index, "externalRules")
         for index, rule in enumerate(whole.external_rules, len(whole.rules))
-        if not compiler.is_broken(rule.where)
     ]
     resource_rules = compiler.resource_rules(whole.resource_rules)
+    files = {
+        file: place for place, file in enumerate(dict.fromkeys(each.file for each in problems))
+    }
+    problems.sort(key=lambda each: (files[each.file], each.line, each.column))
     if any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
     return RuleSet(
@@ -137,14 +136,7 @@ class _Compiler:
         self._broken = {
             (problem.file, problem.path) for problem in problems if problem.severity == "error"
         }
-
-    def is_broken(self, where: config.Where) -> bool:
-        """Whether reading found errors in it, so that its values are not what was meant."""
-        inside = (f"{where.path}.", f"{where.path}[")
-        return bool(where.path) and any(
-            file == where.file and (path == where.path or path.startswith(inside))
-            for file, path in self._broken
-        )
+        """Where reading found errors, so that the values are not what was meant."""
 
     def rule(
         self, rule: config.Rule, index: int, section: Literal["rules", "externalRules"]
@@ -170,7 +162,7 @@ class _Compiler:
         )
 
     def resource_rules(self, rules: config.ResourceRules | None) -> CompiledResourceRules | None:
-        if rules is None or self.is_broken(rules.where):
+        if rules is None:
             return None
         cpu, memory = self._resource_rule(rules.cpu), self._resource_rule(rules.memory)
         if cpu is None or memory is None:
@@ -221,7 +213,17 @@ class _Compiler:
             message = f"{error}; if Prometheus refuses it too, the rule produces no metric"
             self.problems.append(rule.where.problem("warning", "seriesQuery", message))
 
+    def _is_broken(self, where: config.Where, path: str) -> bool:
+        whole = document.join(where.path, path)
+        return any(
+            file == where.file
+            and (broken == whole or broken.startswith((f"{whole}.", f"{whole}[")))
+            for file, broken in self._broken
+        )
+
     def _attempt(self, where: config.Where, path: str, made: Callable[[], _T]) -> _T | None:
+        if self._is_broken(where, path):
+            return None
         offset = None
         try:
             return made()
