@@ -1,0 +1,147 @@
+"""Which series exist: asked periodically by selector, into a Catalog that is swapped whole.
+
+Each distinct `seriesQuery` is followed by itself: one that fails keeps its last good listing, is
+tried again sooner than the interval, and disturbs no other. New names come with every relist; names
+vanish by the exact question only, whose pace follows its own cost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from adapter import telemetry
+from adapter.family import Family, RuleState
+from adapter.listing import Lister, together
+from adapter.prometheus import Prometheus
+from rules import catalog
+from rules.catalog import Catalog, Listing
+from rules.kinds import Kinds
+from rules.ruleset import CompiledRule, RuleSet
+
+_FIRST_RETRY = 1.0
+_LAST_RETRY = 60.0
+
+
+class Relist:
+    """Knows which metrics exist, and keeps knowing it while `run` runs.
+
+    `interval` (between relists of one selector), `max_age` (the window), `look_interval` (between
+    looks at which of competing labels live series carry) and `patience` (for `attempted`) are in
+    seconds. `clock` gives Unix seconds, `ticks` seconds that only grow, `chance` numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        ruleset: RuleSet,
+        prometheus: Prometheus,
+        kinds: Callable[[], Kinds],
+        *,
+        interval: float,
+        max_age: float,
+        look_interval: float = 30.0,
+        patience: float = 10.0,
+        meter: telemetry.Relists | None = None,
+        clock: Callable[[], float] = time.time,
+        ticks: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._ruleset = ruleset
+        self._kinds = kinds
+        self._interval = interval
+        self._look_interval = look_interval
+        self._patience = patience
+        self._ticks = ticks
+        self._chance = chance
+        lister = Lister(prometheus, max_age=max_age, clock=clock)
+        selectors: dict[str, list[CompiledRule]] = {}
+        for rule in (*ruleset.rules, *ruleset.external):
+            selectors.setdefault(rule.config.series_query, []).append(rule)
+        self._families = tuple(
+            Family(selector, tuple(rules), lister, clock=clock, ticks=ticks, meter=meter)
+            for selector, rules in selectors.items()
+        )
+        self._waited_for = set(self._families)
+        self._listings: dict[int, Listing] = catalog.pinned_listings(ruleset)
+        self._built_for = kinds()
+        self._catalog = catalog.build(ruleset, self._listings, self._built_for)
+        self.attempted = asyncio.Event()
+        """Set once every rule was tried, or when patience ended."""
+        if not self._families:
+            self.attempted.set()
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is known now, for the kinds that the cluster has now."""
+        if self._kinds() is not self._built_for:
+            self._build()
+        return self._catalog
+
+    @property
+    def states(self) -> tuple[RuleState, ...]:
+        """How it stands with each rule, those of `rules` first, in the files' order."""
+        found = [state for family in self._families for state in family.states]
+        return tuple(sorted(found, key=lambda state: state.index))
+
+    async def once(self) -> None:
+        """Try every rule once, now. What fails is logged and told by `states`."""
+        await together(self._attempt(family) for family in self._families)
+
+    async def run(self) -> NoReturn:
+        """Follow every rule until cancelled."""
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(self._patience, self.attempted.set)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for family in self._families:
+                    tasks.create_task(self._follow(family), name=f"relist {family.selector}")
+                await loop.create_future()  # without rules, too, this only ends by cancellation
+        finally:
+            patience.cancel()
+        raise AssertionError  # the future above has no result
+
+    async def _follow(self, family: Family) -> NoReturn:
+        failures = 0
+        while True:
+            failures = 0 if await self._attempt(family) else failures + 1
+            until = self._ticks() + self._pause(failures)
+            kinds = self._kinds()
+            while (left := until - self._ticks()) > 0:
+                await asyncio.sleep(min(left, self._look_interval))
+                if self._kinds() is not kinds:  # a template may now ask for other labels
+                    break
+                if until > self._ticks():
+                    await self._look(family)
+
+    def _pause(self, failures: int) -> float:
+        if not failures:
+            return self._interval
+        longest = min(_LAST_RETRY, self._interval)
+        backoff = _FIRST_RETRY * 2.0 ** min(failures - 1, 10)
+        return min(longest, backoff) * (0.5 + self._chance() / 2)
+
+    async def _attempt(self, family: Family) -> bool:
+        listed = await family.relist(self._kinds())
+        self._publish(family)
+        self._waited_for.discard(family)
+        if not self._waited_for:
+            self.attempted.set()
+        return listed
+
+    async def _look(self, family: Family) -> None:
+        await family.look(self._kinds())
+        self._publish(family)
+
+    def _publish(self, family: Family) -> None:
+        listings = {**self._listings, **family.listings()}
+        if listings != self._listings:
+            self._listings = listings
+            self._build()
+
+    def _build(self) -> None:
+        kinds = self._kinds()
+        self._catalog = catalog.build(self._ruleset, self._listings, kinds)
+        self._built_for = kinds

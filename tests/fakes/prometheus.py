@@ -1,0 +1,152 @@
+"""The ways in which a Prometheus fails, over HTTP. What it answers when it works is never faked:
+`through` hands what a test does not spoil to a real one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import aiohttp
+from aiohttp import web
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request as it came."""
+
+    verb: str
+    path: str
+    parameters: Mapping[str, str]
+    headers: Mapping[str, str]
+
+
+Behaviour = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
+
+
+class Prometheus:
+    """Behaves as it is told, and keeps what it was asked."""
+
+    def __init__(self, behave: Behaviour) -> None:
+        self.behave = behave
+        self.asked: list[Asked] = []
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        return app
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post() if request.method == "POST" else {}
+        asked = Asked(
+            verb=request.method,
+            path=request.path,
+            parameters={**request.query, **{name: str(value) for name, value in form.items()}},
+            headers=dict(request.headers),
+        )
+        self.asked.append(asked)
+        return await self.behave(request, asked)
+
+
+def says(body: str | bytes, *, status: int = 200) -> Behaviour:
+    """Answers this, whatever it is asked."""
+
+    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+        content = body.encode() if isinstance(body, str) else body
+        return web.Response(status=status, body=content, content_type="application/json")
+
+    return behave
+
+
+async def hangs(request: web.Request, asked: Asked) -> web.StreamResponse:
+    """Never answers."""
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def stalls(beginning: str) -> Behaviour:
+    """Begins to answer, and never goes on."""
+
+    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(beginning.encode())
+        await asyncio.Event().wait()
+        return response
+
+    return behave
+
+
+async def hangs_up(request: web.Request, asked: Asked) -> web.StreamResponse:
+    """Closes the connection instead of answering."""
+    assert request.transport
+    request.transport.close()
+    return web.Response()
+
+
+def cut_off(beginning: str) -> Behaviour:
+    """Promises more than it sends before it closes the connection."""
+
+    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Length": str(len(beginning) + 100)})
+        await response.prepare(request)
+        await response.write(beginning.encode())
+        assert request.transport
+        request.transport.close()
+        return response
+
+    return behave
+
+
+def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[int]]:
+    """Sends `chunk` again and again; the list grows by the bytes sent."""
+    sent: list[int] = []
+
+    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+        response = web.StreamResponse()
+        if compressed:
+            response.enable_compression(web.ContentCoding.gzip)
+        await response.prepare(request)
+        while True:
+            await response.write(chunk)
+            sent.append(len(chunk))
+            await asyncio.sleep(0)
+
+    return behave, sent
+
+
+async def broken_gzip(request: web.Request, asked: Asked) -> web.StreamResponse:
+    """Says gzip and sends something else after a good beginning."""
+    body = gzip.compress(b'{"status":"success","data":[]}' * 100)[:20] + b"\xff" * 100
+    return web.Response(body=body, headers={"Content-Encoding": "gzip"})
+
+
+def through(
+    url: str,
+    *,
+    spoil: Callable[[Asked], Behaviour | None] = lambda asked: None,
+    without: Callable[[Asked], frozenset[str]] = lambda asked: frozenset(),
+) -> Behaviour:
+    """Hands on to the Prometheus at `url`, save what `spoil` has another behaviour for.
+
+    Parameters that `without` names are left out, as a Prometheus does that does not know them.
+    """
+
+    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+        if other := spoil(asked):
+            return await other(request, asked)
+        left_out = without(asked)
+        known = {name: text for name, text in asked.parameters.items() if name not in left_out}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(asked.verb, f"{url}{asked.path}", params=known) as response,
+        ):
+            return web.Response(
+                status=response.status,
+                body=await response.read(),
+                content_type=response.content_type,
+            )
+
+    return behave

@@ -1,0 +1,178 @@
+"""A real Prometheus on data that the test wrote.
+
+Data comes by remote write, so that a test says when each sample was taken, and when a series ended,
+and waits for neither: Prometheus itself would begin to scrape after five seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Labels = Mapping[str, str]
+
+STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+"""The value by which a scrape says that a series ended."""
+
+
+def binary(name: str = "prometheus") -> Path:
+    """The program, from $PROMETHEUS or the PATH."""
+    found = os.environ.get(name.upper()) or shutil.which(name)
+    if not found:
+        raise FileNotFoundError(f"no {name}: install it, or name it in ${name.upper()}")
+    return Path(found)
+
+
+class Prometheus:
+    """A Prometheus that can be stopped and started again on the same port and data."""
+
+    def __init__(self, directory: Path) -> None:
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._data = directory / "data"
+        self._log = directory / "prometheus.log"
+        self._config = directory / "prometheus.yml"
+        self._config.write_text("global: {}\n")
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process
+        return self._process.pid
+
+    def start(self) -> None:
+        arguments = (
+            binary(),
+            f"--config.file={self._config}",
+            f"--storage.tsdb.path={self._data}",
+            f"--web.listen-address=127.0.0.1:{self.port}",
+            "--web.enable-remote-write-receiver",
+            "--log.level=warn",
+        )
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
+        try:
+            wait_for(lambda: _status(f"{self.url}/-/ready") == 200, "Prometheus is ready")
+        except TimeoutError as e:
+            self.stop()
+            raise TimeoutError(self._log.read_text()) from e
+
+    def stop(self) -> None:
+        if self._process:
+            self._process.terminate()
+            self._process.wait(timeout=30)
+            self._process = None
+
+    def put(self, *lines: str, at: float | None = None) -> None:
+        """Samples in the text format, `foo{pod="a"} 1`, taken `at` (Unix seconds; else now)."""
+        self.write(_samples(lines), at=at)
+
+    def end(self, *lines: str, at: float | None = None) -> None:
+        """The series of these samples end, as when a scrape finds them no more."""
+        self.write(((labels, STALE) for labels, _ in _samples(lines)), at=at)
+
+    def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
+        moment = int((time.time() if at is None else at) * 1000)
+        body = b"".join(_field(1, _series(labels, value, moment)) for labels, value in samples)
+        request = urllib.request.Request(
+            f"{self.url}/api/v1/write",
+            data=_uncompressed_snappy(body),
+            headers={
+                "Content-Encoding": "snappy",
+                "Content-Type": "application/x-protobuf",
+                "X-Prometheus-Remote-Write-Version": "0.1.0",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=60):
+            pass
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """`data` of an API answer."""
+        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
+        with urllib.request.urlopen(url, timeout=60) as response:
+            return json.load(response)["data"]
+
+
+@contextlib.contextmanager
+def run(directory: Path) -> Iterator[Prometheus]:
+    """A Prometheus for as long as the context lasts."""
+    found = Prometheus(directory)
+    try:
+        found.start()
+        yield found
+    finally:
+        found.stop()
+
+
+def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20) -> None:
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise TimeoutError(f"not within {seconds} s: {what}")
+        time.sleep(0.02)
+
+
+def _samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:
+    for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
+        for sample in family.samples:
+            yield {"__name__": sample.name, **sample.labels}, sample.value
+
+
+def _series(labels: Labels, value: float, moment: int) -> bytes:
+    """prometheus.TimeSeries of prompb/types.proto, with one sample."""
+    pairs = (
+        _field(1, _field(1, name.encode()) + _field(2, text.encode()))
+        for name, text in sorted(labels.items())
+    )
+    sample = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(moment)
+    return b"".join(pairs) + _field(2, sample)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return bytes((number << 3 | 2,)) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*found, number))
+
+
+def _uncompressed_snappy(content: bytes) -> bytes:
+    """One literal, as format_description.txt of google/snappy has it."""
+    return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+def _status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=1) as response:
+            status: int = response.status
+            return status
+    except urllib.error.HTTPError as e:
+        e.close()
+        return e.code
+    except OSError:
+        return 0
