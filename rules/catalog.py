@@ -56,11 +56,6 @@ class Source:
     labellings: tuple[Labelling, ...]
     """In order of preference; more than one only while live series carry several."""
 
-    def __str__(self) -> str:
-        where = self.rule.config.where
-        place = where.path or f"{self.rule.section}[{self.rule.index}]"
-        return f"{where.file}: {place}" if where.file else place
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -123,15 +118,16 @@ class Conflict:
         won, lost = self.winner, self.loser
         if won.rule is lost.rule:
             return (
-                f"{won}: the series {lost.series!r} and {won.series!r} both become the metric "
-                f"{self.metric!r}{of}; {won.series!r}, listed last, answers it and {lost.series!r} "
-                f"never does: narrow `seriesQuery` or `name.matches`, or give them different names"
+                f"{place(won.rule)}: the series {lost.series!r} and {won.series!r} both become the "
+                f"metric {self.metric!r}{of}; {won.series!r}, listed last, answers it and "
+                f"{lost.series!r} never does: narrow `seriesQuery` or `name.matches`, or give them "
+                "different names"
             )
         merge = "" if self.resource is None else ", or say `merge: true` in both"
         return (
-            f"the metric {self.metric!r}{of} is produced by {lost} (from {lost.series!r}) and by "
-            f"{won} (from {won.series!r}); the later rule answers it and the earlier one never "
-            f"does: give them different names{merge}"
+            f"the metric {self.metric!r}{of} is produced by {place(lost.rule)} (from "
+            f"{lost.series!r}) and by {place(won.rule)} (from {won.series!r}); the later rule "
+            f"answers it and the earlier one never does: give them different names{merge}"
         )
 
 
@@ -178,6 +174,12 @@ class Catalog:
         client-go's RESTMapper lower-cases what the autoscaler asks for.
         """
         return self.external.get(metric) or self._by_lower_case.get(metric.lower())
+
+
+def place(rule: CompiledRule) -> str:
+    """Where a rule stands, for people: `rules.yaml: rules[3]`."""
+    where = rule.config.where
+    return ": ".join(part for part in (where.file, where.path) if part)
 
 
 def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Catalog:

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rules import promql
-from rules.catalog import NAMESPACES, Entry, ExternalEntry, Labelling
+from rules.catalog import NAMESPACES, Entry, ExternalEntry, Labelling, place
 from rules.errors import PlanError, TemplateExecError
 from rules.kinds import GroupResource
 from rules.mapping import BoundMapping
-from rules.ruleset import CompiledRule
+from rules.ruleset import CompiledResourceRule, CompiledRule
 from rules.selectors import Requirement, Selector
 from rules.template import Template
 
@@ -147,29 +147,28 @@ def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> Ext
 
 
 def container(
-    query: Template,
-    bound: BoundMapping,
-    container_label: str,
-    *,
-    namespace: str,
-    names: Sequence[str],
+    rule: CompiledResourceRule, bound: BoundMapping, *, namespace: str, names: Sequence[str]
 ) -> ResourceQuery:
-    """The `containerQuery` of a resource rule for pods of one namespace. Raises PlanError."""
+    """The `containerQuery` for pods of one namespace; `bound` is the rule's mapping, bound.
+
+    Raises PlanError as `custom` does, and where no label stands for pods.
+    """
     pod = _first_label(bound, PODS)
     matchers = (
         _Matcher(label=_first_label(bound, NAMESPACES), operator="=", values=(namespace,)),
         _objects(pod, names),
     )
-    group_by = tuple(label for label in (pod, container_label) if label)
-    return ResourceQuery(
-        promql=_rendered(query, "containerQuery", "", matchers, group_by), group_by=group_by
-    )
+    group_by = tuple(label for label in (pod, rule.config.container_label) if label)
+    where = f"{rule.config.where.path}.containerQuery"
+    text = _rendered(rule.container_query, where, "", matchers, group_by)
+    return ResourceQuery(promql=text, group_by=group_by)
 
 
-def node(query: Template, bound: BoundMapping, *, names: Sequence[str]) -> ResourceQuery:
-    """The `nodeQuery` of a resource rule. Raises PlanError."""
+def node(rule: CompiledResourceRule, bound: BoundMapping, *, names: Sequence[str]) -> ResourceQuery:
+    """The `nodeQuery`. Raises PlanError as `container` does."""
     label = _first_label(bound, NODES)
-    text = _rendered(query, "nodeQuery", "", (_objects(label, names),), (label,))
+    where = f"{rule.config.where.path}.nodeQuery"
+    text = _rendered(rule.node_query, where, "", (_objects(label, names),), (label,))
     return ResourceQuery(promql=text, group_by=(label,))
 
 
@@ -187,7 +186,7 @@ def render(
     An empty `namespace` puts no matcher on it; a labelling without a resource (an external metric)
     puts none on names and leaves `GroupBy` empty.
     """
-    where = rule.config.where.path or f"{rule.section}[{rule.index}]"
+    where = place(rule)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in labelling.absent]
     matchers += map(_required, selector.requirements)
     if namespace:
