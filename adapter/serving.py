@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from aiohttp import hdrs, http_exceptions, web
+from aiohttp import hdrs, http_exceptions, typedefs, web
 
 from adapter import answers, ops, wire
 from adapter.ask import Ask
@@ -88,16 +88,19 @@ def _check(
         raise answers.not_acceptable((*produced, *streamed))
 
 
-def application(handler: answers.Handler) -> web.Application:
-    """An application whose every request goes to `handler`."""
+def application(answer: answers.Handler) -> web.Application:
+    """An application whose every request goes to `answer`."""
 
     @web.middleware
-    async def unrouted(request: web.Request, _routed: object) -> web.StreamResponse:
+    async def unrouted(
+        request: web.Request,
+        handler: typedefs.Handler,  # noqa: ARG001 - aiohttp's 404, where it is not `answer`
+    ) -> web.StreamResponse:
         # `OPTIONS *` and CONNECT have no path that a route could match.
-        return await handler(request)
+        return await answer(request)
 
     app = web.Application(middlewares=[unrouted])
-    app.router.add_route("*", "/{anything:(?s:.*)}", handler, expect_handler=_expected)
+    app.router.add_route("*", "/{anything:(?s:.*)}", answer, expect_handler=_expected)
     app.on_response_prepare.append(_without_server)
     return app
 
