@@ -103,27 +103,13 @@ class ClusterObjects:
         return tuple(await self._api.collect(_path(kind, namespace), params, _name))
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        """As `Objects` says; where the API server does not answer, nothing is known: True."""
         if resource != PODS:
             return True
         if not _possible(namespace) or not _possible(name):
             return False
         kind = self._kinds.first(PODS.resource, PODS.group)
-        fields = f"metadata.name={_field(name)},{_UNFINISHED}"
-        try:
-            found = await self._api.collect(
-                _path(kind, namespace), {"fieldSelector": fields}, _name
-            )
-        except errors.BackendError as error:
-            log.warning(
-                "Cannot see whether pod %s/%s has finished; if it has, an old value of its metrics "
-                "may be served: %s",
-                namespace,
-                name,
-                error,
-            )
-            return True
-        return bool(found)
+        params = {"fieldSelector": f"metadata.name={_field(name)},{_UNFINISHED}"}
+        return bool(await self._api.collect(_path(kind, namespace), params, _name))
 
     async def refresh(self) -> None:
         async with self._asking:

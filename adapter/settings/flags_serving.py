@@ -50,8 +50,8 @@ FLAGS = (
         name="cert-dir",
         type="string",
         default="apiserver.local.config/certificates",
-        help="Where `apiserver.crt` and `apiserver.key` are looked for, or put, when "
-        "--tls-cert-file is not given.",
+        help="Where `apiserver.crt` and `apiserver.key` are looked for when --tls-cert-file is not "
+        "given. Without them a certificate is issued at each start, and written nowhere.",
     ),
     _serving(
         name="tls-min-version",
