@@ -140,8 +140,8 @@ class Catalog:
     external: Mapping[str, ExternalEntry]
     """By metric name, sorted."""
     conflicts: tuple[Conflict, ...]
-    _by_key: Mapping[tuple[GroupResource, str], Entry]
-    _by_lower_case: Mapping[str, ExternalEntry]
+    _by_key: Mapping[tuple[GroupResource, str], Entry] = field(repr=False, compare=False)
+    _by_lower_case: Mapping[str, ExternalEntry] = field(repr=False, compare=False)
 
     @classmethod
     def of(
