@@ -107,7 +107,7 @@ class ClusterObjects:
             return True
         if not _possible(namespace) or not _possible(name):
             return False
-        kind = self._kinds.first(PODS.resource, PODS.group)
+        kind = await self._kind(PODS)
         params = {"fieldSelector": f"metadata.name={_field(name)},{_UNFINISHED}"}
         return bool(await self._api.collect(_path(kind, namespace), params, _name))
 
