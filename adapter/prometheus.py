@@ -258,8 +258,9 @@ def _told(error: Exception, where: str, seconds: float) -> errors.BackendError:
 
 def _received(content: aiohttp.StreamReader) -> int:
     """Bytes as they came over the wire; the reader of an empty answer counts nothing."""
-    compressed: int | None = getattr(content, "total_compressed_bytes", 0)
-    return compressed or getattr(content, "total_bytes", 0)
+    compressed: int = getattr(content, "total_compressed_bytes", None) or 0
+    plain: int = getattr(content, "total_bytes", 0)
+    return compressed or plain
 
 
 def _text(body: bytes | bytearray) -> str:

@@ -140,7 +140,7 @@ async def test_refused_query_keeps_status_query_and_what_prometheus_said(running
 
 
 async def test_execution_error_is_refused_with_its_status(asking):
-    with pytest.raises(errors.Refused, match="execution: .*many-to-many") as caught:
+    with pytest.raises(errors.Refused, match=r"execution: .*many-to-many") as caught:
         await asking.query("gpu_used * on() gpu_used")
 
     assert caught.value.status == 422

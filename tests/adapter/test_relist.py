@@ -124,7 +124,7 @@ async def following(relist: Relist) -> AsyncIterator[None]:
 
 async def until(condition: Callable[[], object], *, seconds: float = 10) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - what it waits for has no event
             await asyncio.sleep(0.02)
 
 
@@ -379,8 +379,9 @@ async def test_bad_selector_does_not_make_the_whole_prometheus_be_asked_for_seri
     await relist.once()
 
     series = [asked for asked in fake.asked if asked.path == "/api/v1/series"]
-    assert {asked.parameters["match[]"] for asked in series} == {'{bad=~"("}'}
-    assert len(series) == 1
+    assert "also_good" not in {asked.parameters["match[]"] for asked in series}
+    assert len(series) <= 1
+    assert metrics(relist) == {"also_good"}
 
 
 async def test_failing_rule_keeps_its_last_good_listing(running, make, before, caplog):
@@ -622,9 +623,7 @@ async def test_relists_are_counted_by_rule(running, make, before):
     running.put('counted{namespace="n",pod="p"} 1')
     registry = prometheus_client.CollectorRegistry()
     fake = await before()
-    relist = make(
-        fake.url, rule("counted"), meter=telemetry.Relists(registry), clock=lambda: time.time()
-    )
+    relist = make(fake.url, rule("counted"), meter=telemetry.Relists(registry))
     await relist.once()
     fake.behave = fakes.says("down", status=503)
     await relist.once()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import shutil
 import socket
 import struct
 import subprocess
@@ -23,30 +21,24 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from adapter.demo import binary
+
 Labels = Mapping[str, str]
 
 STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The value by which a scrape says that a series ended."""
 
 
-def binary(name: str = "prometheus") -> Path:
-    """The program, from $PROMETHEUS or the PATH."""
-    found = os.environ.get(name.upper()) or shutil.which(name)
-    if not found:
-        raise FileNotFoundError(f"no {name}: install it, or name it in ${name.upper()}")
-    return Path(found)
-
-
 class Prometheus:
     """A Prometheus that can be stopped and started again on the same port and data."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, config: str = "global: {}\n") -> None:
         self.port = _free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._data = directory / "data"
         self._log = directory / "prometheus.log"
         self._config = directory / "prometheus.yml"
-        self._config.write_text("global: {}\n")
+        self._config.write_text(config)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -56,7 +48,7 @@ class Prometheus:
 
     def start(self) -> None:
         arguments = (
-            binary(),
+            binary.find(),
             f"--config.file={self._config}",
             f"--storage.tsdb.path={self._data}",
             f"--web.listen-address=127.0.0.1:{self.port}",
@@ -108,9 +100,9 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def run(directory: Path) -> Iterator[Prometheus]:
-    """A Prometheus for as long as the context lasts."""
-    found = Prometheus(directory)
+def run(directory: Path, config: str = "global: {}\n") -> Iterator[Prometheus]:
+    """A Prometheus for as long as the context lasts; `config` may tell it to scrape."""
+    found = Prometheus(directory, config)
     try:
         found.start()
         yield found
