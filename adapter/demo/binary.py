@@ -102,11 +102,11 @@ def _try(command: list[str], folder: Path, environ: Mapping[str, str]) -> str | 
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201 - progress of a command
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     try:
-        print(find())  # noqa: T201 - the answer of `python -m adapter.demo.binary`
+        print(find())
     except NoPrometheusError as error:
         sys.exit(str(error))

@@ -7,11 +7,11 @@ from typing import Any
 from adapter.demo.fleet import Fleet, Pod
 
 
-def documents(fleet: Fleet) -> list[dict[str, Any]]:
-    """Namespaces, nodes, Deployments and pods, in that order."""
+def document(fleet: Fleet) -> dict[str, Any]:
+    """One List of namespaces, nodes, Deployments and pods, in that order."""
     namespaces = sorted({pod.namespace for pod in fleet.pods})
     apps = sorted({(pod.namespace, pod.app) for pod in fleet.pods})
-    return [
+    items = [
         *(
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
             for name in namespaces
@@ -20,6 +20,7 @@ def documents(fleet: Fleet) -> list[dict[str, Any]]:
         *(_deployment(namespace, app) for namespace, app in apps),
         *(_pod(pod) for pod in fleet.pods),
     ]
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def _deployment(namespace: str, app: str) -> dict[str, Any]:

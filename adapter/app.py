@@ -1,0 +1,278 @@
+"""The composition root: every part is made here, in order, and unmade in reverse.
+
+Only this module and the commands know `Settings`; each part gets its plain arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import ipaddress
+import logging
+import ssl
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yarl
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, ops, serving, telemetry, tls
+from adapter.discovery import Discovery
+from adapter.evaluation import Evaluation
+from adapter.groups import GROUPS
+from adapter.groups.group import Backend
+from adapter.kube import Kube
+from adapter.manifest_objects import FileObjects
+from adapter.objects import ClusterObjects
+from adapter.prometheus import Prometheus
+from adapter.relist import Relist
+from adapter.settings import Settings, Source
+from certs.bundle import Bundle, CertificateError
+from rules import check, presets, ruleset
+from rules.errors import ConfigError, Problem
+from rules.ruleset import RuleSet
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """The server cannot start as it was asked to; `str()` says what to do about it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A server that listens."""
+
+    url: str
+    relist: Relist
+
+
+def rules(sources: tuple[Source, ...]) -> RuleSet:
+    """The rules of `sources`, in order. Raises ConfigError with every problem of all of them."""
+    texts: list[tuple[str, str | bytes]] = []
+    unreadable: list[Problem] = []
+    for source in sources:
+        if source.kind == "preset":
+            texts.append((f"preset {source.name}", presets.text(source.name)))
+            continue
+        try:
+            texts.append((source.name, Path(source.name).read_bytes()))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            unreadable.append(Problem(severity="error", message=message, file=source.name))
+    if unreadable:
+        raise ConfigError(unreadable)
+    return ruleset.load(texts)
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings) -> AsyncIterator[Running]:
+    """Serve as `settings` say; listening, if not yet ready, when this is entered.
+
+    Raises ConfigError for the rules and StartError for everything else that prevents a start.
+    """
+    for notice in settings.notices:
+        log.warning("%s", notice)
+    compiled = rules(settings.sources)
+    for problem in (*compiled.problems, *check.warnings(compiled)):
+        log.warning("%s", problem)
+    registry = CollectorRegistry()
+    async with contextlib.AsyncExitStack() as stack:
+        background = await stack.enter_async_context(_background())
+        session = await stack.enter_async_context(_session(settings))
+        prometheus = Prometheus(
+            session,
+            settings.prometheus_url,
+            headers=_headers(settings),
+            verb=settings.prometheus_verb,
+            timeout=settings.prometheus_timeout,
+            requests=telemetry.Requests(registry),
+        )
+        objects = await _objects(settings, stack, background)
+        relist = Relist(
+            compiled,
+            prometheus,
+            lambda: objects.kinds,
+            interval=settings.metrics_relist_interval,
+            max_age=settings.metrics_max_age,
+            meter=telemetry.Relists(registry),
+        )
+        background.start("relist", relist.run())
+        backend = Backend(
+            catalog=lambda: relist.catalog, objects=objects, evaluation=Evaluation(prometheus)
+        )
+        discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=settings.secure_port)
+        closing = asyncio.Event()
+        operations = ops.Ops(
+            live=(ops.Check(name="background-tasks", run=background.check),),
+            ready=(
+                ops.Check(name="background-tasks", run=background.check),
+                ops.Check(name="kinds", run=lambda: _kinds_known(objects)),
+                ops.Check(name="first-relist", run=lambda: _attempted(relist)),
+                ops.Check(name="prometheus", run=lambda: _listed(relist)),
+                ops.Check(name="shutdown", run=lambda: _not_closing(closing)),
+            ),
+            registry=registry,
+            api_paths=discovery.paths,
+        )
+        handler = serving.surface(
+            discovery=discovery, operations=operations, backend=backend, closing=closing.is_set
+        )
+        url = await _listen(settings, serving.application(handler), stack)
+        stack.callback(closing.set)
+        log.info("serving on %s", url)
+        yield Running(url=url, relist=relist)
+
+
+class _Background:
+    """Tasks that run as long as the server does; the death of one fails /livez."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[Any]] = []
+
+    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        self.tasks.append(task)
+
+    def check(self) -> None:
+        """Raises, naming them, when tasks have ended that never should."""
+        if ended := [task.get_name() for task in self.tasks if task.done()]:
+            raise RuntimeError(f"ended: {', '.join(ended)}")
+
+    @staticmethod
+    def _ended(task: asyncio.Task[Any]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical(
+                "the task %s died; /livez fails from now on", task.get_name(), exc_info=error
+            )
+
+
+@contextlib.asynccontextmanager
+async def _background() -> AsyncIterator[_Background]:
+    background = _Background()
+    try:
+        yield background
+    finally:
+        for task in background.tasks:
+            task.cancel()
+        await asyncio.gather(*background.tasks, return_exceptions=True)
+
+
+async def _objects(
+    settings: Settings, stack: contextlib.AsyncExitStack, background: _Background
+) -> ClusterObjects | FileObjects:
+    try:
+        if settings.objects:
+            return FileObjects.load(settings.objects)
+        kube = await Kube.connect(
+            settings.lister_kubeconfig, qps=settings.client_qps, burst=settings.client_burst
+        )
+    except errors.BackendError as error:
+        raise StartError(
+            f"{error}\n--lister-kubeconfig=FILE names a cluster; --objects=FILE stands for one"
+        ) from error
+    stack.push_async_callback(kube.close)
+    objects = ClusterObjects(kube, interval=settings.discovery_interval)
+    background.start("discovery of kinds", objects.run())
+    return objects
+
+
+def _kinds_known(objects: ClusterObjects | FileObjects) -> None:
+    if isinstance(objects, ClusterObjects) and not objects.discovered:
+        raise RuntimeError("the cluster's kinds of resource are not known yet")
+
+
+def _attempted(relist: Relist) -> None:
+    if not relist.attempted.is_set():
+        raise RuntimeError("the first relist has not been attempted yet")
+
+
+def _listed(relist: Relist) -> str:
+    """Tells how it stands; never fails, for an unready adapter stops namespace deletion."""
+    failing = sum(1 for state in relist.states if state.error)
+    total = len(relist.states)
+    return f"{total - failing} of {total} rules listed at the last attempt"
+
+
+def _not_closing(closing: asyncio.Event) -> None:
+    if closing.is_set():
+        raise RuntimeError("process is shutting down")
+
+
+def _headers(settings: Settings) -> dict[str, str]:
+    headers = dict(settings.prometheus_headers)
+    if settings.prometheus_token_file is not None:
+        try:
+            token = Path(settings.prometheus_token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise StartError(
+                f"--prometheus-token-file={settings.prometheus_token_file}: {error.strerror}"
+            ) from error
+        headers["Authorization"] = f"Bearer {token}"
+    return headers
+
+
+@contextlib.asynccontextmanager
+async def _session(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
+    connector = aiohttp.TCPConnector(ssl=_trust(settings), limit=0)
+    # Proxies from the environment, as in Go: never towards this machine itself.
+    proxies = not _is_local(yarl.URL(settings.prometheus_url).host or "")
+    async with aiohttp.ClientSession(connector=connector, trust_env=proxies) as session:
+        yield session
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _trust(settings: Settings) -> ssl.SSLContext:
+    """Whom to believe to be Prometheus, and what to show it."""
+    ca, certificate = settings.prometheus_ca_file, settings.prometheus_client_tls_cert_file
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate, settings.prometheus_client_tls_key_file)
+    except (OSError, ssl.SSLError) as error:
+        named = " and ".join(name for name in (ca, certificate) if name)
+        raise StartError(f"TLS towards Prometheus, from {named}: {error}") from error
+    return context
+
+
+async def _listen(
+    settings: Settings, app: web.Application, stack: contextlib.AsyncExitStack
+) -> str:
+    try:
+        context = tls.context(_certificate(settings))
+    except CertificateError as error:
+        raise StartError(str(error)) from error
+    runner = serving.runner(app)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    site = serving.Site(runner, settings.bind_address, settings.secure_port, ssl_context=context)
+    try:
+        await site.start()
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {settings.bind_address}:{settings.secure_port}: {error.strerror}; "
+            "--secure-port names another port"
+        ) from error
+    return site.name
+
+
+def _certificate(settings: Settings) -> Bundle:
+    """The pair that is named, else the one in --cert-dir, else one of our own."""
+    if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
+        return tls.load(Path(settings.tls_cert_file), Path(settings.tls_private_key_file))
+    folder = Path(settings.cert_dir)
+    if (folder / "apiserver.crt").exists() and (folder / "apiserver.key").exists():
+        return tls.load(folder / "apiserver.crt", folder / "apiserver.key")
+    return tls.issued(settings.bind_address, now=dt.datetime.now(dt.UTC))

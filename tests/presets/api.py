@@ -1,0 +1,83 @@
+"""The whole server on a port of its own, asked as a client would ask it."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from adapter import app, settings
+from rules import quantity
+
+GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A running server."""
+
+    url: str
+    session: aiohttp.ClientSession
+    server: app.Running
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        """Status and document."""
+        async with self.session.get(self.url + path, ssl=False) as answer:
+            return answer.status, json.loads(await answer.read())
+
+    async def pods(self, namespace: str, metric: str, name: str = "*") -> dict[str, Fraction]:
+        """Pod -> value; nothing where the metric is not there."""
+        return await self._values(f"{GROUP}/namespaces/{namespace}/pods/{name}/{metric}")
+
+    async def nodes(self, metric: str) -> dict[str, Fraction]:
+        """Node -> value; nothing where the metric is not there."""
+        return await self._values(f"{GROUP}/nodes/*/{metric}")
+
+    async def _values(self, path: str) -> dict[str, Fraction]:
+        status, document = await self.get(path)
+        if status == 404:
+            return {}
+        assert status == 200, document
+        names = [item["describedObject"]["name"] for item in document["items"]]
+        assert len(names) == len(set(names)), names
+        return {
+            item["describedObject"]["name"]: quantity.parse(item["value"])
+            for item in document["items"]
+        }
+
+
+def manifests(pods: Iterable[str], nodes: Iterable[str] = ()) -> str:
+    """A List of running pods (`namespace/name`, labelled with their app) and of nodes."""
+    items: list[Mapping[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes
+    ]
+    for pod in pods:
+        namespace, name = pod.split("/")
+        app_label = re.sub(r"-[0-9a-f]{8,10}-\w{5}$|-\d+$", "", name)
+        metadata = {"namespace": namespace, "name": name, "labels": {"app": app_label}}
+        items.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+@asynccontextmanager
+async def serving(
+    folder: Path, prometheus: str, objects: str, flags: Sequence[str]
+) -> AsyncIterator[Api]:
+    """A server over `prometheus` and the manifests `objects`, once its first relist is done."""
+    file = folder / "objects.json"
+    file.write_text(objects)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    arguments = (f"--prometheus-url={prometheus}", f"--objects={file}", f"--secure-port={port}", *flags)
+    async with app.running(settings.parse(arguments)) as server, aiohttp.ClientSession() as session:
+        await server.relist.attempted.wait()
+        yield Api(server.url, session, server)

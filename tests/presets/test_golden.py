@@ -1,0 +1,121 @@
+"""The presets, fed with every exporter generation's own format, against the truth of golden.json.
+
+Each generation is scraped by a real Prometheus in each way, and asked through the HTTPS API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from tests.presets import api, worlds
+from tests.presets.table import METRICS, PRESETS
+from tests.presets.worlds import GOLDEN, SCHEMES, World
+from tests.real.prometheus import Prometheus
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "c1-2.4.0-default": ("gpu-dcgm",),
+    "c2-2.6-default": ("gpu-dcgm",),
+    "c3-3.6.1-dcp": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "c4-4.8.2-default": ("gpu-dcgm", "gpu-dcgm-prof", "gpu-dcgm-mig"),
+    "c4-4.8.2-helm": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "c4-4.8.2-sm-uid-podlabels": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "c5-4.8.3-hostname": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "d1-4.9.0-renamed": ("gpu-dcgm49", "gpu-dcgm-prof"),
+    "b0-compat-2.1.8-rc2": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
+    "b2-compat-2x": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
+    "b3-compat-oldns": ("gpu-dcgm1x", "gpu-dcgm-compat"),
+    "b1-dcgm-1x": ("gpu-dcgm1x", "gpu-dcgm-compat"),
+    "a2-alibaba": ("gpu-nvidia-alibaba",),
+    "a3-gke-device-plugin": ("gpu-gke-plugin",),
+    "e1-hami": ("gpu-hami",),
+}
+"""Which presets read a variant."""
+
+LACKING: Mapping[str, frozenset[str]] = {
+    "c1-2.4.0-default": frozenset({"duty_cycle_current"}),
+    "d1-4.9.0-renamed": frozenset({"sm_active_current"}),
+    "c3-3.6.1-dcp": frozenset({"sm_active_current"}),
+    "c4-4.8.2-default": frozenset({"sm_active_current"}),
+    "c4-4.8.2-helm": frozenset({"sm_active_current"}),
+    "c5-4.8.3-hostname": frozenset({"sm_active_current"}),
+    "b0-compat-2.1.8-rc2": frozenset({"sm_active_current"}),
+    "b2-compat-2x": frozenset({"sm_active_current"}),
+}
+"""What a variant's exporter does not report."""
+
+NODES: Mapping[str, tuple[str, ...]] = {
+    "c1-2.4.0-default": (),
+    "c2-2.6-default": ("bare",),
+    "b0-compat-2.1.8-rc2": ("bare",),
+    "b1-dcgm-1x": ("bare",),
+    "b2-compat-2x": ("bare",),
+    "b3-compat-oldns": ("bare",),
+    "a3-gke-device-plugin": (),
+    "e1-hami": (),
+}
+"""The ways of scraping that tell the node of a GPU, where that is not all of them."""
+
+CASES = [
+    (World(variant, scheme), preset)
+    for variant, presets in VARIANTS.items()
+    for preset in presets
+    for scheme in SCHEMES
+]
+
+
+@pytest.fixture(scope="module")
+def prometheuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[World, Prometheus]]:
+    folders = {
+        World(variant, scheme): tmp_path_factory.mktemp("prometheus")
+        for variant in VARIANTS
+        for scheme in SCHEMES
+    }
+    with worlds.scraping(folders) as servers:
+        yield servers
+
+
+@pytest.mark.parametrize(("world", "preset"), CASES, ids=lambda value: str(value))
+async def test_preset_gives_the_truth_of_every_pod_and_node(
+    world: World, preset: str, prometheuses: Mapping[World, Prometheus], tmp_path: Path
+) -> None:
+    objects = api.manifests(GOLDEN["pods"], GOLDEN["nodes"])
+    flags = (f"--preset={preset}",)
+
+    async with api.serving(tmp_path, prometheuses[world].url, objects, flags) as served:
+        found = {metric: await _pods(served, metric) for metric in PRESETS[preset]}
+        nodes = await served.nodes("duty_cycle_current")
+
+    assert found == {
+        metric: _truth(metric) if metric not in LACKING.get(world.variant, ()) else {}
+        for metric in PRESETS[preset]
+    }
+    told = world.scheme in NODES.get(world.variant, SCHEMES) and "duty_cycle_current" in PRESETS[preset]
+    assert nodes == (_truth_of_nodes() if told else {})
+
+
+async def _pods(served: api.Api, metric: str) -> dict[str, Fraction]:
+    return {
+        f"{namespace}/{name}": value
+        for namespace in sorted({pod.split("/")[0] for pod in GOLDEN["pods"]})
+        for name, value in (await served.pods(namespace, metric)).items()
+    }
+
+
+def _truth(metric: str) -> dict[str, Fraction]:
+    key = METRICS[metric].golden
+    return {pod: _thousandths(truth[key]) for pod, truth in GOLDEN["pods"].items()}
+
+
+def _truth_of_nodes() -> dict[str, Fraction]:
+    return {
+        node: _thousandths(truth["dcgm_gpu_utilization_avg"])
+        for node, truth in GOLDEN["nodes"].items()
+    }
+
+
+def _thousandths(value: float) -> Fraction:
+    return Fraction(round(value * 1000), 1000)
