@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 
+from rules import quoting
+
 _ESCAPES = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\",
 }  # fmt: skip
-_SHORT = {text: f"\\{letter}" for letter, text in _ESCAPES.items()}
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _ESCAPE = re.compile(
     r"\\(?:(?P<simple>[abfnrtv\\'\"])|x(?P<hex>[0-9a-fA-F]{2})|(?P<octal>[0-7]{3})"
     r"|u(?P<short>[0-9a-fA-F]{4})|U(?P<long>[0-9a-fA-F]{8})|(?P<bad>.?))",
@@ -191,29 +193,22 @@ def is_print(char: str) -> bool:
     return char.isprintable()
 
 
-def _escaped(char: str, quote: str, *, ascii_only: bool) -> str:
-    if char in (quote, "\\"):
-        return f"\\{char}"
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:
-        return f"\\x{code - 0xDC00:02x}"
-    if is_print(char) and (code < 0x80 or not ascii_only):
-        return char
-    if char in _SHORT:
-        return _SHORT[char]
-    if code < 0x20 or code == 0x7F:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
 def quote(text: str, *, ascii_only: bool = False) -> str:
     """Go's %q of a string: strconv.Quote, or QuoteToASCII."""
-    return '"' + "".join(_escaped(char, '"', ascii_only=ascii_only) for char in text) + '"'
+    quoted = quoting.quote(text)
+    return _BEYOND_ASCII.sub(_in_ascii, quoted) if ascii_only else quoted
 
 
 def quote_character(char: str, *, ascii_only: bool = False) -> str:
     """Go's %q of an integer: strconv.QuoteRune, or QuoteRuneToASCII."""
-    return f"'{_escaped(char, chr(39), ascii_only=ascii_only)}'"
+    if char in "'\"":
+        return "'\\''" if char == "'" else "'\"'"
+    return f"'{quote(char, ascii_only=ascii_only)[1:-1]}'"
+
+
+def _in_ascii(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def can_backquote(text: str) -> bool:

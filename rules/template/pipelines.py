@@ -147,11 +147,11 @@ class Pipelines(stream.Stream):
         try:
             value = read(token.text)
         except literals.LiteralError as error:
-            raise self.failure(str(error), token.offset)
+            raise self.failure(str(error), token.offset) from error
         return nodes.Number(offset=token.offset, text=token.text, value=value)
 
     def unquoted(self, token: lexer.Token) -> str:
         try:
             return literals.unquote(token.text)
         except literals.LiteralError as error:
-            raise self.failure(f"{error} in {stream.shown(token)}", token.offset)
+            raise self.failure(f"{error} in {stream.shown(token)}", token.offset) from error
