@@ -74,7 +74,7 @@ class TemplateSyntaxError(TemplateError):
         """Counted from 1."""
         self.column = offset - (before.rfind("\n") + 1) + 1
         """In characters, counted from 1."""
-        text = source.splitlines()[self.line - 1] if source[offset:] or before else ""
+        text = source.split("\n")[self.line - 1]
         caret = " " * (self.column - 1) + "^"
         super().__init__(f"{self.line}:{self.column}: {message}\n  {text}\n  {caret}")
 
