@@ -12,8 +12,7 @@ import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
+from prometheus_client import CollectorRegistry, generate_latest
 
 import adapter
 from adapter import wire
@@ -24,6 +23,7 @@ from rules.quoting import quote
 log = logging.getLogger(__name__)
 
 _EVERY_SIZE = 0
+_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,13 @@ class Ops:
         paths = {*api_paths, *self._checks, *(f"/{probe}" for probe in self._probes)}
         self._index = wire.encode({"paths": sorted({*paths, "/metrics", "/version"})}, pretty=True)
 
-    async def answer(self, ask: Ask, headers: Mapping[str, str]) -> Answer:
+    async def answer(self, ask: Ask) -> Answer:
         """Whatever the method. A path that nobody has gets the index of those that there are."""
         path = ask.path
         if path in {"/", "/index.html"}:
             return Answer(body=self._index)
         if path == "/metrics":
-            return self._metrics(headers)
+            return self._metrics()
         if path in self._checks:
             return await _single(self._checks[path])
         checks = self._probes.get(path[1:])
@@ -85,11 +85,10 @@ class Ops:
             return await _all(path[1:], checks, ask.query)
         return Answer(status=404, body=self._index)
 
-    def _metrics(self, headers: Mapping[str, str]) -> Answer:
-        encoder, content_type = choose_encoder(headers.get("Accept", ""))
+    def _metrics(self) -> Answer:
         return Answer(
-            body=encoder(self._registry),
-            content_type=content_type,
+            body=generate_latest(self._registry),
+            content_type=_EXPOSITION,
             compressed_above=_EVERY_SIZE,
         )
 

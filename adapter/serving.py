@@ -58,7 +58,7 @@ def surface(
             return ops.version()
         group = discovery.group(path)
         if group is None and path not in {"/apis", "/apis/"}:
-            return await operations.answer(ask, request.headers)
+            return await operations.answer(ask)
         if path in documents:
             _check(request, known=True, produced=wire.PRODUCED)
             pretty = answers.indented(ask, request.headers)

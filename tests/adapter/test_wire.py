@@ -29,7 +29,7 @@ DEPLOYMENT = Kind(
         ("a\udcffb\udcfe", rb"a\ufffdb\ufffd"),
         ("\udcff<\u2028é", rb"\ufffd\u003c\u2028" + "é".encode()),
         ("\ufffd", b"\xef\xbf\xbd"),
-        ('"\\\n\x01\x7f', rb'\"\\\n\u0001' + b"\x7f"),
+        ('"\\\n\x01\x7f', rb"\"\\\n\u0001" + b"\x7f"),
         ("\b\f\t", rb"\b\f\t"),
         ("é😀", "é😀".encode()),
     ],
@@ -90,8 +90,10 @@ def test_a_status_leaves_out_what_it_lacks(reason, details, written):
         ),
         (
             "v1beta2",
-            b'"metric":{"name":"m","selector":null},'
-            b'"timestamp":"2026-11-20T20:25:37Z","value":"20500m"}',
+            (
+                b'"metric":{"name":"m","selector":null},'
+                b'"timestamp":"2026-11-20T20:25:37Z","value":"20500m"}'
+            ),
         ),
     ],
 )

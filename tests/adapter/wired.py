@@ -118,7 +118,9 @@ async def fetch(
     raw = target if isinstance(target, bytes) else target.encode("utf-8", "surrogateescape")
     fields = {"Host": "adapter", "Connection": "close", **(headers or {})}
     head = b"".join(f"{name}: {value}\r\n".encode() for name, value in fields.items())
-    return await send(port, method.encode() + b" " + raw + b" HTTP/1.1\r\n" + head + b"\r\n", method)
+    return await send(
+        port, method.encode() + b" " + raw + b" HTTP/1.1\r\n" + head + b"\r\n", method
+    )
 
 
 async def send(port: int, data: bytes, method: str = "GET") -> Reply:

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.verification import PolicyBuilder, Store
+
+from certs import issue
+from certs.bundle import CertificateError
+
+NOW = datetime(2026, 11, 20, 20, 25, 37, tzinfo=UTC)
+
+
+def names(bundle):
+    found = bundle.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = found.get_values_for_type(x509.IPAddress)
+    return found.get_values_for_type(x509.DNSName), [str(address) for address in addresses]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "dns", "addresses"),
+    [
+        ((), [], []),
+        (("0.0.0.0",), [], []),
+        (("::",), [], []),
+        (("10.1.2.3", "localhost"), [], ["10.1.2.3"]),
+        (("[fd00::1]", "adapter.ns.svc"), ["adapter.ns.svc"], ["fd00::1"]),
+        (("0:0:0:0:0:0:0:1",), [], []),
+    ],
+)
+def test_it_is_good_for_this_machine_and_the_hosts(hosts, dns, addresses):
+    bundle = issue.throw_away(hosts, now=NOW)
+
+    assert names(bundle) == (["localhost", *dns], ["127.0.0.1", "::1", *addresses])
+
+
+def test_a_host_that_is_no_name_is_refused():
+    with pytest.raises(CertificateError, match="no certificate can be made for the host 'ä'"):
+        issue.throw_away(("ä",), now=NOW)
+
+
+def test_a_client_that_trusts_the_ca_accepts_it():
+    bundle = issue.throw_away((), now=NOW)
+    store = Store(x509.load_pem_x509_certificates(bundle.ca_pem))
+    verifier = (
+        PolicyBuilder().store(store).time(NOW).build_server_verifier(x509.DNSName("localhost"))
+    )
+
+    chain = verifier.verify(bundle.leaf, [])
+
+    assert chain == list(bundle.chain)
+
+
+def test_it_is_for_servers_with_a_key_on_p256():
+    bundle = issue.throw_away((), now=NOW)
+
+    usage = bundle.leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert isinstance(bundle.key, ec.EllipticCurvePrivateKey)
+    assert isinstance(bundle.key.curve, ec.SECP256R1)
+
+
+def test_it_is_valid_from_an_hour_ago_for_as_long_as_asked():
+    bundle = issue.throw_away((), now=NOW, valid=timedelta(days=2))
+
+    for certificate in bundle.chain:
+        assert certificate.not_valid_before_utc == NOW - timedelta(hours=1)
+        assert certificate.not_valid_after_utc == NOW + timedelta(days=2)
+
+
+def test_each_ca_is_another():
+    one, other = (issue.throw_away((), now=NOW) for _ in range(2))
+
+    assert one.ca_pem != other.ca_pem
+    assert one.leaf.serial_number != other.leaf.serial_number

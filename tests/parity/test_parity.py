@@ -1,0 +1,223 @@
+"""The original's answers, put to our surface.
+
+`*.json` hold what prometheus-adapter answered to a request, to the byte; `config.yaml` is the rules
+file it had. `differences.json` lists each case where we answer otherwise on purpose: the number of
+the difference (0: not ours to equal), why, and what we say instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from adapter import errors, ops, wire
+from adapter.groups import GROUPS
+from rules import catalog as catalogs
+from rules import ruleset
+from rules.aggregate import Value
+from rules.catalog import Listing, Series
+from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from tests.adapter import wired
+
+HERE = Path(__file__).parent
+FILES = ("values", "errors", "failures", "options", "negotiation", "paths", "documents")
+CASES = {
+    case["name"]: case for name in FILES for case in json.loads((HERE / f"{name}.json").read_text())
+}
+DIFFERENCES = json.loads((HERE / "differences.json").read_text())
+SAME = [name for name in CASES if name not in DIFFERENCES]
+
+ALL_ENCODINGS = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+STREAMED = ("application/json", "application/vnd.kubernetes.protobuf")
+UNSERVED = (
+    *(
+        f"/apis/{group}"
+        for group in ("external.metrics.k8s.io", "metrics.k8s.io")
+        if group not in {served.NAME for served in GROUPS}
+    ),
+    "/openapi/",
+    "/statusz",
+)
+PORT = 16443
+
+HOOKS = [
+    ops.Check(name=f"poststarthook/{name}", run=lambda: None)
+    for name in (
+        "generic-apiserver-start-informers",
+        "max-in-flight-filter",
+        "storage-object-count-tracker-hook",
+    )
+]
+INFORMERS = ops.Check(name="informer-sync", run=lambda: None)
+SHUTDOWN = ops.Check(name="shutdown", run=lambda: None)
+
+PODS = GroupResource("", "pods")
+NODES = GroupResource("", "nodes")
+NAMESPACES = GroupResource("", "namespaces")
+DEPLOYMENTS = GroupResource("apps", "deployments")
+WIDGETS = GroupResource("example.com", "widgets")
+
+SERIES = {
+    "http_requests_total": {"namespace", "pod", "node"},
+    "dep_metric": {"namespace", "deployment"},
+    "wid_metric": {"namespace", "widget"},
+    "ns_metric": {"namespace"},
+    "queue_len": {"namespace", "queue"},
+}
+MILLI = {
+    (PODS, "pod-a"): 20500,
+    (PODS, "pod-b"): 20500,
+    (NODES, "node-1"): 1234567890500,
+    (NODES, "node-2"): 1234567890500,
+    (NAMESPACES, "default"): 10**18,
+    (DEPLOYMENTS, "dep-a"): 7000,
+    (WIDGETS, "wid-a"): 0,
+}
+LISTED = {
+    (PODS, "default"): {"pod-a": {"app": "demo"}, "pod-b": {"app": "demo"}},
+    (NODES, ""): {"node-1": {}, "node-2": {}},
+    (NAMESPACES, ""): {"default": {}, "other": {}},
+    (DEPLOYMENTS, "default"): {"dep-a": {}},
+    (WIDGETS, "default"): {"wid-a": {}},
+}
+
+
+class Prometheus(wired.Evaluation):
+    """Behaves as the metric selector's key says, as the original's counterpart did."""
+
+    async def values(self, plan):
+        keys = {requirement.key for requirement in plan.selector.requirements}
+        if keys & {"PROMFAIL", "SCALAR"}:
+            raise errors.Broken("asked for")
+        if "slow" in keys:
+            await asyncio.sleep(30)
+        return {} if "EMPTYVEC" in keys else await super().values(plan)
+
+
+@pytest.fixture(scope="module")
+def kinds() -> Kinds:
+    widget = ApiResource(name="widgets", singular="widget", kind="Widget", namespaced=True)
+    group = ApiGroup(
+        name="example.com", versions=("v1",), preferred="v1", resources={"v1": (widget,)}
+    )
+    deployment = ApiResource(
+        name="deployments", singular="deployment", kind="Deployment", namespaced=True
+    )
+    apps = ApiGroup(name="apps", versions=("v1",), preferred="v1", resources={"v1": (deployment,)})
+    core = tuple(
+        ApiResource(name=f"{name}s", singular=name, kind=name.title(), namespaced=name == "pod")
+        for name in ("pod", "node", "namespace")
+    )
+    return Kinds.of(
+        (
+            ApiGroup(name="", versions=("v1",), preferred="v1", resources={"v1": core}),
+            apps,
+            group,
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def catalog(kinds):
+    # The original's counterpart listed the same series for every rule.
+    compiled = ruleset.load([("config.yaml", (HERE / "config.yaml").read_text())])
+    series = tuple(Series(name=name, labels=frozenset(labels)) for name, labels in SERIES.items())
+    listings = {
+        rule.index: Listing(series=series) for rule in (*compiled.rules, *compiled.external)
+    }
+    return catalogs.build(compiled, listings, kinds)
+
+
+def _original(case: dict) -> str | None:
+    """The original's body, less what is not served or not produced here yet.
+
+    The order of an APIResourceList is that of a Go map there; ours is sorted.
+    """
+    body = CASES[case["body_of"]]["body"] if "body_of" in case else case["body"]
+    if not body:
+        return body
+    if '"paths"' in body:
+        found = json.loads(body)
+        paths = [path for path in found["paths"] if not path.startswith(UNSERVED)]
+        return wire.encode({"paths": paths}, pretty=True).decode()
+    if '"APIResourceList"' in body:
+        found = json.loads(body)
+        found["resources"].sort(key=lambda each: each["name"])
+        return wire.encode(found, pretty=True).decode()
+    produced = ", ".join(wire.PRODUCED)
+    streamed = ", ".join(f"{each};stream=watch" for each in wire.PRODUCED if each in STREAMED)
+    return body.replace(", ".join(ALL_ENCODINGS), produced).replace(
+        ", ".join(f"{each};stream=watch" for each in STREAMED), streamed
+    )
+
+
+def _times(body: str | None) -> float:
+    """The moment of the original's answer: its values carry no other time."""
+    found = json.loads(body) if body and body.startswith("{") else {}
+    for item in found.get("items", ()) if found.get("kind") == "MetricValueList" else ():
+        return datetime.fromisoformat(item["timestamp"]).timestamp()
+    return 0.0
+
+
+async def _ours(case: dict, kinds, catalog) -> wired.Reply:
+    time = _times(case.get("body"))
+    evaluation = Prometheus(
+        {key: Value(milli=milli, time=time, samples=1) for key, milli in MILLI.items()}
+    )
+    slow = "slow" in case["target"]
+    handler = wired.surface(
+        catalog,
+        wired.Objects(kinds, LISTED),
+        evaluation,
+        port=PORT,
+        live=HOOKS,
+        ready=(HOOKS[0], INFORMERS, *HOOKS[1:], SHUTDOWN),
+        deadline=0.05 if slow else 5.0,
+    )
+    async with wired.listening(handler) as port:
+        return await wired.fetch(
+            port, case["target"], method=case["method"], headers=case["headers"]
+        )
+
+
+def _skip_unproduced(case: dict) -> None:
+    wanted = case["headers"].get("Accept", "")
+    if wanted in ALL_ENCODINGS and wanted not in wire.PRODUCED:
+        pytest.skip(f"{wanted} is not produced yet")
+
+
+@pytest.mark.parametrize("name", SAME)
+async def test_we_answer_as_the_original(name, kinds, catalog):
+    case = CASES[name]
+    _skip_unproduced(case)
+
+    reply = await _ours(case, kinds, catalog)
+
+    expected = _original(case)
+    headers = {key: value for key, value in case["answer"].items() if key != "Content-Length"}
+    assert reply.status == case["status"]
+    assert {key: reply.headers.get(key) for key in headers} == headers
+    if expected is not None:
+        assert reply.body.decode() == expected
+    if "Content-Length" in case["answer"] and expected == case.get("body"):
+        assert reply.headers["Content-Length"] == case["answer"]["Content-Length"]
+
+
+@pytest.mark.parametrize("name", DIFFERENCES)
+async def test_we_differ_where_we_say_so(name, kinds, catalog):
+    case, difference = CASES[name], DIFFERENCES[name]
+
+    reply = await _ours(case, kinds, catalog)
+
+    body = reply.body.decode()
+    assert difference["reason"]
+    assert reply.status == difference.get("status", case["status"])
+    assert body != _original(case) or reply.status != case["status"]
+    for part in difference["says"]:
+        assert part in body
+    for part in difference.get("says_not", ()):
+        assert part not in body
