@@ -6,7 +6,7 @@ from functools import partial
 
 from adapter.settings.flag import Flag
 
-_KUBECONFIG_AUTH = "not yet: give --prometheus-token-file and --prometheus-ca-file instead"
+_KUBECONFIG_AUTH = "so far --prometheus-token-file and --prometheus-ca-file serve instead"
 
 _rules = partial(Flag, group="Rules")
 _prometheus = partial(Flag, group="Prometheus")

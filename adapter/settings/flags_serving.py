@@ -13,7 +13,7 @@ _NO_AUTHORIZATION = (
     "authorization does not exist yet; the server listens on a loopback address only"
 )
 _HTTP1 = "only HTTP/1.1 is served"
-_NOT_YET = "not yet"
+_NOT_YET = "not built yet"
 
 _serving = partial(Flag, group="Serving")
 _authentication = partial(Flag, group="Authentication", effect=NO_AUTHENTICATION)
@@ -58,28 +58,28 @@ FLAGS = (
         type="string",
         default="",
         help="Lowest TLS version: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13.",
-        effect="not yet: TLS 1.2 is the lowest that is spoken",
+        effect="so far TLS 1.2 is the lowest that is spoken",
     ),
     _serving(
         name="tls-cipher-suites",
         type="strings",
         default="",
         help="Cipher suites of TLS 1.2, by their Go names.",
-        effect="not yet: the suites that OpenSSL prefers are offered",
+        effect="so far the suites that OpenSSL prefers are offered",
     ),
     _serving(
         name="tls-curve-preferences",
         type="strings",
         default="",
         help="Curves for the key exchange, by their numbers.",
-        effect="not yet: the curves that OpenSSL prefers are offered",
+        effect="so far the curves that OpenSSL prefers are offered",
     ),
     _serving(
         name="tls-sni-cert-key",
         type="array",
         default="",
         help="Further serving certificate, as `CERT,KEY[:DOMAINS]`. Repeatable.",
-        effect="not yet: one certificate is served to every name",
+        effect="so far one certificate is served to every name",
     ),
     _serving(
         name="http2-max-streams-per-connection",

@@ -77,7 +77,12 @@ async def serving(
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    arguments = (f"--prometheus-url={prometheus}", f"--objects={file}", f"--secure-port={port}", *flags)
+    arguments = (
+        f"--prometheus-url={prometheus}",
+        f"--objects={file}",
+        f"--secure-port={port}",
+        *flags,
+    )
     async with app.running(settings.parse(arguments)) as server, aiohttp.ClientSession() as session:
         await server.relist.attempted.wait()
         yield Api(server.url, session, server)

@@ -13,20 +13,46 @@ class Metric:
     unit: str
     golden: str
     """The key of a pod in golden.json."""
+    meaning: str
 
 
 METRICS: Mapping[str, Metric] = {
-    "duty_cycle_current": Metric(unit="%", golden="duty_cycle_current"),
-    "memory_used_bytes_current": Metric(unit="bytes", golden="memory_used_bytes_current"),
-    "memory_utilization_current": Metric(unit="%", golden="memory_utilization_percent"),
-    "memory_total_bytes_current": Metric(unit="bytes", golden="memory_total_bytes_current"),
-    "temperature_celsius_current": Metric(unit="°C", golden="temperature_celsius_current"),
-    "power_usage_milliwatts_current": Metric(unit="mW", golden="power_usage_milliwatts_current"),
-    "gr_engine_active_current": Metric(unit="%", golden="gr_engine_active_percent"),
-    "sm_active_current": Metric(unit="%", golden="sm_active_percent"),
-    "tensor_active_current": Metric(unit="%", golden="tensor_active_percent"),
-    "dram_active_current": Metric(unit="%", golden="dram_active_percent"),
-    "DCGM_FI_DEV_GPU_UTIL": Metric(unit="% (sum)", golden="duty_cycle_sum"),
+    "duty_cycle_current": Metric(
+        unit="%",
+        golden="duty_cycle_current",
+        meaning="average of the share of time in which anything ran at all",
+    ),
+    "memory_used_bytes_current": Metric(
+        unit="bytes", golden="memory_used_bytes_current", meaning="sum of the memory in use"
+    ),
+    "memory_utilization_current": Metric(
+        unit="%",
+        golden="memory_utilization_percent",
+        meaning="memory in use of the memory that can be had",
+    ),
+    "memory_total_bytes_current": Metric(
+        unit="bytes", golden="memory_total_bytes_current", meaning="sum of the memory there is"
+    ),
+    "temperature_celsius_current": Metric(
+        unit="°C", golden="temperature_celsius_current", meaning="the hottest GPU"
+    ),
+    "power_usage_milliwatts_current": Metric(
+        unit="mW", golden="power_usage_milliwatts_current", meaning="sum over whole boards"
+    ),
+    "gr_engine_active_current": Metric(
+        unit="%",
+        golden="gr_engine_active_percent",
+        meaning="average activity of the graphics and compute engines",
+    ),
+    "sm_active_current": Metric(
+        unit="%", golden="sm_active_percent", meaning="average activity of the multiprocessors"
+    ),
+    "tensor_active_current": Metric(
+        unit="%", golden="tensor_active_percent", meaning="average activity of the tensor pipes"
+    ),
+    "dram_active_current": Metric(
+        unit="%", golden="dram_active_percent", meaning="average activity of the memory interface"
+    ),
 }
 
 _COMMON = (
@@ -57,3 +83,46 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "gpu-nvidia-alibaba": _TOTAL,
 }
 """The names that end in `_current`; each has its twin in `_over_time`, memory_utilization excepted."""
+
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    "c1-2.4.0-default": ("gpu-dcgm",),
+    "c2-2.6-default": ("gpu-dcgm",),
+    "c3-3.6.1-dcp": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "c4-4.8.2-default": ("gpu-dcgm", "gpu-dcgm-prof", "gpu-dcgm-mig"),
+    "c4-4.8.2-helm": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "c4-4.8.2-sm-uid-podlabels": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "c5-4.8.3-hostname": ("gpu-dcgm", "gpu-dcgm-prof"),
+    "d1-4.9.0-renamed": ("gpu-dcgm49", "gpu-dcgm-prof"),
+    "b0-compat-2.1.8-rc2": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
+    "b2-compat-2x": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
+    "b3-compat-oldns": ("gpu-dcgm1x", "gpu-dcgm-compat"),
+    "b1-dcgm-1x": ("gpu-dcgm1x", "gpu-dcgm-compat"),
+    "a2-alibaba": ("gpu-nvidia-alibaba",),
+    "a3-gke-device-plugin": ("gpu-gke-plugin",),
+    "e1-hami": ("gpu-hami",),
+}
+"""Which presets read a variant."""
+
+LACKING: Mapping[str, frozenset[str]] = {
+    "c1-2.4.0-default": frozenset({"duty_cycle_current"}),
+    "d1-4.9.0-renamed": frozenset({"sm_active_current"}),
+    "c3-3.6.1-dcp": frozenset({"sm_active_current"}),
+    "c4-4.8.2-default": frozenset({"sm_active_current"}),
+    "c4-4.8.2-helm": frozenset({"sm_active_current"}),
+    "c5-4.8.3-hostname": frozenset({"sm_active_current"}),
+    "b0-compat-2.1.8-rc2": frozenset({"sm_active_current"}),
+    "b2-compat-2x": frozenset({"sm_active_current"}),
+}
+"""What a variant's exporter does not report."""
+
+NODES: Mapping[str, tuple[str, ...]] = {
+    "c1-2.4.0-default": (),
+    "c2-2.6-default": ("bare",),
+    "b0-compat-2.1.8-rc2": ("bare",),
+    "b1-dcgm-1x": ("bare",),
+    "b2-compat-2x": ("bare",),
+    "b3-compat-oldns": ("bare",),
+    "a3-gke-device-plugin": (),
+    "e1-hami": (),
+}
+"""The ways of scraping that tell the node of a GPU, where that is not all of them."""

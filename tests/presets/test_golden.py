@@ -12,52 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.presets import api, worlds
-from tests.presets.table import METRICS, PRESETS
+from tests.presets.table import LACKING, METRICS, NODES, PRESETS, VARIANTS
 from tests.presets.worlds import GOLDEN, SCHEMES, World
 from tests.real.prometheus import Prometheus
-
-VARIANTS: Mapping[str, tuple[str, ...]] = {
-    "c1-2.4.0-default": ("gpu-dcgm",),
-    "c2-2.6-default": ("gpu-dcgm",),
-    "c3-3.6.1-dcp": ("gpu-dcgm", "gpu-dcgm-prof"),
-    "c4-4.8.2-default": ("gpu-dcgm", "gpu-dcgm-prof", "gpu-dcgm-mig"),
-    "c4-4.8.2-helm": ("gpu-dcgm", "gpu-dcgm-prof"),
-    "c4-4.8.2-sm-uid-podlabels": ("gpu-dcgm", "gpu-dcgm-prof"),
-    "c5-4.8.3-hostname": ("gpu-dcgm", "gpu-dcgm-prof"),
-    "d1-4.9.0-renamed": ("gpu-dcgm49", "gpu-dcgm-prof"),
-    "b0-compat-2.1.8-rc2": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
-    "b2-compat-2x": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
-    "b3-compat-oldns": ("gpu-dcgm1x", "gpu-dcgm-compat"),
-    "b1-dcgm-1x": ("gpu-dcgm1x", "gpu-dcgm-compat"),
-    "a2-alibaba": ("gpu-nvidia-alibaba",),
-    "a3-gke-device-plugin": ("gpu-gke-plugin",),
-    "e1-hami": ("gpu-hami",),
-}
-"""Which presets read a variant."""
-
-LACKING: Mapping[str, frozenset[str]] = {
-    "c1-2.4.0-default": frozenset({"duty_cycle_current"}),
-    "d1-4.9.0-renamed": frozenset({"sm_active_current"}),
-    "c3-3.6.1-dcp": frozenset({"sm_active_current"}),
-    "c4-4.8.2-default": frozenset({"sm_active_current"}),
-    "c4-4.8.2-helm": frozenset({"sm_active_current"}),
-    "c5-4.8.3-hostname": frozenset({"sm_active_current"}),
-    "b0-compat-2.1.8-rc2": frozenset({"sm_active_current"}),
-    "b2-compat-2x": frozenset({"sm_active_current"}),
-}
-"""What a variant's exporter does not report."""
-
-NODES: Mapping[str, tuple[str, ...]] = {
-    "c1-2.4.0-default": (),
-    "c2-2.6-default": ("bare",),
-    "b0-compat-2.1.8-rc2": ("bare",),
-    "b1-dcgm-1x": ("bare",),
-    "b2-compat-2x": ("bare",),
-    "b3-compat-oldns": ("bare",),
-    "a3-gke-device-plugin": (),
-    "e1-hami": (),
-}
-"""The ways of scraping that tell the node of a GPU, where that is not all of them."""
 
 CASES = [
     (World(variant, scheme), preset)
@@ -93,7 +50,10 @@ async def test_preset_gives_the_truth_of_every_pod_and_node(
         metric: _truth(metric) if metric not in LACKING.get(world.variant, ()) else {}
         for metric in PRESETS[preset]
     }
-    told = world.scheme in NODES.get(world.variant, SCHEMES) and "duty_cycle_current" in PRESETS[preset]
+    told = (
+        world.scheme in NODES.get(world.variant, SCHEMES)
+        and "duty_cycle_current" in PRESETS[preset]
+    )
     assert nodes == (_truth_of_nodes() if told else {})
 
 

@@ -73,7 +73,9 @@ def configuration(worlds: Mapping[str, str], port: int) -> str:
         }
         for file, scheme in worlds.items()
     ]
-    return json.dumps({"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs})
+    return json.dumps(
+        {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
+    )
 
 
 def _node(file: str) -> str:
