@@ -18,7 +18,7 @@ from rules import plan as plans
 from rules import selectors
 from rules.catalog import Catalog, Entry
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
-from rules.kinds import GroupResource, Kind
+from rules.kinds import GroupResource, Kind, Kinds
 from rules.quoting import quote
 from rules.selectors import Selector
 
@@ -77,13 +77,7 @@ async def answer(ask: Ask, backend: Backend) -> wire.Document:
     selector = _object_selector(ask)
     _check_fields(ask)
     metric_selector, written = _metric_selector(ask)
-    kinds = backend.objects.kinds
-    try:
-        kind = kinds.resolve(question.resource, question.group)
-    except UnknownResourceError as error:
-        if question.name == _EVERYTHING:
-            raise answers.internal("unable to list matching resources") from error
-        raise _not_found(question) from error
+    kinds, kind = await _resolved(question, backend)
     entry = _entry(question, kind, backend.catalog())
     namespace = question.namespace if entry.namespaced else ""
     if question.name == _EVERYTHING:
@@ -185,6 +179,29 @@ def _metric_selector(ask: Ask) -> tuple[Selector, wire.Document | None]:
                 "Prometheus compares numbers: use =, !=, in, notin, or the key alone"
             )
     return selector, selectors.label_selector(selector)
+
+
+async def _resolved(question: _Question, backend: Backend) -> tuple[Kinds, Kind]:
+    """The kind that is meant, and the kinds among which it was found; a miss makes them refresh."""
+    try:
+        kinds = backend.objects.kinds
+        try:
+            return kinds, kinds.resolve(question.resource, question.group)
+        except UnknownResourceError:
+            await _refresh(backend)
+            kinds = backend.objects.kinds
+            return kinds, kinds.resolve(question.resource, question.group)
+    except UnknownResourceError as error:
+        if question.name == _EVERYTHING:
+            raise answers.internal("unable to list matching resources") from error
+        raise _not_found(question) from error
+
+
+async def _refresh(backend: Backend) -> None:
+    try:
+        await backend.objects.refresh()
+    except BackendError as error:
+        log.warning("resources that were installed of late stay unknown: %s", error)
 
 
 def _entry(question: _Question, kind: Kind, catalog: Catalog) -> Entry:

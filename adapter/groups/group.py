@@ -35,6 +35,10 @@ class Objects(Protocol):
         """False only for a pod that is known to be finished or absent. Raises BackendError."""
         ...
 
+    async def refresh(self) -> None:
+        """Bring `kinds` up to date, unless that was just done. Raises BackendError."""
+        ...
+
 
 class Evaluation(Protocol):
     """Knows how to get the values of a plan."""

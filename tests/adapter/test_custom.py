@@ -324,6 +324,23 @@ async def test_a_listing_that_fails_is_an_internal_error(backend, objects, path,
     assert error.__cause__ is not None
 
 
+async def test_a_kind_that_was_installed_since_is_found(backend, objects):
+    objects.discovered, objects.kinds = objects.kinds, Kinds.of(())
+
+    document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert described(document) == {"a": "1", "b": "2"}
+
+
+async def test_kinds_that_cannot_be_refreshed_leave_a_resource_unknown(backend, objects, caplog):
+    objects.kinds, objects.failure = Kinds.of(()), errors.Unreachable("no route")
+
+    error = await refused(backend, "/namespaces/default/pods/a/gpu_util")
+
+    assert error.message == "the server could not find the metric gpu_util for pods"
+    assert "no route" in caplog.text
+
+
 @pytest.mark.parametrize(
     "failure", [errors.Unreachable("no route"), AmbiguousSampleError("two samples for pod a")]
 )

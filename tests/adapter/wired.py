@@ -39,6 +39,12 @@ class Objects:
         self.objects = objects
         self.finished: set[str] = set()
         self.failure: Exception | None = None
+        self.discovered = kinds
+
+    async def refresh(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.kinds = self.discovered
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
