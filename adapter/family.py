@@ -7,7 +7,7 @@ last good answer whatever fails; a failure is logged once when it begins and onc
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from adapter import errors, telemetry
@@ -24,6 +24,9 @@ _EXACT_PACE = 100
 """The exact question is asked not more often than this many times its own duration."""
 
 _Choice = dict[tuple[str, GroupResource], tuple[Labelling, ...]]
+_Competing = Mapping[int, Mapping[GroupResource, tuple[Labelling, ...]]]
+"""By rule: the labellings of each resource for which labels compete."""
+_Matchers = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,26 +151,48 @@ class Family:
             rule.index: catalog.competing(rule, rule.mapping.bind(kinds), present, kinds)
             for rule in self._rules
         }
-        # Rules of one family mostly ask the same.
-        probes = {
-            labelling.probe_matchers()
-            for resources in competing.values()
-            for labellings in resources.values()
-            for labelling in labellings
-        }
-        ordered = sorted(probes)
+        needed, spared = self._probes(competing)
+        bearers: dict[_Matchers, frozenset[str]] = {}
         try:
-            answers = await together(self._lister.live(self.selector, each) for each in ordered)
+            await self._ask(needed, bearers)
+            await self._ask(spared & _contested(competing, bearers), bearers)
         except (errors.BackendError, RulesError) as e:
             self._unseen.begins(e)
             return
         self._unseen.ends()
-        self._choose(competing, dict(zip(ordered, answers, strict=True)))
+        self._choose(competing, bearers)
+
+    def _probes(self, competing: _Competing) -> tuple[set[_Matchers], set[_Matchers]]:
+        """What to ask now, and what only if something else turns out to be live.
+
+        A labelling by which all is asked already stays the choice whether it is found or not, as
+        long as no other is; and nearly all series bear it, which makes the question dear.
+        """
+        needed: set[_Matchers] = set()
+        spared: set[_Matchers] = set()
+        for index, resources in competing.items():
+            for resource, labellings in resources.items():
+                candidates = {x.resource or x.namespace for x in labellings}
+                choices = {
+                    self._live[index].get((name, resource), ())
+                    for name, labels in (self._names or {}).items()
+                    if candidates & labels
+                }
+                for each in labellings:
+                    (spared if choices == {(each,)} else needed).add(each.probe_matchers())
+        return needed, spared - needed
+
+    async def _ask(
+        self, probes: Iterable[_Matchers], bearers: dict[_Matchers, frozenset[str]]
+    ) -> None:
+        ordered = sorted(probes)
+        answers = await together(self._lister.live(self.selector, each) for each in ordered)
+        bearers.update(zip(ordered, answers, strict=True))
 
     def _choose(
         self,
-        competing: Mapping[int, Mapping[GroupResource, tuple[Labelling, ...]]],
-        bearers: Mapping[tuple[str, ...], frozenset[str]],
+        competing: _Competing,
+        bearers: Mapping[_Matchers, frozenset[str]],
     ) -> None:
         names = dict(self._names or {})
         live: dict[int, _Choice] = {}
@@ -175,7 +200,9 @@ class Family:
             before, choice = self._live[index], live.setdefault(index, {})
             for resource, labellings in resources.items():
                 for name, labels in tuple(names.items()):
-                    borne = tuple(x for x in labellings if name in bearers[x.probe_matchers()])
+                    borne = tuple(
+                        x for x in labellings if name in bearers.get(x.probe_matchers(), ())
+                    )
                     carried = {x.resource for x in borne} | {x.namespace for x in borne}
                     names[name] = labels.union(carried - {""})
                     if chosen := borne or before.get((name, resource)):
@@ -252,6 +279,19 @@ class _Trouble:
         if self.error:
             logger.info("%s: again as it should be; it was: %s", self._where, self)
         self.error = ""
+
+
+def _contested(
+    competing: _Competing, bearers: Mapping[_Matchers, frozenset[str]]
+) -> set[_Matchers]:
+    """The probes of all labellings that stand beside one that series were found to bear."""
+    return {
+        each.probe_matchers()
+        for resources in competing.values()
+        for labellings in resources.values()
+        if any(bearers.get(each.probe_matchers()) for each in labellings)
+        for each in labellings
+    }
 
 
 def _place(rule: CompiledRule) -> str:

@@ -90,6 +90,10 @@ class Relist:
         """Try every rule once, now. What fails is logged and told by `states`."""
         await together(self._attempt(family) for family in self._families)
 
+    async def look(self) -> None:
+        """Ask, for every rule, which of competing labels live series carry now."""
+        await together(self._look(family) for family in self._families)
+
     async def run(self) -> NoReturn:
         """Follow every rule until cancelled."""
         loop = asyncio.get_running_loop()

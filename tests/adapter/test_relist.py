@@ -549,6 +549,19 @@ def test_unless_told_otherwise_one_looks_twice_a_minute():
     assert inspect.signature(Relist).parameters["look_interval"].default == 30.0
 
 
+async def test_looking_asks_only_about_what_could_change_the_choice(running, make, before):
+    running.put('steady{namespace="n",exported_pod="p"} 1')
+    fake = await before()
+    relist = make(fake.url, rule("steady", labels=SWITCHING))
+    await relist.once()
+    fake.asked.clear()
+
+    await relist.look()
+
+    (asked,) = fake.asked
+    assert 'exported_pod="",pod!=""' in asked.parameters["query"]
+
+
 async def test_last_choice_stays_while_nothing_is_live(running, make):
     running.put('idle{namespace="n",pod="p"} 1', at=time.time() - 1)
     running.put('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
