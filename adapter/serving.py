@@ -126,9 +126,11 @@ class _Written(web.StreamResponse):
 class Connection(web.RequestHandler):
     """One connection, which has to say in time, and in bounds, what it wants."""
 
-    __slots__ = ("_head_bytes", "_head_timer")
+    __slots__ = ("_head_bytes", "_head_seconds", "_head_timer")
 
-    def __init__(self, manager: web.Server, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, head_seconds: float
+    ) -> None:
         super().__init__(
             manager,
             loop=loop,
@@ -139,11 +141,12 @@ class Connection(web.RequestHandler):
             max_headers=_MOST_HEADERS,
         )
         self._head_bytes = 0
+        self._head_seconds = head_seconds
         self._head_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self._head_timer = self._loop.call_later(HEAD_SECONDS, self.force_close)
+        self._head_timer = self._loop.call_later(self._head_seconds, self.force_close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._head_done()
@@ -160,7 +163,7 @@ class Connection(web.RequestHandler):
         if self._head_bytes > HEAD_BYTES:
             self._refuse(_TOO_LARGE, "its head is longer than 1 MiB")
         elif self._head_timer is None:
-            self._head_timer = self._loop.call_later(HEAD_SECONDS, self.force_close)
+            self._head_timer = self._loop.call_later(self._head_seconds, self.force_close)
 
     def handle_error(
         self,
@@ -204,11 +207,13 @@ class Site(web.BaseSite):
         port: int,
         *,
         ssl_context: ssl.SSLContext | None = None,
+        head_seconds: float = HEAD_SECONDS,
         **options: Any,
     ) -> None:
         super().__init__(runner, ssl_context=ssl_context)
         self._host = host
         self._port = port
+        self._head_seconds = head_seconds
         self._options = options
 
     @property
@@ -230,7 +235,7 @@ class Site(web.BaseSite):
         server = self._runner.server
         assert server is not None
         self._server = await loop.create_server(
-            lambda: Connection(server, loop=loop),
+            lambda: Connection(server, loop=loop, head_seconds=self._head_seconds),
             self._host,
             self._port,
             ssl=self._ssl_context,

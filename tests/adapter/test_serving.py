@@ -234,31 +234,31 @@ async def test_a_connection_is_kept_for_further_requests(port):
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
-async def test_who_does_not_say_what_it_wants_is_not_waited_for(port, begun, monkeypatch):
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.05)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(begun)
+async def test_who_does_not_say_what_it_wants_is_not_waited_for(begun):
+    async with wired.listening(surface(), head_seconds=0.05) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begun)
 
-    async with asyncio.timeout(5):
-        assert await reader.read() == b""
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
 
-    writer.close()
-    await writer.wait_closed()
+        writer.close()
+        await writer.wait_closed()
 
 
-async def test_a_second_request_that_is_begun_has_to_end(port, monkeypatch):
-    monkeypatch.setattr(serving, "HEAD_SECONDS", 0.1)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-    await reader.readuntil(b"\r\n\r\nok")
-    await asyncio.sleep(0.15)
-    writer.write(b"GET /healthz HT")
+async def test_a_second_request_that_is_begun_has_to_end():
+    async with wired.listening(surface(), head_seconds=0.1) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\nok")
+        await asyncio.sleep(0.15)
+        writer.write(b"GET /healthz HT")
 
-    async with asyncio.timeout(5):
-        assert await reader.read() == b""
+        async with asyncio.timeout(5):
+            assert await reader.read() == b""
 
-    writer.close()
-    await writer.wait_closed()
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.parametrize("target", ["*", "adapter:443"])
