@@ -6,6 +6,7 @@ one to fail. Queries are never printed from a parsed expression, only ever chang
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,11 +23,12 @@ _OPERATORS = {
     "MatchOp.Re": "=~",
     "MatchOp.NotRe": "!~",
 }
+_TOKENS = 2000
 _TOKEN = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`)
       | (?P<comment>\#[^\n]*)
       | (?P<brace>[{}])
-      | (?P<other>.)""",
+      | (?P<other>\w+|.)""",
     re.DOTALL | re.VERBOSE,
 )
 
@@ -49,14 +51,29 @@ class VectorSelector:
     """All of which must hold, the metric's name first; none where `or` joins alternatives."""
 
 
+def parse(query: str) -> promql_parser.Expr:
+    """The syntax tree of a query, to look at and never to print.
+
+    Raises PlanError with promql-parser's reason for refusing it; and for a query of thousands of
+    tokens, since its time is quadratic in them and its recursion ends the process.
+    """
+    tokens = sum(1 for kind, token in _tokens(query) if kind == "string" or not token.isspace())
+    if tokens > _TOKENS:
+        raise PlanError(f"more than {_TOKENS} names and signs are not looked at")
+    try:
+        return promql_parser.parse(query)
+    except ValueError as error:
+        raise PlanError(str(error)) from error
+
+
 def selector(text: str) -> VectorSelector:
     """The instant vector selector that `text` is.
 
     Raises PlanError if it is another expression, none, or one that promql-parser does not know.
     """
     try:
-        parsed = promql_parser.parse(text)
-    except ValueError as error:
+        parsed = parse(text)
+    except PlanError as error:
         raise PlanError(f"{text!r} is no series selector: {error}") from error
     if not isinstance(parsed, promql_parser.VectorSelector) or parsed.offset or parsed.at:
         raise PlanError(
@@ -91,21 +108,37 @@ def with_matchers(text: str, matchers: Sequence[str]) -> str:
     The change is textual: `foo`, `foo{}` and `{a="b",}` are all fit for it, comments are dropped.
     Raises PlanError for text with anything but one pair of braces at its end.
     """
+    refusal = PlanError(f"{text!r} is no series selector that matchers can be added to")
     tokens = [(kind, token) for kind, token in _tokens(text) if kind != "comment"]
-    plain = "".join(token for _, token in tokens).strip()
     braces = [index for index, (kind, _) in enumerate(tokens) if kind == "brace"]
     if not braces:
-        if not plain:
-            raise PlanError("an empty series selector takes no matchers")
-        return f"{plain}{{{','.join(matchers)}}}"
-    shape = "".join(tokens[index][1] for index in braces)
-    after = "".join(token for _, token in tokens[braces[-1] + 1 :])
-    if shape != "{}" or after.strip():
-        raise PlanError(f"{text!r} is no series selector that matchers can be added to")
-    before = "".join(token for _, token in tokens[: braces[0]]).strip()
-    inside = "".join(token for _, token in tokens[braces[0] + 1 : braces[1]]).strip()
+        if not any(token.strip() for _, token in tokens):
+            raise refusal
+        braces = [len(tokens), len(tokens) + 1]
+        tokens += [("brace", "{"), ("brace", "}")]
+    if "".join(tokens[index][1] for index in braces) != "{}" or _is_choice(tokens):
+        raise refusal
+    before, inside, after = (
+        "".join(token for _, token in part).strip()
+        for part in (
+            tokens[: braces[0]],
+            tokens[braces[0] + 1 : braces[1]],
+            tokens[braces[1] + 1 :],
+        )
+    )
+    if after or len(before.split()) > 1:
+        raise refusal
     present = inside.removesuffix(",").rstrip()
     return f"{before}{{{','.join([*([present] if present else []), *matchers])}}}"
+
+
+def _is_choice(tokens: Sequence[tuple[str, str]]) -> bool:
+    """Whether `or` joins matchers, as some backends have it."""
+    visible = [each for each in tokens if not each[1].isspace()]
+    return any(
+        kind == "string" and following == ("other", "or")
+        for (kind, _), following in itertools.pairwise(visible)
+    )
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str]]:
@@ -132,7 +165,7 @@ def matcher(name: str, operator: str, value: str) -> str:
 def problem_of(query: str) -> str | None:
     """Why promql-parser refuses `query`; None if it does not."""
     try:
-        promql_parser.parse(query)
-    except ValueError as error:
+        parse(query)
+    except PlanError as error:
         return str(error)
     return None
