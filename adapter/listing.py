@@ -67,11 +67,6 @@ class Lister:
         self._heeds_match: bool | None = None
         """Whether `match[]` restricts the names of labels; None until it was seen."""
 
-    @property
-    def by_series(self) -> bool:
-        """Whether this Prometheus has to be asked for series."""
-        return self._heeds_match is False
-
     async def index(
         self, selector: str, labels: Collection[str], fits: Callable[[str], bool] | None = None
     ) -> Found:

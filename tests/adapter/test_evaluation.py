@@ -78,7 +78,13 @@ def held(running, session, aiohttp_server) -> Callable[[], Awaitable[tuple]]:
     return start
 
 
-def plan_for(*names: str, series: str = "used", more: str = "", query: str = "") -> plan.Plan:
+def plan_for(
+    *names: str,
+    series: str = "used",
+    more: str = "",
+    query: str = "",
+    labels: tuple[str, ...] = ("exported_pod", "pod"),
+) -> plan.Plan:
     """Of pods in the namespace `n`, by `exported_pod` and then by `pod`."""
     query = query or "<<.Series>>{<<.LabelMatchers>>}"
     text = f"""
@@ -90,10 +96,9 @@ rules:
   {more}
 """
     compiled = ruleset.load([("rules.yaml", text)])
-    labels = frozenset({"namespace", "exported_pod", "pod"})
-    spaces = catalog.labellings(("exported_pod", "pod"), ("namespace",))
     listing = Listing(
-        series=(Series(name=series, labels=labels),), live={(series, PODS): tuple(spaces)}
+        series=(Series(name=series, labels=frozenset({"namespace", *labels})),),
+        live={(series, PODS): catalog.labellings(labels, ("namespace",))},
     )
     entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(PODS, series)
     assert entry
@@ -112,6 +117,12 @@ async def test_values_are_found_object_by_object_the_earlier_label_first(evaluat
     assert {name: value.milli for name, value in values.items()} == {"b": 7500, "a": 15000}
     assert list(values) == ["b", "a"]
     assert values["b"].time == pytest.approx(time.time(), abs=5)
+
+
+async def test_plan_of_one_step_is_one_query(evaluation):
+    values = await evaluation.values(plan_for("a", "b", labels=("pod",)))
+
+    assert {name: value.milli for name, value in values.items()} == {"a": 99000, "b": 7500}
 
 
 async def test_failing_step_is_the_failure_of_the_plan(evaluation):
