@@ -1,7 +1,8 @@
 """Which fields a template asks of its data, found without rendering: what does not exist, at load.
 
-Followed are dot and `$` from the root into `with`, `range` and the templates invoked with them, as
-long as it is plain what they are; anything computed is not.
+Followed are dot and `$` as long as they are the data itself, also into `with` and into templates
+that are invoked with it. In the body of `range .GroupBySlice` or `with .Series` dot is something
+else, and what is asked of it there is left to the rendering.
 """
 
 from __future__ import annotations
@@ -38,6 +39,11 @@ def unknown(
     return sorted(search.found, key=lambda field: field.offset)
 
 
+def _scope(what: _What) -> _What:
+    """What a value is known to be once it is dot: only the data is followed."""
+    return what if what == "data" else "unknown"
+
+
 class _Search:
     def __init__(self, defined: Mapping[str, nodes.Body], known: Mapping[str, type]) -> None:
         self.defined = defined
@@ -53,17 +59,18 @@ class _Search:
                 case nodes.If() | nodes.With():
                     for arm in node.arms:
                         value = self.pipe(arm.pipe, dot, root)
-                        self.body(arm.body, value if isinstance(node, nodes.With) else dot, root)
+                        inner = _scope(value) if isinstance(node, nodes.With) else dot
+                        self.body(arm.body, inner, root)
                     self.body(node.otherwise, dot, root)
                 case nodes.Range():
-                    value = self.pipe(node.pipe, dot, root)
-                    self.body(node.body, str if value in {list, dict} else "unknown", root)
+                    self.pipe(node.pipe, dot, root)
+                    self.body(node.body, "unknown", root)
                     self.body(node.otherwise, dot, root)
                 case nodes.Invoke():
                     self.invoke(node, dot, root)
 
     def invoke(self, node: nodes.Invoke, dot: _What, root: _What) -> None:
-        value = self.pipe(node.pipe, dot, root) if node.pipe else "unknown"
+        value = _scope(self.pipe(node.pipe, dot, root)) if node.pipe else "unknown"
         if (node.name, value) not in self.visited:
             self.visited.add((node.name, value))
             self.body(self.defined.get(node.name), value, value)

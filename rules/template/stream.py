@@ -13,8 +13,6 @@ MAX_NESTING = 100
 
 def shown(token: lexer.Token) -> str:
     """A token as messages show it."""
-    if token.kind == "eof":
-        return "end of template"
     return f"<{token.text}>" if token.kind == "keyword" else literals.quote(token.text[:40])
 
 
