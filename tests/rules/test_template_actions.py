@@ -86,8 +86,10 @@ CASES = [
     ("<<range 2>><<block `a` .>>b<<.>><<end>><<end>>", "b0b1"),
     ("<<$x := 1>><<template `a`>><<$x>><<define `a`>><<$x := 2>><<$x>><<end>>", "21"),
     (
-        "<<define `r`>><<if .>>(<<.>>)<<template `r` (slice . 1)>><<end>><<end>>"
-        "<<template `r` `abc`>>",
+        (
+            "<<define `r`>><<if .>>(<<.>>)<<template `r` (slice . 1)>><<end>><<end>>"
+            "<<template `r` `abc`>>"
+        ),
         "(abc)(bc)(c)",
     ),
     ("<<define `a`>><<.Series>><<end>><<template `a`>>", "<no value>"),
