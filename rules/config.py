@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Literal, cast, get_args
 
 from rules import document, schema
-from rules.document import Node
+from rules.document import Node, Table
 from rules.errors import Problem, Severity
 from rules.scalars import Scalar
 from rules.schema import Fields, Record
@@ -262,7 +262,7 @@ def _on_missing(rule: Fields) -> OnMissing:
         return OnMissing()
     fields = rule.fields("onMissing", known=("value", "lastKnown"))
     value, last_known = fields.number("value"), fields.duration("lastKnown")
-    if len(fields.values) != 1:
+    if isinstance(nodes[-1], Table) and len(fields.values) != 1:
         message = "takes exactly one of value and lastKnown"
         rule.record.report("error", "onMissing", nodes[-1], message)
     if last_known == 0:

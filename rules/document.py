@@ -195,6 +195,7 @@ class _Composer:
             )
             raise stream.Refusal(message, *stream.start(event))
         size = target.size
+        self._nodes += 1
         return _Child(target.node, target.depth, size=size + 1, aliased=size, is_alias=True)
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:

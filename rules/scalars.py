@@ -141,12 +141,19 @@ class Scalar:
         before = sum(not character.isspace() for character in self.value[:offset])
         begin = self.raw.find("\n") + 1 if self.style in {"|", ">"} else len(self.style)
         for token in _TOKENS.get(self.style, _CHARACTER).finditer(self.raw, begin):
-            if token[0].isspace() or token[0] in _BLANK_ESCAPES:
+            if _is_blank(token[0]):
                 continue
             if before == 0:
                 return _after(self.raw[: token.start()], self.line, self.column)
             before -= 1
         return _after(self.raw.rstrip(), self.line, self.column)
+
+
+def _is_blank(token: str) -> bool:
+    """Whether one character of the source, or one escape, stands for white space or nothing."""
+    if token[:2] in {"\\x", "\\u", "\\U"}:
+        return chr(int(f"0x{token[2:]}", 0)).isspace()
+    return token.isspace() or token in _BLANK_ESCAPES
 
 
 def _after(text: str, line: int, column: int) -> tuple[int, int]:
