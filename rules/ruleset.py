@@ -90,12 +90,15 @@ def load(sources: Sequence[tuple[str, str | bytes]]) -> RuleSet:
         if parsed is not None:
             problems += _repeated(configs, parsed)
             configs.append(parsed)
-    return _compiled(config.merge(configs), problems)
+    return _compiled(config.merge(configs), problems, [name for name, _ in sources])
 
 
 def compile(whole: config.Config) -> RuleSet:  # noqa: A001 (ruleset.compile, as re.compile)
     """The rules of a configuration. Raises ConfigError with everything that is wrong in them."""
-    return _compiled(whole, [])
+    files = [rule.where.file for rule in (*whole.rules, *whole.external_rules)]
+    if whole.resource_rules:
+        files.append(whole.resource_rules.where.file)
+    return _compiled(whole, [], files)
 
 
 def _repeated(before: Sequence[config.Config], parsed: config.Config) -> list[Problem]:
@@ -106,7 +109,8 @@ def _repeated(before: Sequence[config.Config], parsed: config.Config) -> list[Pr
     return [parsed.resource_rules.where.problem("error", "", message)]
 
 
-def _compiled(whole: config.Config, problems: list[Problem]) -> RuleSet:
+def _compiled(whole: config.Config, problems: list[Problem], order: Sequence[str]) -> RuleSet:
+    """`order` is that of the files, in which problems are told."""
     compiler = _Compiler(problems)
     rules = [compiler.rule(rule, index, "rules") for index, rule in enumerate(whole.rules)]
     external = [
@@ -114,10 +118,7 @@ def _compiled(whole: config.Config, problems: list[Problem]) -> RuleSet:
         for index, rule in enumerate(whole.external_rules, len(whole.rules))
     ]
     resource_rules = compiler.resource_rules(whole.resource_rules)
-    files = {
-        file: place for place, file in enumerate(dict.fromkeys(each.file for each in problems))
-    }
-    problems.sort(key=lambda each: (files[each.file], each.line, each.column))
+    problems.sort(key=lambda each: (order.index(each.file), each.line, each.column))
     if any(problem.severity == "error" for problem in problems):
         raise ConfigError(problems)
     return RuleSet(

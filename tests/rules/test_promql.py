@@ -124,7 +124,7 @@ def test_a_query_that_parses_has_no_problem():
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("sum(", "unexpected end of input"),
+        ("sum(", "unclosed left parenthesis"),
         ("nope(up)", "unknown function"),
         ("(" * 20_000, "more than 2000 names and signs"),
         ("+".join("a" * 20_000), "more than 2000 names and signs"),
