@@ -71,6 +71,22 @@ def rules(sources: tuple[Source, ...]) -> RuleSet:
 
 
 @contextlib.asynccontextmanager
+async def prometheus_of(
+    settings: Settings, requests: telemetry.Requests | None = None
+) -> AsyncIterator[Prometheus]:
+    """The Prometheus that `settings` name; raises StartError for a file that they name."""
+    async with _session(settings) as session:
+        yield Prometheus(
+            session,
+            settings.prometheus_url,
+            headers=_headers(settings),
+            verb=settings.prometheus_verb,
+            timeout=settings.prometheus_timeout,
+            requests=requests,
+        )
+
+
+@contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Running]:
     """Serve as `settings` say; listening, if not yet ready, when this is entered.
 
@@ -84,14 +100,8 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     registry = CollectorRegistry()
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(_background())
-        session = await stack.enter_async_context(_session(settings))
-        prometheus = Prometheus(
-            session,
-            settings.prometheus_url,
-            headers=_headers(settings),
-            verb=settings.prometheus_verb,
-            timeout=settings.prometheus_timeout,
-            requests=telemetry.Requests(registry),
+        prometheus = await stack.enter_async_context(
+            prometheus_of(settings, telemetry.Requests(registry))
         )
         objects = await _objects(settings, stack, background)
         relist = Relist(

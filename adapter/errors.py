@@ -21,7 +21,7 @@ from typing import Any
 class ApiError(Exception):
     """An answer that is an error, in Kubernetes' words.
 
-    `details` follows metav1.StatusDetails; None leaves the key out, an empty mapping is sent as `{}`.
+    `details` follows metav1.StatusDetails; None leaves the key out, an empty one is sent as `{}`.
     """
 
     def __init__(

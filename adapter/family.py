@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from adapter import errors, telemetry
 from adapter.listing import Exact, Found, Lister, together
-from rules import catalog
-from rules.catalog import Labelling, Listing, Series
+from rules import labelling
+from rules.catalog import Listing, Series
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds
+from rules.labelling import Labelling
 from rules.ruleset import CompiledRule
 
 logger = logging.getLogger(__name__)
@@ -91,6 +92,11 @@ class Family:
         self._unseen = _Trouble(where, "the labels to ask by stay as they were chosen last")
 
     @property
+    def names(self) -> int:
+        """How many series names the last good listing has."""
+        return len(self._names or ())
+
+    @property
     def states(self) -> tuple[RuleState, ...]:
         remarks = tuple(str(each) for each in (self._inexact, self._unseen) if each.error)
         return tuple(
@@ -98,7 +104,7 @@ class Family:
                 index=rule.index,
                 rule=self._places[rule.index],
                 selector=self.selector,
-                names=len(self._names or ()),
+                names=self.names,
                 attempted=self._attempted,
                 succeeded=self._succeeded,
                 seconds=self._seconds,
@@ -148,7 +154,7 @@ class Family:
             return
         present = self._overrides.union(*self._names.values())
         competing = {
-            rule.index: catalog.competing(rule, rule.mapping.bind(kinds), present, kinds)
+            rule.index: labelling.competing(rule, rule.mapping.bind(kinds), present, kinds)
             for rule in self._rules
         }
         needed, spared = self._probes(competing)
@@ -255,7 +261,7 @@ class Family:
                 self._meter.failed(rule, outcome=failure)
             else:
                 at = self._succeeded or 0.0
-                self._meter.listed(rule, names=len(self._names or ()), at=at)
+                self._meter.listed(rule, names=self.names, at=at)
 
 
 class _Trouble:

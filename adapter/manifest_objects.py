@@ -18,11 +18,9 @@ import yaml
 
 from adapter import errors
 from rules.errors import UnknownResourceError
-from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.selectors import Selector
 
-_PODS = GroupResource("", "pods")
-_NAMESPACES = GroupResource("", "namespaces")
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -74,9 +72,8 @@ class FileObjects:
         )
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        return resource != _PODS or any(
-            (each.namespace, each.name) == (namespace, name)
-            for each in self._objects.get(_PODS, ())
+        return resource != PODS or any(
+            (each.namespace, each.name) == (namespace, name) for each in self._objects.get(PODS, ())
         )
 
     async def refresh(self) -> None:
@@ -171,10 +168,10 @@ class _Reading:
             kind = known[manifest.group, manifest.kind]
             namespace = (manifest.namespace or "default") if kind.namespaced else ""
             if namespace:
-                implied = found[_NAMESPACES]
+                implied = found[NAMESPACES]
                 implied.setdefault(("", namespace), _namespace(namespace, {}))
             made = _Object(namespace=namespace, name=manifest.name, labels=manifest.labels)
-            if kind.group_resource == _NAMESPACES:
+            if kind.group_resource == NAMESPACES:
                 made = _namespace(manifest.name, manifest.labels)
             found[kind.group_resource].pop((namespace, manifest.name), None)
             if not _finished(manifest):

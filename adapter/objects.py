@@ -15,12 +15,11 @@ from typing import Any, Protocol
 
 from adapter import errors, kube
 from rules.errors import UnknownResourceError
-from rules.kinds import GroupResource, Kind, Kinds
+from rules.kinds import PODS, GroupResource, Kind, Kinds
 from rules.selectors import Selector
 
 log = logging.getLogger(__name__)
 
-PODS = GroupResource("", "pods")
 INTERVAL = 600.0
 """Seconds between two discoveries, unless set."""
 

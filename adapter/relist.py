@@ -136,7 +136,8 @@ class Relist:
         return listed
 
     async def _look(self, family: Family) -> None:
-        await family.look(self._kinds())
+        """See whether labels have changed; of what was not there, whether it is there now."""
+        await (family.look(self._kinds()) if family.names else family.relist(self._kinds()))
         self._publish(family)
 
     def _publish(self, family: Family) -> None:

@@ -1,5 +1,5 @@
 """The rule language: text in, values out.
 
-Everything here is pure: no socket, no clock, no event loop. The language is prometheus-adapter's own,
-taken whole, with what this project adds; README "The rules file" describes it.
+Everything here is pure: no socket, no clock, no event loop. The language is prometheus-adapter's
+own, taken whole, with what this project adds; the README's section "Rules" describes it.
 """

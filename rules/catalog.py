@@ -1,9 +1,8 @@
 """Which metrics exist, for which resources, and which rule and series answer each.
 
 A `Catalog` is built whole from what a relist found and swapped whole; two rules that produce the
-same metric are data (`conflicts`), not a surprise. The module holds, too, the half of a relist that
-needs no network: which labels compete for a resource (`competing`), how Prometheus is asked which
-of them live series carry (`Labelling.probe_matchers`), and what needs no relist (`pinned`).
+same metric are data (`conflicts`), not a surprise. What needs no relist, since a rule pins its
+name, can be asked before one.
 """
 
 from __future__ import annotations
@@ -12,39 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rules import promql
+from rules import labelling, promql
 from rules.kinds import GroupResource, Kinds
-from rules.mapping import BoundMapping
+from rules.labelling import Labelling
 from rules.ruleset import CompiledRule, RuleSet
-
-NAMESPACES = GroupResource("", "namespaces")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labelling:
-    """One way in which series name their object.
-
-    Where several labels may stand for one resource (`exported_pod`, then `pod`), a series belongs
-    to the object named by the *first* of them that it carries; with namespaces likewise. So to ask
-    by a later label is to ask, too, that the earlier ones are absent: those are `absent`.
-    """
-
-    resource: str
-    """The label that holds the object's name; empty for an external metric, which has no object."""
-    namespace: str = ""
-    """The label that holds the object's namespace; empty where there is none: for root-scoped
-    resources, and for rules that map none."""
-    absent: tuple[str, ...] = ()
-    """Labels that must be empty for this labelling to hold: the resource's, then the namespace's,
-    each in the order of the overrides."""
-
-    def probe_matchers(self) -> tuple[str, ...]:
-        """The matchers of series that bear this labelling: `earlier=""`, then `label!=""`."""
-        present = (label for label in (self.resource, self.namespace) if label)
-        return (
-            *(promql.matcher(label, "=", "") for label in self.absent),
-            *(promql.matcher(label, "!=", "") for label in present),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +37,8 @@ class Entry:
     """Whether the cluster's objects of this resource live in namespaces."""
     sources: tuple[Source, ...]
     """More than one only where rules say `merge: true`; the earlier rule first."""
+    listed: bool = True
+    """False for what can be asked, since its rule pins the name, and was not found by a relist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +108,7 @@ class Catalog:
     """Every metric there is, as one immutable snapshot."""
 
     entries: tuple[Entry, ...]
-    """Sorted by resource (group, then name) and metric."""
+    """Those that are listed, sorted by resource (group, then name) and metric."""
     external: Mapping[str, ExternalEntry]
     """By metric name, sorted."""
     conflicts: tuple[Conflict, ...]
@@ -154,7 +126,7 @@ class Catalog:
         named = {entry.metric: entry for entry in sorted(external, key=lambda entry: entry.metric)}
         lower = {metric.lower(): entry for metric, entry in reversed(named.items())}
         return cls(
-            entries=tuple(by_key[key] for key in sorted(by_key)),
+            entries=tuple(by_key[key] for key in sorted(by_key) if by_key[key].listed),
             external=MappingProxyType(named),
             conflicts=tuple(conflicts),
             _by_key=by_key,
@@ -187,22 +159,15 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
 
     Where several produce one metric of one resource, the last series of the last rule wins, save
     that rules with `merge: true` answer together if the last of all says so; every loser is a
-    `Conflict`.
+    `Conflict`. What rules pin and `listings` lack can be asked all the same: see `_unlisted`.
     """
     conflicts: list[Conflict] = []
-    inside: dict[tuple[GroupResource, str], list[Source]] = {}
-    for rule in ruleset.rules:
-        for metric, resource, source in _sources(rule, listings, kinds):
-            inside.setdefault((resource, metric), []).append(source)
-    entries = [
-        Entry(
-            metric=metric,
-            resource=resource,
-            namespaced=kinds.resolve(resource.resource, resource.group).namespaced,
-            sources=_winners(sources, metric, resource, conflicts),
-        )
-        for (resource, metric), sources in inside.items()
-    ]
+    inside = _inside(ruleset, listings, kinds)
+    entries = {
+        key: _entry(key, _winners(sources, key[1], key[0], conflicts), kinds)
+        for key, sources in inside.items()
+    }
+    entries |= _unlisted(entries, _inside(ruleset, pinned_listings(ruleset), kinds), kinds)
     outside: dict[str, list[Source]] = {}
     for rule in ruleset.external:
         for metric, _, source in _sources(rule, listings, kinds):
@@ -211,9 +176,65 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
     external = []
     for metric, sources in outside.items():
         (source,) = _winners(sources, metric, None, conflicts)
-        namespaced = _selects_namespace(source.rule)
+        namespaced = labelling.selects_namespace(source.rule)
         external.append(ExternalEntry(metric=metric, namespaced=namespaced, source=source))
-    return Catalog.of(entries, external, conflicts)
+    return Catalog.of(entries.values(), external, conflicts)
+
+
+_Key = tuple[GroupResource, str]
+
+
+def _inside(
+    ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds
+) -> dict[_Key, list[Source]]:
+    found: dict[_Key, list[Source]] = {}
+    for rule in ruleset.rules:
+        for metric, resource, source in _sources(rule, listings, kinds):
+            found.setdefault((resource, metric), []).append(source)
+    return found
+
+
+def _entry(key: _Key, sources: tuple[Source, ...], kinds: Kinds, *, listed: bool = True) -> Entry:
+    resource, metric = key
+    namespaced = kinds.resolve(resource.resource, resource.group).namespaced
+    return Entry(
+        metric=metric, resource=resource, namespaced=namespaced, sources=sources, listed=listed
+    )
+
+
+def _unlisted(
+    listed: Mapping[_Key, Entry], pinned: Mapping[_Key, list[Source]], kinds: Kinds
+) -> dict[_Key, Entry]:
+    """What pinned rules add to the listed entries: those to be put in, or in place of another.
+
+    A metric that is not listed can be asked the moment its series appear. A merged one is asked of
+    every rule that merges, found or not, by the labels that the others go by: so an exporter of the
+    next generation counts from its first scrape on.
+    """
+    added: dict[_Key, Entry] = {}
+    for key, sources in pinned.items():
+        entry = listed.get(key)
+        if entry is None:
+            added[key] = _entry(key, _winners(sources, key[1], key[0], []), kinds, listed=False)
+            continue
+        there = {source.rule.index for source in entry.sources}
+        last = entry.sources[-1]
+        new = [
+            replace(source, labellings=_borrowed(source, last))
+            for source in sources
+            if source.rule.index not in there and source.rule.config.merge
+        ]
+        if new and last.rule.config.merge:
+            together = sorted((*entry.sources, *new), key=lambda source: source.rule.index)
+            added[key] = replace(entry, sources=tuple(together))
+    return added
+
+
+def _borrowed(source: Source, other: Source) -> tuple[Labelling, ...]:
+    """The labellings of `other`, as far as the rule of `source` has their labels."""
+    known = {override.label for override in source.rule.config.resources.overrides}
+    fitting = (each for each in other.labellings if {each.resource, each.namespace} <= {*known, ""})
+    return tuple(fitting) or source.labellings
 
 
 def pinned(ruleset: RuleSet, kinds: Kinds) -> Catalog:
@@ -237,51 +258,6 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
     return listings
 
 
-def competing(
-    rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
-) -> dict[GroupResource, tuple[Labelling, ...]]:
-    """Where labels compete among `labels` (those of one series name), all labellings that may hold.
-
-    Empty when nothing competes. In order of preference: every label of the resource with every
-    label of namespaces. A relist asks, for each, an instant query with its `probe_matchers` and
-    puts those that found the series into `Listing.live` under (series, resource).
-    """
-    found = possible(rule, bound, labels, kinds)
-    return {resource: each for resource, each in found.items() if len(each) > 1}
-
-
-def possible(
-    rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
-) -> dict[GroupResource, tuple[Labelling, ...]]:
-    """Each resource that `labels` associate, with its labellings in order of preference.
-
-    Where series carry no label of namespaces, it is the first that the rule has, as in the original
-    (the query then finds nothing). An external rule associates nothing; its labellings, of
-    namespaces alone, stand under NAMESPACES.
-    """
-    carried = bound.carried(labels)
-    namespaces = carried.get(NAMESPACES) or bound.labels(NAMESPACES)[:1]
-    if rule.section == "externalRules":
-        return {NAMESPACES: labellings(("",), namespaces if _selects_namespace(rule) else ())}
-    return {
-        resource: labellings(
-            names,
-            namespaces if kinds.resolve(resource.resource, resource.group).namespaced else (),
-        )
-        for resource, names in carried.items()
-    }
-
-
-def labellings(resource: Collection[str], namespace: Collection[str]) -> tuple[Labelling, ...]:
-    """Every pair of a resource's label and a namespace's, earlier ones first."""
-    resources, namespaces = tuple(resource), tuple(namespace) or ("",)
-    return tuple(
-        Labelling(resource=name, namespace=space, absent=resources[:i] + namespaces[:j])
-        for i, name in enumerate(resources)
-        for j, space in enumerate(namespaces)
-    )
-
-
 def _sources(
     rule: CompiledRule, listings: Mapping[int, Listing], kinds: Kinds
 ) -> Iterator[tuple[str, GroupResource, Source]]:
@@ -293,7 +269,7 @@ def _sources(
         metric = rule.namer.metric(series.name) if rule.filters.accept(series.name) else None
         if metric is None:
             continue
-        for resource, candidates in possible(rule, bound, series.labels, kinds).items():
+        for resource, candidates in labelling.possible(rule, bound, series.labels, kinds).items():
             chosen = _settled(candidates, listing.live.get((series.name, resource), ()))
             yield metric, resource, Source(rule=rule, series=series.name, labellings=chosen)
 
@@ -301,7 +277,7 @@ def _sources(
 def _settled(
     candidates: tuple[Labelling, ...], live: Collection[Labelling]
 ) -> tuple[Labelling, ...]:
-    known = {(labelling.resource, labelling.namespace) for labelling in live}
+    known = {(each.resource, each.namespace) for each in live}
     chosen = [each for each in candidates if (each.resource, each.namespace) in known]
     if len(chosen) > 1:
         return tuple(chosen)
@@ -332,7 +308,3 @@ def _winners(
                 Conflict(metric=metric, resource=resource, winner=winner, loser=source)
             )
     return winners
-
-
-def _selects_namespace(rule: CompiledRule) -> bool:
-    return rule.config.resources.namespaced is not False

@@ -9,10 +9,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from rules import check_queries, promql
-from rules.check_queries import NAMESPACES
 from rules.config import Override, Rule, Where
 from rules.errors import PlanError, Problem, UnknownResourceError
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.mapping import BoundMapping
 from rules.ruleset import CompiledRule, RuleSet
 

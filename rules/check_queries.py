@@ -10,14 +10,10 @@ import promql_parser
 from rules import promql
 from rules.config import Where
 from rules.errors import PlanError, Problem, TemplateExecError
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.mapping import BoundMapping
 from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
 from rules.template import Template
-
-NAMESPACES = GroupResource("", "namespaces")
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
 
 _EQUAL_TO_SEVERAL = re.compile(r"""!?=\s*["']<<-?\s*index\s+\.LabelValuesByName\b""")
 

@@ -12,9 +12,9 @@
     ├── UnknownResourceError  a resource that the cluster does not know
     ├── MappingError          a label template that cannot stand for resources
     ├── PlanError             a request that no query can be made of
-    └── AmbiguousSampleError  several samples for one object, and the rule says that this is an error
+    └── AmbiguousSampleError  several samples for one object, which the rule calls an error
 
-A `Problem` says where: file, line, column and the path inside the document (`rules[3].name.matches`).
+A `Problem` says where: file, line, column and the path in the document (`rules[3].name`).
 """
 
 from __future__ import annotations

@@ -24,6 +24,11 @@ class GroupResource:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
 
+NODES = GroupResource("", "nodes")
+PODS = GroupResource("", "pods")
+NAMESPACES = GroupResource("", "namespaces")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
     """One entry of a version's resource list, as API discovery gives it."""

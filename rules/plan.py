@@ -12,16 +12,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rules import promql
-from rules.catalog import NAMESPACES, Entry, ExternalEntry, Labelling, place
+from rules.catalog import Entry, ExternalEntry, place
 from rules.errors import PlanError, TemplateExecError
-from rules.kinds import GroupResource
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
+from rules.labelling import Labelling
 from rules.mapping import BoundMapping
 from rules.ruleset import CompiledResourceRule, CompiledRule
 from rules.selectors import Requirement, Selector
 from rules.template import Template
-
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
 
 _METACHARACTER = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _OPERATORS = {
@@ -259,4 +257,6 @@ def _rendered(
         raise PlanError(f"{where}: the query's template cannot be rendered: {error}") from error
     if not text:
         raise PlanError(f"{where}: the query's template renders nothing for this request")
+    if not promql.is_text(text):
+        raise PlanError(f"{where}: the query's template renders what is no UTF-8: {text!r}")
     return text

@@ -169,3 +169,12 @@ def problem_of(query: str) -> str | None:
     except PlanError as error:
         return str(error)
     return None
+
+
+def is_text(query: str) -> bool:
+    """Whether `query` can be sent: a template can cut a character in two (`slice`)."""
+    try:
+        query.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

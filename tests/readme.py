@@ -1,6 +1,7 @@
-"""The parts of README.md that are made from the program: `python -m tests.readme --write` writes them.
+"""The parts of README.md that are made from the program.
 
-Each stands between `<!-- NAME -->` and `<!-- /NAME -->`; a test holds that they agree.
+`python -m tests.readme --write` writes them. Each stands between `<!-- NAME -->` and
+`<!-- /NAME -->`; a test holds that they agree.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from adapter import settings
 from rules import presets
 from tests.presets.table import LACKING, METRICS, NODES, PRESETS, VARIANTS
 
+_TWINS = (
+    "Each but `memory_utilization_current` has a twin in `_over_time`: the mean of three minutes, "
+    "rounded up."
+)
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -38,8 +43,7 @@ def metrics() -> str:
             "|---|---|---|",
             *rows,
             "",
-            "Each but `memory_utilization_current` has a twin in `_over_time`: the mean of three minutes, "
-            "rounded up.",
+            _TWINS,
         ]
     )
 

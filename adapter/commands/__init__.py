@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from adapter.commands import check, demo, serve
+from adapter.commands import check, demo, presets, serve
 
 
 class Command(Protocol):
@@ -19,4 +19,6 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: Mapping[str, Command] = {command.NAME: command for command in (serve, demo, check)}
+COMMANDS: Mapping[str, Command] = {
+    command.NAME: command for command in (serve, demo, check, presets)
+}

@@ -108,7 +108,7 @@ def _check_free(port: int) -> None:
         except OSError as error:
             raise app.StartError(
                 f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); "
-                "`make run PORT=7443` or --secure-port=7443 names another"
+                "`make run PORT=N` or --secure-port=N names another"
             ) from error
 
 
@@ -168,7 +168,7 @@ Ready. Try, in another terminal:
   curl -sk '{url}{list}'
   curl -sk '{url}/readyz?verbose'
 
-  kubectl --server={url} --insecure-skip-tls-verify get --raw '{metric}'
+  kubectl --server={url} --insecure-skip-tls-verify --token=none get --raw '{metric}'
 
 Prometheus is at {prometheus}. Ctrl-C ends everything."""
 

@@ -18,7 +18,7 @@ from rules import plan as plans
 from rules import selectors
 from rules.catalog import Catalog, Entry
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
-from rules.kinds import GroupResource, Kind, Kinds
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
 from rules.quoting import quote
 from rules.selectors import Selector
 
@@ -28,8 +28,6 @@ NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
 
 _EVERYTHING = "*"
-_NAMESPACES = GroupResource("", "namespaces")
-_PODS = GroupResource("", "pods")
 _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
@@ -102,6 +100,8 @@ async def answer(ask: Ask, backend: Backend) -> wire.Document:
             values = dict(await backend.evaluation.values(plan))
         except (BackendError, AmbiguousSampleError) as error:
             raise answers.internal("unable to fetch metrics") from error
+    if not values and not entry.listed:
+        raise _not_found(question)  # nobody has seen it, and nor did this question
     if question.name != _EVERYTHING and question.name not in values:
         raise _not_found(question, question.name)
     return wire.metric_value_list(
@@ -214,17 +214,17 @@ def _entry(question: _Question, kind: Kind, catalog: Catalog) -> Entry:
         raise _not_found(question)
     if entry.namespaced == bool(question.namespace):
         return entry
-    if entry.namespaced or entry.resource == _NAMESPACES:
+    if entry.namespaced or entry.resource == NAMESPACES:
         raise _not_found(question)
     return entry
 
 
 async def _may_have_values(backend: Backend, kind: Kind, namespace: str, name: str) -> bool:
     """False for a pod that is over. Where that cannot be found out, the question is asked."""
-    if kind.group_resource != _PODS:
+    if kind.group_resource != PODS:
         return True
     try:
-        return await backend.objects.live(_PODS, namespace=namespace, name=name)
+        return await backend.objects.live(PODS, namespace=namespace, name=name)
     except BackendError as error:
         log.warning(
             "whether pod %s/%s is alive is unknown, so its metrics are asked for all the same: %s",

@@ -13,7 +13,7 @@ import pytest
 from adapter import errors
 from adapter.evaluation import Evaluation
 from adapter.prometheus import Prometheus
-from rules import catalog, kinds, plan, ruleset, selectors
+from rules import catalog, kinds, labelling, plan, ruleset, selectors
 from rules.catalog import Listing, Series
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource
@@ -98,7 +98,7 @@ rules:
     compiled = ruleset.load([("rules.yaml", text)])
     listing = Listing(
         series=(Series(name=series, labels=frozenset({"namespace", *labels})),),
-        live={(series, PODS): catalog.labellings(labels, ("namespace",))},
+        live={(series, PODS): labelling.labellings(labels, ("namespace",))},
     )
     entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(PODS, series)
     assert entry

@@ -18,8 +18,8 @@ from adapter.prometheus import Prometheus
 from adapter.relist import Relist
 from rules import kinds as cluster
 from rules import ruleset
-from rules.catalog import Labelling
 from rules.kinds import GroupResource, Kinds
+from rules.labelling import Labelling
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 

@@ -82,7 +82,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "gpu-node": _TOTAL,
     "gpu-nvidia-alibaba": _TOTAL,
 }
-"""The names that end in `_current`; each has its twin in `_over_time`, memory_utilization excepted."""
+"""The names in `_current`; each has a twin in `_over_time`, memory_utilization excepted."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "c1-2.4.0-default": ("gpu-dcgm",),

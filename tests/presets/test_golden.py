@@ -35,7 +35,7 @@ def prometheuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[W
         yield servers
 
 
-@pytest.mark.parametrize(("world", "preset"), CASES, ids=lambda value: str(value))
+@pytest.mark.parametrize(("world", "preset"), CASES, ids=str)
 async def test_preset_gives_the_truth_of_every_pod_and_node(
     world: World, preset: str, prometheuses: Mapping[World, Prometheus], tmp_path: Path
 ) -> None:
@@ -50,11 +50,9 @@ async def test_preset_gives_the_truth_of_every_pod_and_node(
         metric: _truth(metric) if metric not in LACKING.get(world.variant, ()) else {}
         for metric in PRESETS[preset]
     }
-    told = (
-        world.scheme in NODES.get(world.variant, SCHEMES)
-        and "duty_cycle_current" in PRESETS[preset]
-    )
-    assert nodes == (_truth_of_nodes() if told else {})
+    told = world.scheme in NODES.get(world.variant, SCHEMES)
+    given = told and "duty_cycle_current" in PRESETS[preset]
+    assert nodes == (_truth_of_nodes() if given else {})
 
 
 async def _pods(served: api.Api, metric: str) -> dict[str, Fraction]:

@@ -4,9 +4,10 @@ import textwrap
 
 import pytest
 
-from rules import catalog, ruleset
-from rules.catalog import Catalog, Labelling, Listing, Series
+from rules import catalog, labelling, ruleset
+from rules.catalog import Catalog, Listing, Series
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.labelling import Labelling
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -259,7 +260,7 @@ def test_what_was_live_and_can_no_longer_be_is_forgotten():
 
 def competing(labels: str, text: str = FLEET) -> dict[GroupResource, tuple[Labelling, ...]]:
     (one,) = load(text).rules
-    return catalog.competing(one, one.mapping.bind(KINDS), frozenset(labels.split()), KINDS)
+    return labelling.competing(one, one.mapping.bind(KINDS), frozenset(labels.split()), KINDS)
 
 
 def test_nothing_competes_where_each_resource_has_one_label():
@@ -324,7 +325,7 @@ def test_an_external_metric_is_asked_by_the_first_namespace_label_that_is_live()
     (one,) = load(external=(EXTERNAL,)).external
     labels = frozenset({"ns", "namespace"})
 
-    found = catalog.competing(one, one.mapping.bind(KINDS), labels, KINDS)
+    found = labelling.competing(one, one.mapping.bind(KINDS), labels, KINDS)
     live = {("m", NAMESPACES): found[NAMESPACES][1:]}
     built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
 
@@ -333,7 +334,7 @@ def test_an_external_metric_is_asked_by_the_first_namespace_label_that_is_live()
 
 
 def test_several_live_namespace_labels_leave_an_external_metric_with_the_first():
-    found = catalog.labellings([""], ["ns", "namespace"])
+    found = labelling.labellings([""], ["ns", "namespace"])
 
     built = build_external(
         EXTERNAL, listings=[listed("m ns namespace", live={("m", NAMESPACES): found})]
@@ -401,3 +402,68 @@ def test_external_rules_pin_by_name_alone():
     built = catalog.pinned(load(external=(EXTERNAL, template)), KINDS)
 
     assert list(built.external) == ["m", "queue_depth"]
+
+
+def pinning(series: str, *, merge: bool = False) -> str:
+    return (
+        f"seriesQuery: {series}\nname: {{as: x}}\nmetricsQuery: m\nmerge: {merge}\n"
+        "resources: {overrides: {exported_namespace: {resource: namespace}, "
+        "namespace: {resource: namespace}, exported_pod: {resource: pod}, pod: {resource: pod}}}\n"
+    )
+
+
+def test_what_a_rule_pins_can_be_asked_before_its_series_are_found():
+    built = build(pinning("old"), listings=[listed()])
+
+    assert built.entries == ()
+    entry = built.entry(PODS, "x")
+    assert entry is not None
+    assert not entry.listed
+    assert [source.series for source in entry.sources] == ["old"]
+
+
+def test_a_merged_metric_is_asked_of_a_generation_that_is_not_there_yet():
+    live = {("old", PODS): (Labelling(resource="pod", namespace="namespace"),)}
+    found = listed("old exported_pod pod exported_namespace namespace", live=live)
+
+    built = build(
+        pinning("new", merge=True), pinning("old", merge=True), listings=[listed(), found]
+    )
+
+    entry = built.entry(PODS, "x")
+    assert entry is not None
+    assert entry.listed
+    assert [(source.series, source.labellings) for source in entry.sources] == [
+        ("new", (Labelling(resource="pod", namespace="namespace"),)),
+        ("old", (Labelling(resource="pod", namespace="namespace"),)),
+    ]
+
+
+@pytest.mark.parametrize("merges", [(False, True), (True, False)], ids=["absent", "present"])
+def test_a_rule_that_does_not_merge_never_stands_in_for_a_listed_one(merges):
+    absent, present = merges
+
+    built = build(
+        pinning("new", merge=absent),
+        pinning("old", merge=present),
+        listings=[listed(), listed("old pod namespace")],
+    )
+
+    entry = built.entry(PODS, "x")
+    assert entry is not None
+    assert [source.series for source in entry.sources] == ["old"]
+    assert built.conflicts == ()
+
+
+def test_a_generation_with_other_labels_is_asked_by_its_own():
+    other = (
+        pinning("new", merge=True).replace("pod:", "pod_name:").replace("exported_pod_name", "p")
+    )
+
+    built = build(
+        other, pinning("old", merge=True), listings=[listed(), listed("old pod namespace")]
+    )
+
+    entry = built.entry(PODS, "x")
+    assert entry is not None
+    assert entry.sources[0].labellings == (Labelling(resource="p", namespace="exported_namespace"),)

@@ -9,7 +9,7 @@ import re2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules import catalog, plan, promql, ruleset, selectors
+from rules import catalog, labelling, plan, promql, ruleset, selectors
 from rules.catalog import Entry, ExternalEntry, Listing, Series
 from rules.errors import PlanError
 from rules.kinds import GroupResource, Kinds
@@ -168,7 +168,7 @@ def test_with_one_labelling_the_text_is_the_originals():
 
 
 def test_a_later_labelling_asks_that_the_earlier_labels_are_absent():
-    first, second = catalog.labellings(["exported_pod", "pod"], ["namespace"])
+    first, second = labelling.labellings(["exported_pod", "pod"], ["namespace"])
     entry = entry_of(
         RULE, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
     )
@@ -182,7 +182,7 @@ def test_a_later_labelling_asks_that_the_earlier_labels_are_absent():
 
 
 def test_absence_is_asked_of_the_namespaces_labels_too():
-    live = catalog.labellings(["exported_pod", "pod"], ["exported_namespace", "namespace"])
+    live = labelling.labellings(["exported_pod", "pod"], ["exported_namespace", "namespace"])
     entry = entry_of(
         RULE,
         labels="exported_namespace namespace exported_pod pod",

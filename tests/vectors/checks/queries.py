@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules import catalog, plan, promql, ruleset, selectors
-from rules.catalog import NAMESPACES, Entry, ExternalEntry, Labelling, Source
+from rules import labelling, plan, promql, ruleset, selectors
+from rules.catalog import Entry, ExternalEntry, Source
 from rules.errors import PlanError, RulesError, SelectorError
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import NAMESPACES, GroupResource, Kinds
+from rules.labelling import Labelling
 from rules.mapping import BoundMapping
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
@@ -98,11 +99,11 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
 def _external(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     rule = _rule(case, "externalRules")
     bound = rule.mapping.bind(kinds)
-    (labelling,) = catalog.possible(rule, bound, frozenset(), kinds)[NAMESPACES]
+    (only,) = labelling.possible(rule, bound, frozenset(), kinds)[NAMESPACES]
     entry = ExternalEntry(
         metric="m",
         namespaced=rule.config.resources.namespaced is not False,
-        source=Source(rule=rule, series=case["series"], labellings=(labelling,)),
+        source=Source(rule=rule, series=case["series"], labellings=(only,)),
     )
     selector = _selector(case)
     made = plan.external(entry, namespace=case["namespace"], selector=selector)
