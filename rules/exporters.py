@@ -1,0 +1,216 @@
+"""The generations of GPU exporters: which series tell them apart, and which preset reads them.
+
+`GENERATIONS` is the table, the newest first, which is the order in which presets are combined.
+Sources: the exporters' own counter files and label code, release by release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PROFILING = "gpu-dcgm-prof"
+MIG = "gpu-dcgm-mig"
+NODE = "gpu-node"
+OLD_NAMES = "gpu-dcgm1x"
+
+POD_LABELS = ("exported_pod", "pod_name", "pod")
+"""By which a series names a pod, in the order in which presets prefer them."""
+
+_ALIBABA = frozenset({"pod_name", "namespace_name", "node_name", "allocate_mode"})
+_DCGM_NODES = ("node", "hostname", "Hostname")
+NODES_OF_NODE = (*_DCGM_NODES, "instance")
+"""The labels by which the preset `NODE` names a node, in order of preference."""
+NODES_OF_OLD_NAMES = ("node",)
+"""The same for `OLD_NAMES`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generation:
+    """A family of exporters whose series are called alike."""
+
+    name: str
+    title: str
+    preset: str
+    """What reads it where its series name pods; empty if no preset does."""
+    podless: str = ""
+    """What reads it where they do not; empty for the same."""
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """API name, less `_current` -> the series that it needs, in `preset`."""
+    profiling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The same for the preset `PROFILING`."""
+    signs: tuple[str, ...] = ()
+    """Further series by which it is known."""
+    marks: frozenset[str] = frozenset()
+    """Labels one of which its series carry, where the names alone do not tell; empty for any."""
+    excluded: frozenset[str] = frozenset()
+    """Labels none of which they carry."""
+    nodes: tuple[str, ...] = ()
+    """The labels by which `preset` names a node, in order of preference."""
+
+    @property
+    def series(self) -> frozenset[str]:
+        """The names of all its series that matter here."""
+        return needed(self.fields) | needed(self.profiling) | frozenset(self.signs)
+
+
+def needed(fields: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """Every series that `fields` or `profiling` of a generation name."""
+    return frozenset[str]().union(*fields.values())
+
+
+GENERATIONS = (
+    Generation(
+        name="hami",
+        title="HAMi's vGPU monitor (hami_*)",
+        preset="gpu-hami",
+        fields={
+            "duty_cycle": ("hami_container_device_utilization_ratio",),
+            "memory_used_bytes": ("hami_vgpu_memory_used_bytes",),
+            "memory_utilization": ("hami_vgpu_memory_used_bytes", "hami_vgpu_memory_limit_bytes"),
+        },
+    ),
+    Generation(
+        name="hami-old",
+        title="HAMi's vGPU monitor under its old names",
+        preset="",
+        signs=("Device_utilization_desc_of_container", "vGPU_device_memory_usage_in_bytes"),
+    ),
+    Generation(
+        name="dcgm49",
+        title="dcgm-exporter 4.9 or later (DCGM_FI_*_RATIO, _BYTES)",
+        preset="gpu-dcgm49",
+        fields={
+            "duty_cycle": ("DCGM_FI_DEV_GPU_UTIL_RATIO",),
+            "memory_used_bytes": ("DCGM_FI_DEV_FB_USED_BYTES",),
+            "memory_utilization": ("DCGM_FI_DEV_FB_USED_BYTES", "DCGM_FI_DEV_FB_FREE_BYTES"),
+            "temperature_celsius": ("DCGM_FI_DEV_GPU_TEMP_CELSIUS",),
+            "power_usage_milliwatts": ("DCGM_FI_DEV_BOARD_POWER_WATTS",),
+        },
+        profiling={
+            "gr_engine_active": ("DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",),
+            "sm_active": ("DCGM_FI_PROF_SM_UTIL_RATIO",),
+            "tensor_active": ("DCGM_FI_PROF_TENSOR_UTIL_RATIO",),
+            "dram_active": ("DCGM_FI_PROF_DRAM_UTIL_RATIO",),
+        },
+        signs=("DCGM_FI_DEV_SM_CLOCK_HERTZ", "DCGM_FI_DEV_XID_ERROR"),
+        nodes=_DCGM_NODES,
+    ),
+    Generation(
+        name="dcgm",
+        title="dcgm-exporter 2.x to 4.8 (DCGM_FI_*)",
+        preset="gpu-dcgm",
+        podless=NODE,
+        fields={
+            "duty_cycle": ("DCGM_FI_DEV_GPU_UTIL",),
+            "memory_used_bytes": ("DCGM_FI_DEV_FB_USED",),
+            "memory_utilization": ("DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_FB_FREE"),
+            "temperature_celsius": ("DCGM_FI_DEV_GPU_TEMP",),
+            "power_usage_milliwatts": ("DCGM_FI_DEV_POWER_USAGE",),
+        },
+        profiling={
+            "gr_engine_active": ("DCGM_FI_PROF_GR_ENGINE_ACTIVE",),
+            "sm_active": ("DCGM_FI_PROF_SM_ACTIVE",),
+            "tensor_active": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",),
+            "dram_active": ("DCGM_FI_PROF_DRAM_ACTIVE",),
+        },
+        signs=("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_XID_ERRORS"),
+        nodes=_DCGM_NODES,
+    ),
+    Generation(
+        name="dcgm-compat",
+        title="dcgm-exporter with the counter file of its 1.x versions, or 1.x itself (dcgm_*)",
+        preset="gpu-dcgm-compat",
+        fields={
+            "duty_cycle": ("dcgm_gpu_utilization",),
+            "memory_used_bytes": ("dcgm_fb_used",),
+            "memory_utilization": ("dcgm_fb_used", "dcgm_fb_free"),
+            "temperature_celsius": ("dcgm_gpu_temp",),
+            "power_usage_milliwatts": ("dcgm_power_usage",),
+        },
+        profiling={
+            "gr_engine_active": ("dcgm_fi_prof_gr_engine_active",),
+            "tensor_active": ("dcgm_fi_prof_pipe_tensor_active",),
+            "dram_active": ("dcgm_fi_prof_dram_active",),
+        },
+        signs=("dcgm_sm_clock", "dcgm_mem_copy_utilization", "dcgm_xid_errors"),
+        nodes=_DCGM_NODES,
+    ),
+    Generation(
+        name="gke-plugin",
+        title="GKE's device plugin (duty_cycle, memory_used, memory_total)",
+        preset="gpu-gke-plugin",
+        fields={
+            "duty_cycle": ("duty_cycle",),
+            "memory_used_bytes": ("memory_used",),
+            "memory_utilization": ("memory_used", "memory_total"),
+            "memory_total_bytes": ("memory_total",),
+        },
+        signs=("duty_cycle_gpu_node",),
+        marks=frozenset({"accelerator_id"}),
+    ),
+    Generation(
+        name="nvidia-alibaba",
+        title="Alibaba's gpu-prometheus-exporter (nvidia_gpu_*)",
+        preset="gpu-nvidia-alibaba",
+        fields={
+            "duty_cycle": ("nvidia_gpu_duty_cycle",),
+            "memory_used_bytes": ("nvidia_gpu_memory_used_bytes",),
+            "memory_utilization": (
+                "nvidia_gpu_memory_used_bytes",
+                "nvidia_gpu_memory_total_bytes",
+            ),
+            "memory_total_bytes": ("nvidia_gpu_memory_total_bytes",),
+            "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
+            "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
+        },
+        marks=_ALIBABA,
+        nodes=("node_name",),
+    ),
+    Generation(
+        name="nvidia",
+        title="nvidia_gpu_prometheus_exporter (nvidia_gpu_*)",
+        preset=NODE,
+        fields={
+            "duty_cycle": ("nvidia_gpu_duty_cycle",),
+            "memory_used_bytes": ("nvidia_gpu_memory_used_bytes",),
+            "memory_utilization": (
+                "nvidia_gpu_memory_used_bytes",
+                "nvidia_gpu_memory_total_bytes",
+            ),
+            "memory_total_bytes": ("nvidia_gpu_memory_total_bytes",),
+            "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
+            "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
+        },
+        excluded=_ALIBABA,
+        nodes=NODES_OF_NODE,
+    ),
+    Generation(
+        name="nvidia-smi",
+        title="nvidia_gpu_exporter (nvidia_smi_*)",
+        preset=NODE,
+        fields={
+            "duty_cycle": ("nvidia_smi_utilization_gpu_ratio",),
+            "memory_used_bytes": ("nvidia_smi_memory_used_bytes",),
+            "temperature_celsius": ("nvidia_smi_temperature_gpu",),
+            "power_usage_milliwatts": ("nvidia_smi_power_draw_watts",),
+        },
+        nodes=NODES_OF_NODE,
+    ),
+)
+
+SERIES = tuple(sorted(frozenset[str]().union(*(each.series for each in GENERATIONS))))
+"""Every name by which a generation is known."""
+
+LABELS = tuple(
+    sorted(
+        {
+            *POD_LABELS,
+            *NODES_OF_NODE,
+            *(label for each in GENERATIONS for label in (*each.nodes, *each.marks)),
+            *("UUID", "uuid", "pci_bus_id"),  # which version, which spelling
+            *("GPU_I_PROFILE", "vgpu", "dra_claim_name"),  # how GPUs are shared
+        }
+    )
+)
+"""Every label that tells something."""
