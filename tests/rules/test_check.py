@@ -98,8 +98,8 @@ def test_an_ordinary_rule_has_nothing_surprising():
             {"resources": "{overrides: {pod: {resource: pod}}}"},
             "rules[0].resources",
             (
-                "has a label for pods and none for namespaces: the metric is listed and every request "
-                "for it is answered with 404"
+                "has a label for pods and none for namespaces: the metric is listed and every "
+                "request for it is answered with 404"
             ),
         ),
         ({"resources": ""}, "rules[0].resources", "has no label for any resource"),
@@ -188,8 +188,8 @@ def test_a_custom_rule_is_not_warned_about(changes):
             {"resources": ""},
             "externalRules[0].resources",
             (
-                "no label stands for the namespace: the metric is listed and every request for it is "
-                "answered with 500"
+                "no label stands for the namespace: the metric is listed and every request for it "
+                "is answered with 500"
             ),
         ),
         (
@@ -345,8 +345,9 @@ def test_a_rule_without_a_query_is_told_when_the_file_is_read_and_not_again():
     assert _warnings(_rule(metricsQuery="")) == []
 
 
-def test_a_selector_that_cannot_be_read_is_told_when_it_is_compiled_and_not_again():
-    assert _warnings(_rule(seriesQuery="'rate(up[5m])'")) == []
+@pytest.mark.parametrize("name", ["", "{matches: ^up$, as: x}"])
+def test_a_selector_that_cannot_be_read_is_told_when_it_is_compiled_and_not_again(name):
+    assert _warnings(_rule(seriesQuery="'rate(up[5m])'", name=name)) == []
 
 
 def test_a_warning_inside_a_query_stands_where_it_is():
