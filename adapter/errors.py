@@ -44,6 +44,12 @@ class ApiError(Exception):
 class BackendError(Exception):
     """Prometheus or the Kubernetes API did not give what was asked of it."""
 
+    retry_after: float | None = None
+    """Seconds after which the same question may be answered; None where a repetition is no use.
+
+    Kubernetes' webhook clients ask again after just these errors.
+    """
+
 
 class Unreachable(BackendError):  # noqa: N818 - reads as a state, as Kubernetes' reasons do
     """No connection could be made, or it broke before the answer ended."""

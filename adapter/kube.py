@@ -1,4 +1,4 @@
-"""The Kubernetes API, read: raw paths in, documents out. The only module that imports `kubernetes`.
+"""The Kubernetes API: raw paths in, documents out. The only module that imports `kubernetes`.
 
 Of the client library it uses the configuration and the transport, never an API class: the generated
 models cost nine times the CPU. Requests are paced by a token bucket as client-go's are, credentials
@@ -9,9 +9,9 @@ server's own words, for the log.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import pathlib
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -21,7 +21,7 @@ from kubernetes.aio import config as configs
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
-from adapter import __version__, apigroups, errors
+from adapter import __version__, apigroups, credentials, errors, pacing, watching
 from rules.kinds import ApiGroup
 
 T = TypeVar("T")
@@ -29,10 +29,13 @@ T = TypeVar("T")
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 """What to accept of a list of which only the items' metadata matter."""
 
+MERGE = "application/merge-patch+json"
+
 _JSON = "application/json"
 _PAGE = 50
 _GONE = 410
-_CREDENTIALS_AGE = 60.0
+_PASSING = frozenset({429, 500, 504})
+"""Statuses after which Kubernetes' webhook clients ask again."""
 _LIMIT = 64 << 20
 _CHUNK = 64 << 10
 _TIMEOUT = 30.0
@@ -50,7 +53,7 @@ class Kube:
         self, client: ApiClient, *, qps: float, burst: int, patience: float = _TIMEOUT
     ) -> None:
         self._client = client
-        self._bucket = _Bucket(qps, burst)
+        self._bucket = pacing.Bucket(qps, burst)
         self._patience = patience
 
     @classmethod
@@ -113,6 +116,64 @@ class Kube:
         # whole then.
         return await self._pages(path, params, take)
 
+    async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+        """What the API server answers to the new `document`; `path` may have a query."""
+        return await self._write("POST", path, document, timeout=timeout)
+
+    async def put(self, path: str, document: Any) -> Any:
+        """The object at `path` as it is after it was replaced; Refused with 409 on a conflict."""
+        return await self._write("PUT", path, document)
+
+    async def patch(self, path: str, document: Any, *, content_type: str = MERGE) -> Any:
+        """The object at `path` as it is after it was patched."""
+        return await self._write("PATCH", path, document, content_type=content_type)
+
+    async def watch(
+        self, path: str, params: Mapping[str, str] | None = None
+    ) -> AsyncIterator[watching.Event]:
+        """The list at `path` and what changes in it, for ever: see `watching.follow`."""
+        async for event in watching.follow(self, path, params or {}):
+            yield event
+
+    async def stream(
+        self, path: str, params: Mapping[str, str], *, lasts: float
+    ) -> AsyncIterator[Any]:
+        """Each line of an answer, decoded; it has to begin in time, and end in `lasts` seconds."""
+        await self._bucket.take(self._patience)
+        asked = f"GET {path}"
+        with _told(asked, lasts):
+            async with asyncio.timeout(self._patience) as beginning:
+                response = await self._sent("GET", path, lasts, params, {"Accept": _JSON})
+                beginning.reschedule(None)
+            async with response:
+                if response.status >= 300:
+                    message = _message(await response.content.read(_CHUNK))
+                    raise _refusal(asked, response.status, message, response.headers)
+                line = bytearray()
+                async for chunk in response.content.iter_any():
+                    *whole, rest = (line + chunk).split(b"\n")
+                    for each in whole:
+                        yield _decoded(asked, each)
+                    line = rest
+                    if len(line) > _LIMIT:
+                        raise errors.TooLarge(f"{asked}: a line of more than {_LIMIT} bytes")
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        document: Any,
+        *,
+        content_type: str = _JSON,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> Any:
+        patience = self._patience if timeout is None else timeout
+        await self._bucket.take(patience)
+        _, answer = await self._exchange(
+            method, path, patience, document=document, content_type=content_type
+        )
+        return answer
+
     async def _pages(
         self, path: str, params: Mapping[str, str], take: Callable[[Mapping[str, Any]], T]
     ) -> list[T]:
@@ -163,43 +224,57 @@ class Kube:
         self, path: str, params: Mapping[str, str], accept: str, patience: float
     ) -> tuple[str, Any]:
         """The answer's media type and its document."""
-        asked = f"GET {path}"
-        try:
-            async with asyncio.timeout(patience):
-                media_type, status, body = await self._exchange(path, params, accept, patience)
-        except TimeoutError as error:
-            raise errors.TimedOut(f"{asked}: no answer within {patience:g} s") from error
-        except ApiException as error:
-            raise _refusal(asked, error.status, error.reason) from error
-        except (aiohttp.ClientError, OSError, ValueError, configs.ConfigException) as error:
-            raise errors.Unreachable(f"{asked}: {str(error) or type(error).__name__}") from error
-        if status >= 300:
-            raise _refusal(asked, status, _message(body))
-        try:
-            return media_type, orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise errors.Broken(f"{asked}: the answer is not JSON: {error}") from error
+        return await self._exchange("GET", path, patience, params=params, accept=accept)
 
     async def _exchange(
-        self, path: str, params: Mapping[str, str], accept: str, patience: float
-    ) -> tuple[str, int, bytes]:
+        self,
+        method: str,
+        path: str,
+        patience: float,
+        *,
+        params: Mapping[str, str] | None = None,
+        accept: str = _JSON,
+        document: Any = None,
+        content_type: str = _JSON,
+    ) -> tuple[str, Any]:
+        asked = f"{method} {path}"
+        headers = {"Accept": accept, "Content-Type": content_type}
+        body = bytearray()
+        with _told(asked, patience):
+            async with (
+                asyncio.timeout(patience),
+                await self._sent(method, path, patience, params, headers, document) as response,
+            ):
+                async for chunk in response.content.iter_chunked(_CHUNK):
+                    body += chunk
+                    if len(body) > _LIMIT:
+                        raise errors.TooLarge(f"{asked}: more than {_LIMIT} bytes")
+        if response.status >= 300:
+            raise _refusal(asked, response.status, _message(bytes(body)), response.headers)
+        return response.headers.get("Content-Type", ""), _decoded(asked, body)
+
+    async def _sent(
+        self,
+        method: str,
+        path: str,
+        patience: float,
+        params: Mapping[str, str] | None,
+        headers: Mapping[str, str],
+        document: Any = None,
+    ) -> aiohttp.ClientResponse:
         request = await self._client.param_serialize(
-            "GET",
+            method,
             path,
-            query_params=list(params.items()),
-            header_params={"Accept": accept},
+            query_params=list((params or {}).items()),
+            header_params=dict(headers),
+            body=document,
             auth_settings=["BearerToken"],
         )
         # Without this the library would cut everything off after 300 s, and watches with it.
         limits = aiohttp.ClientTimeout(total=patience)
         raw = await self._client.call_api(*request, _request_timeout=limits)
-        async with raw.response as response:
-            body = bytearray()
-            async for chunk in response.content.iter_chunked(_CHUNK):
-                body += chunk
-                if len(body) > _LIMIT:
-                    raise errors.TooLarge(f"GET {path}: more than {_LIMIT} bytes")
-            return response.headers.get("Content-Type", ""), response.status, bytes(body)
+        response: aiohttp.ClientResponse = raw.response
+        return response
 
 
 def _read(path: pathlib.Path) -> Any:
@@ -216,83 +291,50 @@ async def _load(path: pathlib.Path, configuration: Any) -> None:
         (each["user"] or {} for each in document.get("users") or () if each["name"] == named), {}
     )
     if "tokenFile" in user:
-        token = _TokenFile(path.parent / user["tokenFile"])
+        token = credentials.TokenFile(path.parent / user["tokenFile"])
         configuration.refresh_api_key_hook = token.refresh
         token.refresh(configuration)
     elif "exec" in user:
         if "BearerToken" not in configuration.api_key and not configuration.cert_file:
             raise configs.ConfigException(f"its command gives no credentials: {user['exec']!r}")
-        configuration.refresh_api_key_hook = _Plugin(loader).refresh
+        configuration.refresh_api_key_hook = credentials.Plugin(loader).refresh
 
 
-class _TokenFile:
-    """Reads a kubeconfig's `tokenFile` again and again: whoever wrote it renews it."""
-
-    def __init__(self, path: pathlib.Path) -> None:
-        self._path = path
-        self._due = 0.0
-
-    def refresh(self, configuration: Any) -> None:
-        if time.monotonic() >= self._due:
-            token = self._path.read_text(encoding="utf-8").strip()
-            configuration.api_key["BearerToken"] = f"Bearer {token}"
-            self._due = time.monotonic() + _CREDENTIALS_AGE
-
-
-class _Plugin:
-    """Has a kubeconfig's `exec` command run again when its token has ended."""
-
-    def __init__(self, loader: Any) -> None:
-        self._loader = loader
-        self._due = time.monotonic() + _CREDENTIALS_AGE
-
-    async def refresh(self, configuration: Any) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _CREDENTIALS_AGE
-            await self._loader.load_from_exec_plugin()
-            if "BearerToken" in configuration.api_key:
-                configuration.api_key["BearerToken"] = self._loader.token
+@contextlib.contextmanager
+def _told(asked: str, patience: float) -> Iterator[None]:
+    """Raises what the library raises as a BackendError."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise errors.TimedOut(f"{asked}: no answer within {patience:g} s") from error
+    except ApiException as error:
+        raise _refusal(asked, error.status, error.reason, error.headers or {}) from error
+    except (aiohttp.ClientError, OSError, ValueError, configs.ConfigException) as error:
+        told = errors.Unreachable(f"{asked}: {str(error) or type(error).__name__}")
+        if isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError):
+            told.retry_after = 0.0
+        raise told from error
 
 
-class _Bucket:
-    """Lets `burst` requests through at once, and `qps` a second after that, in order."""
-
-    def __init__(
-        self,
-        qps: float,
-        burst: int,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._qps = qps
-        self._burst = float(burst)
-        self._tokens = float(burst)
-        self._clock = clock
-        self._sleep = sleep
-        self._filled = clock()
-
-    async def take(self, patience: float) -> None:
-        """Waits for its turn; raises TimedOut at once when that is more than `patience` away."""
-        now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
-        self._filled = now
-        wait = (1 - self._tokens) / self._qps
-        if wait > patience:
-            raise errors.TimedOut(
-                f"the next request to the API server may go out in {wait:.0f} s only: "
-                "raise --client-qps and --client-burst"
-            )
-        self._tokens -= 1
-        if wait > 0:
-            await self._sleep(wait)
-
-
-def _refusal(asked: str, status: int, message: str | None) -> errors.BackendError:
+def _refusal(
+    asked: str, status: int, message: str | None, headers: Mapping[str, str]
+) -> errors.BackendError:
     text = f"{asked}: {status}: {message or 'no reason given'}"
-    if 400 <= status < 500:
-        return errors.Refused(text, status=status)
-    return errors.Broken(text)
+    told: errors.BackendError
+    told = errors.Refused(text, status=status) if 400 <= status < 500 else errors.Broken(text)
+    pause = headers.get("Retry-After", "")
+    if pause.isdecimal():
+        told.retry_after = float(pause)
+    elif status in _PASSING:
+        told.retry_after = 0.0
+    return told
+
+
+def _decoded(asked: str, body: bytes | bytearray) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise errors.Broken(f"{asked}: the answer is not JSON: {error}") from error
 
 
 def _message(body: bytes) -> str:

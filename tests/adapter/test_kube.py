@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
 
-from adapter import errors, kube
+from adapter import credentials, errors, kube, watching
 from rules.kinds import ApiResource, Kinds
 from tests.fakes import kubernetes
 
@@ -275,7 +276,7 @@ async def test_a_token_file_is_read_again_without_its_newline(
     (tmp_path / "token").write_text("second\n")
 
     await api.get("/api/v1/pods")
-    monkeypatch.setattr(kube, "_CREDENTIALS_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
     api = await connect(user={"tokenFile": "token"})
     await api.get("/api/v1/pods")
     (tmp_path / "token").write_text("third\n")
@@ -286,7 +287,7 @@ async def test_a_token_file_is_read_again_without_its_newline(
 
 
 async def test_a_token_file_that_vanishes_is_told(cluster, connect, tmp_path, monkeypatch):
-    monkeypatch.setattr(kube, "_CREDENTIALS_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
     (tmp_path / "token").write_text("first\n")
     api = await connect(user={"tokenFile": "token"})
     (tmp_path / "token").unlink()
@@ -318,7 +319,7 @@ async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path,
     await api.get("/api/v1/pods")
     await api.get("/api/v1/pods")
 
-    monkeypatch.setattr(kube, "_CREDENTIALS_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
     api = await connect(user=user)
     await api.get("/api/v1/pods")
 
@@ -329,6 +330,193 @@ async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path,
 async def test_a_plugin_that_fails_is_told_at_the_start(connect, tmp_path):
     with pytest.raises(errors.Unreachable, match="its command gives no credentials"):
         await connect(user=plugin(tmp_path, "raise SystemExit(1)"))
+
+
+# Writing
+
+
+async def test_a_document_is_posted_and_its_answer_given(cluster, connect):
+    cluster.tokens["good"] = {"authenticated": True, "user": {"username": "jane"}}
+    api = await connect()
+
+    answer = await api.post(kubernetes.TOKEN_REVIEWS + "?timeout=10s", {"spec": {"token": "good"}})
+
+    assert answer["status"]["user"] == {"username": "jane"}
+    (request,) = cluster.requests
+    assert (request.method, request.path) == ("POST", kubernetes.TOKEN_REVIEWS)
+    assert request.query == {"timeout": "10s"}
+    assert request.content_type == "application/json"
+
+
+async def test_an_object_is_replaced_and_patched(cluster, connect):
+    api = await connect()
+
+    replaced = await api.put("/api/v1/namespaces/a/secrets/b", {"data": {}})
+    patched = await api.patch("/api/v1/namespaces/a/secrets/b", {"metadata": {}})
+    operations = [{"op": "remove", "path": "/data"}]
+    await api.patch("/x", operations, content_type="application/json-patch+json")
+
+    assert (replaced, patched) == ({"data": {}}, {"metadata": {}})
+    assert [(one.method, one.content_type, one.document) for one in cluster.requests] == [
+        ("PUT", "application/json", {"data": {}}),
+        ("PATCH", "application/merge-patch+json", {"metadata": {}}),
+        ("PATCH", "application/json-patch+json", operations),
+    ]
+
+
+async def test_text_that_is_no_utf8_is_sent_as_replacement_characters(cluster, connect):
+    api = await connect()
+
+    await api.post("/x", {"name": "a\udcffb\u2028"})
+
+    (request,) = cluster.requests
+    assert request.document == {"name": "a\ufffdb\u2028"}
+
+
+async def test_a_conflict_is_refused_with_its_status(cluster, connect):
+    cluster.fail("/x", status=409, message="the object has been modified")
+    api = await connect()
+
+    with pytest.raises(errors.Refused, match="PUT /x: 409: the object has been") as caught:
+        await api.put("/x", {})
+
+    assert caught.value.status == 409
+
+
+async def test_a_post_has_a_time_of_its_own(cluster, connect):
+    cluster.fail("/x", delay=1.0)
+    api = await connect(patience=30.0)
+
+    with pytest.raises(errors.TimedOut, match=r"POST /x: no answer within 0.1 s"):
+        await api.post("/x", {}, timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"),
+    [
+        ({"status": 500}, 0.0),
+        ({"status": 504}, 0.0),
+        ({"status": 429}, 0.0),
+        ({"status": 503, "headers": {"Retry-After": "3"}}, 3.0),
+        ({"status": 503}, None),
+        ({"status": 503, "headers": {"Retry-After": "Fri, 20 Nov 2026 20:29:00 GMT"}}, None),
+        ({"status": 403}, None),
+        ({"body": b"<html>"}, None),
+        ({"delay": 1.0}, None),
+    ],
+)
+async def test_a_failure_says_whether_asking_again_helps(cluster, connect, failure, again):
+    cluster.fail("/x", **failure)
+    api = await connect()
+
+    with pytest.raises(errors.BackendError) as caught:
+        await api.post("/x", {}, timeout=0.5)
+
+    assert caught.value.retry_after == again
+    assert len(cluster.requests) == 1
+
+
+async def test_a_reset_connection_may_be_tried_again(connect, aiohttp_server, tmp_path):
+    async def reset(request):
+        request.transport.abort()
+
+    app = kubernetes.web.Application()
+    app.router.add_post("/x", reset)
+    path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
+    api = await kube.Kube.connect(path, qps=100, burst=100)
+
+    with pytest.raises(errors.Unreachable) as caught:
+        await api.post("/x", {})
+    await api.close()
+
+    assert caught.value.retry_after == 0.0
+
+
+# Watching
+
+
+@pytest.fixture
+def followed(cluster, connect):
+    """Starts to watch the ConfigMaps of a namespace; events are read one by one."""
+
+    async def _followed(params=None, **options):
+        api = await connect(**options)
+        events = api.watch("/api/v1/namespaces/kube-system/configmaps", params)
+
+        async def following():
+            async with asyncio.timeout(5):
+                kind, item = await anext(events)
+            if kind == watching.LISTED:
+                return kind, [name(each) for each in item]
+            return kind, name(item)
+
+        return following
+
+    cluster.resources.append(kubernetes.CONFIGMAPS)
+    return _followed
+
+
+async def test_a_watch_begins_with_what_there_is_and_goes_on_with_what_happens(cluster, followed):
+    cluster.put("configmaps", "kube-system", "one")
+    following = await followed({"fieldSelector": "metadata.name=one"})
+
+    assert await following() == ("LISTED", ["one"])
+    cluster.put("configmaps", "kube-system", "other")
+    cluster.put("configmaps", "kube-system", "one", data={"a": "b"})
+    assert await following() == ("MODIFIED", "one")
+    cluster.remove("configmaps", "kube-system", "one")
+    assert await following() == ("DELETED", "one")
+    cluster.put("configmaps", "kube-system", "one")
+    assert await following() == ("ADDED", "one")
+    first, second = (request.query for request in cluster.requests)
+    assert first == {"fieldSelector": "metadata.name=one"}
+    assert second["resourceVersion"] == "2"
+    assert second["allowWatchBookmarks"] == "true"
+    assert 120 <= int(second["timeoutSeconds"]) <= 240
+
+
+async def test_a_watch_that_ended_goes_on_where_it_was(cluster, followed):
+    cluster.put("configmaps", "kube-system", "one")
+    following = await followed()
+    await following()
+    cluster.put("configmaps", "kube-system", "two")
+    await following()
+
+    cluster.end_watches()
+    cluster.put("configmaps", "kube-system", "three")
+
+    assert await following() == ("ADDED", "three")
+    assert [request.query.get("resourceVersion") for request in cluster.requests] == [
+        None,
+        "2",
+        "3",
+    ]
+
+
+async def test_what_cannot_be_resumed_is_listed_anew(cluster, followed):
+    cluster.put("configmaps", "kube-system", "one")
+    following = await followed()
+    await following()
+    cluster.put("configmaps", "kube-system", "two")
+    await following()
+
+    cluster.end_watches()
+    cluster.remove("configmaps", "kube-system", "one")
+    cluster.forget()
+
+    assert await following() == ("LISTED", ["two"])
+    cluster.put("configmaps", "kube-system", "three")
+    assert await following() == ("ADDED", "three")
+
+
+async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed):
+    following = await followed()
+    cluster.fail("/api/v1/namespaces/kube-system/configmaps", drop=True)
+    assert await following() == ("LISTED", [])
+    cluster.fail("/api/v1/namespaces/kube-system/configmaps", status=403)
+    cluster.put("configmaps", "kube-system", "one")
+
+    assert await following() == ("LISTED", ["one"])
 
 
 # Configuration
@@ -390,53 +578,3 @@ async def test_in_a_cluster_the_service_account_is_used(tmp_path, monkeypatch):
         await kube.Kube.connect(None, qps=5, burst=10)
 
     assert "Service host/port" not in str(caught.value)
-
-
-# Pacing
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-        self.slept = []
-
-    def __call__(self):
-        return self.now
-
-    async def sleep(self, seconds):
-        self.slept.append(seconds)
-
-
-async def test_a_burst_goes_through_and_the_rest_is_paced():
-    clock = Clock()
-    bucket = kube._Bucket(5.0, 2, clock=clock, sleep=clock.sleep)
-
-    for _ in range(4):
-        await bucket.take(30.0)
-    clock.now += 1.0
-    await bucket.take(30.0)
-
-    assert clock.slept == pytest.approx([0.2, 0.4])
-
-
-async def test_no_more_than_a_burst_is_saved_up():
-    clock = Clock()
-    bucket = kube._Bucket(5.0, 2, clock=clock, sleep=clock.sleep)
-    clock.now += 3600.0
-
-    for _ in range(3):
-        await bucket.take(30.0)
-
-    assert clock.slept == pytest.approx([0.2])
-
-
-async def test_a_turn_that_comes_too_late_is_given_up_at_once():
-    clock = Clock()
-    bucket = kube._Bucket(0.1, 1, clock=clock, sleep=clock.sleep)
-    await bucket.take(5.0)
-
-    with pytest.raises(errors.TimedOut, match="--client-qps"):
-        await bucket.take(5.0)
-    await bucket.take(30.0)
-
-    assert clock.slept == pytest.approx([10.0])

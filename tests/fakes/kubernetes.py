@@ -6,7 +6,8 @@
     path = kubernetes.kubeconfig(tmp_path, server)
 
 Lists honour labelSelector, fieldSelector, limit and continue; metadata alone is given where it is
-asked for. `cluster.requests` has every request in order.
+asked for. What `put` and `remove` do is seen by watches. Reviews are answered from `tokens` and
+`decide`. `cluster.requests` has every request in order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import json
 import pathlib
+import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +51,12 @@ BUILTIN = (
     Resource(group="batch", name="jobs", kind="Job", singular="job"),
 )
 
+CONFIGMAPS = Resource(name="configmaps", kind="ConfigMap", singular="configmap")
+TRUST = ("configmaps", "kube-system", "extension-apiserver-authentication")
+"""Where a cluster tells its extension servers whom to trust, as arguments of `put`."""
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
 
 @dataclass(kw_only=True)
 class Failure:
@@ -74,6 +83,10 @@ class Request:
     query: dict[str, str]
     accept: str
     authorization: str | None
+    method: str = "GET"
+    content_type: str = ""
+    document: Any = None
+    """What was sent, decoded."""
 
 
 class Cluster:
@@ -85,6 +98,15 @@ class Cluster:
         self.objects: dict[str, list[dict[str, Any]]] = {}
         self.failures: deque[Failure] = deque()
         self.requests: list[Request] = []
+        self.tokens: dict[str, dict[str, Any]] = {}
+        """The status of the TokenReview of each token; others are not authenticated."""
+        self.decide: Callable[[dict[str, Any]], dict[str, Any]] = lambda spec: {"allowed": True}
+        """The status of a SubjectAccessReview, by its spec."""
+        self.version = 1
+        self.oldest = 1
+        """What happened before this resourceVersion is forgotten."""
+        self._history: list[tuple[int, str, str, dict[str, Any]]] = []
+        self._watches: list[asyncio.Queue[bool]] = []
 
     def add(
         self,
@@ -107,6 +129,55 @@ class Cluster:
             key=lambda each: (each["metadata"].get("namespace", ""), each["metadata"]["name"])
         )
 
+    def put(self, resource: str, namespace: str, name: str, **content: Any) -> None:
+        """Create or replace an object, under the eyes of the watches."""
+        found = self._found(resource, namespace, name)
+        if found is None:
+            self.add(resource, namespace, name)
+            found = self._found(resource, namespace, name)
+            assert found is not None
+            kind = "ADDED"
+        else:
+            kind = "MODIFIED"
+        found.update(content)
+        self._happened(kind, resource, found)
+
+    def remove(self, resource: str, namespace: str, name: str) -> None:
+        found = self._found(resource, namespace, name)
+        assert found is not None
+        self.objects[resource].remove(found)
+        self._happened("DELETED", resource, found)
+
+    def end_watches(self) -> None:
+        """As the API server does from time to time."""
+        for queue in self._watches:
+            queue.put_nowait(False)
+
+    def forget(self) -> None:
+        """Nobody can resume from what was seen until now."""
+        self.version += 1
+        self.oldest = self.version
+        self._history.clear()
+
+    @property
+    def watching(self) -> int:
+        """How many watches there are just now."""
+        return len(self._watches)
+
+    def _found(self, resource: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+        for item in self.objects.get(resource, []):
+            metadata = item["metadata"]
+            if (metadata.get("namespace"), metadata["name"]) == (namespace or None, name):
+                return item
+        return None
+
+    def _happened(self, kind: str, resource: str, item: dict[str, Any]) -> None:
+        self.version += 1
+        item["metadata"]["resourceVersion"] = str(self.version)
+        self._history.append((self.version, kind, resource, json.loads(json.dumps(item))))
+        for queue in self._watches:
+            queue.put_nowait(True)
+
     def fail(self, path: str, **how: Any) -> None:
         self.failures.append(Failure(path=path, **how))
 
@@ -115,8 +186,12 @@ class Cluster:
 
     def app(self) -> web.Application:
         app = web.Application()
-        app.router.add_route("GET", "/{path:.*}", self._handle)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.on_shutdown.append(self._ending)
         return app
+
+    async def _ending(self, _app: web.Application) -> None:
+        self.end_watches()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         self.requests.append(
@@ -125,6 +200,9 @@ class Cluster:
                 query=dict(request.query),
                 accept=request.headers.get("Accept", ""),
                 authorization=request.headers.get("Authorization"),
+                method=request.method,
+                content_type=request.content_type if request.can_read_body else "",
+                document=_read(await request.text()) if request.can_read_body else None,
             )
         )
         failure = self._failure(request.path)
@@ -136,7 +214,44 @@ class Cluster:
             if failure.drop:
                 return await _broken_off(request)
             await asyncio.sleep(failure.delay)
+        if request.query.get("watch") == "true":
+            return await self._watch(request)
+        if request.method != "GET":
+            return self._write(request.method, request.path, self.requests[-1].document)
         return self._answer(request)
+
+    def _write(self, method: str, path: str, document: Any) -> web.Response:
+        if method == "POST" and path == TOKEN_REVIEWS:
+            status = self.tokens.get(document["spec"]["token"], {"authenticated": False})
+            return web.json_response({**document, "status": status}, status=201)
+        if method == "POST" and path == ACCESS_REVIEWS:
+            return web.json_response(
+                {**document, "status": self.decide(document["spec"])}, status=201
+            )
+        return web.json_response(document, status=201 if method == "POST" else 200)
+
+    async def _watch(self, request: web.Request) -> web.StreamResponse:
+        seen = int(request.query["resourceVersion"])
+        if seen < self.oldest:
+            return _status(410, "The resourceVersion for the provided watch is too old.")
+        resource = request.path.rsplit("/", 1)[-1]
+        fields = request.query.get("fieldSelector", "")
+        queue: asyncio.Queue[bool] = asyncio.Queue()
+        self._watches.append(queue)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        try:
+            await response.prepare(request)
+            goes_on = True
+            while goes_on:
+                for version, kind, changed, item in list(self._history):
+                    if version > seen and changed == resource and _fields_match(fields, item):
+                        event = {"type": kind, "object": item}
+                        await response.write(json.dumps(event).encode() + b"\n")
+                    seen = max(seen, version)
+                goes_on = await queue.get()
+        finally:
+            self._watches.remove(queue)
+        return response
 
     def _failure(self, path: str) -> Failure | None:
         for failure in list(self.failures):
@@ -159,6 +274,11 @@ class Cluster:
             return _status(404, "the server could not find the requested resource")
         if not rest:
             return self._legacy_resources(group, version)
+        if rest[0] == "namespaces" and len(rest) == 4:
+            found = self._found(rest[2], rest[1], rest[3])
+            if found is None:
+                return _status(404, f'{rest[2]} "{rest[3]}" not found')
+            return web.json_response(found)
         namespace = rest[1] if rest[0] == "namespaces" and len(rest) == 3 else None
         for resource in self.resources:
             if (resource.group, resource.version, resource.name) == (group, version, rest[-1]):
@@ -185,7 +305,7 @@ class Cluster:
         if partial:
             page = [{"metadata": item["metadata"]} for item in page]
         kind = "PartialObjectMetadataList" if partial else f"{resource.kind}List"
-        metadata = {"resourceVersion": "1", **({"continue": more} if more else {})}
+        metadata = {"resourceVersion": str(self.version), **({"continue": more} if more else {})}
         # As the real one: an empty list of metadata is null.
         return web.json_response({"kind": kind, "metadata": metadata, "items": page or None})
 
@@ -263,6 +383,11 @@ def kubeconfig(folder: pathlib.Path, server: test_utils.TestServer, **user: Any)
     }
     path.write_text(yaml.safe_dump(document))
     return str(path)
+
+
+def _read(text: str) -> Any:
+    """What Go makes of a document: a lone surrogate is no character there."""
+    return json.loads(re.sub(r"\\ud[89a-f][0-9a-f]{2}", r"\\ufffd", text))
 
 
 def _fields_match(selector: str, item: dict[str, Any]) -> bool:
