@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -57,6 +59,20 @@ class Bundle:
         return self.leaf.subject.rfc4514_string()
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The DNS names that the certificate is good for; the first label may be `*`."""
+        try:
+            found = self.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+        except x509.ExtensionNotFound:
+            return ()
+        return tuple(found.value.get_values_for_type(x509.DNSName))
+
+    @property
+    def until(self) -> datetime:
+        """When the server's own certificate expires."""
+        return self.leaf.not_valid_after_utc
+
+    @property
     def chain_pem(self) -> bytes:
         return b"".join(
             certificate.public_bytes(serialization.Encoding.PEM) for certificate in self.chain
@@ -75,6 +91,31 @@ class Bundle:
     def ca_pem(self) -> bytes:
         """What a client has to trust: the last certificate of the chain."""
         return self.chain[-1].public_bytes(serialization.Encoding.PEM)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A bundle for clients that ask for certain names."""
+
+    bundle: Bundle
+    domains: tuple[str, ...] = ()
+    """Names, whose first label may be `*`; none of them stands for the certificate's own."""
+
+
+def by_name(named: Iterable[Named]) -> dict[str, Bundle]:
+    """Who serves which name, in lower case: the first that has it, by `domains` before its own.
+
+    As Kubernetes' BuildNamedCertificates has it, but for the common name, which no client reads.
+    """
+    explicit: dict[str, Bundle] = {}
+    own: dict[str, Bundle] = {}
+    for each in named:
+        for name in each.domains:
+            explicit.setdefault(name.lower(), each.bundle)
+        if not each.domains:
+            for name in each.bundle.names:
+                own.setdefault(name.lower(), each.bundle)
+    return {**own, **explicit}
 
 
 def _public(key: object) -> bytes:

@@ -7,7 +7,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from certs import issue
-from certs.bundle import Bundle, CertificateError
+from certs.bundle import Bundle, CertificateError, Named, by_name
+from tests.certificates import Holder
 
 NOW = datetime(2026, 11, 20, 20, 25, 37, tzinfo=UTC)
 
@@ -58,3 +59,28 @@ def test_a_key_of_another_certificate_is_refused(bundle):
 
     with pytest.raises(CertificateError, match=r"not that of the certificate of CN=localhost@"):
         Bundle.parse(bundle.chain_pem, other.key_pem)
+
+
+def test_a_certificate_without_names_has_none():
+    assert Holder("nobody").bundle.names == ()
+
+
+def test_a_bundle_ends_with_its_own_certificate(bundle):
+    assert bundle.until == bundle.leaf.not_valid_after_utc
+
+
+def test_names_go_to_the_first_that_has_them_and_explicit_ones_before_all_others():
+    one, two, three = (
+        Holder(name, dns=("Shared.test", f"{name}.test")).bundle for name in ("one", "two", "three")
+    )
+
+    found = by_name(
+        [
+            Named(bundle=one),
+            Named(bundle=two),
+            Named(bundle=three, domains=("two.test", "x.test")),
+            Named(bundle=one, domains=("x.test",)),
+        ]
+    )
+
+    assert found == {"shared.test": one, "one.test": one, "two.test": three, "x.test": three}

@@ -1,61 +1,11 @@
 from __future__ import annotations
 
-import datetime as dt
-import itertools
-
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs import chain
 from certs.bundle import CertificateError
-
-NOW = dt.datetime(2026, 11, 20, 20, 25, 37, tzinfo=dt.UTC)
-DAY = dt.timedelta(days=1)
-_SERIAL = itertools.count(1)
-
-
-class Holder:
-    """A certificate and its key, issued by another holder or by itself."""
-
-    def __init__(self, name, issuer=None, *, ca=None, usages=(), until=DAY, keys=True):
-        self.key = ec.generate_private_key(ec.SECP256R1())
-        issuer = issuer or self
-        self.name = _name(name)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(self.name)
-            .issuer_name(issuer.name)
-            .public_key(self.key.public_key())
-            .serial_number(next(_SERIAL))
-            .not_valid_before(NOW - DAY)
-            .not_valid_after(NOW + until)
-        )
-        if ca is not None:
-            builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), True)
-        if usages:
-            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), False)
-        if keys:
-            point = issuer.key.public_key()
-            builder = builder.add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(point), False
-            ).add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), False)
-        self.certificate = builder.sign(issuer.key, hashes.SHA256())
-
-    @property
-    def der(self):
-        return self.certificate.public_bytes(serialization.Encoding.DER)
-
-    @property
-    def pem(self):
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
-
-
-def _name(common):
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
-
+from tests.certificates import DAY, NOW, Holder
 
 CA = Holder("ca", ca=True, until=10 * DAY)
 TWIN = Holder("ca", ca=True, until=10 * DAY)

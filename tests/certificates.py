@@ -1,0 +1,85 @@
+"""Certificates of every kind, good and bad, for those who present them and those who judge them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from certs.bundle import Bundle
+
+NOW = dt.datetime(2026, 11, 20, 20, 25, 37, tzinfo=dt.UTC)
+DAY = dt.timedelta(days=1)
+_SERIAL = itertools.count(1)
+
+
+class Holder:
+    """A certificate and its key, issued by another holder or by itself."""
+
+    def __init__(
+        self,
+        name,
+        issuer=None,
+        *,
+        ca=None,
+        usages=(),
+        since=-DAY,
+        until=DAY,
+        keys=True,
+        now=NOW,
+        groups=(),
+        dns=(),
+    ):
+        self.key = ec.generate_private_key(ec.SECP256R1())
+        issuer = issuer or self
+        self.name = _name(name, groups)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(self.name)
+            .issuer_name(issuer.name)
+            .public_key(self.key.public_key())
+            .serial_number(next(_SERIAL))
+            .not_valid_before(now + since)
+            .not_valid_after(now + until)
+        )
+        if ca is not None:
+            builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), True)
+        if usages:
+            builder = builder.add_extension(x509.ExtendedKeyUsage(usages), False)
+        if dns:
+            names = [x509.DNSName(each) for each in dns]
+            builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+        if keys:
+            point = issuer.key.public_key()
+            builder = builder.add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(point), False
+            ).add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), False)
+        self.certificate = builder.sign(issuer.key, hashes.SHA256())
+
+    @property
+    def der(self):
+        return self.certificate.public_bytes(serialization.Encoding.DER)
+
+    @property
+    def bundle(self):
+        return Bundle(chain=(self.certificate,), key=self.key)
+
+    def client(self, context, tmp_path, *others):
+        """Show this certificate, and `others` after it, in the handshakes of `context`."""
+        files = tmp_path / f"{id(self)}.crt", tmp_path / f"{id(self)}.key"
+        files[0].write_bytes(self.pem + b"".join(each.pem for each in others))
+        files[1].write_bytes(self.bundle.key_pem)
+        context.load_cert_chain(*files)
+
+    @property
+    def pem(self):
+        return self.certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _name(common, groups):
+    named = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
+    return x509.Name([*named, x509.NameAttribute(NameOID.COMMON_NAME, common)])
