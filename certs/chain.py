@@ -60,13 +60,6 @@ class Authorities:
         return Verified(leaf=leaf, until=until)
 
 
-def _is_authority(
-    _policy: verification.Policy, _certificate: x509.Certificate, extension: x509.BasicConstraints
-) -> None:
-    if not extension.ca:
-        raise ValueError("it is issued by a certificate that is no authority's")
-
-
 def _is_for_clients(
     _policy: verification.Policy,
     _certificate: x509.Certificate,
@@ -77,7 +70,7 @@ def _is_for_clients(
 
 
 _CA_POLICY = ExtensionPolicy.permit_all().require_present(
-    x509.BasicConstraints, Criticality.AGNOSTIC, _is_authority
+    x509.BasicConstraints, Criticality.AGNOSTIC, None
 )
 _CLIENT_POLICY = ExtensionPolicy.permit_all().may_be_present(
     x509.ExtendedKeyUsage, Criticality.AGNOSTIC, _is_for_clients

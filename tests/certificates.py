@@ -33,8 +33,9 @@ class Holder:
         now=NOW,
         groups=(),
         dns=(),
+        key=None,
     ):
-        self.key = ec.generate_private_key(ec.SECP256R1())
+        self.key = key or ec.generate_private_key(ec.SECP256R1())
         issuer = issuer or self
         self.name = _name(name, groups)
         builder = (
