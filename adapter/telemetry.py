@@ -60,3 +60,34 @@ class Relists:
 
     def failed(self, rule: str, *, outcome: str) -> None:
         self._attempts.labels(rule, outcome).inc()
+
+
+class Certificates:
+    """What is served, and how the work on it goes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._serving = Gauge(
+            f"{_PREFIX}_serving_certificate_expiry_timestamp_seconds",
+            "When the certificate that is served expires.",
+            registry=registry,
+        )
+        self._authority = Gauge(
+            f"{_PREFIX}_authority_certificate_expiry_timestamp_seconds",
+            "When the authority that issues our certificates expires; 0 where it is not ours.",
+            registry=registry,
+        )
+        self._looks = Counter(
+            f"{_PREFIX}_identity_looks",
+            "Looks at the Secret that replicas share, by outcome.",
+            ["outcome"],
+            registry=registry,
+        )
+
+    def serving(self, until: float) -> None:
+        self._serving.set(until)
+
+    def authority(self, until: float) -> None:
+        self._authority.set(until)
+
+    def looked(self, outcome: str) -> None:
+        self._looks.labels(outcome).inc()
