@@ -1,6 +1,8 @@
 """Everything that can go wrong while answering, and how each looks to a caller.
 
     ApiError                 what a caller is told: becomes one metav1.Status, in `answers`
+    └── TextError                is told as text, as the filters of Kubernetes tell it
+    Unauthenticated          what the log is told: credentials that are not accepted
     BackendError             what the log is told: Prometheus or the API server did not answer
     ├── Unreachable              no connection, or it broke
     ├── TimedOut                 no whole answer in time
@@ -15,7 +17,11 @@ BackendError keeps the other side's own words for the log; they never reach a ca
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
+"""For what repeats a caller's own words: no browser may guess that it is a page."""
 
 
 class ApiError(Exception):
@@ -39,6 +45,19 @@ class ApiError(Exception):
         self.reason = reason
         self.details = details
         self.headers = dict(headers or {})
+
+
+class Unauthenticated(Exception):  # noqa: N818 - reads as a state
+    """Credentials that are not accepted: says why, and never shows them."""
+
+
+class TextError(ApiError):
+    """An error whose message, and a newline, is the whole answer."""
+
+    def __init__(
+        self, code: int, message: str, *, headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(code, message, headers={**NOSNIFF, **(headers or {})})
 
 
 class BackendError(Exception):

@@ -1,0 +1,194 @@
+"""Bearer tokens: found in a request's headers, and reviewed by the API server.
+
+Tokens are in no log and in no exception, and are remembered by their digest alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from multidict import MultiMapping
+
+from adapter import errors, reviews
+from adapter import user as users
+from adapter.user import User
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = 10.0
+"""Seconds for one review, repetitions included."""
+TTL = 10.0
+REMEMBERED = 4096
+"""How many verdicts are kept."""
+WARNING = (
+    '299 - "the provided Authorization header contains extra space before the bearer token, '
+    'and is ignored"'
+)
+"""What the header `Warning` of an answer says where `is_misplaced`."""
+
+_PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
+_PROTOCOL = "base64url.bearer.authorization.k8s.io."
+
+
+def bearer(headers: Mapping[str, str]) -> str:
+    """The token of the Authorization header; empty where there is none.
+
+    https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/bearertoken/bearertoken.go
+    """
+    return (*_bearer(headers), "")[0]
+
+
+def is_misplaced(headers: Mapping[str, str]) -> bool:
+    """Whether a token is there, but behind one space too many, and thus ignored."""
+    return len(_bearer(headers)) == 2 and not bearer(headers)
+
+
+def _bearer(headers: Mapping[str, str]) -> list[str]:
+    scheme, *rest = headers.get("Authorization", "").strip().split(" ", 2)
+    return rest if scheme.lower() == "bearer" else []
+
+
+def websocket(headers: MultiMapping[str]) -> str:
+    """The token among the protocols that a browser offers for a websocket; empty without one.
+
+    Raises Unauthenticated for one that is not there in the right way.
+
+    https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/websocket/protocol.go
+    """
+    if headers.get("Upgrade", "").lower() != "websocket" or not any(
+        "upgrade" in value.lower() for value in headers.getall("Connection", ())
+    ):
+        return ""
+    offered = [
+        protocol.strip()
+        for value in headers.getall("Sec-WebSocket-Protocol", ())
+        for protocol in value.split(",")
+    ]
+    tokens = [each.removeprefix(_PROTOCOL) for each in offered if each.startswith(_PROTOCOL)]
+    if len(tokens) > 1:
+        raise errors.Unauthenticated("several tokens among the websocket protocols")
+    token = _decoded(tokens[0]) if tokens else ""
+    if token and len(offered) == 1:
+        raise errors.Unauthenticated("no websocket protocol beside the token")
+    return token
+
+
+def _decoded(text: str) -> str:
+    """Raises Unauthenticated, without the text."""
+    try:
+        if "=" in text:
+            raise ValueError  # noqa: TRY301 - padded, which Kubernetes refuses
+        padded = text + "=" * (-len(text) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
+    except (ValueError, binascii.Error):
+        raise errors.Unauthenticated("a websocket token that is not base64url of text") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    user: User | None = None
+    problem: str = ""
+    """Why the review failed; such a verdict is not kept."""
+    expires: float = 0.0
+
+
+class TokenReviews:
+    """Knows whose a token is, by the API server's word, which holds for `ttl` seconds."""
+
+    def __init__(
+        self, api: reviews.Api, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._api = api
+        self._ttl = ttl
+        self._clock = clock
+        self._key = os.urandom(32)
+        self._verdicts: OrderedDict[bytes, _Verdict] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[_Verdict]] = {}
+
+    async def user(self, token: str) -> User:
+        """Raises Unauthenticated for a token that is nobody's, or cannot be reviewed."""
+        raw = token.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(raw, key=self._key).digest()
+        verdict = self._verdicts.get(digest)
+        if verdict is None or verdict.expires <= self._clock():
+            verdict = await self._shared(digest, token)
+        if verdict.user is None:
+            raise errors.Unauthenticated(verdict.problem or "the token is nobody's")
+        return verdict.user
+
+    async def _shared(self, digest: bytes, token: str) -> _Verdict:
+        """One review for all who ask at the same time; who gives up does not end it."""
+        task = self._asking.get(digest)
+        if task is None:
+            task = asyncio.create_task(self._review(token), name="token review")
+            self._asking[digest] = task
+            task.add_done_callback(lambda ended: self._ended(digest, ended))
+        return await asyncio.shield(task)
+
+    def _ended(self, digest: bytes, task: asyncio.Task[_Verdict]) -> None:
+        del self._asking[digest]
+        if task.cancelled() or task.exception() is not None:
+            return
+        verdict = task.result()
+        if verdict.problem or self._ttl <= 0:
+            self._verdicts.pop(digest, None)
+            return
+        self._verdicts[digest] = verdict
+        self._verdicts.move_to_end(digest)
+        if len(self._verdicts) > REMEMBERED:
+            self._verdicts.popitem(last=False)
+
+    async def _review(self, token: str) -> _Verdict:
+        document = {
+            "kind": "TokenReview",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {},
+            "spec": {"token": token},
+            "status": {"user": {}},
+        }
+        try:
+            async with asyncio.timeout(TIMEOUT):
+                answer = await reviews.ask(self._api, _PATH, document, timeout=TIMEOUT)
+            user, problem = _judged(answer)
+        except (errors.BackendError, TimeoutError) as error:
+            problem = str(error) or f"no answer within {TIMEOUT:g} s"
+            problem = f"a token cannot be reviewed: {_without(token, problem)}"
+            log.warning("%s", problem)
+            return _Verdict(problem=problem)
+        return _Verdict(
+            user=user, problem=_without(token, problem), expires=self._clock() + self._ttl
+        )
+
+
+def _without(token: str, text: str) -> str:
+    return text.replace(token, "(the token)")
+
+
+def _judged(answer: Any) -> tuple[User | None, str]:
+    """The user, or what the API server has against the token. Raises Broken."""
+    try:
+        status = answer.get("status") or {}
+        if not status.get("authenticated"):
+            return None, str(status.get("error") or "")
+        told = status.get("user") or {}
+        extra = {str(key): tuple(values) for key, values in (told.get("extra") or {}).items()}
+        user = User(
+            name=str(told.get("username", "")),
+            groups=tuple(told.get("groups") or ()),
+            uid=str(told.get("uid", "")),
+            extra=MappingProxyType(extra) if extra else users.NO_EXTRA,
+        )
+    except (AttributeError, TypeError) as error:
+        raise errors.Broken(f"POST {_PATH}: the answer is no review: {error!r}") from error
+    return users.authenticated(user), ""
