@@ -19,13 +19,12 @@ from aiohttp import hdrs, web
 
 from adapter import ask as asks
 from adapter import wire
-from adapter.errors import ApiError, BackendError
+from adapter.errors import ApiError, BackendError, TextError
 from rules.errors import PlanError, SelectorError
 
 log = logging.getLogger(__name__)
 
 PLAIN = "text/plain; charset=utf-8"
-NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
 DEADLINE = 60.0
 """Seconds that a request may take unless it asks for less."""
 
@@ -155,6 +154,9 @@ def failed(error: BaseException, request: web.BaseRequest, ask: asks.Ask) -> Ans
     told = _told(error)
     if told.code >= 500:
         _report(error, told, request)
+    if isinstance(told, TextError):
+        body = f"{told.message}\n".encode("utf-8", "surrogateescape")
+        return Answer(status=told.code, body=body, content_type=PLAIN, headers=told.headers)
     content = wire.status(told.code, told.message, reason=told.reason, details=told.details)
     try:
         pretty = told.code == 406 or indented(ask, request.headers)

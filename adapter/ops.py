@@ -16,8 +16,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import adapter
 from adapter import wire
-from adapter.answers import NOSNIFF, PLAIN, Answer
+from adapter.answers import PLAIN, Answer
 from adapter.ask import Ask
+from adapter.errors import NOSNIFF
 from rules.quoting import quote
 
 log = logging.getLogger(__name__)

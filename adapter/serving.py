@@ -11,7 +11,7 @@ import asyncio
 import http
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aiohttp import hdrs, http_exceptions, typedefs, web
@@ -33,8 +33,8 @@ _TOO_LARGE = "431 Request Header Fields Too Large"
 _STREAMED = tuple(f"{each};stream=watch" for each in wire.PRODUCED)
 """The spellings that the router of a resource lists besides; nothing is ever streamed."""
 
-Guard = Callable[[web.BaseRequest, Ask], Awaitable[None]]
-"""Raises ApiError for a caller who may not ask this; it is run before anything is routed."""
+Guard = Callable[[answers.Responder], answers.Responder]
+"""Makes of a responder one for those alone who may ask it, by raising ApiError for the others."""
 
 
 def surface(
@@ -46,12 +46,10 @@ def surface(
     deadline: float = answers.DEADLINE,
     closing: Callable[[], bool] = lambda: False,
 ) -> answers.Handler:
-    """The handler of every request."""
+    """The handler of every request; nothing is routed before `guard` has let it through."""
     documents = frozenset(discovery.paths)
 
     async def respond(request: web.BaseRequest, ask: Ask) -> answers.Answer:
-        if guard is not None:
-            await guard(request, ask)
         path = ask.path
         if path == "/version" or path.startswith("/version/"):
             _check(request, known=path == "/version", produced=(wire.JSON,))
@@ -69,7 +67,8 @@ def surface(
         _check(request, known=known, produced=wire.PRODUCED, streamed=_STREAMED)
         return answers.document(await group.answer(ask, backend), ask, request.headers)
 
-    return answers.outermost(respond, deadline=deadline, closing=closing)
+    guarded = respond if guard is None else guard(respond)
+    return answers.outermost(guarded, deadline=deadline, closing=closing)
 
 
 def _check(

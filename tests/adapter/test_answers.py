@@ -112,11 +112,23 @@ async def test_whatever_is_raised_becomes_a_status(error, code, message, reason,
 
 
 async def test_headers_of_an_error_are_sent():
-    error = errors.ApiError(403, "no", reason="Forbidden", headers=answers.NOSNIFF)
+    error = errors.ApiError(403, "no", reason="Forbidden", headers=errors.NOSNIFF)
 
     got = await reply(error)
 
     assert got.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+async def test_an_error_of_a_filter_is_text_and_no_page(accept):
+    error = errors.TextError(429, "Too many \udcff", headers={"Retry-After": "1"})
+
+    got = await reply(error, headers={"Accept": accept})
+
+    assert (got.status, got.body) == (429, b"Too many \xff\n")
+    assert got.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert got.headers["X-Content-Type-Options"] == "nosniff"
+    assert got.headers["Retry-After"] == "1"
 
 
 async def test_the_log_gets_the_cause_once_and_the_caller_does_not(caplog):

@@ -132,9 +132,12 @@ async def test_the_aggregators_request_is_refused_so_that_it_falls_back(port):
 async def test_the_guard_comes_before_any_route(target):
     asked = []
 
-    async def guard(request, ask):
-        asked.append(ask.path)
-        raise errors.ApiError(403, "forbidden", reason="Forbidden")
+    def guard(respond):
+        async def guarded(request, ask):
+            asked.append(ask.path)
+            raise errors.ApiError(403, "forbidden", reason="Forbidden")
+
+        return guarded
 
     async with wired.listening(surface(guard=guard)) as port:
         got = await wired.fetch(port, target, method="POST")
@@ -143,10 +146,7 @@ async def test_the_guard_comes_before_any_route(target):
 
 
 async def test_a_guard_that_is_content_lets_through():
-    async def guard(request, ask):
-        await asyncio.sleep(0)
-
-    async with wired.listening(surface(guard=guard)) as port:
+    async with wired.listening(surface(guard=lambda respond: respond)) as port:
         assert (await wired.fetch(port, "/healthz")).status == 200
 
 
@@ -282,11 +282,14 @@ async def test_no_body_is_ever_asked_for(port, expect):
 async def test_the_work_for_a_client_that_went_is_stopped():
     stopped = asyncio.Event()
 
-    async def guard(request, ask):
-        try:
-            await asyncio.sleep(30)
-        finally:
-            stopped.set()
+    def guard(respond):
+        async def guarded(request, ask):
+            try:
+                await asyncio.sleep(30)
+            finally:
+                stopped.set()
+
+        return guarded
 
     async with wired.listening(surface(guard=guard)) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
