@@ -110,8 +110,12 @@ class Identity:
         retry = _FIRST_RETRY
         while True:
             pause = self._interval * (0.9 + 0.2 * self._jitter())
-            await self._sleep(min(retry, pause) if self._failure else pause)
-            retry = _FIRST_RETRY if await self.attempt() else retry * 2
+            if self._failure:
+                pause, retry = min(retry, pause), retry * 2
+            else:
+                retry = _FIRST_RETRY
+            await self._sleep(pause)
+            await self.attempt()
 
     async def attempt(self) -> bool:
         """Agree with the other replicas on what is served and trusted; False if that fails.

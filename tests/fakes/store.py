@@ -1,0 +1,111 @@
+"""What an API server stores, as a small real aiohttp app: versions, conflicts, merge patches.
+
+    store = Store()
+    store.put("/apis/apiregistration.k8s.io/v1/apiservices/v1.x", {...})
+    server = await aiohttp_server(store.app())
+
+Objects are kept by their path. `writes` has every write that was taken, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+REGISTRATION = "/apis/apiregistration.k8s.io/v1/apiservices/"
+
+
+class Store:
+    def __init__(self) -> None:
+        self.objects: dict[str, dict[str, Any]] = {}
+        self.version = 0
+        self.writes: list[tuple[str, str, Any]] = []
+        self.refuse: Callable[[str, str], int] = lambda method, path: 0
+        """The status with which a request is refused; 0 to serve it."""
+        self.delay = 0.0
+        """What every request takes, so that others come between."""
+
+    def put(self, path: str, document: dict[str, Any]) -> None:
+        self.version += 1
+        metadata = {**document.get("metadata", {}), "resourceVersion": str(self.version)}
+        metadata.setdefault("name", path.rsplit("/", 1)[-1])
+        self.objects[path] = {**copy.deepcopy(document), "metadata": metadata}
+
+    def register(self, name: str, service: str, namespace: str, **spec: Any) -> str:
+        """An APIService that was not available so far."""
+        path = REGISTRATION + name
+        named = {"name": service, "namespace": namespace, "port": 443}
+        self.put(path, {"kind": "APIService", "spec": {"service": named, **spec}, "status": {}})
+        return path
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        return app
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        document = await request.json() if request.can_read_body else None
+        await asyncio.sleep(self.delay)
+        status = self.refuse(request.method, request.path)
+        if not status:
+            status = getattr(self, f"_{request.method.lower()}")(request.path, document)
+        if status >= 400:
+            return web.json_response({"kind": "Status", "message": "as it is"}, status=status)
+        if request.method == "POST":
+            found = f"{request.path}/{document['metadata']['name']}"
+        else:
+            found = request.path
+        if request.method != "GET":
+            self.writes.append((request.method, found, document))
+        return web.json_response(self.objects[found], status=status)
+
+    def _get(self, path: str, _document: Any) -> int:
+        return 200 if path in self.objects else 404
+
+    def _post(self, path: str, document: Any) -> int:
+        name = f"{path}/{document['metadata']['name']}"
+        if name in self.objects:
+            return 409
+        self.put(name, document)
+        return 201
+
+    def _put(self, path: str, document: Any) -> int:
+        if path not in self.objects:
+            return 404
+        if self._conflicts(path, document):
+            return 409
+        self.put(path, document)
+        return 200
+
+    def _patch(self, path: str, document: Any) -> int:
+        if path not in self.objects:
+            return 404
+        if self._conflicts(path, document):
+            return 409
+        patched = _merged(self.objects[path], document)
+        spec = patched.get("spec", {})
+        if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
+            return 422
+        self.put(path, patched)
+        return 200
+
+    def _conflicts(self, path: str, document: Any) -> bool:
+        sent = document.get("metadata", {}).get("resourceVersion")
+        return sent not in (None, self.objects[path]["metadata"]["resourceVersion"])
+
+
+def _merged(target: Any, patch: Any) -> Any:
+    """RFC 7396."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = _merged(result.get(key), value)
+    return result
