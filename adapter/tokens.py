@@ -12,7 +12,6 @@ import hashlib
 import logging
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,6 +21,7 @@ from multidict import MultiMapping
 
 from adapter import errors, reviews
 from adapter import user as users
+from adapter.remembered import Remembered
 from adapter.user import User
 
 log = logging.getLogger(__name__)
@@ -100,7 +100,26 @@ class _Verdict:
     user: User | None = None
     problem: str = ""
     """Why the review failed; such a verdict is not kept."""
-    expires: float = 0.0
+
+
+class _Asked:
+    """A token as a key: equal by its digest, and without the token itself once that was used."""
+
+    __slots__ = ("_token", "digest")
+
+    def __init__(self, token: str, key: bytes) -> None:
+        self._token = token
+        self.digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), key=key).digest()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def take(self) -> str:
+        token, self._token = self._token, ""
+        return token
 
 
 class TokenReviews:
@@ -110,46 +129,23 @@ class TokenReviews:
         self, api: reviews.Api, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._api = api
-        self._ttl = ttl
-        self._clock = clock
         self._key = os.urandom(32)
-        self._verdicts: OrderedDict[bytes, _Verdict] = OrderedDict()
-        self._asking: dict[bytes, asyncio.Task[_Verdict]] = {}
+        self._verdicts = Remembered(
+            self._review,
+            lasts=lambda _, verdict: 0.0 if verdict.problem else ttl,
+            room=REMEMBERED,
+            clock=clock,
+        )
 
     async def user(self, token: str) -> User:
         """Raises Unauthenticated for a token that is nobody's, or cannot be reviewed."""
-        raw = token.encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(raw, key=self._key).digest()
-        verdict = self._verdicts.get(digest)
-        if verdict is None or verdict.expires <= self._clock():
-            verdict = await self._shared(digest, token)
+        verdict = await self._verdicts.get(_Asked(token, self._key))
         if verdict.user is None:
             raise errors.Unauthenticated(verdict.problem or "the token is nobody's")
         return verdict.user
 
-    async def _shared(self, digest: bytes, token: str) -> _Verdict:
-        """One review for all who ask at the same time; who gives up does not end it."""
-        task = self._asking.get(digest)
-        if task is None:
-            task = asyncio.create_task(self._review(token), name="token review")
-            self._asking[digest] = task
-            task.add_done_callback(lambda ended: self._ended(digest, ended))
-        return await asyncio.shield(task)
-
-    def _ended(self, digest: bytes, task: asyncio.Task[_Verdict]) -> None:
-        del self._asking[digest]
-        if task.cancelled() or task.exception() is not None:
-            return
-        verdict = task.result()
-        if verdict.problem or self._ttl <= 0:
-            self._verdicts.pop(digest, None)
-            return
-        self._verdicts[digest] = verdict
-        self._verdicts.move_to_end(digest)
-        if len(self._verdicts) > REMEMBERED:
-            self._verdicts.popitem(last=False)
-
-    async def _review(self, token: str) -> _Verdict:
+    async def _review(self, asked: _Asked) -> _Verdict:
+        token = asked.take()
         document = {
             "kind": "TokenReview",
             "apiVersion": "authentication.k8s.io/v1",
@@ -166,9 +162,7 @@ class TokenReviews:
             problem = f"a token cannot be reviewed: {_without(token, problem)}"
             log.warning("%s", problem)
             return _Verdict(problem=problem)
-        return _Verdict(
-            user=user, problem=_without(token, problem), expires=self._clock() + self._ttl
-        )
+        return _Verdict(user=user, problem=_without(token, problem))
 
 
 def _without(token: str, text: str) -> str:
