@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from adapter.commands import check, demo, presets, serve
+from adapter.commands import certs, check, demo, presets, serve
 
 
 class Command(Protocol):
@@ -20,5 +20,5 @@ class Command(Protocol):
 
 
 COMMANDS: Mapping[str, Command] = {
-    command.NAME: command for command in (serve, demo, check, presets)
+    command.NAME: command for command in (serve, demo, check, presets, certs)
 }

@@ -167,10 +167,10 @@ async def test_ten_renewals_of_both_lose_no_request(aiohttp_server, tmp_path):
     client.over = True
     time.tick()
     await asyncio.gather(*load)
-    assert client.failures == []
-    assert len(leaves) > RENEWALS
-    assert client.answers > 100
     for each in replicas:
         each.server.close()
         await each.server.wait_closed()
     await kube.close()
+    assert client.failures == []
+    assert len(leaves) > RENEWALS
+    assert client.answers > 100
