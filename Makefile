@@ -11,10 +11,10 @@ READY := .venv/.ready
 PACKAGES := adapter rules certs
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix lint types layers lock vectors bench
+.PHONY: help setup run test check fix lint types layers lock vectors bench control-plane
 
 help: ## Print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make the virtual environment from the lock, and fetch Prometheus where there is none
 	@$(BIN)/python -m adapter.demo.binary >/dev/null
@@ -72,6 +72,9 @@ lock: $(READY) ## Write both locks anew from the floors in setup.cfg
 
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
+
+control-plane: setup ## Run a real Kubernetes control plane (KUBERNETES=1.32.2 for an older one) until Ctrl-C
+	@exec $(BIN)/python -m tests.control_plane
 
 bench: setup ## Measure what the performance claims say, as ratios within one run
 	@$(BIN)/python -m tests.bench

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import itertools
 
 from cryptography import x509
@@ -33,6 +34,7 @@ class Holder:
         now=NOW,
         groups=(),
         dns=(),
+        addresses=(),
         key=None,
     ):
         self.key = key or ec.generate_private_key(ec.SECP256R1())
@@ -51,8 +53,9 @@ class Holder:
             builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), True)
         if usages:
             builder = builder.add_extension(x509.ExtendedKeyUsage(usages), False)
-        if dns:
+        if dns or addresses:
             names = [x509.DNSName(each) for each in dns]
+            names += [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         if keys:
             point = issuer.key.public_key()

@@ -6,6 +6,8 @@ import pytest
 
 from tests.vectors import harness
 
+pytest_plugins = ("tests.control_plane.fixtures",)
+
 _REPORTS = pytest.StashKey[list[harness.Report]]()
 
 
