@@ -15,7 +15,7 @@ from typing import Protocol
 from aiohttp import web
 from multidict import MultiMapping
 
-from adapter import answers, authz, errors, frontproxy, tls, tokens
+from adapter import access, answers, authz, errors, frontproxy, tls, tokens
 from adapter.ask import Ask
 from adapter.impersonation import Impersonations
 from adapter.user import User
@@ -75,7 +75,7 @@ class Guard:
     ) -> answers.Answer:
         peer = tls.peer(request.transport)
         user = await self._authenticator.authenticate(peer, request.headers)
-        asked = authz.attributes(user, ask)
+        asked = access.attributes(user, ask)
         wanted = frontproxy.impersonation(request.headers)
         if wanted is not None:
             user = await self._impersonations.user(wanted, asked)
@@ -85,7 +85,7 @@ class Guard:
             await self._authorizer.authorize(asked, target=request.raw_path)
             return await respond(request, ask)
 
-    def _place(self, asked: authz.Attributes) -> contextlib.AbstractContextManager[None]:
+    def _place(self, asked: access.Attributes) -> contextlib.AbstractContextManager[None]:
         """A place among those who are answered now; watches take none. Raises TextError (429)."""
         if asked.verb == "watch":
             return contextlib.nullcontext()

@@ -15,8 +15,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from adapter import authz, errors
-from adapter.authz import Attributes, Verdict
+from adapter import access, authz, errors
+from adapter.access import Attributes
+from adapter.authz import Verdict
 from adapter.user import Impersonation, User
 from rules.quoting import quote
 
@@ -158,10 +159,10 @@ class Impersonations:
             verdict = await self._review(asked)
         except errors.BackendError as error:
             log.warning("nobody can act as another: %s: %s", type(error).__name__, error)
-            raise authz.forbidden(asked, authz.UNDECIDED) from error
+            raise access.forbidden(asked, authz.UNDECIDED) from error
         if not verdict.allowed:
             why = ": ".join(text for text in (verdict.problem, verdict.reason) if text)
-            raise authz.forbidden(asked, why)
+            raise access.forbidden(asked, why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,10 +199,10 @@ def _checks(way: _Way, wanted: Impersonation, caller: User) -> Iterator[Attribut
     if wanted.groups:
         if way.name and "" in wanted.groups:
             why = "impersonating the empty string group is not allowed"
-            raise authz.forbidden(asked("groups", "", old=True), why)
+            raise access.forbidden(asked("groups", "", old=True), why)
         if way.name and authz.MASTERS in wanted.groups:
             why = f"impersonating the {authz.MASTERS} group is not allowed"
-            raise authz.forbidden(asked("groups", authz.MASTERS, old=True), why)
+            raise access.forbidden(asked("groups", authz.MASTERS, old=True), why)
         many = way.name and len(wanted.groups) >= _MANY
         yield _Several(
             wildcard=asked("groups", "*", old=True) if many else None,
@@ -209,7 +210,7 @@ def _checks(way: _Way, wanted: Impersonation, caller: User) -> Iterator[Attribut
         )
     if wanted.extra:
         if way.name and (why := _unsound(wanted.extra)):
-            raise authz.forbidden(asked("userextras", ""), why)
+            raise access.forbidden(asked("userextras", ""), why)
         many = way.name and sum(map(len, wanted.extra.values())) >= _MANY
         yield _Several(
             wildcard=asked("userextras", "*", subresource="*") if many else None,
