@@ -73,7 +73,7 @@ lock: $(READY) ## Write both locks anew from the floors in setup.cfg
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
 
-control-plane: setup ## Run a real Kubernetes control plane (KUBERNETES=1.32.2 for an older one) until Ctrl-C
+control-plane: $(READY) ## Run a real Kubernetes control plane (KUBERNETES=1.32.2 for an older one) until Ctrl-C
 	@exec $(BIN)/python -m tests.control_plane
 
 bench: setup ## Measure what the performance claims say, as ratios within one run

@@ -66,7 +66,10 @@ class Daemon:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ask it to end, as an upgrade does; insist after a while."""
+        """Ask it to end, as an upgrade does; insist after STOP_WITHIN.
+
+        An API server takes all of that while anybody watches something; `kill` is quick.
+        """
         if self._process:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -37,7 +37,9 @@ def etcd(programs: Programs, ports: Ports, data: Path) -> Command:
 
 
 def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
-    """RBAC, and the aggregation layer with what kubeadm gives it."""
+    """RBAC, and the aggregation layer with what kubeadm gives it; also UIDs, from 1.33 on."""
+    minor = int(programs.version.split(".")[1])
+    uid = ["--requestheader-uid-headers=X-Remote-Uid"] if minor >= 33 else []
     return [
         programs.apiserver,
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
@@ -58,6 +60,7 @@ def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
         f"--requestheader-allowed-names={FRONT_PROXY}",
         "--requestheader-username-headers=X-Remote-User",
         "--requestheader-group-headers=X-Remote-Group",
+        *uid,
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={files.file('front-proxy.crt')}",
         f"--proxy-client-key-file={files.file('front-proxy.key')}",

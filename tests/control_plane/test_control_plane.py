@@ -40,7 +40,15 @@ def test_servers_behind_it_are_told_whom_to_trust(control_plane):
         told["requestheader-client-ca-file"].strip() == control_plane.proxy_ca.pem.decode().strip()
     )
     assert json.loads(told["requestheader-allowed-names"]) == [FRONT_PROXY]
-    assert json.loads(told["requestheader-username-headers"]) == ["X-Remote-User"]
+    headers = {
+        each: json.loads(told[f"requestheader-{each}-headers"])
+        for each in ("username", "group", "uid")
+        if f"requestheader-{each}-headers" in told
+    }
+    knows_uids = int(control_plane.programs.version.split(".")[1]) >= 33
+    assert headers == {"username": ["X-Remote-User"], "group": ["X-Remote-Group"]} | (
+        {"uid": ["X-Remote-Uid"]} if knows_uids else {}
+    )
 
 
 def test_only_what_a_role_allows_is_allowed(control_plane):
