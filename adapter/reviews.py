@@ -13,9 +13,7 @@ from typing import Any, Protocol
 
 from adapter import errors
 
-_TRIES = 5
-_FIRST_PAUSE = 0.5
-_GROWTH = 1.5
+_PAUSES = (0.5, 0.75, 1.125, 1.6875)
 _JITTER = 0.2
 
 
@@ -37,14 +35,12 @@ async def ask(
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/webhook.go
     """
-    pause = _FIRST_PAUSE
-    for remaining in reversed(range(_TRIES)):
+    for pause in _PAUSES:
         try:
             return await api.post(path, document, timeout=timeout)
         except errors.BackendError as error:
-            if error.retry_after is None or not remaining:
+            if error.retry_after is None:
                 raise
             wait = max(error.retry_after, pause * random.uniform(1, 1 + _JITTER))  # noqa: S311
         await sleep(wait)
-        pause *= _GROWTH
-    raise AssertionError("unreachable: the last try answers or raises")
+    return await api.post(path, document, timeout=timeout)

@@ -173,16 +173,28 @@ def _judged(answer: Any) -> tuple[User | None, str]:
     """The user, or what the API server has against the token. Raises Broken."""
     try:
         status = answer.get("status") or {}
-        if not status.get("authenticated"):
+        if status.get("authenticated") is not True:
             return None, str(status.get("error") or "")
         told = status.get("user") or {}
-        extra = {str(key): tuple(values) for key, values in (told.get("extra") or {}).items()}
+        extra = {key: _texts(values) for key, values in (told.get("extra") or {}).items()}
         user = User(
-            name=str(told.get("username", "")),
-            groups=tuple(told.get("groups") or ()),
-            uid=str(told.get("uid", "")),
+            name=_text(told.get("username")),
+            groups=_texts(told.get("groups")),
+            uid=_text(told.get("uid")),
             extra=MappingProxyType(extra) if extra else users.NO_EXTRA,
         )
     except (AttributeError, TypeError) as error:
         raise errors.Broken(f"POST {_PATH}: the answer is no review: {error!r}") from error
     return users.authenticated(user), ""
+
+
+def _text(value: Any) -> str:
+    if value is not None and not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value or ""
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if values is not None and not isinstance(values, list):
+        raise TypeError(f"{values!r} is no list")
+    return tuple(map(_text, values or ()))

@@ -1,19 +1,19 @@
-"""Who is let in, shown with real handshakes: a server, clients with certificates, and no fakes
-but the API server that reviews tokens."""
+"""Who is let in as whom, shown with real handshakes; only the API server is a fake."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import datetime as dt
+import hashlib
 import json
 import ssl
 
 import aiohttp
 import pytest
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from adapter import answers, authn, kube, serving, tls, tokens
+from adapter import answers, authn, authz, guard, kube, serving, tls, tokens
 from adapter.trust import Headers, Trust
 from tests.certificates import DAY, Holder
 from tests.fakes import kubernetes
@@ -44,30 +44,45 @@ JANE = holder("jane", CLIENT_CA, usages=CLIENTS, groups=("gpu",))
 CAROL = {"X-Remote-User": "carol", "X-Remote-Group": "staff"}
 
 
-class Server:
-    """Answers with the user whom it takes its client for."""
+PATH = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/web-1/duty"
+ASKED = {
+    "namespace": "default",
+    "verb": "get",
+    "group": "custom.metrics.k8s.io",
+    "version": "v1beta2",
+    "resource": "pods",
+    "subresource": "duty",
+    "name": "web-1",
+}
 
-    def __init__(self, live, reviews):
+
+class Server:
+    """Answers those who are let in."""
+
+    def __init__(self, live, api):
         self.live = live
         self.trusting(CLIENT_CA, PROXY_CA)
-        self.authenticator = authn.Authenticator(lambda: self.trust, reviews)
+        authenticator = authn.Authenticator(lambda: self.trust, tokens.TokenReviews(api))
+        authorizer = authz.Authorizer(api, allowed_seconds=0, denied_seconds=0)
+        self.respond = guard.Guard(authenticator, authorizer)(self.welcome)
 
     def trusting(self, client_ca, proxy_ca):
         self.trust = Trust(client_cas=client_ca.pem, proxy_cas=proxy_ca.pem, headers=HEADERS)
         self.live.ask_for((self.trust.client_cas, self.trust.proxy_cas))
 
-    async def respond(self, request, ask):
-        peer = tls.peer(request.transport)
-        user = await self.authenticator.authenticate(peer, request.headers)
-        document = {"name": user.name, "groups": user.groups}
-        return answers.Answer(body=json.dumps(document).encode())
+    async def welcome(self, request, ask):
+        return answers.Answer(body=b"welcome", content_type="text/plain")
 
 
 @pytest.fixture
 async def cluster():
     cluster = kubernetes.Cluster()
-    groups = ["system:serviceaccounts"]
-    user = {"username": "system:serviceaccount:a:b", "groups": groups}
+    user = {
+        "username": "system:serviceaccount:a:b",
+        "uid": "u-1",
+        "groups": ["system:serviceaccounts"],
+        "extra": {"authentication.kubernetes.io/pod-name": ["b-1"]},
+    }
     cluster.tokens["good"] = {"authenticated": True, "user": user}
     cluster.tokens["expired"] = {"error": "[invalid bearer token, token has expired]"}
     return cluster
@@ -81,7 +96,7 @@ async def api_server(cluster, aiohttp_server):
 @pytest.fixture
 async def server(api_server, tmp_path):
     api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, api_server), qps=99, burst=99)
-    server = Server(tls.Live(SERVING), tokens.TokenReviews(api))
+    server = Server(tls.Live(SERVING), api)
     runner = serving.runner(serving.application(answers.outermost(server.respond)))
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=server.live.context)
@@ -111,51 +126,73 @@ def client(server, tmp_path):
 
 
 async def ask(session, headers=None):
-    """The user's name and groups, the status, or that there is no connection."""
+    """The status, and what was said with it; or that there is no connection."""
     try:
-        async with session.get("/apis", headers=headers or {}) as response:
-            document = await response.json()
+        async with session.get(PATH, headers=headers or {}) as response:
+            return response.status, await response.text()
     except aiohttp.ClientError:
-        return "refused"
-    if response.status != 200:
-        assert document["message"] == document["reason"] == "Unauthorized"
-        return response.status
-    return (document["name"], *document["groups"])
+        return REFUSED
 
 
-CAROL_IS = ("carol", "staff", "system:authenticated")
-JANE_IS = ("jane", "gpu", "system:authenticated")
-TOKEN_IS = ("system:serviceaccount:a:b", "system:serviceaccounts", "system:authenticated")
-ANONYMOUS = ("system:anonymous", "system:unauthenticated")
+REFUSED = "refused", ""
+WELCOME = 200, "welcome"
+UNAUTHORIZED = (
+    401,
+    (
+        '{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
+        '"message":"Unauthorized","reason":"Unauthorized","code":401}\n'
+    ),
+)
+
+CAROL_IS = {"user": "carol", "groups": ["staff", "system:authenticated"]}
+TOKEN_IS = {
+    "user": "system:serviceaccount:a:b",
+    "groups": ["system:serviceaccounts", "system:authenticated"],
+    "uid": "u-1",
+    "extra": {"authentication.kubernetes.io/pod-name": ["b-1"]},
+}
+ANONYMOUS = {"user": "system:anonymous", "groups": ["system:unauthenticated"]}
+
+
+def is_certified(client, *groups):
+    digest = hashlib.sha256(client.der).hexdigest()
+    return {
+        "user": client.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value,
+        "groups": [*groups, "system:authenticated"],
+        "extra": {"authentication.kubernetes.io/credential-id": [f"X509SHA256={digest}"]},
+    }
+
+
+JANE_IS = is_certified(JANE, "gpu")
+PRETENDER = holder("front-proxy-client", CLIENT_CA, usages=CLIENTS)
 
 
 def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 
 
-@pytest.mark.parametrize("latest", ["TLSv1_2", "TLSv1_3"])
 @pytest.mark.parametrize(
     ("shown", "headers", "outcome"),
     [
         pytest.param((PROXY,), CAROL, CAROL_IS, id="proxy"),
-        pytest.param((PROXY,), {}, 401, id="proxy for nobody"),
+        pytest.param((PROXY,), {}, UNAUTHORIZED, id="proxy for nobody"),
         pytest.param(
             (holder("front-proxy-client", STRANGERS_CA, usages=CLIENTS),),
             CAROL,
-            "refused",
+            REFUSED,
             id="proxy of a wrong CA",
         ),
-        pytest.param((holder("other", PROXY_CA),), CAROL, 401, id="proxy of a wrong name"),
+        pytest.param((holder("other", PROXY_CA),), CAROL, UNAUTHORIZED, id="proxy of a wrong name"),
         pytest.param(
             (holder("front-proxy-client", PROXY_CA, until=-DAY / 2),),
             CAROL,
-            401,
+            UNAUTHORIZED,
             id="expired proxy",
         ),
         pytest.param(
-            (holder("front-proxy-client", CLIENT_CA, usages=CLIENTS),),
+            (PRETENDER,),
             CAROL,
-            ("front-proxy-client", "system:authenticated"),
+            is_certified(PRETENDER),
             id="user who pretends to be the proxy",
         ),
         pytest.param(
@@ -167,20 +204,22 @@ def bearer(token):
         pytest.param(
             (holder("front-proxy-client", BETWEEN, usages=CLIENTS),),
             CAROL,
-            "refused",
+            REFUSED,
             id="proxy without its intermediate",
         ),
         pytest.param(
             (holder("front-proxy-client", PROXY_CA, usages=(ExtendedKeyUsageOID.SERVER_AUTH,)),),
             CAROL,
-            "refused",
+            REFUSED,
             id="proxy with a server's certificate",
         ),
         pytest.param((), CAROL, ANONYMOUS, id="headers without a certificate"),
         pytest.param((), {**CAROL, **bearer("good")}, TOKEN_IS, id="headers beside a token"),
         pytest.param((JANE,), {}, JANE_IS, id="user"),
         pytest.param((JANE,), {**CAROL, **bearer("bad")}, JANE_IS, id="user with a bad token"),
-        pytest.param((holder("jane", CLIENT_CA, until=-DAY / 2),), {}, 401, id="expired user"),
+        pytest.param(
+            (holder("jane", CLIENT_CA, until=-DAY / 2),), {}, UNAUTHORIZED, id="expired user"
+        ),
         pytest.param(
             (holder("jane", CLIENT_CA, until=-DAY / 2),),
             bearer("good"),
@@ -188,24 +227,68 @@ def bearer(token):
             id="expired user with a good token",
         ),
         pytest.param((), bearer("good"), TOKEN_IS, id="token"),
-        pytest.param((), bearer("bad"), 401, id="bad token"),
-        pytest.param((), bearer("expired"), 401, id="expired token"),
+        pytest.param((), bearer("bad"), UNAUTHORIZED, id="bad token"),
+        pytest.param((), bearer("expired"), UNAUTHORIZED, id="expired token"),
         pytest.param((), {}, ANONYMOUS, id="nobody"),
     ],
 )
-async def test_who_is_let_in_as_whom(client, shown, headers, outcome, latest):
+@pytest.mark.parametrize(
+    ("verdict", "latest"),
+    [("allowed", "TLSv1_2"), ("allowed", "TLSv1_3"), ("denied", "TLSv1_3"), ("none", "TLSv1_3")],
+)
+async def test_who_is_let_in_as_whom(cluster, client, shown, headers, outcome, verdict, latest):
+    cluster.decide = lambda spec: {"allowed": verdict == "allowed", "reason": "as <we> say"}
+    if verdict == "none":
+        cluster.fail(kubernetes.ACCESS_REVIEWS, status=403, message="no reviews for you", times=2)
+
     async with client(*shown, latest=ssl.TLSVersion[latest]) as session:
-        assert [await ask(session, headers) for _ in range(2)] == [outcome] * 2
+        said = [await ask(session, headers) for _ in range(2)]
+
+    specs = [one.document["spec"] for one in cluster.asked(kubernetes.ACCESS_REVIEWS)]
+    if isinstance(outcome, dict):
+        assert specs == [{**outcome, "resourceAttributes": ASKED}] * 2
+        assert said == [answered(verdict, outcome["user"])] * 2
+    else:
+        assert specs == []
+        assert said == [outcome] * 2
 
 
-async def test_no_token_is_believed_while_the_api_server_is_down(client, api_server):
+def answered(verdict, user):
+    if verdict == "allowed":
+        return WELCOME
+    if verdict == "none":
+        why = "no verdict could be had; the log of the adapter says why"
+        return 500, f'Internal Server Error: "{PATH}": {why}\n'
+    message = (
+        f'pods.custom.metrics.k8s.io "web-1" is forbidden: User "{user}" cannot get resource '
+        '"pods/duty" in API group "custom.metrics.k8s.io" in the namespace "default": as <we> say'
+    )
+    document = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": "Forbidden",
+        "details": {"name": "web-1", "group": "custom.metrics.k8s.io", "kind": "pods"},
+        "code": 403,
+    }
+    text = json.dumps(document, separators=(",", ":"))
+    return 403, text.replace("<", "\\u003c").replace(">", "\\u003e") + "\n"
+
+
+async def test_nobody_is_let_in_while_the_api_server_is_down(client, api_server):
     await api_server.close()
 
     async with client() as session:
-        assert await ask(session, bearer("good")) == 401
-        assert await ask(session) == ANONYMOUS
+        token, anonymous = await ask(session, bearer("good")), await ask(session)
     async with client(PROXY) as session:
-        assert await ask(session, CAROL) == CAROL_IS
+        proxied = await ask(session, CAROL)
+        aggregator = await ask(session, {"X-Remote-User": "a", "X-Remote-Group": "system:masters"})
+
+    assert token == UNAUTHORIZED
+    assert anonymous == proxied == answered("none", "")
+    assert aggregator == WELCOME
 
 
 async def test_a_dropped_ca_ends_the_belief_on_standing_connections(server, client):
@@ -220,10 +303,10 @@ async def test_a_dropped_ca_ends_the_belief_on_standing_connections(server, clie
     async with client(PROXY) as again:
         refused = await ask(again, CAROL)
 
-    assert before == (CAROL_IS, JANE_IS)
-    assert after == (401, JANE_IS)
-    assert successor == CAROL_IS
-    assert refused == "refused"
+    assert before == (WELCOME, WELCOME)
+    assert after == (UNAUTHORIZED, WELCOME)
+    assert successor == WELCOME
+    assert refused == REFUSED
 
 
 @contextlib.asynccontextmanager
@@ -268,4 +351,4 @@ async def test_a_certificate_is_worth_nothing_without_its_key(server, client, st
             outcome = await ask(session)
 
     assert any(swapped) is stolen
-    assert outcome == ("refused" if stolen else JANE_IS)
+    assert outcome == (REFUSED if stolen else WELCOME)

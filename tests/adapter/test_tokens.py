@@ -229,6 +229,13 @@ async def test_only_so_much_is_remembered(cluster, reviewing, monkeypatch):
     ]
 
 
+@pytest.mark.parametrize("status", [None, {}, {"authenticated": "true", "user": {"username": "a"}}])
+async def test_whoever_is_not_said_to_be_authenticated_is_not(cluster, reviewing, status):
+    cluster.tokens[SECRET] = status
+
+    assert await rejected(reviewing()) == "the token is nobody's"
+
+
 async def test_an_error_of_a_review_is_told_without_the_token_and_not_kept(
     cluster, reviewing, caplog
 ):
@@ -250,6 +257,9 @@ async def test_an_error_of_a_review_is_told_without_the_token_and_not_kept(
         ({"status": 503}, "503"),
         ({"body": b"[]"}, "the answer is no review"),
         ({"body": b'{"status": {"authenticated": true, "user": "x"}}'}, "no review"),
+        ({"body": b'{"status": {"authenticated": true, "user": {"groups": "a"}}}'}, "no list"),
+        ({"body": b'{"status": {"authenticated": true, "user": {"groups": [1]}}}'}, "no text"),
+        ({"body": b'{"status": {"authenticated": true, "user": {"username": 1}}}'}, "no text"),
     ],
 )
 async def test_a_review_that_fails_lets_nobody_in(cluster, reviewing, caplog, failure, problem):
