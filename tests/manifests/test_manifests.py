@@ -1,0 +1,358 @@
+"""What is applied to a cluster agrees with the program: its flags, its names, its rights."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import ipaddress
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from adapter import __version__, identity, settings
+from adapter.groups import GROUPS
+from adapter.kube import Kube
+from adapter.registration import Registration
+from rules import presets
+from tests.certificates import DAY, NOW
+from tests.fakes import kubernetes
+from tests.fakes.store import REGISTRATION, Store
+
+MANIFESTS = Path(__file__).parents[2] / "manifests"
+KUBECTL = shutil.which("kubectl")
+NAME = NAMESPACE = "gpu-metrics-adapter"
+ACCOUNT = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
+
+pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl builds the manifests")
+
+
+class Built:
+    """What kustomize makes of a folder, by kind and name."""
+
+    def __init__(self, folder):
+        done = subprocess.run(
+            [KUBECTL, "kustomize", folder], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        self.documents = list(yaml.safe_load_all(done.stdout))
+        self.by_name = {(each["kind"], each["metadata"]["name"]): each for each in self.documents}
+        assert len(self.by_name) == len(self.documents)
+
+    def of(self, kind):
+        return [each for each in self.documents if each["kind"] == kind]
+
+    def one(self, kind):
+        (found,) = self.of(kind)
+        return found
+
+    @property
+    def pod(self):
+        return self.one("Deployment")["spec"]["template"]["spec"]
+
+    @property
+    def container(self):
+        (found,) = self.pod["containers"]
+        return found
+
+    @property
+    def grants(self):
+        """The rules that the adapter's account has, each with its namespace, or None for all."""
+        for binding in (*self.of("ClusterRoleBinding"), *self.of("RoleBinding")):
+            role = binding["roleRef"]
+            found = self.by_name.get((role["kind"], role["name"]))
+            if ACCOUNT in binding["subjects"] and found is not None:
+                for rule in found["rules"]:
+                    yield binding["metadata"].get("namespace"), rule
+
+    def allows(self, verb, group, resource, *, namespace=None, name=None):
+        return any(
+            verb in rule["verbs"]
+            and group in rule["apiGroups"]
+            and resource in rule["resources"]
+            and granted in (None, namespace)
+            and ("resourceNames" not in rule or name in rule["resourceNames"])
+            for granted, rule in self.grants
+        )
+
+
+@pytest.fixture(scope="module")
+def base():
+    return Built(MANIFESTS / "base")
+
+
+@pytest.fixture(scope="module")
+def cert_manager():
+    return Built(MANIFESTS / "overlays" / "cert-manager")
+
+
+@pytest.fixture(params=["base", "cert_manager"])
+def built(request):
+    return request.getfixturevalue(request.param)
+
+
+def arguments(built):
+    """The command line, as the kubelet would expand it."""
+    config = built.one("ConfigMap")
+    env = {}
+    for each in built.container["env"]:
+        source = each["valueFrom"]
+        if key := source.get("configMapKeyRef"):
+            assert key["name"] == config["metadata"]["name"]
+            env[each["name"]] = config["data"][key["key"]]
+    argv = list(built.container["args"])
+    for name, value in env.items():
+        argv = [each.replace(f"$({name})", value) for each in argv]
+    assert not any("$(" in each for each in argv)
+    return argv
+
+
+def test_the_command_line_is_understood_and_nothing_in_it_is_without_effect(built):
+    asked = settings.parse(arguments(built))
+
+    assert asked.notices == ()
+    assert ipaddress.ip_address(asked.bind_address).is_unspecified
+    (port,) = built.container["ports"]
+    assert asked.secure_port == port["containerPort"]
+    assert {each.name for each in asked.sources if each.kind == "preset"} <= set(presets.names())
+
+
+def test_the_rules_file_is_mounted_where_it_is_read(base):
+    (path,) = [each for each in arguments(base) if each.startswith("--config=")]
+    folder, _, name = path.removeprefix("--config=").rpartition("/")
+
+    mounted = {each["name"]: each["mountPath"] for each in base.container["volumeMounts"]}
+    (volume,) = [each for each in base.pod["volumes"] if each["name"] == "config"]
+    assert mounted["config"] == folder
+    assert volume["configMap"]["name"] == base.one("ConfigMap")["metadata"]["name"]
+    assert [each["path"] for each in volume["configMap"]["items"]] == [name]
+    assert name in base.one("ConfigMap")["data"]
+
+
+def test_the_image_is_of_this_version(base):
+    assert base.container["image"].rpartition(":")[2] == __version__
+
+
+def test_two_replicas_are_hardened_and_leave_no_gap(base):
+    spec = base.one("Deployment")["spec"]
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+    assert base.pod["securityContext"]["runAsNonRoot"] is True
+    assert base.pod["securityContext"]["runAsUser"] > 0
+    assert base.pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert base.container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert {"cpu", "memory"} <= set(base.container["resources"]["requests"])
+    assert "memory" in base.container["resources"]["limits"]
+    # `tls` writes certificates to a temporary file for a moment.
+    assert "/tmp" in [each["mountPath"] for each in base.container["volumeMounts"]]
+
+
+def test_probes_ask_what_they_should_on_the_port_that_is_served(base):
+    asked = {
+        name: (base.container[name]["httpGet"]["path"], base.container[name]["httpGet"]["scheme"])
+        for name in ("startupProbe", "livenessProbe", "readinessProbe")
+    }
+
+    assert asked == {
+        "startupProbe": ("/livez", "HTTPS"),
+        "livenessProbe": ("/livez", "HTTPS"),
+        "readinessProbe": ("/readyz", "HTTPS"),
+    }
+    (port,) = base.container["ports"]
+    assert {base.container[name]["httpGet"]["port"] for name in asked} == {port["name"]}
+
+
+def test_whoever_ends_has_time_to_finish(base):
+    (delay,) = [each for each in base.container["args"] if each.startswith("--shutdown-delay=")]
+
+    seconds = int(delay.removeprefix("--shutdown-delay=").removesuffix("s"))
+    # A request may take 60 s.
+    assert base.pod["terminationGracePeriodSeconds"] > seconds + 60
+
+
+def test_the_service_and_the_budget_select_the_pods(base):
+    labels = base.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    (port,) = base.one("Service")["spec"]["ports"]
+
+    assert base.one("Service")["spec"]["selector"].items() <= labels.items()
+    assert port["targetPort"] == base.container["ports"][0]["name"]
+    budget = base.one("PodDisruptionBudget")["spec"]
+    assert budget["selector"]["matchLabels"].items() <= labels.items()
+
+
+def test_every_version_that_is_served_is_registered_and_its_server_verified(built):
+    served = {f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS}
+
+    assert {each["metadata"]["name"] for each in built.of("APIService")} == served
+    for each in built.of("APIService"):
+        spec = each["spec"]
+        assert each["metadata"]["name"] == f"{spec['version']}.{spec['group']}"
+        assert "insecureSkipTLSVerify" not in spec
+        assert "caBundle" not in spec
+        (port,) = built.one("Service")["spec"]["ports"]
+        assert spec["service"] == {"name": NAME, "namespace": NAMESPACE, "port": port["port"]}
+
+
+def test_everything_is_where_its_names_say(built):
+    for each in built.documents:
+        assert each["metadata"].get("namespace") in (None, NAMESPACE, "kube-system")
+    assert built.pod["serviceAccountName"] == built.one("ServiceAccount")["metadata"]["name"]
+    for binding in (*built.of("ClusterRoleBinding"), *built.of("RoleBinding")):
+        name = binding["roleRef"]["name"]
+        upstream = name in {"system:auth-delegator", "extension-apiserver-authentication-reader"}
+        assert upstream or (binding["roleRef"]["kind"], name) in built.by_name
+
+
+def test_the_account_may_do_nothing_more_than_it_does(base):
+    granted = {
+        (verb, f"{group}/{resource}".lstrip("/"), name)
+        for _, rule in base.grants
+        for verb in rule["verbs"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [None])
+        if verb not in ("list", "watch")
+    }
+
+    registered = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    assert granted == {
+        ("create", "secrets", None),
+        *((verb, "secrets", identity.secret_name(NAME)) for verb in ("get", "update")),
+        *(
+            (verb, "apiregistration.k8s.io/apiservices", name)
+            for verb in ("get", "patch")
+            for name in registered
+        ),
+    }
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+@pytest.mark.parametrize(
+    ("group", "resource"),
+    [("", "pods"), ("", "nodes"), ("", "namespaces"), ("apps", "deployments"), ("batch", "jobs")],
+)
+def test_objects_may_be_listed_and_watched_everywhere(built, verb, group, resource):
+    assert built.allows(verb, group, resource, namespace="team-a")
+
+
+def test_the_autoscaler_may_ask_for_every_metric(base):
+    role = base.by_name["ClusterRole", "gpu-metrics-adapter:metrics-reader"]
+    binding = base.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
+
+    assert [each["apiGroups"] for each in role["rules"]] == [[group.NAME for group in GROUPS]]
+    assert role["rules"][0]["resources"] == ["*"]
+    assert {"get", "list"} <= set(role["rules"][0]["verbs"])
+    (subject,) = binding["subjects"]
+    assert (subject["name"], subject["namespace"]) == ("horizontal-pod-autoscaler", "kube-system")
+
+
+def attributes(method, path):
+    """The verb, group, resource, namespace and name of a request to the API server."""
+    root, *parts = path.strip("/").split("/")
+    group = "" if root == "api" else parts.pop(0)
+    parts.pop(0)
+    namespace = None
+    if parts[0] == "namespaces" and len(parts) > 2:
+        namespace = parts[1]
+        parts = parts[2:]
+    name = parts[1] if len(parts) > 1 else None
+    return (VERBS[method], group, parts[0]), {"namespace": namespace, "name": name}
+
+
+async def test_the_identity_needs_no_other_rights(base, aiohttp_server, tmp_path):
+    store, now, served = Store(), NOW, []
+
+    def refuse(method, path):
+        what, where = attributes(method, path)
+        return 0 if base.allows(*what, **where) else 403
+
+    store.refuse = refuse
+    for each in base.of("APIService"):
+        store.put(REGISTRATION + each["metadata"]["name"], each)
+    server = await aiohttp_server(store.app())
+    kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
+    names = [each["metadata"]["name"] for each in base.of("APIService")]
+    registration = Registration(kube, names, service=NAME, namespace=NAMESPACE)
+    ours = identity.Identity(
+        kube,
+        registration,
+        served.append,
+        name=identity.secret_name(NAME),
+        namespace=NAMESPACE,
+        policy=identity.policy(NAME, NAMESPACE),
+        clock=lambda: now,
+    )
+
+    for days in (0, 5, 260, 261, 300):
+        now = NOW + days * DAY + dt.timedelta(minutes=days)
+        assert await ours.attempt()
+        assert ";" not in ours.check()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.2):
+            await registration.run()
+    await kube.close()
+
+    assert len({each.chain[-1] for each in served}) == 2
+    assert "403" not in registration.check()
+    for name in names:
+        assert store.objects[REGISTRATION + name]["spec"]["caBundle"]
+        assert store.objects[REGISTRATION + name]["metadata"]["annotations"]
+
+
+def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
+    asked = arguments(cert_manager)
+    (certificate,) = [
+        each
+        for each in cert_manager.of("Certificate")
+        if each["metadata"]["name"] == "gpu-metrics-adapter"
+    ]
+    mounts = {each["name"]: each["mountPath"] for each in cert_manager.container["volumeMounts"]}
+    volumes = {each["name"]: each for each in cert_manager.pod["volumes"]}
+
+    assert f"--tls-cert-file={mounts['certificates']}/tls.crt" in asked
+    assert f"--tls-private-key-file={mounts['certificates']}/tls.key" in asked
+    spec = certificate["spec"]
+    assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
+    assert spec["secretName"] != identity.secret_name(NAME)
+    assert tuple(spec["dnsNames"]) == identity.policy(NAME, NAMESPACE).hosts
+    for each in cert_manager.of("APIService"):
+        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
+
+
+def test_with_cert_manager_no_secret_may_be_read_or_made(cert_manager):
+    assert not any("secrets" in rule["resources"] for _, rule in cert_manager.grants)
+
+
+EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
+SOURCES = {
+    "Pods": {"metric", "target"},
+    "Object": {"describedObject", "metric", "target"},
+    "External": {"metric", "target"},
+}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_is_an_autoscaler_of_autoscaling_v2(path):
+    hpa = yaml.safe_load(path.read_text(encoding="utf-8"))
+
+    assert (hpa["apiVersion"], hpa["kind"]) == ("autoscaling/v2", "HorizontalPodAutoscaler")
+    (metric,) = hpa["spec"]["metrics"]
+    source = metric[metric["type"].lower()]
+    assert set(source) == SOURCES[metric["type"]]
+    key = {"Value": "value", "AverageValue": "averageValue"}[source["target"]["type"]]
+    assert set(source["target"]) == {"type", key}
+
+
+def test_examples_do_not_overwrite_one_another():
+    names = [yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"] for path in EXAMPLES]
+
+    assert len(EXAMPLES) == 5
+    assert len({(each["namespace"], each["name"]) for each in names}) == 5
