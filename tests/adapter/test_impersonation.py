@@ -236,8 +236,8 @@ async def test_a_node_is_associated_only_where_the_account_runs():
             Impersonation(user="u", groups=("a", "")),
             (
                 'groups.authentication.k8s.io is forbidden: User "caller" cannot '
-                'impersonate:user-info resource "groups" in API group "authentication.k8s.io" at the cluster scope: '
-                "impersonating the empty string group is not allowed"
+                'impersonate:user-info resource "groups" in API group "authentication.k8s.io" at '
+                "the cluster scope: impersonating the empty string group is not allowed"
             ),
         ),
         (
