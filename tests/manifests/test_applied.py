@@ -1,0 +1,133 @@
+"""The manifests on a real API server, and our identity with the rights that they give."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import datetime as dt
+import time
+
+import pytest
+from aiohttp import web
+
+from adapter import identity, tls
+from adapter.groups import GROUPS
+from adapter.kube import Kube
+from adapter.registration import Registration
+from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
+
+API_SERVICES = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{identity.secret_name(NAME)}"
+NOW = dt.datetime.now(dt.UTC)
+
+
+@pytest.fixture(scope="module")
+def applied(control_plane):
+    """What was applied is taken away again, for others to begin with nothing."""
+    base = MANIFESTS / "base"
+    try:
+        control_plane.kubectl("apply", "--warnings-as-errors", "-k", base)
+        yield control_plane
+    finally:
+        control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", base)
+
+
+class Replica:
+    """What has our certificate and registers itself, as the adapter will; it answers anything."""
+
+    def __init__(self, kube):
+        self.now = NOW
+        self.live = tls.Live(tls.issued("127.0.0.1", now=NOW))
+        self.registration = Registration(kube, API_SERVICES, service=NAME, namespace=NAMESPACE)
+        self.identity = identity.Identity(
+            kube,
+            self.registration,
+            self.live.serve,
+            name=identity.secret_name(NAME),
+            namespace=NAMESPACE,
+            policy=identity.policy(NAME, NAMESPACE),
+            clock=lambda: self.now,
+        )
+
+    @contextlib.asynccontextmanager
+    async def listening(self):
+        app = web.Application()
+        app.router.add_get("/{path:.*}", _anything)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.live.context)
+        await site.start()
+        try:
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
+
+
+async def _anything(_request):
+    return web.json_response({})
+
+
+@pytest.fixture
+async def kube(applied):
+    kubeconfig = applied.account_kubeconfig(NAME, NAMESPACE)
+    connected = await Kube.connect(str(kubeconfig), qps=1000, burst=1000)
+    yield connected
+    await connected.close()
+
+
+def published(applied):
+    return [
+        base64.b64decode(applied.admin.get(PATH + name)["spec"].get("caBundle") or "")
+        for name in API_SERVICES
+    ]
+
+
+async def test_two_replicas_agree_and_the_aggregator_trusts_them_within_three_seconds(
+    applied, kube
+):
+    one, other = Replica(kube), Replica(kube)
+    applied.local_service(NAME, NAMESPACE)
+
+    assert await asyncio.gather(one.identity.attempt(), other.identity.attempt()) == [True, True]
+
+    state = applied.admin.get(SECRET)["data"]
+    assert one.live.bundle.leaf == other.live.bundle.leaf
+    assert published(applied) == [base64.b64decode(state["ca.crt"])] * len(API_SERVICES)
+    async with one.listening() as port:
+        for name in API_SERVICES:
+            await asyncio.to_thread(
+                applied.api_service, name, service=NAME, namespace=NAMESPACE, port=port
+            )
+        listening = time.monotonic()
+        running = asyncio.create_task(one.registration.run())
+        for name in API_SERVICES:
+            await asyncio.to_thread(applied.wait_available, name, seconds=10)
+        assert time.monotonic() - listening < 3
+        running.cancel()
+
+
+async def test_a_change_of_authority_needs_no_other_rights(applied, kube):
+    replica = Replica(kube)
+    await replica.identity.attempt()
+    old = replica.live.bundle.ca_pem
+    policy = identity.policy(NAME, NAMESPACE)
+    steps = []
+
+    for after in (dt.timedelta(days=300), policy.settle, policy.serving):
+        replica.now += after
+        assert await replica.identity.attempt()
+        steps.append((replica.live.bundle.ca_pem, published(applied)))
+
+    new = replica.live.bundle.ca_pem
+    both = [new + old] * len(API_SERVICES)
+    assert steps == [(old, both), (new, both), (new, [new] * len(API_SERVICES))]
+
+
+def test_the_examples_are_taken_without_a_warning(applied):
+    told = applied.kubectl(
+        "apply", "--dry-run=server", "--warnings-as-errors", "-f", MANIFESTS / "examples"
+    )
+
+    assert told.count("created (server dry run)") == 5
