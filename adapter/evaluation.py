@@ -74,12 +74,12 @@ class Evaluation:
     async def _ask(self, plan: Plan, deadline: float | None) -> list[tuple[Sample, ...]]:
         """The vector of each step; the first failure ends what this plan still waits for."""
         if len(plan.steps) == 1:
-            return [_instant(await self.query(plan.steps[0].promql, deadline=deadline))]
+            return [_vector(await self.query(plan.steps[0].promql, deadline=deadline))]
         tasks = [
             asyncio.ensure_future(self.query(step.promql, deadline=deadline)) for step in plan.steps
         ]
         try:
-            return [_instant(result) for result in await asyncio.gather(*tasks)]
+            return [_vector(result) for result in await asyncio.gather(*tasks)]
         finally:
             for task in tasks:
                 task.cancel()
@@ -150,6 +150,13 @@ class _Memory:
 
 def _later(deadline: float | None, other: float | None) -> bool:
     return other is not None and (deadline is None or deadline > other)
+
+
+def _vector(result: QueryResult) -> tuple[Sample, ...]:
+    """The samples of a vector. Raises Broken for all else: a scalar belongs to no object."""
+    if result.kind != "vector":
+        raise errors.Broken(f"the query answers a {result.kind}; a rule needs an instant vector")
+    return result.samples
 
 
 def _instant(result: QueryResult) -> tuple[Sample, ...]:
