@@ -28,9 +28,10 @@ NAME = "demo"
 SUMMARY = "serve the metrics of a fleet of GPUs that needs neither a GPU nor a cluster"
 
 FIRST_ANSWER_WITHIN = 60.0
+_APP = "bert-intent-detection"
 _METRIC = (
     "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
-    "?labelSelector=app%3Dbert-intent-detection"
+    f"?labelSelector=app%3D{_APP}"
 )
 _NODES = "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle_current"
 _LIST = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -145,8 +146,10 @@ async def _demo(asked: argparse.Namespace, program: Path) -> None:
             flags.append("--preset=gpu-dcgm-prof")
         server = await stack.enter_async_context(app.running(settings.parse(flags)))
         stopped = asyncio.ensure_future(serve.told_to_stop())
-        question = _NODES if generation.preset == "gpu-node" else _METRIC
-        answered = asyncio.ensure_future(_first_answer(server.url + question))
+        by_node = generation.preset == "gpu-node"
+        question = _NODES if by_node else _METRIC
+        expected = len(fleet.nodes) if by_node else sum(pod.app == _APP for pod in fleet.pods)
+        answered = asyncio.ensure_future(_first_answer(server.url + question, expected))
         await asyncio.wait({stopped, answered}, return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
             answered.result()
@@ -188,17 +191,17 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _first_answer(url: str) -> None:
-    """Return once the fleet's first values are served; raises StartError if that takes too long."""
+async def _first_answer(url: str, expected: int) -> None:
+    """Return once so many values are served; raises StartError if that takes too long."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + FIRST_ANSWER_WITHIN
     async with aiohttp.ClientSession() as session:
         while loop.time() < deadline:
             async with session.get(url, ssl=False) as answer:
-                if answer.status == 200 and (await answer.json())["items"]:
+                if answer.status == 200 and len((await answer.json())["items"]) == expected:
                     return
             await asyncio.sleep(0.2)
-    raise app.StartError(f"no value was served within {FIRST_ANSWER_WITHIN:.0f} s")
+    raise app.StartError(f"not every pod had a value within {FIRST_ANSWER_WITHIN:.0f} s")
 
 
 def _say(text: str) -> None:

@@ -151,6 +151,16 @@ def _gke(gpu: Gpu) -> Mapping[str, str]:
     return {"accelerator_id": gpu.uuid, "make": "nvidia", "model": MODEL, **_direct(gpu)}
 
 
+def _hami(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of HAMi's monitor, which reports a share of a GPU only while a container has it."""
+    return {"device_uuid": gpu.uuid, "vdevice_index": "0", **_direct(gpu)}
+
+
+def _nvidia_smi(gpu: Gpu) -> Mapping[str, str]:
+    """Labels of nvidia_gpu_exporter, which knows no pods."""
+    return {"uuid": gpu.uuid.removeprefix("GPU-")}
+
+
 _DEV = (
     _series("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
     _series("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
@@ -263,6 +273,21 @@ _GKE = (
     _series("memory_used", "Memory allocated in bytes.", lambda r: r.memory_used * MIB),
     _series("memory_total", "Total memory in bytes.", lambda _: MEMORY * MIB),
 )
+_HAMI = (
+    _series(
+        "hami_container_device_utilization_ratio",
+        "Container device utilization (in %).",
+        lambda r: r.utilization,
+    ),
+    _series("hami_vgpu_memory_used_bytes", "vGPU memory used.", lambda r: r.memory_used * MIB),
+    _series("hami_vgpu_memory_limit_bytes", "vGPU memory limit.", lambda _: MEMORY * MIB),
+)
+_SMI = (
+    _series("nvidia_smi_utilization_gpu_ratio", "utilization.gpu", lambda r: r.utilization / 100),
+    _series("nvidia_smi_memory_used_bytes", "memory.used", lambda r: r.memory_used * MIB),
+    _series("nvidia_smi_power_draw_watts", "power.draw", lambda r: r.power),
+    _series("nvidia_smi_temperature_gpu", "temperature.gpu", lambda r: r.temperature),
+)
 
 GENERATIONS: Mapping[str, Generation] = {
     "dcgm": Generation(
@@ -332,6 +357,19 @@ GENERATIONS: Mapping[str, Generation] = {
         series=_GKE,
         labels=_gke,
         idle=False,
+    ),
+    "hami": Generation(
+        preset="gpu-hami",
+        summary="HAMi's vGPU monitor",
+        series=_HAMI,
+        labels=_hami,
+        idle=False,
+    ),
+    "nvidia-smi": Generation(
+        preset="gpu-node",
+        summary="nvidia_gpu_exporter, which knows no pods",
+        series=_SMI,
+        labels=_nvidia_smi,
     ),
 }
 DEFAULT = "dcgm"
