@@ -72,8 +72,7 @@ def _detect(asked: argparse.Namespace) -> int:
         for value in getattr(asked, flag.name.replace("-", "_")) or ()
     ]
     try:
-        # The server's flags are checked as a whole, and it would not start without rules.
-        checked = settings.parse((*given, "--preset=gpu-dcgm"))
+        checked = settings.parse(given)
     except settings.UsageError as error:
         print(error, file=sys.stderr)
         return 2

@@ -239,3 +239,38 @@ def test_unreadable_files_are_told_together(tmp_path: Path) -> None:
     assert [problem.message for problem in caught.value.problems] == [
         "cannot be read: No such file or directory"
     ] * 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "chosen"),
+    [
+        (
+            ['DCGM_FI_DEV_GPU_UTIL{UUID="u",pod="a",namespace="default",hostname="n"} 20'],
+            "using --preset=gpu-dcgm:",
+        ),
+        (['nvidia_gpu_duty_cycle{uuid="u",pod_name="a",namespace_name="default"} 20'], "alibaba"),
+        (['up{job="node"} 1'], "using --preset=gpu-dcgm:"),
+    ],
+    ids=["dcgm", "alibaba", "no GPUs"],
+)
+async def test_without_rules_the_presets_that_fit_are_chosen_and_told(
+    lines: list[str], chosen: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with prometheus.run(tmp_path) as server:
+        server.put(*lines)
+        async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
+            found = await served.pods("default", "duty_cycle_current")
+
+    (said,) = [each.message for each in caplog.records if "neither --config nor" in each.message]
+    assert chosen in said
+    assert found == ({"a": 20} if "pod" in lines[0] else {})
+
+
+async def test_without_rules_and_prometheus_the_default_is_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests(PODS), ()) as served:
+        status, _ = await served.get(GROUP)
+
+    assert status == 200
+    assert "using --preset=gpu-dcgm: Prometheus cannot be asked" in caplog.text
