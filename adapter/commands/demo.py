@@ -40,9 +40,7 @@ _LIST = "/apis/custom.metrics.k8s.io/v1beta1"
 def main(argv: Sequence[str]) -> int:
     """0 when told to stop, 1 when something could not start, 2 for a wrong command line."""
     asked = _parser().parse_args(argv)
-    serve.set_up_logging(6 if asked.verbose else 0)
-    if not asked.verbose:
-        logging.getLogger().setLevel(logging.WARNING)
+    serve.set_up_logging(logging.DEBUG if asked.verbose else logging.WARNING)
     try:
         _check_free(asked.secure_port)
         program = binary.find()
@@ -123,6 +121,7 @@ async def _demo(asked: argparse.Namespace, program: Path) -> None:
     )
     began = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
+        stop = stack.enter_context(serve.stopping())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
         exporters = await _serve_exporters(
             exporter.application(fleet, generation, lambda: time.monotonic() - began), stack
@@ -145,7 +144,7 @@ async def _demo(asked: argparse.Namespace, program: Path) -> None:
         if generation.preset == "gpu-dcgm":
             flags.append("--preset=gpu-dcgm-prof")
         server = await stack.enter_async_context(app.running(settings.parse(flags)))
-        stopped = asyncio.ensure_future(serve.told_to_stop())
+        stopped = asyncio.ensure_future(stop.wait())
         by_node = generation.preset == "gpu-node"
         question = _NODES if by_node else _METRIC
         expected = len(fleet.nodes) if by_node else sum(pod.app == _APP for pod in fleet.pods)
