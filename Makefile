@@ -27,7 +27,7 @@ $(READY): tests/requirements.lock setup.cfg pyproject.toml
 	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    apt-get update && apt-get install --yes --no-install-recommends python3-venv; }
 	@echo "making .venv from tests/requirements.lock" >&2
-	@$(PYTHON) -m venv --clear .venv
+	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --disable-pip-version-check --require-hashes --only-binary :all: \
 	  --progress-bar off -r tests/requirements.lock
 	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .

@@ -21,7 +21,7 @@ import yarl
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter import errors, ops, serving, telemetry, tls
+from adapter import detection, errors, ops, serving, telemetry, tls
 from adapter.discovery import Discovery
 from adapter.evaluation import Evaluation
 from adapter.groups import GROUPS
@@ -38,6 +38,10 @@ from rules.errors import ConfigError, Problem
 from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
+
+_DEFAULT = "gpu-dcgm"
+_CHOICE_WITHIN = 10.0
+"""Seconds; the server does not listen before it has its rules."""
 
 
 class StartError(Exception):
@@ -94,15 +98,15 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     """
     for notice in settings.notices:
         log.warning("%s", notice)
-    compiled = rules(settings.sources)
-    for problem in (*compiled.problems, *check.warnings(compiled)):
-        log.warning("%s", problem)
     registry = CollectorRegistry()
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(_background())
         prometheus = await stack.enter_async_context(
             prometheus_of(settings, telemetry.Requests(registry))
         )
+        compiled = rules(settings.sources or await _chosen(prometheus))
+        for problem in (*compiled.problems, *check.warnings(compiled)):
+            log.warning("%s", problem)
         objects = await _objects(settings, stack, background)
         relist = Relist(
             compiled,
@@ -137,6 +141,24 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         stack.callback(closing.set)
         log.info("serving on %s", url)
         yield Running(url=url, relist=relist)
+
+
+async def _chosen(prometheus: Prometheus) -> tuple[Source, ...]:
+    """The presets that fit what Prometheus has, where the command line names no rules."""
+    try:
+        async with asyncio.timeout(_CHOICE_WITHIN):
+            choice = await detection.choose(prometheus)
+    except (errors.BackendError, TimeoutError) as error:
+        names = [_DEFAULT]
+        why = f"Prometheus cannot be asked what it has ({str(error) or 'no answer in time'})"
+    else:
+        names = list(choice.presets) or [_DEFAULT]
+        if choice.provisional and _DEFAULT not in names:
+            names.append(_DEFAULT)  # for the pods that may come
+        why = "; ".join(choice.findings) or "they fit what Prometheus has"
+    flags = " ".join(f"--preset={name}" for name in names)
+    log.warning("neither --config nor --preset is given: using %s: %s", flags, why)
+    return tuple(Source(kind="preset", name=name) for name in names)
 
 
 class _Background:

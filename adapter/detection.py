@@ -55,10 +55,10 @@ async def choose(prometheus: Prometheus) -> Choice:
 async def look(prometheus: Prometheus, *, clock: Callable[[], float] = time.time) -> detect.Seen:
     """What there is now, by two or three dozen small questions. Raises BackendError subclasses."""
     lister = Lister(prometheus, max_age=BEFORE, clock=clock)
-    indexed = await lister.index(_SELECTOR, exporters.LABELS)
     targets, down = await together(
         _count(prometheus, query) for query in ("count(up)", "count(up == 0)")
     )
+    indexed = await lister.index(_SELECTOR, exporters.LABELS)
     if not indexed.names:
         now = clock()
         anything = await prometheus.names(_ANYTHING, now - BEFORE, now)

@@ -19,6 +19,8 @@ from rules.aggregate import ExternalValue, Sample, Value
 from rules.plan import ExternalPlan, Plan
 
 _REMEMBERED = 100_000
+_QUESTIONS = 10_000
+"""Questions of which it is kept who was there; those longest unasked go first."""
 
 
 class Evaluation:
@@ -40,12 +42,17 @@ class Evaluation:
         self._clock = clock
         self._flights: dict[str, _Flight] = {}
         self._memory = _Memory(remembered)
+        self._present = _Present()
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         """One value for each object that has one, in the order of `plan.names`."""
-        vectors = await self._ask(plan, deadline)
-        now = self._clock()
-        found = aggregate.answer(plan, vectors, now=now)
+        found, now = await self._answer(plan, deadline)
+        if len(plan.steps) > 1:
+            if self._present.lost(plan, found):
+                # An object that moves from one exporter's series to another's may be in neither
+                # answer, for they are not of one instant; by now the other has it.
+                found, now = await self._answer(plan, deadline)
+            self._present.note(plan, found)
         ages = (step.rule.config.on_missing.last_known for step in plan.steps)
         age = next((age for age in ages if age is not None), None)
         return found if age is None else self._memory.complete(plan, found, oldest=now - age)
@@ -56,6 +63,11 @@ class Evaluation:
         """The values of an external metric, one for each sample."""
         result = await self.query(plan.step.promql, deadline=deadline)
         return aggregate.external(plan, _instant(result), scalar=result.kind == "scalar")
+
+    async def _answer(self, plan: Plan, deadline: float | None) -> tuple[dict[str, Value], float]:
+        vectors = await self._ask(plan, deadline)
+        now = self._clock()
+        return aggregate.answer(plan, vectors, now=now), now
 
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
         """The answer to one query, shared with everyone who waits for the same."""
@@ -74,12 +86,12 @@ class Evaluation:
     async def _ask(self, plan: Plan, deadline: float | None) -> list[tuple[Sample, ...]]:
         """The vector of each step; the first failure ends what this plan still waits for."""
         if len(plan.steps) == 1:
-            return [_instant(await self.query(plan.steps[0].promql, deadline=deadline))]
+            return [_vector(await self.query(plan.steps[0].promql, deadline=deadline))]
         tasks = [
             asyncio.ensure_future(self.query(step.promql, deadline=deadline)) for step in plan.steps
         ]
         try:
-            return [_instant(result) for result in await asyncio.gather(*tasks)]
+            return [_vector(result) for result in await asyncio.gather(*tasks)]
         finally:
             for task in tasks:
                 task.cancel()
@@ -132,7 +144,7 @@ class _Memory:
     ) -> dict[str, Value]:
         """`found`, and what is remembered and not older than `oldest` for names that it lacks."""
         whole: dict[str, Value] = {}
-        common = (plan.metric, str(plan.resource), plan.namespace, str(plan.selector))
+        common = _key(plan)
         for name in plan.names:
             key = (*common, name)
             value = found.get(name) or self._values.get(key)
@@ -148,8 +160,39 @@ class _Memory:
         return whole
 
 
+@dataclass(slots=True)
+class _Present:
+    """Which objects had a value when a question was last answered by several steps."""
+
+    _names: OrderedDict[tuple[str, ...], frozenset[str]] = field(default_factory=OrderedDict)
+
+    def lost(self, plan: Plan, found: Mapping[str, Value]) -> bool:
+        """Whether an object that had a value, and is asked for again, has none in `found`."""
+        before = self._names.get(_key(plan), frozenset())
+        return any(name in before and name not in found for name in plan.names)
+
+    def note(self, plan: Plan, found: Mapping[str, Value]) -> None:
+        key = _key(plan)
+        self._names[key] = frozenset(found)
+        self._names.move_to_end(key)
+        while len(self._names) > _QUESTIONS:
+            self._names.popitem(last=False)
+
+
+def _key(plan: Plan) -> tuple[str, ...]:
+    """What is asked of every name of a plan."""
+    return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
+
+
 def _later(deadline: float | None, other: float | None) -> bool:
     return other is not None and (deadline is None or deadline > other)
+
+
+def _vector(result: QueryResult) -> tuple[Sample, ...]:
+    """The samples of a vector. Raises Broken for all else: a scalar belongs to no object."""
+    if result.kind != "vector":
+        raise errors.Broken(f"the query answers a {result.kind}; a rule needs an instant vector")
+    return result.samples
 
 
 def _instant(result: QueryResult) -> tuple[Sample, ...]:

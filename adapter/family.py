@@ -1,6 +1,6 @@
 """What is known of the series of one selector, and how that knowledge ages.
 
-A `Family` belongs to the rules that share a `seriesQuery`. It asks through a Lister and keeps its
+A `Family` belongs to the rules that share a selector. It asks through a Lister and keeps its
 last good answer whatever fails; a failure is logged once when it begins and once when it ends.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from adapter import errors, telemetry
 from adapter.listing import Exact, Found, Lister, together
-from rules import labelling
+from rules import labelling, promql
 from rules.catalog import Listing, Series
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds
@@ -67,6 +67,11 @@ class Family:
         self.selector = selector
         self._rules = rules
         self._places = {rule.index: _place(rule) for rule in rules}
+        self._pins = {
+            rule.index: name
+            for rule in rules
+            if (name := promql.bare_name(rule.config.series_query)) is not None
+        }
         self._overrides = frozenset(
             override.label for rule in rules for override in rule.config.resources.overrides
         )
@@ -92,9 +97,10 @@ class Family:
         self._unseen = _Trouble(where, "the labels to ask by stay as they were chosen last")
 
     @property
-    def names(self) -> int:
-        """How many series names the last good listing has."""
-        return len(self._names or ())
+    def complete(self) -> bool:
+        """Whether the last good listing has every name that rules name, and at least one."""
+        names = self._names or {}
+        return bool(names) and all(name in names for name in self._pins.values())
 
     @property
     def states(self) -> tuple[RuleState, ...]:
@@ -103,8 +109,8 @@ class Family:
             RuleState(
                 index=rule.index,
                 rule=self._places[rule.index],
-                selector=self.selector,
-                names=self.names,
+                selector=rule.config.series_query,
+                names=len(self._of(rule.index)),
                 attempted=self._attempted,
                 succeeded=self._succeeded,
                 seconds=self._seconds,
@@ -118,12 +124,19 @@ class Family:
         """What is known, by rule; nothing before the first success."""
         if self._names is None:
             return {}
-        series = tuple(
-            Series(name=name, labels=labels) for name, labels in sorted(self._names.items())
-        )
         return {
-            index: Listing(series=series, live=dict(choice)) for index, choice in self._live.items()
+            index: Listing(series=self._of(index), live=dict(choice))
+            for index, choice in self._live.items()
         }
+
+    def _of(self, index: int) -> tuple[Series, ...]:
+        """What was found of one rule's series: of the family's, if the rule names only one."""
+        pinned = self._pins.get(index)
+        return tuple(
+            Series(name=name, labels=labels)
+            for name, labels in sorted((self._names or {}).items())
+            if pinned in {None, name}
+        )
 
     async def relist(self, kinds: Kinds) -> bool:
         """Ask for names and labels, and look. Returns whether the names were found."""
@@ -255,13 +268,13 @@ class Family:
         return lambda label: any(mapping.carried((label,)) for mapping in mappings)
 
     def _tell_meter(self, failure: str) -> None:
-        for rule in self._places.values() if self._meter else ():
+        for index, rule in self._places.items() if self._meter else ():
             assert self._meter
             if failure:
                 self._meter.failed(rule, outcome=failure)
             else:
                 at = self._succeeded or 0.0
-                self._meter.listed(rule, names=self.names, at=at)
+                self._meter.listed(rule, names=len(self._of(index)), at=at)
 
 
 class _Trouble:

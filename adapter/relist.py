@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from adapter import telemetry
 from adapter.family import Family, RuleState
 from adapter.listing import Lister, together
 from adapter.prometheus import Prometheus
-from rules import catalog
+from rules import catalog, promql
 from rules.catalog import Catalog, Listing
 from rules.kinds import Kinds
 from rules.ruleset import CompiledRule, RuleSet
 
 _FIRST_RETRY = 1.0
 _LAST_RETRY = 60.0
+_NAMES_TOGETHER = 50
+"""Names in one selector: it goes into URLs, of which some proxies take 8 kB."""
 
 
 class Relist:
@@ -57,12 +59,9 @@ class Relist:
         self._ticks = ticks
         self._chance = chance
         lister = Lister(prometheus, max_age=max_age, clock=clock)
-        selectors: dict[str, list[CompiledRule]] = {}
-        for rule in (*ruleset.rules, *ruleset.external):
-            selectors.setdefault(rule.config.series_query, []).append(rule)
         self._families = tuple(
-            Family(selector, tuple(rules), lister, clock=clock, ticks=ticks, meter=meter)
-            for selector, rules in selectors.items()
+            Family(selector, rules, lister, clock=clock, ticks=ticks, meter=meter)
+            for selector, rules in _together(ruleset)
         )
         self._waited_for = set(self._families)
         self._listings: dict[int, Listing] = catalog.pinned_listings(ruleset)
@@ -137,7 +136,7 @@ class Relist:
 
     async def _look(self, family: Family) -> None:
         """See whether labels have changed; of what was not there, whether it is there now."""
-        await (family.look(self._kinds()) if family.names else family.relist(self._kinds()))
+        await (family.look(self._kinds()) if family.complete else family.relist(self._kinds()))
         self._publish(family)
 
     def _publish(self, family: Family) -> None:
@@ -150,3 +149,32 @@ class Relist:
         kinds = self._kinds()
         self._catalog = catalog.build(self._ruleset, self._listings, kinds)
         self._built_for = kinds
+
+
+def _together(ruleset: RuleSet) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
+    """The selectors to follow, each with its rules.
+
+    Rules with one selector are one question. So are rules that each name one series by its bare
+    name and map the same labels, as those of a preset do: every one of their answers is by name.
+    """
+    alike: dict[tuple[str, frozenset[str]], list[CompiledRule]] = {}
+    for rule in (*ruleset.rules, *ruleset.external):
+        resources = rule.config.resources
+        if promql.bare_name(rule.config.series_query) is None or resources.template:
+            key = (rule.config.series_query, frozenset[str]())
+        else:
+            key = ("", frozenset(override.label for override in resources.overrides))
+        alike.setdefault(key, []).append(rule)
+    for (selector, _), rules in alike.items():
+        if selector:
+            yield selector, tuple(rules)
+            continue
+        names = sorted({rule.config.series_query.strip() for rule in rules})
+        for first in range(0, len(names), _NAMES_TOGETHER):
+            some = names[first : first + _NAMES_TOGETHER]
+            asked = (
+                some[0]
+                if len(some) == 1
+                else f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
+            )
+            yield asked, tuple(r for r in rules if r.config.series_query.strip() in some)

@@ -11,12 +11,12 @@ from rules.exporters import Generation
 _COUNTERS = "the exporter's counters (the file of `-f`, or its ConfigMap)"
 _TO_GET: Mapping[str, str] = {
     "DCGM_FI_DEV_GPU_UTIL": (
-        "the default counters of dcgm-exporter lack it from 2.3.0 to 2.5.0; take 2.6.0 or later, "
-        "or add the line `DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in %).` to "
-        f"{_COUNTERS}"
+        "the default counters of dcgm-exporter lack it from 2.3.0 to 2.5.0: take 2.6.0 (tagged "
+        "2.3.1-2.6.0) or later, or add the line `DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization "
+        f"(in %).` to {_COUNTERS}"
     ),
     "DCGM_FI_PROF_SM_ACTIVE": (
-        "it is not among the default counters; add the line `DCGM_FI_PROF_SM_ACTIVE, gauge, "
+        "it is not among the default counters: add the line `DCGM_FI_PROF_SM_ACTIVE, gauge, "
         f"Ratio of cycles with work on a multiprocessor.` to {_COUNTERS}"
     ),
 }
@@ -81,7 +81,7 @@ def on_pods(
             code="idle",
             text="no pod has a GPU at the moment: values for pods come with the first that has",
         )
-    if not podless:
+    if not podless or not generation.preset:
         return
     own = "only the exporter's own pod is named (`pod`)" if "pod" in labels else "no pod is named"
     if generation.preset == exporters.NODE:
@@ -138,15 +138,20 @@ def _missing(
     fields: Mapping[str, tuple[str, ...]],
     names: frozenset[str],
 ) -> Iterator[Finding]:
-    """Each series that is not there, with the API names that need it."""
-    remedy = f"add it to {_COUNTERS}" if generation.profiling else _DROPPED
-    for series in dict.fromkeys(series for needed in fields.values() for series in needed):
-        if series not in names:
-            lost = ", ".join(f"{metric}_*" for metric, each in fields.items() if series in each)
-            yield Finding(
-                code=code,
-                text=f"{series} is not there, and hence no {lost}: {_TO_GET.get(series, remedy)}",
-            )
+    """The series that are not there, with the API names that need them."""
+    absent = sorted(exporters.needed(fields) - names)
+    plain = [series for series in absent if series not in _TO_GET]
+    remedy = f"to be added to {_COUNTERS}" if generation.profiling else _DROPPED
+    groups = [[series] for series in absent if series in _TO_GET] + ([plain] if plain else [])
+    for group in groups:
+        lost = [
+            f"{metric}_*" for metric, needed in fields.items() if not set(group).isdisjoint(needed)
+        ]
+        yield Finding(
+            code=code,
+            text=f"{', '.join(group)}: not there, and hence no {', '.join(lost)}; "
+            f"{_TO_GET.get(group[0], remedy)}",
+        )
 
 
 def on_sharing(

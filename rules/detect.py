@@ -140,9 +140,10 @@ def _sighting(generation: Generation, seen: Seen) -> Sighting:
     names = _names(generation, seen.names)
     labels = _carried(names, seen.names)
     schemes = _schemes(labels, honored=names & seen.honored, direct=names & seen.direct)
-    # GKE's plugin reports nothing of a GPU that no pod has, but that it is there.
-    idle = generation.name == "gke-plugin" and not names & exporters.needed(generation.fields)
-    if not schemes and not idle:
+    # GKE's plugin reports its fields for pods only.
+    unused = generation.name == "gke-plugin" and not names & exporters.needed(generation.fields)
+    idle = unused
+    if not schemes and not unused:
         schemes = _schemes_before(generation, seen, labels)
         idle = bool(schemes)
     podless = not schemes and not idle
@@ -158,7 +159,7 @@ def _sighting(generation: Generation, seen: Seen) -> Sighting:
         presets=presets,
         findings=(
             *advice.on_pods(generation, labels, podless=podless, idle=idle),
-            *(() if idle and not presets else advice.on_fields(generation, names, presets)),
+            *(() if unused else advice.on_fields(generation, names, presets)),
             *advice.on_sharing(generation, labels, names, presets),
             *advice.on_nodes(
                 nodes,

@@ -31,6 +31,8 @@ _TOKEN = re.compile(
 _REFERENCE = re2.compile(r"\$(?:(\$)|([\pL\p{Nd}_]+)|\{([\pL\p{Nd}_]+)\})")
 _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")  # longer ones are names to Go
 _UTF8 = "surrogatepass"
+_DEEPEST = 1000
+"""As in Go; RE2 would take gigabytes for what nests much deeper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +88,8 @@ def compile(text: str) -> Pattern:  # noqa: A001 (patterns.compile reads as re.c
 
     Raises PatternError for what RE2 or Go refuses: `\C` and group names beyond ASCII are Go's.
     """
+    if _depth(text) > _DEEPEST:
+        raise _refusal(text, "expression nests too deeply")
     try:
         regexp = re2.compile(text, _OPTIONS)
     except UnicodeEncodeError as error:
@@ -132,6 +136,15 @@ def _groups(name: str, pattern: Pattern) -> tuple[int, ...]:
     if _NUMBER.fullmatch(name):
         return (int(name),) if int(name) <= len(pattern.names) else ()
     return tuple(number for number, known in enumerate(pattern.names, 1) if known == name)
+
+
+def _depth(text: str) -> int:
+    """How deep parentheses nest, at most: those in classes and escaped ones count as well."""
+    deepest = depth = 0
+    for character in text:
+        depth += (character == "(") - (character == ")")
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _refusal(text: str, reason: str) -> PatternError:

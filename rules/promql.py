@@ -17,6 +17,7 @@ from rules.errors import PlanError
 from rules.template import literals
 
 _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
+_CLASSIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
 _OPERATORS = {
     "MatchOp.Equal": "=",
     "MatchOp.NotEqual": "!=",
@@ -100,6 +101,12 @@ def pinned_name(text: str) -> str | None:
         return None
     pinned = {each.value for each in names if each.operator == "="}
     return pinned.pop() if len(pinned) == 1 else None
+
+
+def bare_name(text: str) -> str | None:
+    """The metric name that a series selector is nothing but; None if it asks for more or less."""
+    name = text.strip()
+    return name if _CLASSIC_NAME.fullmatch(name) else None
 
 
 def with_matchers(text: str, matchers: Sequence[str]) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 
 from adapter import settings
 from rules import presets
-from tests.presets.table import LACKING, METRICS, NODES, PRESETS, VARIANTS
+from tests.presets.table import LACKING, METRICS, NODES, PRESETS, TITLES, VARIANTS
+from tests.presets.worlds import GOLDEN
 
 _TWINS = (
     "Each but `memory_utilization_current` has a twin in `_over_time`: the mean of three minutes, "
@@ -57,12 +58,28 @@ def generations() -> str:
     ]
     for variant, used in VARIANTS.items():
         given = {name for preset in used for name in PRESETS[preset]} - LACKING.get(variant, set())
-        cells = ["✓" if name in given else "" for name in names]
         told = NODES.get(variant)
         node = "✓" if told is None else "relabelled" if told else ""
-        listed = ", ".join(f"`{preset}`" for preset in used)
-        lines.append(f"| {variant} | {listed} | {' | '.join(cells)} | {node} |")
+        lines.append(_row(variant, used, given, names, node))
+    for case in GOLDEN["cases"]:
+        if case["preset"] in _ONLY_HERE:
+            objects = {**case["pods"], **case["nodes"]}
+            given = {name for values in objects.values() for name in values}
+            node = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
+            lines.append(_row(case["variant"], (case["preset"],), given, names, node))
     return "\n".join(lines)
+
+
+_ONLY_HERE = ("gpu-dcgm-mig", "gpu-node")
+"""Presets whose exporters are hard cases of golden.json, and no variant of the ordinary fleet."""
+
+
+def _row(
+    variant: str, used: Iterable[str], given: Container[str], names: Iterable[str], node: str
+) -> str:
+    cells = ["✓" if name in given else "" for name in names]
+    listed = ", ".join(f"`{preset}`" for preset in used)
+    return f"| {TITLES[variant]} | {listed} | {' | '.join(cells)} | {node} |"
 
 
 PARTS: Mapping[str, Callable[[], str]] = {

@@ -28,9 +28,10 @@ NAME = "demo"
 SUMMARY = "serve the metrics of a fleet of GPUs that needs neither a GPU nor a cluster"
 
 FIRST_ANSWER_WITHIN = 60.0
+_APP = "bert-intent-detection"
 _METRIC = (
     "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
-    "?labelSelector=app%3Dbert-intent-detection"
+    f"?labelSelector=app%3D{_APP}"
 )
 _NODES = "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle_current"
 _LIST = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -39,9 +40,7 @@ _LIST = "/apis/custom.metrics.k8s.io/v1beta1"
 def main(argv: Sequence[str]) -> int:
     """0 when told to stop, 1 when something could not start, 2 for a wrong command line."""
     asked = _parser().parse_args(argv)
-    serve.set_up_logging(6 if asked.verbose else 0)
-    if not asked.verbose:
-        logging.getLogger().setLevel(logging.WARNING)
+    serve.set_up_logging(logging.DEBUG if asked.verbose else logging.WARNING)
     try:
         _check_free(asked.secure_port)
         program = binary.find()
@@ -122,6 +121,7 @@ async def _demo(asked: argparse.Namespace, program: Path) -> None:
     )
     began = time.monotonic()
     async with contextlib.AsyncExitStack() as stack:
+        stop = stack.enter_context(serve.stopping())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
         exporters = await _serve_exporters(
             exporter.application(fleet, generation, lambda: time.monotonic() - began), stack
@@ -144,9 +144,11 @@ async def _demo(asked: argparse.Namespace, program: Path) -> None:
         if generation.preset == "gpu-dcgm":
             flags.append("--preset=gpu-dcgm-prof")
         server = await stack.enter_async_context(app.running(settings.parse(flags)))
-        stopped = asyncio.ensure_future(serve.told_to_stop())
-        question = _NODES if generation.preset == "gpu-node" else _METRIC
-        answered = asyncio.ensure_future(_first_answer(server.url + question))
+        stopped = asyncio.ensure_future(stop.wait())
+        by_node = generation.preset == "gpu-node"
+        question = _NODES if by_node else _METRIC
+        expected = len(fleet.nodes) if by_node else sum(pod.app == _APP for pod in fleet.pods)
+        answered = asyncio.ensure_future(_first_answer(server.url + question, expected))
         await asyncio.wait({stopped, answered}, return_when=asyncio.FIRST_COMPLETED)
         if answered.done():
             answered.result()
@@ -188,17 +190,17 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _first_answer(url: str) -> None:
-    """Return once the fleet's first values are served; raises StartError if that takes too long."""
+async def _first_answer(url: str, expected: int) -> None:
+    """Return once so many values are served; raises StartError if that takes too long."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + FIRST_ANSWER_WITHIN
     async with aiohttp.ClientSession() as session:
         while loop.time() < deadline:
             async with session.get(url, ssl=False) as answer:
-                if answer.status == 200 and (await answer.json())["items"]:
+                if answer.status == 200 and len((await answer.json())["items"]) == expected:
                     return
             await asyncio.sleep(0.2)
-    raise app.StartError(f"no value was served within {FIRST_ANSWER_WITHIN:.0f} s")
+    raise app.StartError(f"not every pod had a value within {FIRST_ANSWER_WITHIN:.0f} s")
 
 
 def _say(text: str) -> None:

@@ -72,8 +72,7 @@ def _detect(asked: argparse.Namespace) -> int:
         for value in getattr(asked, flag.name.replace("-", "_")) or ()
     ]
     try:
-        # The server's flags are checked as a whole, and it would not start without rules.
-        checked = settings.parse((*given, "--preset=gpu-dcgm"))
+        checked = settings.parse(given)
     except settings.UsageError as error:
         print(error, file=sys.stderr)
         return 2
@@ -82,7 +81,7 @@ def _detect(asked: argparse.Namespace) -> int:
     try:
         report = asyncio.run(_look(checked))
     except (app.StartError, errors.BackendError) as error:
-        print(f"nothing can be told, for Prometheus was not to be asked: {error}", file=sys.stderr)
+        print(f"Prometheus cannot be asked, so nothing can be told: {error}", file=sys.stderr)
         return 1
     print(_json(report) if asked.output == "json" else "\n".join(_lines(report)))
     return 0 if report.presets else 1
@@ -141,8 +140,8 @@ def _json(report: detect.Report) -> str:
                 "name": seen.generation.name,
                 "title": seen.generation.title,
                 "release": seen.release,
-                "podLabels": seen.schemes,
-                "nodeLabels": seen.nodes,
+                "schemes": seen.schemes,
+                "nodes": seen.nodes,
                 "metrics": seen.metrics,
                 "presets": seen.presets,
                 "findings": [dataclasses.asdict(finding) for finding in seen.findings],

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from adapter import app, settings
 from rules.errors import ConfigError
@@ -28,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
     except settings.UsageError as error:
         print(f"{error}\n`gpu-metrics-adapter --help` lists every flag", file=sys.stderr)
         return 2
-    set_up_logging(asked.verbosity)
+    set_up_logging(logging.DEBUG if asked.verbosity >= _DEBUG else logging.INFO)
     try:
         asyncio.run(_serve(asked))
     except (ConfigError, app.StartError) as error:
@@ -37,31 +38,38 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def set_up_logging(verbosity: int) -> None:
+def set_up_logging(level: int) -> None:
     """Log to standard error, as containers are expected to."""
     logging.basicConfig(
-        level=logging.DEBUG if verbosity >= _DEBUG else logging.INFO,
+        level=level,
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
         stream=sys.stderr,
-        force=True,
     )
     logging.getLogger("asyncio").setLevel(logging.INFO)
 
 
-async def told_to_stop() -> None:
-    """Return at the first SIGTERM or SIGINT; a second one ends the process as it always would."""
+@contextlib.contextmanager
+def stopping() -> Iterator[asyncio.Event]:
+    """An event that is set by the first SIGTERM or SIGINT; a second one ends the process."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     signals = (signal.SIGTERM, signal.SIGINT)
+
+    def told() -> None:
+        stop.set()
+        for each in signals:
+            loop.remove_signal_handler(each)
+
     for each in signals:
-        loop.add_signal_handler(each, stop.set)
+        loop.add_signal_handler(each, told)
     try:
-        await stop.wait()
+        yield stop
     finally:
         for each in signals:
             loop.remove_signal_handler(each)
 
 
 async def _serve(asked: settings.Settings) -> None:
-    async with app.running(asked):
-        await told_to_stop()
+    with stopping() as stop:
+        async with app.running(asked):
+            await stop.wait()

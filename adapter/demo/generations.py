@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from adapter.demo.fleet import MEMORY, MODEL, Gpu, Reading
+from adapter.demo import labels
+from adapter.demo.fleet import MEMORY, Gpu, Reading
 
-DRIVER = "570.86.15"
 MIB = 1048576.0
-
-Labels = Callable[[Gpu], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +34,7 @@ class Generation:
     """The ready-made rules that read it."""
     summary: str
     series: tuple[Series, ...]
-    labels: Labels
+    labels: Callable[[Gpu], Mapping[str, str]]
     mig: bool = False
     """Whether the fleet has GPUs split into instances."""
     idle: bool = True
@@ -47,108 +45,6 @@ def _series(
     name: str, text: str, value: Callable[[Reading], float], *, whole: bool = False
 ) -> Series:
     return Series(name=name, help=text, value=value, whole=whole)
-
-
-def _pod_labels(
-    gpu: Gpu, *, namespace: str, pod: str, container: str, empty: bool
-) -> dict[str, str]:
-    """The pod's labels; an idle GPU carries them empty, or not at all."""
-    if gpu.pod is None:
-        return {namespace: "", pod: "", container: ""} if empty else {}
-    return {namespace: gpu.pod.namespace, pod: gpu.pod.name, container: gpu.pod.container}
-
-
-def _direct(gpu: Gpu, *, empty: bool = False) -> dict[str, str]:
-    return _pod_labels(gpu, namespace="namespace", pod="pod", container="container", empty=empty)
-
-
-def _bus(gpu: Gpu) -> str:
-    return f"00000000:{gpu.index + 1}8:00.0"
-
-
-def _exporter_pod(gpu: Gpu) -> str:
-    return f"dcgm-exporter-{gpu.node.rpartition('-')[2]}"
-
-
-def _instance(gpu: Gpu) -> dict[str, str]:
-    if gpu.instance is None:
-        return {}
-    return {"GPU_I_PROFILE": gpu.profile, "GPU_I_ID": str(gpu.instance)}
-
-
-def _dcgm(
-    *, hostname: str = "hostname", driver: str = "DCGM_FI_DRIVER_VERSION", pods: bool = True
-) -> Labels:
-    """Labels of dcgm-exporter from 3.5.0 on."""
-
-    def labels(gpu: Gpu) -> Mapping[str, str]:
-        return {
-            "gpu": str(gpu.index),
-            "UUID": gpu.uuid,
-            "pci_bus_id": _bus(gpu),
-            "device": f"nvidia{gpu.index}",
-            "modelName": MODEL,
-            **_instance(gpu),
-            hostname: gpu.node,
-            driver: DRIVER,
-            **(_direct(gpu) if pods else {}),
-        }
-
-    return labels
-
-
-def _dcgm2(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of dcgm-exporter 2.x: the exporter's pod as Hostname, empty labels on an idle GPU."""
-    return {
-        "gpu": str(gpu.index),
-        "UUID": gpu.uuid,
-        "device": f"nvidia{gpu.index}",
-        "modelName": MODEL,
-        "Hostname": _exporter_pod(gpu),
-        **_direct(gpu, empty=True),
-    }
-
-
-def _dcgm1(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of gpu-monitoring-tools 1.x."""
-    return {"gpu": str(gpu.index), "uuid": gpu.uuid, **_old_namespace(gpu)}
-
-
-def _old_namespace(gpu: Gpu) -> dict[str, str]:
-    return _pod_labels(
-        gpu, namespace="pod_namespace", pod="pod_name", container="container_name", empty=False
-    )
-
-
-def _dcgm2_old_namespace(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of dcgm-exporter 2.x run with `--use-old-namespace`."""
-    return {
-        "gpu": str(gpu.index),
-        "uuid": gpu.uuid,
-        "device": f"nvidia{gpu.index}",
-        "modelName": MODEL,
-        "Hostname": _exporter_pod(gpu),
-        **_old_namespace(gpu),
-    }
-
-
-def _nvidia_gpu(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of nvidia_gpu_prometheus_exporter, which knows no pods."""
-    return {"minor_number": str(gpu.index), "name": MODEL, "uuid": gpu.uuid}
-
-
-def _alibaba(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of Alibaba's gpu-prometheus-exporter."""
-    pod = _pod_labels(
-        gpu, namespace="namespace_name", pod="pod_name", container="container_name", empty=True
-    )
-    mode = "none" if gpu.pod is None else "exclusive"
-    return {"allocate_mode": mode, "node_name": gpu.node, **_nvidia_gpu(gpu), **pod}
-
-
-def _gke(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of GKE's device plugin, which reports a GPU only while a container has it."""
-    return {"accelerator_id": gpu.uuid, "make": "nvidia", "model": MODEL, **_direct(gpu)}
 
 
 _DEV = (
@@ -263,75 +159,103 @@ _GKE = (
     _series("memory_used", "Memory allocated in bytes.", lambda r: r.memory_used * MIB),
     _series("memory_total", "Total memory in bytes.", lambda _: MEMORY * MIB),
 )
+_HAMI = (
+    _series(
+        "hami_container_device_utilization_ratio",
+        "Container device utilization (in %).",
+        lambda r: r.utilization,
+    ),
+    _series("hami_vgpu_memory_used_bytes", "vGPU memory used.", lambda r: r.memory_used * MIB),
+    _series("hami_vgpu_memory_limit_bytes", "vGPU memory limit.", lambda _: MEMORY * MIB),
+)
+_SMI = (
+    _series("nvidia_smi_utilization_gpu_ratio", "utilization.gpu", lambda r: r.utilization / 100),
+    _series("nvidia_smi_memory_used_bytes", "memory.used", lambda r: r.memory_used * MIB),
+    _series("nvidia_smi_power_draw_watts", "power.draw", lambda r: r.power),
+    _series("nvidia_smi_temperature_gpu", "temperature.gpu", lambda r: r.temperature),
+)
 
 GENERATIONS: Mapping[str, Generation] = {
     "dcgm": Generation(
-        preset="gpu-dcgm", summary="dcgm-exporter 4.8.3", series=_DEV + _PROF, labels=_dcgm()
+        preset="gpu-dcgm", summary="dcgm-exporter 4.8.3", series=_DEV + _PROF, labels=labels.dcgm()
     ),
     "dcgm-4.8": Generation(
         preset="gpu-dcgm",
         summary="dcgm-exporter 3.5 to 4.8.2",
         series=_DEV + _PROF,
-        labels=_dcgm(hostname="Hostname"),
+        labels=labels.dcgm(hostname="Hostname"),
     ),
     "dcgm-2": Generation(
-        preset="gpu-dcgm", summary="dcgm-exporter 2.6", series=_DEV, labels=_dcgm2
+        preset="gpu-dcgm", summary="dcgm-exporter 2.6", series=_DEV, labels=labels.dcgm2
     ),
     "dcgm-4.9": Generation(
         preset="gpu-dcgm49",
         summary="dcgm-exporter 4.9, fields renamed",
         series=_RENAMED,
-        labels=_dcgm(driver="DCGM_FI_SYSTEM_DRIVER_VERSION"),
+        labels=labels.dcgm(driver="DCGM_FI_SYSTEM_DRIVER_VERSION"),
     ),
     "dcgm-mig": Generation(
         preset="gpu-dcgm-mig",
         summary="dcgm-exporter on GPUs split by MIG",
         series=_DEV + _PROF,
-        labels=_dcgm(),
+        labels=labels.dcgm(),
         mig=True,
     ),
     "dcgm-no-pods": Generation(
         preset="gpu-node",
         summary="dcgm-exporter without Kubernetes mapping",
         series=_DEV + _PROF,
-        labels=_dcgm(pods=False),
+        labels=labels.dcgm(pods=False),
     ),
     "compat": Generation(
         preset="gpu-dcgm-compat",
         summary="dcgm-exporter with the 1.x counter file",
         series=_COMPAT + _COMPAT_PROF,
-        labels=_dcgm2,
+        labels=labels.dcgm2,
     ),
     "compat-old-namespace": Generation(
         preset="gpu-dcgm1x",
         summary="dcgm-exporter with the 1.x counter file and old label names",
         series=_COMPAT,
-        labels=_dcgm2_old_namespace,
+        labels=labels.dcgm2_old_namespace,
     ),
     "dcgm-1": Generation(
         preset="gpu-dcgm1x",
         summary="gpu-monitoring-tools 1.x",
         series=_COMPAT,
-        labels=_dcgm1,
+        labels=labels.dcgm1,
     ),
     "alibaba": Generation(
         preset="gpu-nvidia-alibaba",
         summary="Alibaba's gpu-prometheus-exporter",
         series=_NVIDIA,
-        labels=_alibaba,
+        labels=labels.alibaba,
     ),
     "nvidia-gpu": Generation(
         preset="gpu-node",
         summary="nvidia_gpu_prometheus_exporter, which knows no pods",
         series=_NVIDIA,
-        labels=_nvidia_gpu,
+        labels=labels.nvidia_gpu,
     ),
     "gke-plugin": Generation(
         preset="gpu-gke-plugin",
         summary="GKE's device plugin",
         series=_GKE,
-        labels=_gke,
+        labels=labels.gke,
         idle=False,
+    ),
+    "hami": Generation(
+        preset="gpu-hami",
+        summary="HAMi's vGPU monitor",
+        series=_HAMI,
+        labels=labels.hami,
+        idle=False,
+    ),
+    "nvidia-smi": Generation(
+        preset="gpu-node",
+        summary="nvidia_gpu_exporter, which knows no pods",
+        series=_SMI,
+        labels=labels.nvidia_smi,
     ),
 }
 DEFAULT = "dcgm"

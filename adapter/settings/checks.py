@@ -49,7 +49,7 @@ class Settings:
     """
 
     sources: tuple[Source, ...]
-    """--config and --preset, in the order of the command line; never empty."""
+    """--config and --preset, in the order of the command line; empty leaves the choice to us."""
     metrics_relist_interval: float
     metrics_max_age: float
     """Never 0: it then is the relist interval."""
@@ -151,8 +151,6 @@ class _Checked:
                     "config" if each.flag.name == "config" else "preset"
                 )
                 sources += [Source(kind=kind, name=name) for name in each.value if name]
-        if not sources:
-            self.problems.append("no rules: give --config FILE or --preset NAME")
         return tuple(sources)
 
     def relist(self) -> tuple[float, float]:

@@ -24,7 +24,8 @@ FLAGS = (
         name="preset",
         type="array",
         default="",
-        help="Name of a ready-made set of rules. Repeatable, and to be combined with --config.",
+        help="Name of a ready-made set of rules. Repeatable, and to be combined with --config. "
+        "With neither, the adapter looks at Prometheus and takes the presets that fit.",
     ),
     _rules(
         name="metrics-relist-interval",

@@ -13,7 +13,9 @@ import pytest
 from adapter import errors
 from adapter.evaluation import Evaluation
 from adapter.prometheus import Prometheus
+from adapter.result import QueryResult
 from rules import catalog, kinds, labelling, plan, ruleset, selectors
+from rules.aggregate import Sample
 from rules.catalog import Listing, Series
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource
@@ -319,3 +321,43 @@ async def test_last_known_values_are_bounded_the_longest_unused_go_first(running
 
     found = await evaluation.values(plan_for("a", "b", "c", series="many", more=kept))
     assert list(found) == ["a", "c"]
+
+
+class Moving:
+    """A Prometheus whose answers, one a query, are those of an object between two exporters."""
+
+    def __init__(self, *found: bool) -> None:
+        self.found = list(found)
+
+    async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
+        label = "exported_pod" if 'exported_pod="a"' in promql else "pod"
+        sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
+        samples = (sample,) if self.found.pop(0) else ()
+        return QueryResult(kind="vector", samples=samples)
+
+
+async def test_object_that_moves_between_two_answers_is_asked_for_once_more():
+    fleet = Moving(*(True, False), *(False, False), *(False, True))
+    evaluation = Evaluation(fleet)
+
+    before = await evaluation.values(plan_for("a"))
+    after = await evaluation.values(plan_for("a"))
+
+    assert list(before) == list(after) == ["a"]
+    assert fleet.found == []
+
+
+async def test_object_that_is_gone_is_asked_for_once_more_and_then_no_longer():
+    fleet = Moving(*(True, False), *(False, False), *(False, False), *(False, False))
+    evaluation = Evaluation(fleet)
+
+    answers = [await evaluation.values(plan_for("a")) for _ in range(3)]
+
+    assert [list(answer) for answer in answers] == [["a"], [], []]
+    assert fleet.found == []
+
+
+async def test_object_that_never_was_is_asked_for_once():
+    fleet = Moving(False, False)
+
+    assert await Evaluation(fleet).values(plan_for("a")) == {}

@@ -276,9 +276,56 @@ async def test_many_questions_are_asked_at_once_but_not_all(make, before):
 
     fake = await before(counts)
 
-    await make(fake.url, *(rule(f"busy_{number}") for number in range(30))).once()
+    await make(fake.url, *(rule(f'busy_{number}{{a="b"}}') for number in range(30))).once()
 
     assert most == 8
+
+
+async def test_rules_that_name_their_series_and_map_alike_are_one_question(running, make, before):
+    asked: list[str] = []
+
+    async def notes(request, each):
+        asked.append(each.parameters.get("match[]", "") or each.parameters.get("query", ""))
+        return await through(request, each)
+
+    running.put('named_0{namespace="n",pod="p"} 1', 'named_2{namespace="n"} 1')
+    through = fakes.through(running.url)
+    fake = await before(notes)
+    relist = make(fake.url, *(rule(f"named_{number}") for number in range(3)))
+
+    await relist.once()
+
+    assert {str(e.resource): e.metric for e in relist.catalog.entries} == {
+        "namespaces": "named_2",
+        "pods": "named_0",
+    }
+    assert [state.names for state in relist.states] == [1, 0, 1]
+    assert all("named_0|named_1|named_2" in each or "probe" in each for each in asked)
+
+
+async def test_name_that_was_not_there_is_seen_by_the_next_look(running, make):
+    running.put('early{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule("early"), rule("late"))
+    await relist.once()
+
+    running.put('late{namespace="n",pod="p"} 1')
+    await relist.look()
+
+    assert "late" in {entry.metric for entry in relist.catalog.entries}
+
+
+async def test_many_names_are_asked_for_in_several_questions(make, before):
+    asked: list[str] = []
+
+    async def notes(request, each):
+        asked.append(each.parameters.get("match[]", ""))
+        return await fakes.says('{"status":"success","data":[]}')(request, each)
+
+    fake = await before(notes)
+
+    await make(fake.url, *(rule(f"many_{number}") for number in range(120))).once()
+
+    assert len({each for each in asked if each.startswith("{")}) == 3
 
 
 # A Prometheus that is not what it should be

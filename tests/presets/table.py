@@ -95,13 +95,36 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "d1-4.9.0-renamed": ("gpu-dcgm49", "gpu-dcgm-prof"),
     "b0-compat-2.1.8-rc2": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
     "b2-compat-2x": ("gpu-dcgm-compat", "gpu-dcgm-prof"),
-    "b3-compat-oldns": ("gpu-dcgm1x", "gpu-dcgm-compat"),
+    "b3-compat-oldns": ("gpu-dcgm1x", "gpu-dcgm-compat", "gpu-dcgm-prof"),
     "b1-dcgm-1x": ("gpu-dcgm1x", "gpu-dcgm-compat"),
     "a2-alibaba": ("gpu-nvidia-alibaba",),
     "a3-gke-device-plugin": ("gpu-gke-plugin",),
     "e1-hami": ("gpu-hami",),
 }
 """Which presets read a variant."""
+
+TITLES: Mapping[str, str] = {
+    "a1-mindprince": "nvidia_gpu_prometheus_exporter",
+    "a2-alibaba": "Alibaba gpu-prometheus-exporter",
+    "a3-gke-device-plugin": "GKE device plugin",
+    "b0-compat-2.1.8-rc2": "dcgm-exporter 2.4.0-rc.2, 1.x counters",
+    "b1-dcgm-1x": "gpu-monitoring-tools 1.x",
+    "b2-compat-2x": "dcgm-exporter 2.x and later, 1.x counters",
+    "b3-compat-oldns": "the same with `--use-old-namespace`",
+    "c1-2.4.0-default": "dcgm-exporter 2.4.0, default counters",
+    "c2-2.6-default": "dcgm-exporter 2.6, default counters",
+    "c3-3.6.1-dcp": "dcgm-exporter 3.6.1, dcp counters",
+    "c4-4.8.2-default": "dcgm-exporter 4.8.2, default counters",
+    "c4-4.8.2-helm": "dcgm-exporter 4.8.2, Helm chart",
+    "c4-4.8.2-sm-uid-podlabels": "dcgm-exporter 4.8.2, SM_ACTIVE enabled",
+    "c5-4.8.3-hostname": "dcgm-exporter 4.8.3",
+    "c6-no-k8s": "dcgm-exporter without Kubernetes mapping",
+    "c7-mig": "dcgm-exporter on MIG",
+    "d1-4.9.0-renamed": "dcgm-exporter 4.9",
+    "e1-hami": "HAMi vGPU monitor",
+    "e2-nvidia-smi": "nvidia_gpu_exporter",
+}
+"""What a variant is, for people."""
 
 LACKING: Mapping[str, frozenset[str]] = {
     "c1-2.4.0-default": frozenset({"duty_cycle_current"}),
@@ -112,6 +135,7 @@ LACKING: Mapping[str, frozenset[str]] = {
     "c5-4.8.3-hostname": frozenset({"sm_active_current"}),
     "b0-compat-2.1.8-rc2": frozenset({"sm_active_current"}),
     "b2-compat-2x": frozenset({"sm_active_current"}),
+    "b3-compat-oldns": frozenset({"sm_active_current"}),
 }
 """What a variant's exporter does not report."""
 

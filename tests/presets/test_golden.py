@@ -5,9 +5,10 @@ Each generation is scraped by a real Prometheus in each way, and asked through t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,13 @@ CASES = [
 ]
 
 
+HARD: Mapping[str, tuple[World, Mapping[str, Any]]] = {
+    f"{case['variant']}/{scheme}-{case['preset']}": (World(case["variant"], scheme), case)
+    for case in GOLDEN["cases"]
+    for scheme in ([case["scheme"]] if "scheme" in case else ["exported", "honored"])
+}
+
+
 @pytest.fixture(scope="module")
 def prometheuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[World, Prometheus]]:
     folders = {
@@ -31,6 +39,7 @@ def prometheuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[W
         for variant in VARIANTS
         for scheme in SCHEMES
     }
+    folders |= {world: tmp_path_factory.mktemp("prometheus") for world, _ in HARD.values()}
     with worlds.scraping(folders) as servers:
         yield servers
 
@@ -53,6 +62,41 @@ async def test_preset_gives_the_truth_of_every_pod_and_node(
     told = world.scheme in NODES.get(world.variant, SCHEMES)
     given = told and "duty_cycle_current" in PRESETS[preset]
     assert nodes == (_truth_of_nodes() if given else {})
+
+
+@pytest.mark.parametrize("case", HARD)
+async def test_hard_case_gives_its_truth(
+    case: str, prometheuses: Mapping[World, Prometheus], tmp_path: Path
+) -> None:
+    world, truth = HARD[case]
+    objects = api.manifests(truth["pods"], GOLDEN["nodes"])
+    flags = (f"--preset={truth['preset']}",)
+
+    async with api.serving(tmp_path, prometheuses[world].url, objects, flags) as served:
+        pods = {pod: await _known(served, pod, values) for pod, values in truth["pods"].items()}
+        nodes = {
+            node: {metric: (await served.nodes(metric)).get(node) for metric in values}
+            for node, values in truth["nodes"].items()
+        }
+
+    assert (pods, nodes) == (_all_thousandths(truth["pods"]), _all_thousandths(truth["nodes"]))
+
+
+async def _known(served: api.Api, pod: str, metrics: Iterable[str]) -> dict[str, Fraction | None]:
+    namespace, name = pod.split("/")
+    return {metric: (await served.pods(namespace, metric)).get(name) for metric in metrics}
+
+
+def _all_thousandths(
+    truth: Mapping[str, Mapping[str, float | None]],
+) -> dict[str, dict[str, Fraction | None]]:
+    return {
+        name: {
+            metric: None if value is None else _thousandths(value)
+            for metric, value in values.items()
+        }
+        for name, values in truth.items()
+    }
 
 
 async def _pods(served: api.Api, metric: str) -> dict[str, Fraction]:

@@ -130,3 +130,14 @@ def test_digits_name_a_group_only_where_they_are_no_number():
 def test_an_expansion_that_is_not_unicode_is_refused():
     with pytest.raises(PatternError, match="not valid Unicode"):
         patterns.expansion("\ud800", patterns.compile("a"))
+
+
+@pytest.mark.parametrize(("depth", "taken"), [(1000, True), (1001, False), (100_000, False)])
+def test_groups_nest_as_deep_as_in_go(depth, taken):
+    text = "(" * depth + "a" + ")" * depth
+
+    if taken:
+        assert patterns.compile(text).search("a")
+    else:
+        with pytest.raises(PatternError, match="nests too deeply"):
+            patterns.compile(text)

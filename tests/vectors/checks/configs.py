@@ -13,7 +13,8 @@ from typing import Any
 
 from rules import config, mapping, quantity, ruleset
 from rules.errors import ConfigError, RulesError
-from rules.kinds import ApiGroup, ApiResource, Kinds
+from rules.kinds import Kinds
+from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
 
 FILE = "configs.json"
@@ -36,7 +37,7 @@ def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     same(_document(parsed), _tidy(case["parsed"]), "parsed")
     if parsed.resource_rules and "window_ns" in case:
         same(str(parsed.resource_rules.window_ns), case["window_ns"], "window_ns")
-    found = {*_refused(parsed, case), *_unknown(parsed, _kinds(clusters, case))}
+    found = {*_refused(parsed, case), *_unknown(parsed, kinds_of(case, clusters))}
     same(next((phase for phase in _PHASES if phase in found), None), wanted, f"phases {found}")
 
 
@@ -71,29 +72,6 @@ def _unknown(parsed: config.Config, kinds: Kinds) -> Iterator[str]:
                 continue
             if bound.unknown:
                 yield phase
-
-
-def _kinds(clusters: Mapping[str, Any], case: Mapping[str, Any]) -> Kinds:
-    return Kinds.of(
-        ApiGroup(
-            name=group["group"],
-            versions=tuple(group["versions"]),
-            preferred=group["preferred"],
-            resources={
-                version: tuple(
-                    ApiResource(
-                        name=each["name"],
-                        singular=each["singularName"],
-                        kind=each["kind"],
-                        namespaced=each["namespaced"],
-                    )
-                    for each in resources
-                )
-                for version, resources in group["resources"].items()
-            },
-        )
-        for group in clusters[case.get("cluster", "default")]
-    )
 
 
 def _document(parsed: config.Config) -> dict[str, Any]:

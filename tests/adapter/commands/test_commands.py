@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from adapter import __main__ as program
+from adapter.demo.generations import GENERATIONS
+from rules import quantity
+
+GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
+DUTY_CYCLE = "namespaces/default/pods/*/duty_cycle_current"
+BERT = f"{GROUP}/{DUTY_CYCLE}?labelSelector=app%3Dbert-intent-detection"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.asynccontextmanager
+async def started(
+    *arguments: str, until: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """The program in a process of its own, once it has said `until`; with what it said so far."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "adapter", *arguments, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None
+    said = b""
+    try:
+        async with asyncio.timeout(60):
+            while until.encode() not in said:
+                chunk = await process.stderr.read(4096)
+                assert chunk, said.decode()
+                said += chunk
+        yield process, said.decode()
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.communicate(), 30)
+
+
+async def get(url: str) -> dict:
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def test_demo_serves_what_prometheus_answers_for_the_rule() -> None:
+    port = free_port()
+    async with started(
+        "demo", "--load=fixed", f"--secure-port={port}", until="Ctrl-C ends everything"
+    ) as (process, said):
+        url = f"https://127.0.0.1:{port}"
+        prometheus = said.split("Prometheus is at ")[1].split(". ")[0]
+        query = (
+            "avg by (exported_pod) (max by (exported_pod,UUID) "
+            '(DCGM_FI_DEV_GPU_UTIL{exported_pod=~"bert-.*"}))'
+        )
+        truth = await get(f"{prometheus}/api/v1/query?query={query}")
+        first = await get(url + BERT)
+        second = await get(url + BERT.replace("v1beta1", "v1beta2"))
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+
+    wanted = {
+        sample["metric"]["exported_pod"]: quantity.decimal(
+            quantity.milli(float(sample["value"][1]))
+        )
+        for sample in truth["data"]["result"]
+    }
+    for document in (first, second):
+        values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
+        assert values == wanted
+        assert len(values) == 4
+    assert any(value.endswith("m") for value in wanted.values())  # the pod with two GPUs
+    assert f"kubectl --server={url} --insecure-skip-tls-verify" in said
+
+
+async def test_demo_answers_in_every_generation() -> None:
+    a_few = asyncio.Semaphore(4)
+
+    async def answers(generation: str) -> bool:
+        by_node = GENERATIONS[generation].preset == "gpu-node"
+        where = "nodes/*/duty_cycle_current" if by_node else DUTY_CYCLE
+        port = free_port()
+        flags = (f"--generation={generation}", f"--secure-port={port}", "--honor-labels")
+        async with a_few, started("demo", *flags, until="Ctrl-C ends everything"):
+            document = await get(f"https://127.0.0.1:{port}{GROUP}/{where}")
+        return bool(document["items"])
+
+    others = sorted(set(GENERATIONS) - {"dcgm"})
+
+    assert await asyncio.gather(*map(answers, others)) == [True] * len(others)
+
+
+def test_demo_says_when_the_port_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+
+        assert program.main(["demo", f"--secure-port={port}"]) == 1
+
+    assert f"port {port} of 127.0.0.1 cannot be had" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--nodes=0"], ["--load=-1"], ["--generation=nope"]], ids=lambda each: each[0]
+)
+def test_demo_refuses_what_cannot_be(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        program.main(["demo", *arguments])
+
+    assert caught.value.code == 2
+
+
+def test_demo_without_a_prometheus_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PROMETHEUS", str(tmp_path / "none"))
+
+    assert program.main(["demo", f"--secure-port={free_port()}"]) == 1
+    assert "$PROMETHEUS is" in capsys.readouterr().err
+
+
+async def test_serve_ends_in_peace_when_told(tmp_path: Path) -> None:
+    (tmp_path / "objects.yaml").write_text("")
+    port = free_port()
+    arguments = (
+        "/adapter",
+        "--preset=gpu-dcgm",
+        f"--objects={tmp_path / 'objects.yaml'}",
+        f"--secure-port={port}",
+        "--prometheus-url=http://127.0.0.1:9",
+        "--logtostderr=true",
+        "-v=6",
+    )
+    async with started(*arguments, until="serving on") as (process, said):
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+    assert f"https://127.0.0.1:{port}" in said
+    assert "--logtostderr: accepted, without effect" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--bind-address=0.0.0.0"], 2, "authentication does not exist yet"),
+        (["--preset=nope", "--objects=x"], 1, "there is no preset called 'nope'"),
+        (["--preset=gpu-dcgm", "--objects=/none"], 1, "/none"),
+        (["--preset=gpu-dcgm", "--lister-kubeconfig=/none"], 1, "--objects=FILE stands for one"),
+        (
+            ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-token-file=/none"],
+            1,
+            "--prometheus-token-file=/none: No such file",
+        ),
+        (
+            ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-ca-file=/none"],
+            1,
+            "TLS towards Prometheus, from /none",
+        ),
+        (
+            [
+                "--preset=gpu-dcgm",
+                "--objects={empty}",
+                "--tls-cert-file=/a",
+                "--tls-private-key-file=/b",
+            ],
+            1,
+            "/a cannot be read",
+        ),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_serve_that_cannot_start_says_why(
+    arguments: list[str],
+    code: int,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+
+    assert program.main([each.format(empty=empty) for each in arguments]) == code
+    assert words in capsys.readouterr().err
+
+
+def test_serve_on_a_taken_port_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        arguments = ["--preset=gpu-dcgm", f"--objects={empty}", f"--secure-port={port}"]
+
+        assert program.main(arguments) == 1
+
+    assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["check", "--help"]])
+def test_help_is_given(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(arguments) == 0
+    assert "gpu-metrics-adapter" in capsys.readouterr().out
+
+
+def test_check_tells_every_problem_of_every_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("rules:\n- seriesQuery: up\n  metricQuery: up\n")
+    second.write_text(
+        "rules:\n- seriesQuery: up\n  name: {matches: '('}\n  metricsQuery: '<<.Nope>>'\n"
+    )
+
+    assert program.main(["check", str(first), str(second)]) == 1
+
+    said = capsys.readouterr().out
+    assert f"{first}:3:3: error: rules[0].metricQuery: " in said
+    assert "did you mean" in said or "metricsQuery" in said
+    assert f"{second}:3:" in said
+    assert f"{second}:4:" in said
+    assert "errors" in said
+
+
+def test_check_passes_what_only_surprises(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "rules:\n- seriesQuery: up\n  metricsQuery: 'sum(<<.Series>>)'\n"
+        "  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
+    )
+
+    assert program.main(["check", "--preset", "gpu-dcgm", f"--config={file}"]) == 0
+
+    said = capsys.readouterr().out
+    assert "warning: rules[0].metricsQuery" in said
+    assert "0 errors" in said
+
+
+@pytest.mark.parametrize("arguments", [[], ["--nope"], ["--preset"]], ids=str)
+def test_check_without_files_tells_its_usage(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["check", *arguments]) in {1, 2}
+    assert capsys.readouterr().err or capsys.readouterr().out is not None
+
+
+def test_program_and_module_are_the_same() -> None:
+    scripts = Path(sys.executable).parent
+
+    assert os.access(scripts / "gpu-metrics-adapter", os.X_OK)

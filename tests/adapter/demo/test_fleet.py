@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from adapter.demo import exposition, manifests, prometheus, trace
+from adapter.demo.fleet import BOARD_POWER, MEMORY, Fleet
+from adapter.demo.generations import GENERATIONS
+from rules import presets, ruleset
+
+
+def fleet(*, load: float = 3, fixed: bool = False, mig: bool = False, nodes: int = 3) -> Fleet:
+    return Fleet.of(nodes=nodes, load=load, fixed=fixed, mig=mig)
+
+
+def utilisation(of: Fleet, seconds: float) -> list[float]:
+    return [
+        reading.utilization
+        for node in of.nodes
+        for gpu, reading in of.readings(node, seconds)
+        if gpu.pod is not None
+    ]
+
+
+def test_recording_has_a_row_for_every_second() -> None:
+    moments = trace.load()
+
+    assert len(moments) == 451
+    assert max(moment.utilization for moment in moments) > 10
+
+
+def test_fleet_has_four_gpus_a_node_and_a_pod_with_two_of_them() -> None:
+    gpus = fleet().gpus
+    by_pod = [[gpu for gpu in gpus if gpu.pod == pod] for pod in fleet().pods]
+
+    assert len(gpus) == 12
+    assert sorted(len(taken) for taken in by_pod) == [1, 1, 1, 1, 2]
+    assert len({gpu.uuid for gpu in gpus}) == 12
+    assert any(gpu.pod is None for gpu in gpus)
+
+
+def test_values_follow_the_recording_and_differ_between_pods() -> None:
+    moving = fleet()
+
+    assert utilisation(moving, 0) != utilisation(moving, 60)
+    assert len(set(utilisation(moving, 0))) > 1
+
+
+def test_fixed_values_stand_still() -> None:
+    standing = fleet(fixed=True)
+
+    assert utilisation(standing, 0) == utilisation(standing, 1000)
+    assert max(utilisation(standing, 0)) > 0
+
+
+def test_load_scales_utilisation_and_power_within_what_a_gpu_can_do() -> None:
+    calm, wild = fleet(load=1), fleet(load=1000)
+
+    for node in calm.nodes:
+        for (gpu, one), (_, other) in zip(
+            calm.readings(node, 0), wild.readings(node, 0), strict=True
+        ):
+            assert one.utilization <= other.utilization <= 100
+            assert one.power <= other.power <= BOARD_POWER
+            assert one.memory_used + one.memory_free == pytest.approx(MEMORY, abs=1)
+            assert gpu.pod is not None or other.utilization == 0
+
+
+def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
+    instances = [gpu for gpu in fleet(mig=True).gpus if gpu.instance is not None]
+
+    assert len(instances) == 6
+    assert len({gpu.uuid for gpu in instances}) == 3
+    assert len({gpu.pod for gpu in instances}) == 6
+
+
+@pytest.mark.parametrize("name", GENERATIONS)
+def test_every_generation_is_well_formed_and_read_by_its_preset(name: str) -> None:
+    generation = GENERATIONS[name]
+    text = exposition.render(fleet(mig=generation.mig), generation, "gpu-node-0", 5)
+
+    families = list(text_string_to_metric_families(text))
+    written = {sample.name for family in families for sample in family.samples}
+    rules = ruleset.load([(generation.preset, presets.text(generation.preset))]).rules
+
+    assert len(families) == len(generation.series)
+    assert any(rule.config.series_query.split("{")[0] in written for rule in rules)
+
+
+def test_label_values_are_escaped() -> None:
+    text = exposition.render(fleet(), GENERATIONS["dcgm"], "gpu-node-0", 0)
+
+    assert exposition._labels({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
+    assert 'hostname="gpu-node-0"' in text
+
+
+def test_manifests_hold_every_pod_and_node() -> None:
+    items = manifests.document(fleet())["items"]
+
+    names = [(item["kind"], item["metadata"]["name"]) for item in items]
+    assert {name for kind, name in names if kind == "Node"} == set(fleet().nodes)
+    assert {name for kind, name in names if kind == "Pod"} == {pod.name for pod in fleet().pods}
+    assert ("Deployment", "bert-intent-detection") in names
+
+
+def test_scrape_configuration_has_a_target_a_node() -> None:
+    text = prometheus.config(("a-1", "a-2"), 1234, honor_labels=True)
+
+    assert text.count("127.0.0.1:1234") == 2
+    assert "honor_labels: true" in text

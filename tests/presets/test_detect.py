@@ -1,0 +1,436 @@
+"""What detection tells of every exporter generation, scraped in every way by a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from adapter import detection, errors
+from adapter.__main__ import main
+from adapter.prometheus import Prometheus
+from rules import detect
+from tests.fakes import prometheus as fakes
+from tests.presets import worlds
+from tests.presets.worlds import EXPORTERS, SCHEMES, World
+from tests.real import prometheus as real
+
+DCGM, PROF, NODE = "gpu-dcgm", "gpu-dcgm-prof", "gpu-node"
+
+FITTING: Mapping[str, tuple[str, ...]] = {
+    "a1-mindprince": (NODE,),
+    "a2-alibaba": ("gpu-nvidia-alibaba",),
+    "a3-gke-device-plugin": ("gpu-gke-plugin",),
+    "b0-compat-2.1.8-rc2": ("gpu-dcgm-compat", PROF),
+    "b1-dcgm-1x": ("gpu-dcgm1x",),
+    "b2-compat-2x": ("gpu-dcgm-compat", PROF),
+    "b3-compat-oldns": ("gpu-dcgm1x", PROF),
+    "c1-2.4.0-default": (DCGM,),
+    "c10-dra": (DCGM,),
+    "c2-2.6-default": (DCGM,),
+    "c3-3.6.1-dcp": (DCGM, PROF),
+    "c4-4.8.2-default": (DCGM, PROF),
+    "c4-4.8.2-helm": (DCGM, PROF),
+    "c4-4.8.2-sm-uid-podlabels": (DCGM, PROF),
+    "c5-4.8.3-hostname": (DCGM, PROF),
+    "c6-no-k8s": (NODE,),
+    "c7-mig": ("gpu-dcgm-mig", PROF),
+    "c8-timeslicing/4.0-4.7.prom": (DCGM, PROF),
+    "c8-timeslicing/4.8.2-broken-zero.prom": (DCGM, PROF),
+    "c8-timeslicing/4.8.2-hostpid.prom": (DCGM, PROF),
+    "c8-timeslicing/off.prom": (DCGM, PROF),
+    "c9-spurious": (DCGM,),
+    "d1-4.9.0-renamed": ("gpu-dcgm49", PROF),
+    "e1-hami": ("gpu-hami",),
+    "e2-nvidia-smi": (NODE,),
+}
+"""The presets for each variant, however it is scraped."""
+
+OWN_NAMES = {"a2-alibaba", "b1-dcgm-1x", "b3-compat-oldns"}
+PODLESS = {"a1-mindprince", "c6-no-k8s", "e2-nvidia-smi"}
+SCHEME_OF: Mapping[str, detect.Scheme] = {
+    "exported": "exported",
+    "honored": "honored",
+    "bare": "direct",
+}
+
+FOUND: Mapping[str, set[str]] = {
+    "a1-mindprince": {"no-pods"},
+    "b1-dcgm-1x": {"no-profiling"},
+    "c1-2.4.0-default": {"missing", "no-profiling"},
+    "c10-dra": {"missing", "no-profiling", "dra"},
+    "c2-2.6-default": {"no-profiling"},
+    "c3-3.6.1-dcp": {"missing-profiling"},
+    "c4-4.8.2-default": {"missing-profiling"},
+    "c4-4.8.2-helm": {"missing-profiling"},
+    "c5-4.8.3-hostname": {"missing-profiling"},
+    "c6-no-k8s": {"no-pods"},
+    "c7-mig": {"missing-profiling", "mig"},
+    "c8-timeslicing/4.0-4.7.prom": {"missing", "missing-profiling", "time-slicing"},
+    "c8-timeslicing/4.8.2-broken-zero.prom": {"missing", "missing-profiling", "time-slicing"},
+    "c8-timeslicing/4.8.2-hostpid.prom": {"missing", "missing-profiling", "time-slicing"},
+    "c8-timeslicing/off.prom": {"missing", "missing-profiling"},
+    "c9-spurious": {"missing", "no-profiling"},
+    "d1-4.9.0-renamed": {"missing-profiling"},
+    "e2-nvidia-smi": {"no-pods"},
+}
+"""What is told of each variant besides, however it is scraped."""
+
+ABOUT_NODES: Mapping[str, str] = {
+    "a1-mindprince": "node-by-instance",
+    "b0-compat-2.1.8-rc2": "hostname-is-pod",
+    "b1-dcgm-1x": "no-node",
+    "b2-compat-2x": "hostname-is-pod",
+    "b3-compat-oldns": "no-node",
+    "c1-2.4.0-default": "hostname-is-pod",
+    "c2-2.6-default": "hostname-is-pod",
+    "e2-nvidia-smi": "node-by-instance",
+}
+"""What is told of the node, unless the scrape configuration adds it, as it does in `bare`."""
+
+RELEASES: Mapping[str, str] = {
+    "c1-2.4.0-default": "before 3.5.0",
+    "c2-2.6-default": "before 3.5.0",
+    "c4-4.8.2-helm": "3.5.0 to 4.8.2",
+    "c5-4.8.3-hostname": "4.8.3 or later",
+}
+
+
+def test_table_has_every_variant() -> None:
+    folders = {each.name for each in EXPORTERS.iterdir()}
+    files = {f"c8-timeslicing/{each.name}" for each in (EXPORTERS / "c8-timeslicing").iterdir()}
+
+    assert set(FITTING) == folders - {"c8-timeslicing"} | files
+
+
+@pytest.fixture(scope="module", params=SCHEMES)
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def servers(
+    scheme: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[World, real.Prometheus]]:
+    folders = {World(each, scheme): tmp_path_factory.mktemp("prometheus") for each in FITTING}
+    with worlds.scraping(folders) as found:
+        yield found
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as found:
+        yield found
+
+
+async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Report:
+    return detect.judge(await detection.look(Prometheus(session, server.url)))
+
+
+@pytest.mark.parametrize("variant", FITTING)
+async def test_variant_is_known_by_its_names(
+    variant: str,
+    scheme: str,
+    servers: Mapping[World, real.Prometheus],
+    session: aiohttp.ClientSession,
+) -> None:
+    found = await report(session, servers[World(variant, scheme)])
+
+    assert found.presets == FITTING[variant]
+    [seen] = found.sightings
+    own: detect.Scheme = "own names"
+    naming = own if variant in OWN_NAMES else SCHEME_OF[scheme]
+    assert seen.schemes == (() if variant in PODLESS else (naming,))
+    expected = set(FOUND.get(variant, ()))
+    if scheme != "bare" and variant in ABOUT_NODES:
+        expected.add(ABOUT_NODES[variant])
+    assert {finding.code for finding in seen.findings} == expected
+    assert seen.release == RELEASES.get(variant, seen.release)
+    assert found.provisional == (variant == "c6-no-k8s")
+
+
+@contextmanager
+def scraping(folder: Path, jobs: Mapping[str, str]) -> Iterator[real.Prometheus]:
+    """One Prometheus that scrapes several files, each in its own way."""
+    with (
+        worlds.exporters() as port,
+        real.run(folder, worlds.configuration(jobs, port)) as server,
+    ):
+        real.wait_for(partial(_up, server, len(jobs)), "everything is scraped")
+        yield server
+
+
+def _up(server: real.Prometheus, count: int) -> bool:
+    found = server.get("/api/v1/query", query="count(up == 1)")["result"]
+    return bool(found) and int(found[0]["value"][1]) == count
+
+
+GENERATIONS_AT_ONCE = [
+    (
+        {
+            "c4-4.8.2-default/gpu-node-a.prom": "exported",
+            "d1-4.9.0-renamed/gpu-node-b.prom": "exported",
+        },
+        ("gpu-dcgm49", DCGM, PROF),
+    ),
+    (
+        {
+            "e2-nvidia-smi/gpu-node-a.prom": "exported",
+            "c2-2.6-default/gpu-node-b.prom": "honored",
+            "b2-compat-2x/gpu-node-c.prom": "bare",
+        },
+        (DCGM, "gpu-dcgm-compat", PROF, NODE),
+    ),
+    (
+        {
+            "b1-dcgm-1x/gpu-node-a.prom": "bare",
+            "b2-compat-2x/gpu-node-b.prom": "bare",
+        },
+        ("gpu-dcgm-compat", PROF),
+    ),
+]
+
+
+@pytest.mark.parametrize(("jobs", "presets"), GENERATIONS_AT_ONCE, ids=["c+d", "e2+c+b", "b1+b2"])
+async def test_generations_at_once_are_combined_the_newer_first(
+    jobs: Mapping[str, str],
+    presets: tuple[str, ...],
+    tmp_path: Path,
+    session: aiohttp.ClientSession,
+) -> None:
+    with scraping(tmp_path, jobs) as server:
+        found = await report(session, server)
+
+    assert found.presets == presets
+
+
+async def test_ways_of_scraping_one_generation_are_told_apart(
+    tmp_path: Path, session: aiohttp.ClientSession
+) -> None:
+    jobs = {
+        "c4-4.8.2-default/gpu-node-a.prom": "exported",
+        "c4-4.8.2-default/gpu-node-b.prom": "honored",
+        "c4-4.8.2-default/gpu-node-c.prom": "bare",
+    }
+
+    with scraping(tmp_path, jobs) as server:
+        found = await report(session, server)
+
+    assert found.sightings[0].schemes == ("exported", "honored", "direct")
+
+
+UP = 'up{job="gpu",instance="a",namespace="gpu-operator",pod="exporter-x"} 1'
+OWN = 'job="gpu",instance="a",namespace="gpu-operator",pod="exporter-x"'
+EXPORTED = 'exported_namespace="default",exported_pod="bert-0"'
+HONORED = 'job="gpu",instance="a",namespace="default",pod="bert-0"'
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[real.Prometheus]:
+    with real.run(tmp_path) as found:
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("busy", "scheme"),
+    [(f"{OWN},{EXPORTED}", "exported"), (HONORED, "honored")],
+    ids=["exported", "honored"],
+)
+async def test_idle_fleet_is_read_as_it_was_when_pods_had_gpus(
+    busy: str, scheme: str, server: real.Prometheus, session: aiohttp.ClientSession
+) -> None:
+    then = time.time() - 1200
+    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{busy}}} 5', UP, at=then)
+    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{OWN}}} 0', UP)
+
+    found = await report(session, server)
+
+    assert found.presets == (DCGM,)
+    assert found.sightings[0].schemes == (scheme,)
+    assert "idle" in {finding.code for finding in found.sightings[0].findings}
+    assert not found.provisional
+
+
+async def test_idle_fleet_without_target_pods_is_read_as_direct(
+    server: real.Prometheus, session: aiohttp.ClientSession
+) -> None:
+    target = 'job="gpu",instance="a"'
+    gpu = f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{target}'
+    server.put(f'{gpu},namespace="default",pod="bert-0"}} 5', at=time.time() - 1200)
+    server.put(f"{gpu}}} 0", f"up{{{target}}} 1")
+
+    found = await report(session, server)
+
+    assert found.sightings[0].schemes == ("direct",)
+
+
+async def test_only_the_exporters_own_pod_is_no_pod_and_may_change(
+    server: real.Prometheus, session: aiohttp.ClientSession
+) -> None:
+    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{OWN}}} 0', UP)
+
+    choice = await detection.choose(Prometheus(session, server.url))
+
+    assert choice.presets == (NODE,)
+    assert choice.provisional
+    assert any("only the exporter's own pod is named" in text for text in choice.findings)
+
+
+async def test_idle_gke_plugin_fits_before_any_pod_is_there(
+    server: real.Prometheus, session: aiohttp.ClientSession
+) -> None:
+    server.put('duty_cycle_gpu_node{accelerator_id="1",make="nvidia"} 0', "up 1")
+
+    found = await report(session, server)
+
+    assert found.presets == ("gpu-gke-plugin",)
+    assert [finding.code for finding in found.sightings[0].findings] == ["idle"]
+
+
+async def test_empty_prometheus_is_told_as_such(
+    server: real.Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = await _run("detect", f"--prometheus-url={server.url}")
+
+    assert code == 1
+    assert "has no series at all" in capsys.readouterr().out
+
+
+async def test_prometheus_without_gpus_is_told_as_such(
+    server: real.Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.put('up{job="node"} 1', 'up{job="gpu"} 0', 'node_cpu_seconds_total{cpu="0"} 1')
+    server.put("memory_used 5")
+
+    code = await _run("detect", f"--prometheus-url={server.url}")
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert code == 1
+    assert "scrapes 2 targets, and none of them has series of a GPU exporter" in out
+    assert "1 of 2 targets cannot be scraped" in out
+
+
+async def test_exporter_that_is_gone_is_told_as_such(
+    server: real.Prometheus, session: aiohttp.ClientSession
+) -> None:
+    server.put('DCGM_FI_DEV_GPU_UTIL{UUID="1",pod="a"} 5', at=time.time() - 1200)
+
+    choice = await detection.choose(Prometheus(session, server.url))
+
+    assert choice.presets == ()
+    assert "have ended" in choice.findings[0]
+    assert not choice.provisional
+
+
+async def test_unreachable_prometheus_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    code = await _run("detect", "--prometheus-url=http://127.0.0.1:9")
+
+    assert code == 1
+    assert "Prometheus cannot be asked" in capsys.readouterr().err
+
+
+async def test_unreachable_prometheus_is_the_callers_business(
+    session: aiohttp.ClientSession,
+) -> None:
+    with pytest.raises(errors.Unreachable):
+        await detection.choose(Prometheus(session, "http://127.0.0.1:9"))
+
+
+async def test_only_names_are_asked_for_and_given(
+    server: real.Prometheus, session: aiohttp.ClientSession, aiohttp_server
+) -> None:
+    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",Hostname="exporter-x",{HONORED}}} 5', UP)
+    given = bytearray()
+    real_one = fakes.through(server.url)
+
+    async def behave(request: web.Request, asked: fakes.Asked) -> web.StreamResponse:
+        answer = await real_one(request, asked)
+        assert isinstance(answer, web.Response)
+        assert isinstance(answer.body, bytes)
+        given.extend(answer.body)
+        return answer
+
+    fake = fakes.Prometheus(behave)
+    before = await aiohttp_server(fake.app())
+
+    found = detect.judge(
+        await detection.look(Prometheus(session, str(before.make_url("/")).rstrip("/")))
+    )
+
+    assert found.presets == (DCGM,)
+    assert {asked.path for asked in fake.asked} == {
+        "/api/v1/query",
+        "/api/v1/label/__name__/values",
+    }
+    assert b"bert-0" not in given
+    assert b"exporter-x" not in given
+
+
+async def test_command_tells_what_it_found_and_the_flags(
+    server: real.Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.put(f'DCGM_FI_DEV_FB_USED{{UUID="1",hostname="node-a",{OWN},{EXPORTED}}} 5', UP)
+
+    code = await _run("detect", f"--prometheus-url={server.url}")
+
+    out = capsys.readouterr().out
+    assert code == 0
+    assert out.startswith("dcgm-exporter 2.x to 4.8 (DCGM_FI_*), 4.8.3 or later by its labels\n")
+    assert "\n  pods     `exported_pod`: scraped without honor_labels" in out
+    assert "\n  nodes    `hostname`\n" in out
+    assert "\n  metrics  memory_used_bytes\n" in out
+    assert "  - DCGM_FI_DEV_GPU_UTIL: not there, and hence no duty_cycle_*; the default" in out
+    assert out.endswith("\n  --preset=gpu-dcgm\n")
+    assert max(map(len, out.splitlines())) <= 100
+
+
+async def test_command_tells_it_as_json_too(
+    server: real.Prometheus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.put(f'DCGM_FI_DEV_FB_USED{{UUID="1",{OWN},{EXPORTED}}} 5', UP)
+
+    code = await _run("detect", f"--prometheus-url={server.url}", "--output=json")
+
+    document = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert document["flags"] == ["--preset=gpu-dcgm"]
+    assert document["exporters"][0]["schemes"] == ["exported"]
+    assert document["exporters"][0]["findings"][0]["code"] == "missing"
+
+
+COMMAND_LINES = [
+    ((), 0, "gpu-hami            HAMi's vGPU monitor"),
+    (("gpu-hami",), 0, "rules:\n"),
+    (("gpu-nothing",), 1, "there is no preset called 'gpu-nothing'; there are: gpu-dcgm,"),
+    (("detect", "--prometheus-url=ftp://x"), 2, "must be an http or https URL with a host"),
+    (("detect", "--prometheus-token-file=/none"), 1, "/none: No such file or directory"),
+    (
+        ("detect", "--prometheus-url=http://127.0.0.1:9", "--prometheus-auth-incluster"),
+        1,
+        "--prometheus-auth-incluster: accepted, without effect",
+    ),
+]
+
+
+@pytest.mark.parametrize(("argv", "code", "told"), COMMAND_LINES)
+async def test_command_line(
+    argv: tuple[str, ...], code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = await _run(*argv)
+
+    captured = capsys.readouterr()
+    assert found == code
+    assert told in captured.out + captured.err
+
+
+async def _run(*argv: str) -> int:
+    """The program; in a thread, for it runs a loop of its own."""
+    return await asyncio.to_thread(main, ["presets", *argv])
