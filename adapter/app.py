@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import ipaddress
 import logging
 import ssl
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import yarl
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter import detection, errors, ops, serving, telemetry, tls
+from adapter import detection, errors, ops, secure, serving, telemetry
+from adapter.background import Background
 from adapter.discovery import Discovery
 from adapter.evaluation import Evaluation
 from adapter.groups import GROUPS
@@ -32,7 +31,6 @@ from adapter.objects import ClusterObjects
 from adapter.prometheus import Prometheus
 from adapter.relist import Relist
 from adapter.settings import Settings, Source
-from certs.bundle import Bundle, CertificateError
 from rules import check, presets, ruleset
 from rules.errors import ConfigError, Problem
 from rules.ruleset import RuleSet
@@ -42,10 +40,6 @@ log = logging.getLogger(__name__)
 _DEFAULT = "gpu-dcgm"
 _CHOICE_WITHIN = 10.0
 """Seconds; the server does not listen before it has its rules."""
-
-
-class StartError(Exception):
-    """The server cannot start as it was asked to; `str()` says what to do about it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +94,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         log.warning("%s", notice)
     registry = CollectorRegistry()
     async with contextlib.AsyncExitStack() as stack:
-        background = await stack.enter_async_context(_background())
+        background = await stack.enter_async_context(Background.running())
         prometheus = await stack.enter_async_context(
             prometheus_of(settings, telemetry.Requests(registry))
         )
@@ -121,6 +115,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             catalog=lambda: relist.catalog, objects=objects, evaluation=Evaluation(prometheus)
         )
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=settings.secure_port)
+        secured = await secure.from_settings(settings, stack, background, registry)
         closing = asyncio.Event()
         operations = ops.Ops(
             live=(ops.Check(name="background-tasks", run=background.check),),
@@ -129,16 +124,22 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
                 ops.Check(name="kinds", run=lambda: _kinds_known(objects)),
                 ops.Check(name="first-relist", run=lambda: _attempted(relist)),
                 ops.Check(name="prometheus", run=lambda: _listed(relist)),
+                *secured.checks,
                 ops.Check(name="shutdown", run=lambda: _not_closing(closing)),
             ),
             registry=registry,
             api_paths=discovery.paths,
         )
         handler = serving.surface(
-            discovery=discovery, operations=operations, backend=backend, closing=closing.is_set
+            discovery=discovery,
+            operations=operations,
+            backend=backend,
+            guard=secured.guard,
+            closing=closing.is_set,
         )
-        url = await _listen(settings, serving.application(handler), stack)
-        stack.callback(closing.set)
+        url = await _listen(settings, serving.application(handler), secured.context, stack)
+        stack.push_async_callback(_fade, closing, settings.shutdown_delay)
+        secured.listening()
         log.info("serving on %s", url)
         yield Running(url=url, relist=relist)
 
@@ -161,43 +162,8 @@ async def _chosen(prometheus: Prometheus) -> tuple[Source, ...]:
     return tuple(Source(kind="preset", name=name) for name in names)
 
 
-class _Background:
-    """Tasks that run as long as the server does; the death of one fails /livez."""
-
-    def __init__(self) -> None:
-        self.tasks: list[asyncio.Task[Any]] = []
-
-    def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(self._ended)
-        self.tasks.append(task)
-
-    def check(self) -> None:
-        """Raises, naming them, when tasks have ended that never should."""
-        if ended := [task.get_name() for task in self.tasks if task.done()]:
-            raise RuntimeError(f"ended: {', '.join(ended)}")
-
-    @staticmethod
-    def _ended(task: asyncio.Task[Any]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.critical(
-                "the task %s died; /livez fails from now on", task.get_name(), exc_info=error
-            )
-
-
-@contextlib.asynccontextmanager
-async def _background() -> AsyncIterator[_Background]:
-    background = _Background()
-    try:
-        yield background
-    finally:
-        for task in background.tasks:
-            task.cancel()
-        await asyncio.gather(*background.tasks, return_exceptions=True)
-
-
 async def _objects(
-    settings: Settings, stack: contextlib.AsyncExitStack, background: _Background
+    settings: Settings, stack: contextlib.AsyncExitStack, background: Background
 ) -> ClusterObjects | FileObjects:
     try:
         if settings.objects:
@@ -206,13 +172,19 @@ async def _objects(
             settings.lister_kubeconfig, qps=settings.client_qps, burst=settings.client_burst
         )
     except errors.BackendError as error:
-        raise StartError(
+        raise errors.StartError(
             f"{error}\n--lister-kubeconfig=FILE names a cluster; --objects=FILE stands for one"
         ) from error
     stack.push_async_callback(kube.close)
     objects = ClusterObjects(kube, interval=settings.discovery_interval)
     background.start("discovery of kinds", objects.run())
     return objects
+
+
+async def _fade(closing: asyncio.Event, delay: float) -> None:
+    """Fail /readyz, and go on answering for as long as balancers may take to learn of it."""
+    closing.set()
+    await asyncio.sleep(delay)
 
 
 def _kinds_known(objects: ClusterObjects | FileObjects) -> None:
@@ -243,7 +215,7 @@ def _headers(settings: Settings) -> dict[str, str]:
         try:
             token = Path(settings.prometheus_token_file).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise StartError(
+            raise errors.StartError(
                 f"--prometheus-token-file={settings.prometheus_token_file}: {error.strerror}"
             ) from error
         headers["Authorization"] = f"Bearer {token}"
@@ -275,17 +247,16 @@ def _trust(settings: Settings) -> ssl.SSLContext:
             context.load_cert_chain(certificate, settings.prometheus_client_tls_key_file)
     except (OSError, ssl.SSLError) as error:
         named = " and ".join(name for name in (ca, certificate) if name)
-        raise StartError(f"TLS towards Prometheus, from {named}: {error}") from error
+        raise errors.StartError(f"TLS towards Prometheus, from {named}: {error}") from error
     return context
 
 
 async def _listen(
-    settings: Settings, app: web.Application, stack: contextlib.AsyncExitStack
+    settings: Settings,
+    app: web.Application,
+    context: ssl.SSLContext,
+    stack: contextlib.AsyncExitStack,
 ) -> str:
-    try:
-        context = tls.context(_certificate(settings))
-    except CertificateError as error:
-        raise StartError(str(error)) from error
     runner = serving.runner(app)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -293,18 +264,8 @@ async def _listen(
     try:
         await site.start()
     except OSError as error:
-        raise StartError(
+        raise errors.StartError(
             f"cannot listen on {settings.bind_address}:{settings.secure_port}: {error.strerror}; "
             "--secure-port names another port"
         ) from error
     return site.name
-
-
-def _certificate(settings: Settings) -> Bundle:
-    """The pair that is named, else the one in --cert-dir, else one of our own."""
-    if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
-        return tls.load(Path(settings.tls_cert_file), Path(settings.tls_private_key_file))
-    folder = Path(settings.cert_dir)
-    if (folder / "apiserver.crt").exists() and (folder / "apiserver.key").exists():
-        return tls.load(folder / "apiserver.crt", folder / "apiserver.key")
-    return tls.issued(settings.bind_address, now=dt.datetime.now(dt.UTC))

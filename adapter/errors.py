@@ -9,6 +9,7 @@
     ├── Refused                  a 4xx: the question is wrong there (bad PromQL, no permission)
     ├── Broken                   a 5xx, or an answer that cannot be understood
     └── TooLarge                 more bytes than an answer may have
+    StartError               what an operator is told: the server cannot start as it was asked to
 
 No library's own exception crosses the module that calls the library; each is raised `from` it. A
 BackendError keeps the other side's own words for the log; they never reach a caller of the API.
@@ -92,3 +93,7 @@ class Broken(BackendError):  # noqa: N818
 
 class TooLarge(BackendError):  # noqa: N818
     """The answer was cut off because it grew past the limit."""
+
+
+class StartError(Exception):
+    """The server cannot start as it was asked to; `str()` says what to do about it."""

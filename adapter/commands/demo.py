@@ -17,7 +17,7 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from adapter import app, settings
+from adapter import app, errors, settings
 from adapter.commands import serve
 from adapter.demo import binary, exporter, manifests, prometheus
 from adapter.demo.fleet import Fleet
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
         program = binary.find()
         asyncio.run(_demo(asked, program))
     except (
-        app.StartError,
+        errors.StartError,
         binary.NoPrometheusError,
         prometheus.PrometheusFailedError,
         ConfigError,
@@ -105,7 +105,7 @@ def _check_free(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            raise app.StartError(
+            raise errors.StartError(
                 f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); "
                 "`make run PORT=N` or --secure-port=N names another"
             ) from error
@@ -200,7 +200,7 @@ async def _first_answer(url: str, expected: int) -> None:
                 if answer.status == 200 and len((await answer.json())["items"]) == expected:
                     return
             await asyncio.sleep(0.2)
-    raise app.StartError(f"not every pod had a value within {FIRST_ANSWER_WITHIN:.0f} s")
+    raise errors.StartError(f"not every pod had a value within {FIRST_ANSWER_WITHIN:.0f} s")
 
 
 def _say(text: str) -> None:

@@ -80,7 +80,7 @@ def _detect(asked: argparse.Namespace) -> int:
         print(notice, file=sys.stderr)
     try:
         report = asyncio.run(_look(checked))
-    except (app.StartError, errors.BackendError) as error:
+    except (errors.StartError, errors.BackendError) as error:
         print(f"Prometheus cannot be asked, so nothing can be told: {error}", file=sys.stderr)
         return 1
     print(_json(report) if asked.output == "json" else "\n".join(_lines(report)))

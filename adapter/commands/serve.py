@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 
-from adapter import app, settings
+from adapter import app, errors, settings
 from rules.errors import ConfigError
 
 NAME = "serve"
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     set_up_logging(logging.DEBUG if asked.verbosity >= _DEBUG else logging.INFO)
     try:
         asyncio.run(_serve(asked))
-    except (ConfigError, app.StartError) as error:
+    except (ConfigError, errors.StartError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -7,9 +7,10 @@ opens a socket; only the composition root may import this package.
 
 from __future__ import annotations
 
-from adapter.settings.checks import HelpRequested, Settings, Source, UsageError, parse
+from adapter.settings.checks import HelpRequested, UsageError, parse
 from adapter.settings.flag import Flag
 from adapter.settings.printed import markdown, usage
+from adapter.settings.settings import Settings, Source
 from adapter.settings.table import FLAGS
 
 __all__ = [

@@ -6,12 +6,12 @@ import ipaddress
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from adapter import authz, ciphers, pairs, trust
 from adapter.settings import argv as command_line
 from adapter.settings.flag import Flag, Value
-from adapter.settings.flags_serving import NO_AUTHENTICATION
+from adapter.settings.settings import Settings, Source
 from adapter.settings.table import FLAGS
 from rules import quantity
 
@@ -31,59 +31,6 @@ class UsageError(Exception):
 
 class HelpRequested(Exception):  # noqa: N818 - not an error
     """`-h` or `--help` was given."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where rules come from: a file, or a preset by its name."""
-
-    kind: Literal["config", "preset"]
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What the command line asks for, checked; each field bears its flag's name.
-
-    Times are in seconds. A file that is not given is None.
-    """
-
-    sources: tuple[Source, ...]
-    """--config and --preset, in the order of the command line; empty leaves the choice to us."""
-    metrics_relist_interval: float
-    metrics_max_age: float
-    """Never 0: it then is the relist interval."""
-
-    prometheus_url: str
-    prometheus_verb: Literal["GET", "POST"]
-    prometheus_headers: tuple[tuple[str, str], ...]
-    """Names and values, in order."""
-    prometheus_timeout: float
-    prometheus_token_file: str | None
-    prometheus_ca_file: str | None
-    prometheus_client_tls_cert_file: str | None
-    prometheus_client_tls_key_file: str | None
-    prometheus_auth_incluster: bool
-    prometheus_auth_config: str | None
-
-    lister_kubeconfig: str | None
-    """None: the cluster that the adapter runs in."""
-    objects: tuple[str, ...]
-    """Manifests that stand for the cluster; with none of them, the cluster itself."""
-    discovery_interval: float
-    client_qps: float
-    client_burst: int
-
-    bind_address: str
-    """A loopback address, or `localhost`."""
-    secure_port: int
-    tls_cert_file: str | None
-    tls_private_key_file: str | None
-    cert_dir: str
-
-    verbosity: int
-    notices: tuple[str, ...]
-    """What was given and changes nothing, with the reasons: to be said once, at the start."""
 
 
 def parse(argv: Iterable[str]) -> Settings:
@@ -109,7 +56,7 @@ class _Checked:
         self.values: Mapping[str, Value] = command_line.values(line.given, FLAGS)
 
     def settings(self) -> Settings:
-        sources = self.sources()
+        sources, terms = self.sources(), self.tls_terms()
         relist, max_age = self.relist()
         self.check_kubeconfigs()
         self.check_pair("prometheus-client-tls-cert-file", "prometheus-client-tls-key-file")
@@ -139,8 +86,30 @@ class _Checked:
             tls_cert_file=self.file("tls-cert-file"),
             tls_private_key_file=self.file("tls-private-key-file"),
             cert_dir=self.text("cert-dir"),
+            tls_terms=terms,
+            tls_sni=self.tls_sni(),
+            service_name=self.text("service-name"),
+            service_namespace=self.text("service-namespace"),
+            shutdown_delay=self.seconds("shutdown-delay"),
+            authentication_kubeconfig=self.file("authentication-kubeconfig"),
+            token_ttl=self.seconds("authentication-token-webhook-cache-ttl"),
+            skip_lookup=self.switch("authentication-skip-lookup"),
+            tolerate_lookup_failure=self.switch("authentication-tolerate-lookup-failure"),
+            client_ca_file=self.file("client-ca-file"),
+            requestheader_client_ca_file=self.file("requestheader-client-ca-file"),
+            requestheader=trust.Headers(
+                allowed_names=self.texts("requestheader-allowed-names"),
+                username_headers=self.texts("requestheader-username-headers"),
+                uid_headers=self.texts("requestheader-uid-headers"),
+                group_headers=self.texts("requestheader-group-headers"),
+                extra_prefixes=self.texts("requestheader-extra-headers-prefix"),
+            ),
+            authorization_kubeconfig=self.file("authorization-kubeconfig"),
+            allowed_ttl=self.seconds("authorization-webhook-cache-authorized-ttl"),
+            denied_ttl=self.seconds("authorization-webhook-cache-unauthorized-ttl"),
+            always_allow_paths=self.open_paths(),
             verbosity=self.integer("v"),
-            notices=self.notices(),
+            notices=(*self.notices(), *terms.notices),
         )
 
     def sources(self) -> tuple[Source, ...]:
@@ -227,17 +196,49 @@ class _Checked:
         return tuple(headers)
 
     def bind_address(self) -> str:
+        """The address given; a loopback address where nobody can be asked who callers are."""
         text = self.text("bind-address").strip()
+        unasked = bool(self.texts("objects"))
+        if unasked and "bind-address" not in self.named:
+            return "127.0.0.1"
         try:
             loopback = text == "localhost" or ipaddress.ip_address(text).is_loopback
         except ValueError:
             self.problems.append(f"--bind-address={text}: must be an IP address")
         else:
-            if not loopback:
+            if unasked and not loopback:
                 self.problems.append(
-                    f"--bind-address={text}: {NO_AUTHENTICATION} (in 127.0.0.0/8, ::1 or localhost)"
+                    f"--bind-address={text}: with --objects there is no cluster to ask who callers "
+                    "are, so the server listens on a loopback address only (in 127.0.0.0/8, ::1 or "
+                    "localhost)"
                 )
         return text
+
+    def tls_terms(self) -> ciphers.Terms:
+        version, suites = self.text("tls-min-version"), self.texts("tls-cipher-suites")
+        try:
+            return ciphers.terms(version, suites)
+        except ValueError as error:
+            named = "tls-min-version" if "version" in str(error) else "tls-cipher-suites"
+            self.problems.append(f"--{named}: {error}")
+            return ciphers.terms()
+
+    def tls_sni(self) -> tuple[pairs.Pair, ...]:
+        found: list[pairs.Pair] = []
+        for text in self.texts("tls-sni-cert-key"):
+            try:
+                found.append(pairs.sni(text))
+            except ValueError as error:
+                self.problems.append(f"--tls-sni-cert-key={text}: {error}")
+        return tuple(found)
+
+    def open_paths(self) -> tuple[str, ...]:
+        paths = self.texts("authorization-always-allow-paths")
+        try:
+            authz.OpenPaths(paths)
+        except ValueError as error:
+            self.problems.append(f"--authorization-always-allow-paths: {error}")
+        return paths
 
     def port(self) -> int:
         port = self.integer("secure-port")

@@ -6,27 +6,21 @@ from functools import partial
 
 from adapter.settings.flag import Flag
 
-NO_AUTHENTICATION = (
-    "authentication does not exist yet; the server listens on a loopback address only"
-)
-_NO_AUTHORIZATION = (
-    "authorization does not exist yet; the server listens on a loopback address only"
-)
 _HTTP1 = "only HTTP/1.1 is served"
 _NOT_YET = "not built yet"
 
 _serving = partial(Flag, group="Serving")
-_authentication = partial(Flag, group="Authentication", effect=NO_AUTHENTICATION)
-_authorization = partial(Flag, group="Authorization", effect=_NO_AUTHORIZATION)
+_authentication = partial(Flag, group="Authentication")
+_authorization = partial(Flag, group="Authorization")
 _feature = partial(Flag, group="Features", type="bool")
 
 FLAGS = (
     _serving(
         name="bind-address",
         type="string",
-        default="127.0.0.1",
-        help="Address to listen on. Until authentication exists it must be a loopback address: "
-        "in 127.0.0.0/8, ::1 or localhost. (The original's default is 0.0.0.0.)",
+        default="0.0.0.0",  # noqa: S104 - the original's, for a server in a pod of its own
+        help="Address to listen on. With --objects nobody is asked who they are, so it must be, "
+        "and is, a loopback address.",
     ),
     _serving(
         name="secure-port",
@@ -51,21 +45,20 @@ FLAGS = (
         type="string",
         default="apiserver.local.config/certificates",
         help="Where `apiserver.crt` and `apiserver.key` are looked for when --tls-cert-file is not "
-        "given. Without them a certificate is issued at each start, and written nowhere.",
+        "given. Without them the replicas issue their own, from an authority that they share in a "
+        "Secret and publish to their APIServices; with --objects, one at each start.",
     ),
     _serving(
         name="tls-min-version",
         type="string",
         default="",
         help="Lowest TLS version: VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13.",
-        effect="so far TLS 1.2 is the lowest that is spoken",
     ),
     _serving(
         name="tls-cipher-suites",
         type="strings",
         default="",
         help="Cipher suites of TLS 1.2, by their Go names.",
-        effect="so far the suites that OpenSSL prefers are offered",
     ),
     _serving(
         name="tls-curve-preferences",
@@ -79,7 +72,27 @@ FLAGS = (
         type="array",
         default="",
         help="Further serving certificate, as `CERT,KEY[:DOMAINS]`. Repeatable.",
-        effect="so far one certificate is served to every name",
+    ),
+    _serving(
+        name="service-name",
+        type="string",
+        default="gpu-metrics-adapter",
+        help="Service by which the cluster reaches the server: its certificate is for the "
+        "Service's DNS names, and its APIServices are those that name the Service.",
+    ),
+    _serving(
+        name="service-namespace",
+        type="string",
+        default="",
+        help="Namespace of that Service, and of the Secret that the replicas share. Without it "
+        "`$POD_NAMESPACE`, else `gpu-metrics-adapter`.",
+    ),
+    _serving(
+        name="shutdown-delay",
+        type="duration",
+        default="0s",
+        help="How long, once told to stop, /readyz fails before the server listens no more, so "
+        "that balancers learn of it in time.",
     ),
     _serving(
         name="http2-max-streams-per-connection",
@@ -120,7 +133,8 @@ FLAGS = (
         name="authentication-kubeconfig",
         type="string",
         default="",
-        help="Kubeconfig of the cluster that reviews tokens.",
+        help="Kubeconfig of the cluster that reviews tokens, says whom to trust and has the "
+        "APIServices; without it that of --lister-kubeconfig.",
     ),
     _authentication(
         name="authentication-token-webhook-cache-ttl",
@@ -186,13 +200,14 @@ FLAGS = (
         name="authorization-kubeconfig",
         type="string",
         default="",
-        help="Kubeconfig of the cluster that reviews access.",
+        help="Kubeconfig of the cluster that reviews access; without it that of "
+        "--authentication-kubeconfig.",
     ),
     _authorization(
         name="authorization-webhook-cache-authorized-ttl",
         type="duration",
-        default="10s",
-        help="How long an allowed access is remembered.",
+        default="1m0s",
+        help="How long an allowed access is remembered. (The original's default is 10s.)",
     ),
     _authorization(
         name="authorization-webhook-cache-unauthorized-ttl",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from adapter import settings
+from adapter import ciphers, settings, trust
 from adapter.settings import checks, flag
 
 RULES = ("--config", "rules.yaml")
@@ -23,7 +23,7 @@ def problems(*argv: str) -> tuple[str, ...]:
     return caught.value.problems
 
 
-def test_defaults_are_the_originals_except_for_the_address():
+def test_defaults_are_the_originals():
     got = parse()
 
     assert got == settings.Settings(
@@ -45,11 +45,31 @@ def test_defaults_are_the_originals_except_for_the_address():
         discovery_interval=600.0,
         client_qps=5.0,
         client_burst=10,
-        bind_address="127.0.0.1",
+        bind_address="0.0.0.0",
         secure_port=443,
         tls_cert_file=None,
         tls_private_key_file=None,
         cert_dir="apiserver.local.config/certificates",
+        tls_terms=ciphers.terms(),
+        tls_sni=(),
+        service_name="gpu-metrics-adapter",
+        service_namespace="",
+        shutdown_delay=0.0,
+        authentication_kubeconfig=None,
+        token_ttl=10.0,
+        skip_lookup=False,
+        tolerate_lookup_failure=False,
+        client_ca_file=None,
+        requestheader_client_ca_file=None,
+        requestheader=trust.Headers(
+            username_headers=("x-remote-user",),
+            group_headers=("x-remote-group",),
+            extra_prefixes=("x-remote-extra-",),
+        ),
+        authorization_kubeconfig=None,
+        allowed_ttl=60.0,
+        denied_ttl=10.0,
+        always_allow_paths=("/healthz", "/readyz", "/livez"),
         verbosity=0,
         notices=(),
     )
@@ -246,9 +266,36 @@ def test_a_list_with_an_open_quote_is_refused():
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.1", "::", "::ffff:10.0.0.1"])
 def test_an_address_that_others_reach_is_refused_with_the_reason(address):
-    (problem,) = problems(*RULES, f"--bind-address={address}")
+    (problem,) = problems(*RULES, "--objects=pods.yaml", f"--bind-address={address}")
 
-    assert problem.startswith(f"--bind-address={address}: authentication does not exist yet")
+    assert problem.startswith(f"--bind-address={address}: with --objects there is no cluster")
+    assert parse(f"--bind-address={address}").bind_address == address
+
+
+def test_without_a_cluster_the_address_is_a_loopback_address():
+    assert parse("--objects=pods.yaml").bind_address == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"),
+    [
+        ("--tls-min-version=TLS1.2", "--tls-min-version: unknown TLS version 'TLS1.2'"),
+        ("--tls-cipher-suites=NOPE", "--tls-cipher-suites: unknown cipher suites NOPE"),
+        ("--tls-sni-cert-key=a", "--tls-sni-cert-key=a: expected comma separated"),
+        ("--authorization-always-allow-paths=/a*b", "only trailing * allowed"),
+        ("--shutdown-delay=-1s", "--shutdown-delay=-1s: must be 0 or more"),
+    ],
+)
+def test_what_cannot_be_served_is_refused(flag, words):
+    (problem,) = problems(*RULES, flag)
+
+    assert words in problem
+
+
+def test_old_tls_versions_are_taken_and_told_to_be_refused():
+    (notice,) = parse("--tls-min-version=VersionTLS10").notices
+
+    assert "TLS 1.2 is the lowest" in notice
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.8.7", "::1", "localhost"])
@@ -316,9 +363,9 @@ def test_what_changes_nothing_is_said_once_for_each_reason():
         "--logtostderr=true",
         "--log-dir=/tmp",
         "--logtostderr",
-        "--requestheader-client-ca-file=/ca",
-        "--requestheader-allowed-names=a,b",
-        "--requestheader-allowed-names=c",
+        "--disable-http2",
+        "--http2-max-streams-per-connection=3",
+        "--disable-http2",
         "--audit-log-path=-",
     )
 
@@ -328,8 +375,8 @@ def test_what_changes_nothing_is_said_once_for_each_reason():
         "the log goes to standard error, and nowhere else"
     )
     assert got.notices[1].startswith(
-        "--requestheader-client-ca-file, --requestheader-allowed-names: accepted, "
-        "without effect: authentication does not exist yet"
+        "--disable-http2, --http2-max-streams-per-connection: accepted, "
+        "without effect: only HTTP/1.1 is served"
     )
     assert got.notices[2].startswith(
         "--audit-log-path: accepted, without effect: there is no audit"
@@ -391,7 +438,7 @@ def test_the_help_text_names_every_flag_its_default_and_why_it_is_idle():
     for each in settings.FLAGS:
         assert f"--{each.name}" in text
     assert "-v, --v int" in text
-    assert "(default 127.0.0.1)" in text
+    assert "(default 0.0.0.0)" in text
     assert "No effect: only HTTP/1.1 is served." in text
     assert max(map(len, text.splitlines())) <= 100
 

@@ -157,7 +157,7 @@ async def test_serve_ends_in_peace_when_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--bind-address=0.0.0.0"], 2, "authentication does not exist yet"),
+        (["--bind-address=0.0.0.0", "--objects=x"], 2, "with --objects there is no cluster"),
         (["--preset=nope", "--objects=x"], 1, "there is no preset called 'nope'"),
         (["--preset=gpu-dcgm", "--objects=/none"], 1, "/none"),
         (["--preset=gpu-dcgm", "--lister-kubeconfig=/none"], 1, "--objects=FILE stands for one"),
