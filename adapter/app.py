@@ -134,9 +134,21 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             discovery=discovery, operations=operations, backend=backend, closing=closing.is_set
         )
         url = await _listen(settings, serving.application(handler), stack)
-        stack.callback(closing.set)
+        await stack.enter_async_context(_draining(closing, settings.shutdown_delay))
         log.info("serving on %s", url)
         yield Running(url=url, relist=relist)
+
+
+@contextlib.asynccontextmanager
+async def _draining(closing: asyncio.Event, seconds: float) -> AsyncIterator[None]:
+    """At its end tells whoever asks that this server is about to go, and for a while goes on."""
+    try:
+        yield
+        closing.set()
+        log.info("shutting down: not ready any more; the listener closes in %g s", seconds)
+        await asyncio.sleep(seconds)
+    finally:
+        closing.set()
 
 
 class _Background:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 import sys
+import types
 from collections.abc import Sequence
+from typing import NoReturn
 
 from adapter import app, settings
 from rules.errors import ConfigError
@@ -16,6 +19,7 @@ SUMMARY = "answer the Kubernetes metrics API (when no command is named)"
 
 _DEBUG = 6
 """The verbosity at which the original logs every request to Prometheus."""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def main(argv: Sequence[str]) -> int:
@@ -52,16 +56,22 @@ async def told_to_stop() -> None:
     """Return at the first SIGTERM or SIGINT; a second one ends the process as it always would."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    signals = (signal.SIGTERM, signal.SIGINT)
-    for each in signals:
+    for each in _SIGNALS:
         loop.add_signal_handler(each, stop.set)
     try:
         await stop.wait()
     finally:
-        for each in signals:
+        for each in _SIGNALS:
             loop.remove_signal_handler(each)
+
+
+def _end_at_once(_signal: int, _frame: types.FrameType | None) -> NoReturn:
+    os._exit(1)
 
 
 async def _serve(asked: settings.Settings) -> None:
     async with app.running(asked):
         await told_to_stop()
+        for each in _SIGNALS:
+            # Not by the event loop, which may be what is stuck.
+            signal.signal(each, _end_at_once)

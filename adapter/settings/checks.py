@@ -80,6 +80,7 @@ class Settings:
     tls_cert_file: str | None
     tls_private_key_file: str | None
     cert_dir: str
+    shutdown_delay: float
 
     verbosity: int
     notices: tuple[str, ...]
@@ -139,6 +140,7 @@ class _Checked:
             tls_cert_file=self.file("tls-cert-file"),
             tls_private_key_file=self.file("tls-private-key-file"),
             cert_dir=self.text("cert-dir"),
+            shutdown_delay=self.seconds("shutdown-delay"),
             verbosity=self.integer("v"),
             notices=self.notices(),
         )

@@ -50,6 +50,7 @@ def test_defaults_are_the_originals_except_for_the_address():
         tls_cert_file=None,
         tls_private_key_file=None,
         cert_dir="apiserver.local.config/certificates",
+        shutdown_delay=0.0,
         verbosity=0,
         notices=(),
     )
