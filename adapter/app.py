@@ -138,7 +138,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             closing=closing.is_set,
         )
         url = await _listen(settings, serving.application(handler), secured.context, stack)
-        stack.push_async_callback(_fade, closing, settings.shutdown_delay)
+        await stack.enter_async_context(_draining(closing, settings.shutdown_delay))
         secured.listening()
         log.info("serving on %s", url)
         yield Running(url=url, relist=relist)
@@ -181,10 +181,16 @@ async def _objects(
     return objects
 
 
-async def _fade(closing: asyncio.Event, delay: float) -> None:
-    """Fail /readyz, and go on answering for as long as balancers may take to learn of it."""
-    closing.set()
-    await asyncio.sleep(delay)
+@contextlib.asynccontextmanager
+async def _draining(closing: asyncio.Event, seconds: float) -> AsyncIterator[None]:
+    """At its end tells whoever asks that this server is about to go, and for a while goes on."""
+    try:
+        yield
+        closing.set()
+        log.info("shutting down: not ready any more; the listener closes in %g s", seconds)
+        await asyncio.sleep(seconds)
+    finally:
+        closing.set()
 
 
 def _kinds_known(objects: ClusterObjects | FileObjects) -> None:

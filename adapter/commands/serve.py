@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
+import types
 from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from adapter import app, errors, settings
 from rules.errors import ConfigError
@@ -15,6 +18,7 @@ from rules.errors import ConfigError
 NAME = "serve"
 SUMMARY = "answer the Kubernetes metrics API (when no command is named)"
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DEBUG = 6
 """The verbosity at which the original logs every request to Prometheus."""
 
@@ -53,20 +57,25 @@ def stopping() -> Iterator[asyncio.Event]:
     """An event that is set by the first SIGTERM or SIGINT; a second one ends the process."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    signals = (signal.SIGTERM, signal.SIGINT)
 
     def told() -> None:
         stop.set()
-        for each in signals:
+        for each in _SIGNALS:
             loop.remove_signal_handler(each)
+            # Not by the event loop, which may be what is stuck.
+            signal.signal(each, _end_at_once)
 
-    for each in signals:
+    for each in _SIGNALS:
         loop.add_signal_handler(each, told)
     try:
         yield stop
     finally:
-        for each in signals:
+        for each in _SIGNALS:
             loop.remove_signal_handler(each)
+
+
+def _end_at_once(_signal: int, _frame: types.FrameType | None) -> NoReturn:
+    os._exit(1)
 
 
 async def _serve(asked: settings.Settings) -> None:

@@ -129,6 +129,14 @@ FLAGS = (
         help="Listen with SO_REUSEADDR.",
         effect="the option is always set",
     ),
+    _serving(
+        name="shutdown-delay",
+        type="duration",
+        default="0s",
+        help="How long to go on answering after SIGTERM or SIGINT, with /readyz failing, so that "
+        "those who send requests here can find out; a second signal ends the process at once. (Not "
+        "in the original, which closes its listeners immediately.)",
+    ),
     _authentication(
         name="authentication-kubeconfig",
         type="string",

@@ -30,7 +30,7 @@ POLICY = dataclasses.replace(
     settle=2 * TICK,
 )
 RENEWALS = 10
-MISSED = 3
+MISSED = 2
 """How many looks a replica may miss in a row."""
 
 

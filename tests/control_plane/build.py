@@ -159,7 +159,7 @@ def _go_build(
     source = modules.folder(version)
     # No C compiler is needed, and none is asked for.
     own = {"CGO_ENABLED": "0", "GOWORK": "off"}
-    what = f"building {', '.join(names)} {version}, about 4 minutes on two cores"
+    what = f"building {', '.join(names)} {version}, about 7 minutes on two cores"
     _say(what)
     began = time.monotonic()
     lines: list[str] = []
