@@ -88,13 +88,6 @@ FLAGS = (
         "`$POD_NAMESPACE`, else `gpu-metrics-adapter`.",
     ),
     _serving(
-        name="shutdown-delay",
-        type="duration",
-        default="0s",
-        help="How long, once told to stop, /readyz fails before the server listens no more, so "
-        "that balancers learn of it in time.",
-    ),
-    _serving(
         name="http2-max-streams-per-connection",
         type="int",
         default="0",
