@@ -18,10 +18,9 @@ from typing import Any
 
 import aiohttp
 import yarl
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter import errors, ops, serving, telemetry, tls
+from adapter import answers, errors, ops, serving, telemetry, tls
 from adapter.discovery import Discovery
 from adapter.evaluation import Evaluation
 from adapter.groups import GROUPS
@@ -133,7 +132,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         handler = serving.surface(
             discovery=discovery, operations=operations, backend=backend, closing=closing.is_set
         )
-        url = await _listen(settings, serving.application(handler), stack)
+        url = await _listen(settings, handler, stack)
         await stack.enter_async_context(_draining(closing, settings.shutdown_delay))
         log.info("serving on %s", url)
         yield Running(url=url, relist=relist)
@@ -270,13 +269,13 @@ def _trust(settings: Settings) -> ssl.SSLContext:
 
 
 async def _listen(
-    settings: Settings, app: web.Application, stack: contextlib.AsyncExitStack
+    settings: Settings, handler: answers.Handler, stack: contextlib.AsyncExitStack
 ) -> str:
     try:
         context = tls.context(_certificate(settings))
     except CertificateError as error:
         raise StartError(str(error)) from error
-    runner = serving.runner(app)
+    runner = serving.runner(handler)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = serving.Site(runner, settings.bind_address, settings.secure_port, ssl_context=context)

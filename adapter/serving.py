@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiohttp import hdrs, http_exceptions, typedefs, web
+from aiohttp import hdrs, http_exceptions, web
 
 from adapter import answers, ops, wire
 from adapter.ask import Ask
@@ -89,31 +89,6 @@ def _check(
         raise answers.wrong_method()
     if not wire.routable(request.headers.get(hdrs.ACCEPT, ""), produced):
         raise answers.not_acceptable((*produced, *streamed))
-
-
-def application(answer: answers.Handler) -> web.Application:
-    """An application whose every request goes to `answer`."""
-
-    @web.middleware
-    async def unrouted(
-        request: web.Request,
-        handler: typedefs.Handler,  # noqa: ARG001 - aiohttp's 404, where it is not `answer`
-    ) -> web.StreamResponse:
-        # `OPTIONS *` and CONNECT have no path that a route could match.
-        return await answer(request)
-
-    app = web.Application(middlewares=[unrouted])
-    app.router.add_route("*", "/{anything:(?s:.*)}", answer, expect_handler=_expected)
-    app.on_response_prepare.append(_without_server)
-    return app
-
-
-async def _expected(_request: web.Request) -> None:
-    """No `100 Continue`: no handler reads a body."""
-
-
-async def _without_server(_request: web.Request, response: web.StreamResponse) -> None:
-    del response.headers[hdrs.SERVER]
 
 
 class _Written(web.StreamResponse):
@@ -274,6 +249,12 @@ class Site(web.BaseSite):
         )
 
 
-def runner(app: web.Application, *, shutdown_timeout: float = answers.DEADLINE) -> web.AppRunner:
-    """A runner that stops the work on a request whose client has gone."""
-    return web.AppRunner(app, handler_cancellation=True, shutdown_timeout=shutdown_timeout)
+def runner(
+    answer: answers.Handler, *, shutdown_timeout: float = answers.DEADLINE
+) -> web.ServerRunner:
+    """A runner that has `answer` answer every request, and stops that where a client has gone.
+
+    There is no router, which would have answers of its own to methods, targets and expectations.
+    """
+    server = web.Server(answer, handler_cancellation=True)
+    return web.ServerRunner(server, shutdown_timeout=shutdown_timeout)

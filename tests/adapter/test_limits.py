@@ -27,7 +27,7 @@ def surface():
 @contextlib.asynccontextmanager
 async def listening(*, handler=None, **options):
     """The port of the server, and what ends the server."""
-    runner = serving.runner(serving.application(handler or surface()), shutdown_timeout=1.0)
+    runner = serving.runner(handler or surface(), shutdown_timeout=1.0)
     await runner.setup()
     context = tls.context(BUNDLE)
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, **options)
