@@ -49,6 +49,14 @@ class Answer:
     """Bytes beyond which a client that accepts gzip gets it."""
 
 
+class Response(web.Response):
+    """A response that does not say what server it is from."""
+
+    async def _prepare_headers(self) -> None:
+        await super()._prepare_headers()
+        del self.headers[hdrs.SERVER]
+
+
 Responder = Callable[[web.BaseRequest, asks.Ask], Awaitable[Answer]]
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -83,7 +91,7 @@ def outermost(
 
 def malformed() -> web.Response:
     """What Go's server says to a request that it cannot parse, before it ends the connection."""
-    response = web.Response(status=400, body=b"400 Bad Request", headers={hdrs.CONTENT_TYPE: PLAIN})
+    response = Response(status=400, body=b"400 Bad Request", headers={hdrs.CONTENT_TYPE: PLAIN})
     response.force_close()
     return response
 
@@ -221,7 +229,7 @@ def _response(answer: Answer, asked: Mapping[str, str]) -> web.Response:
         body = gzip.compress(body, compresslevel=1, mtime=0)
         headers[hdrs.CONTENT_ENCODING] = "gzip"
         headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-    return web.Response(status=answer.status, body=body, headers=headers)
+    return Response(status=answer.status, body=body, headers=headers)
 
 
 def _accepts_gzip(asked: Mapping[str, str]) -> bool:

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import aiohttp
 import yarl
-from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from adapter import detection, errors, ops, secure, serving, telemetry
+from adapter import answers, detection, errors, ops, secure, serving, telemetry
 from adapter.background import Background
 from adapter.discovery import Discovery
 from adapter.evaluation import Evaluation
@@ -137,7 +136,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             guard=secured.guard,
             closing=closing.is_set,
         )
-        url = await _listen(settings, serving.application(handler), secured.context, stack)
+        url = await _listen(settings, handler, secured.context, stack)
         await stack.enter_async_context(_draining(closing, settings.shutdown_delay))
         secured.listening()
         log.info("serving on %s", url)
@@ -259,11 +258,11 @@ def _trust(settings: Settings) -> ssl.SSLContext:
 
 async def _listen(
     settings: Settings,
-    app: web.Application,
+    handler: answers.Handler,
     context: ssl.SSLContext,
     stack: contextlib.AsyncExitStack,
 ) -> str:
-    runner = serving.runner(app)
+    runner = serving.runner(handler)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = serving.Site(runner, settings.bind_address, settings.secure_port, ssl_context=context)

@@ -8,13 +8,14 @@ request's head may have 1 MiB and 32 s) where aiohttp's own are smaller or missi
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http
 import logging
 import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from aiohttp import hdrs, http_exceptions, typedefs, web
+from aiohttp import hdrs, http_exceptions, web
 
 from adapter import answers, ops, wire
 from adapter.ask import Ask
@@ -27,6 +28,9 @@ KEEPALIVE = 95.0
 """Seconds; longer than the 90 s for which Go's clients keep an idle connection."""
 HEAD_BYTES = 1 << 20
 HEAD_SECONDS = 32.0
+"""For a TLS handshake, and then for each head."""
+GOODBYE_SECONDS = 5.0
+"""How long a client may take to receive the end of what it was sent, and to hang up."""
 _MOST_HEADERS = 10_000
 _TOO_LARGE = "431 Request Header Fields Too Large"
 
@@ -87,31 +91,6 @@ def _check(
         raise answers.not_acceptable((*produced, *streamed))
 
 
-def application(answer: answers.Handler) -> web.Application:
-    """An application whose every request goes to `answer`."""
-
-    @web.middleware
-    async def unrouted(
-        request: web.Request,
-        handler: typedefs.Handler,  # noqa: ARG001 - aiohttp's 404, where it is not `answer`
-    ) -> web.StreamResponse:
-        # `OPTIONS *` and CONNECT have no path that a route could match.
-        return await answer(request)
-
-    app = web.Application(middlewares=[unrouted])
-    app.router.add_route("*", "/{anything:(?s:.*)}", answer, expect_handler=_expected)
-    app.on_response_prepare.append(_without_server)
-    return app
-
-
-async def _expected(_request: web.Request) -> None:
-    """No `100 Continue`: no handler reads a body."""
-
-
-async def _without_server(_request: web.Request, response: web.StreamResponse) -> None:
-    del response.headers[hdrs.SERVER]
-
-
 class _Written(web.StreamResponse):
     """Stands for an answer that was written already, without aiohttp's headers."""
 
@@ -125,10 +104,15 @@ class _Written(web.StreamResponse):
 class Connection(web.RequestHandler):
     """One connection, which has to say in time, and in bounds, what it wants."""
 
-    __slots__ = ("_head_bytes", "_head_seconds", "_head_timer")
+    __slots__ = ("_goodbye_seconds", "_head_bytes", "_head_seconds", "_head_timer", "_lost")
 
     def __init__(
-        self, manager: web.Server, *, loop: asyncio.AbstractEventLoop, head_seconds: float
+        self,
+        manager: web.Server,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        head_seconds: float,
+        goodbye_seconds: float,
     ) -> None:
         super().__init__(
             manager,
@@ -142,6 +126,8 @@ class Connection(web.RequestHandler):
         self._head_bytes = 0
         self._head_seconds = head_seconds
         self._head_timer: asyncio.TimerHandle | None = None
+        self._goodbye_seconds = goodbye_seconds
+        self._lost = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -149,13 +135,23 @@ class Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._head_done()
+        self._lost.set()
         super().connection_lost(exc)
+
+    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109
+        """Answer what is asked already, and see the answer off before the process may end."""
+        await super().shutdown(timeout)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._goodbye_seconds):
+                await self._lost.wait()
 
     def data_received(self, data: bytes) -> None:
         requests = self._request_count
         super().data_received(data)
-        if self._request_count != requests or self._waiter is None:
-            # A head is complete, or what arrives is the body of a request under way.
+        under_way = self._waiter is None and requests > 0
+        if self._request_count != requests or under_way:
+            # A head is complete, or what arrives is the body of a request under way. Before the
+            # first head nobody may be waiting yet: over TLS it begins with the handshake's end.
             self._head_done()
             return
         self._head_bytes += len(data)
@@ -207,12 +203,14 @@ class Site(web.BaseSite):
         *,
         ssl_context: ssl.SSLContext | None = None,
         head_seconds: float = HEAD_SECONDS,
+        goodbye_seconds: float = GOODBYE_SECONDS,
         **options: Any,
     ) -> None:
         super().__init__(runner, ssl_context=ssl_context)
         self._host = host
         self._port = port
         self._head_seconds = head_seconds
+        self._goodbye_seconds = goodbye_seconds
         self._options = options
 
     @property
@@ -231,18 +229,32 @@ class Site(web.BaseSite):
         """Listen. Raises OSError where that cannot be had."""
         await super().start()
         loop = asyncio.get_running_loop()
+        secured = self._ssl_context is not None
         server = self._runner.server
         assert server is not None
         self._server = await loop.create_server(
-            lambda: Connection(server, loop=loop, head_seconds=self._head_seconds),
+            lambda: Connection(
+                server,
+                loop=loop,
+                head_seconds=self._head_seconds,
+                goodbye_seconds=self._goodbye_seconds,
+            ),
             self._host,
             self._port,
             ssl=self._ssl_context,
+            ssl_handshake_timeout=self._head_seconds if secured else None,
+            ssl_shutdown_timeout=self._goodbye_seconds if secured else None,
             backlog=self._backlog,
             **self._options,
         )
 
 
-def runner(app: web.Application, *, shutdown_timeout: float = answers.DEADLINE) -> web.AppRunner:
-    """A runner that stops the work on a request whose client has gone."""
-    return web.AppRunner(app, handler_cancellation=True, shutdown_timeout=shutdown_timeout)
+def runner(
+    answer: answers.Handler, *, shutdown_timeout: float = answers.DEADLINE
+) -> web.ServerRunner:
+    """A runner that has `answer` answer every request, and stops that where a client has gone.
+
+    There is no router, which would have answers of its own to methods, targets and expectations.
+    """
+    server = web.Server(answer, handler_cancellation=True)
+    return web.ServerRunner(server, shutdown_timeout=shutdown_timeout)

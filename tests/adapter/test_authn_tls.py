@@ -97,7 +97,7 @@ async def api_server(cluster, aiohttp_server):
 async def server(api_server, tmp_path):
     api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, api_server), qps=99, burst=99)
     server = Server(tls.Live(SERVING), api)
-    runner = serving.runner(serving.application(answers.outermost(server.respond)))
+    runner = serving.runner(answers.outermost(server.respond))
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=server.live.context)
     await site.start()

@@ -262,10 +262,11 @@ async def test_a_second_request_that_is_begun_has_to_end():
 
 
 @pytest.mark.parametrize("target", ["*", "adapter:443"])
-async def test_a_target_without_a_path_is_an_unknown_path(port, target):
+@pytest.mark.parametrize("headers", [{}, {"Expect": "more"}])
+async def test_a_target_without_a_path_is_an_unknown_path(port, target, headers):
     method = "OPTIONS" if target == "*" else "CONNECT"
 
-    got = await wired.fetch(port, target, method=method)
+    got = await wired.fetch(port, target, method=method, headers=headers)
 
     assert got.status == 404
     assert "Server" not in got.headers
@@ -304,7 +305,7 @@ async def test_the_work_for_a_client_that_went_is_stopped():
 
 
 async def test_a_site_says_where_it_listens(caplog):
-    runner = serving.runner(serving.application(surface()))
+    runner = serving.runner(surface())
     await runner.setup()
     try:
         context = tls.context(tls.issued("127.0.0.1", now=datetime.now(UTC)))

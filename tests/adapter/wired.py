@@ -104,7 +104,7 @@ def surface(
 @contextlib.asynccontextmanager
 async def listening(handler: answers.Handler, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
     """The port on which `handler` is served until the end of the block."""
-    runner = serving.runner(serving.application(handler), shutdown_timeout=1.0)
+    runner = serving.runner(handler, shutdown_timeout=1.0)
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, head_seconds=head_seconds)
     await site.start()
