@@ -57,6 +57,9 @@ class Response(web.Response):
         del self.headers[hdrs.SERVER]
 
 
+UNTIL = web.RequestKey("until", float)
+"""When a request must be answered, in the running loop's time."""
+
 Responder = Callable[[web.BaseRequest, asks.Ask], Awaitable[Answer]]
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -78,6 +81,7 @@ def outermost(
             return malformed()
         try:
             seconds = _seconds(ask, deadline)
+            request[UNTIL] = asyncio.get_running_loop().time() + seconds
             answer = await _in_time(respond(request, ask), seconds)
         except Exception as error:  # noqa: BLE001 - the one place where anything raised ends
             answer = failed(error, request, ask)

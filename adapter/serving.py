@@ -69,7 +69,8 @@ def surface(
             raise answers.no_route()
         known = ask.version in group.VERSIONS and group.routes(ask.below_version)
         _check(request, known=known, produced=wire.PRODUCED, streamed=_STREAMED)
-        return answers.document(await group.answer(ask, backend), ask, request.headers)
+        content = await group.answer(ask, backend, deadline=request[answers.UNTIL])
+        return answers.document(content, ask, request.headers)
 
     guarded = respond if guard is None else guard(respond)
     return answers.outermost(guarded, deadline=deadline, closing=closing)

@@ -69,7 +69,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(ask: Ask, backend: Backend) -> wire.Document:
+async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -> wire.Document:
     """A MetricValueList. Raises ApiError with the original's words at each stage."""
     question = _question(ask)
     selector = _object_selector(ask)
@@ -97,7 +97,7 @@ async def answer(ask: Ask, backend: Backend) -> wire.Document:
             log.warning("%s of %s cannot be asked: %s", question.metric, question.typed, error)
             raise _not_found(question) from error
         try:
-            values = dict(await backend.evaluation.values(plan))
+            values = dict(await backend.evaluation.values(plan, deadline=deadline))
         except (BackendError, AmbiguousSampleError) as error:
             raise answers.internal("unable to fetch metrics") from error
     if not values and not entry.listed:

@@ -43,8 +43,11 @@ class Objects(Protocol):
 class Evaluation(Protocol):
     """Knows how to get the values of a plan."""
 
-    async def values(self, plan: Plan) -> Mapping[str, Value]:
-        """Object name -> value, for those that have one. Raises BackendError."""
+    async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
+        """Object name -> value, for those that have one. Raises BackendError.
+
+        What is asked of others ends at `deadline`, a time of the running loop.
+        """
         ...
 
 
@@ -78,8 +81,10 @@ class Group(Protocol):
         """Whether these segments below a version are a route; an empty one counts as any other."""
         ...
 
-    async def answer(self, ask: Ask, backend: Backend) -> Document:
-        """The document that a GET of a route gets. Raises ApiError."""
+    async def answer(
+        self, ask: Ask, backend: Backend, *, deadline: float | None = None
+    ) -> Document:
+        """The document that a GET of a route gets, by `deadline`. Raises ApiError."""
         ...
 
     def resources(self, catalog: Catalog) -> Sequence[Resource]: ...

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from adapter import app, settings
 from rules.errors import ConfigError
+from tests.fakes import prometheus as fakes
 from tests.presets import api
 from tests.presets.api import GROUP, Api
 from tests.real import prometheus
@@ -274,3 +276,28 @@ async def test_without_rules_and_prometheus_the_default_is_chosen(
 
     assert status == 200
     assert "using --preset=gpu-dcgm: Prometheus cannot be asked" in caplog.text
+
+
+async def test_prometheus_is_told_what_is_left_of_the_requests_time(
+    tmp_path: Path, aiohttp_server: Any
+) -> None:
+    fake = fakes.Prometheus(
+        fakes.says('{"status":"success","data":{"resultType":"vector","result":[]}}')
+    )
+    server = await aiohttp_server(fake.app())
+    (tmp_path / "rules.yaml").write_text(f"rules:\n{GOOD}")
+    flags = (f"--config={tmp_path / 'rules.yaml'}",)
+    path = f"{GROUP}/namespaces/default/pods/*/gpu_util?timeout=7s"
+
+    async with api.serving(
+        tmp_path, str(server.make_url("/")), api.manifests(PODS), flags
+    ) as served:
+        fake.asked.clear()
+        await served.get(path)
+
+    (timeout,) = [
+        each.parameters["timeout"]
+        for each in fake.asked
+        if "ns=" in each.parameters.get("query", "")
+    ]
+    assert 5000 < int(timeout.removesuffix("ms")) <= 7000

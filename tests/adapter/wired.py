@@ -69,7 +69,7 @@ class Evaluation:
         self.failure: BaseException | None = None
         self.waits = 0.0
 
-    async def values(self, plan: Plan) -> Mapping[str, Value]:
+    async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         self.asked.append(plan)
         await asyncio.sleep(self.waits)
         if self.failure is not None:

@@ -89,7 +89,7 @@ LISTED = {
 class Prometheus(wired.Evaluation):
     """Behaves as the metric selector's key says, as the original's counterpart did."""
 
-    async def values(self, plan):
+    async def values(self, plan, *, deadline=None):
         keys = {requirement.key for requirement in plan.selector.requirements}
         if keys & {"PROMFAIL", "SCALAR"}:
             raise errors.Broken("asked for")
