@@ -37,6 +37,9 @@ _TOO_LARGE = "431 Request Header Fields Too Large"
 _STREAMED = tuple(f"{each};stream=watch" for each in wire.PRODUCED)
 """The spellings that the router of a resource lists besides; nothing is ever streamed."""
 
+_TURNS_TO_CONNECT = 3
+"""Turns of the event loop from a socket's acceptance to its being the server's."""
+
 Guard = Callable[[answers.Responder], answers.Responder]
 """Makes of a responder one for those alone who may ask it, by raising ApiError for the others."""
 
@@ -248,6 +251,19 @@ class Site(web.BaseSite):
             backlog=self._backlog,
             **self._options,
         )
+
+    async def stop(self) -> None:
+        """Listen no more.
+
+        Whoever was let in becomes a connection first: asyncio drops one that it accepted just
+        before its server was closed, without closing the socket; that client would wait in vain.
+        """
+        loop = asyncio.get_running_loop()
+        for listener in getattr(self._server, "sockets", ()):
+            loop.remove_reader(listener.fileno())
+        for _ in range(_TURNS_TO_CONNECT):
+            await asyncio.sleep(0)
+        await super().stop()
 
 
 def runner(
