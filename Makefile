@@ -64,10 +64,10 @@ fix: $(READY) ## Format, repair what ruff can, and write the README's generated 
 lock: $(READY) ## Write both locks anew from the floors in setup.cfg
 	$(BIN)/pip install --disable-pip-version-check --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	  --no-annotate --no-header \
 	  setup.cfg -o manifests/requirements.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-annotate --no-header \
+	  --no-annotate --no-header \
 	  --extra dev --constraint manifests/requirements.lock setup.cfg -o tests/requirements.lock
 
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
