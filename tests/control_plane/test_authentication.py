@@ -88,6 +88,7 @@ async def test_the_trust_of_a_cluster_is_read_and_followed(control_plane, connec
     control_plane.admin.call("DELETE", TRUST)
     await until(lambda: len(seen) == 4)
     task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
     first, second, third, fourth = seen
     assert same(first.client_cas, control_plane.cluster_ca)

@@ -106,6 +106,7 @@ async def test_two_replicas_agree_and_the_aggregator_trusts_them_within_three_se
             await asyncio.to_thread(applied.wait_available, name, seconds=10)
         assert time.monotonic() - listening < 3
         running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
 
 
 async def test_a_change_of_authority_needs_no_other_rights(applied, kube):
