@@ -114,9 +114,9 @@ def spec(asked: Attributes) -> dict[str, Any]:
         "extra": {key: list(values) for key, values in user.extra.items()},
         "uid": user.uid,
     }
-    sound: dict[str, Any] = _sound(_without_empty(made))
+    whole: dict[str, Any] = sound(_without_empty(made))
     # The attributes decide what is asked about, even if they say nothing.
-    return {kind: {}} | sound
+    return {kind: {}} | whole
 
 
 def forbidden(asked: Attributes, reason: str = "") -> errors.ApiError:
@@ -195,10 +195,10 @@ def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def _sound(document: Any) -> Any:
+def sound(document: Any) -> Any:
     """`document` with U+FFFD for each byte that was no UTF-8, as Go writes JSON."""
     if isinstance(document, str):
         return _SURROGATE.sub("\ufffd", document)
     if isinstance(document, dict):
-        return {_sound(key): _sound(value) for key, value in document.items()}
-    return [_sound(each) for each in document]
+        return {sound(key): sound(value) for key, value in document.items()}
+    return [sound(each) for each in document]

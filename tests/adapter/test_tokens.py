@@ -325,3 +325,17 @@ async def test_a_token_that_is_no_utf8_is_reviewed(cluster, reviewing):
     cluster.tokens["t\ufffd"] = JANE
 
     assert await reviewing().user("t\udcff") == USER
+
+
+async def test_a_token_of_bytes_that_are_no_text_is_reviewed_as_go_would_write_it():
+    class Api:
+        async def post(self, path, document, *, timeout=None):  # noqa: ASYNC109
+            self.token = document["spec"]["token"]
+            return {"status": {"authenticated": False}}
+
+    api = Api()
+
+    with pytest.raises(errors.Unauthenticated):
+        await tokens.TokenReviews(api).user("a\udcffb")
+
+    assert api.token == "a\ufffdb"
