@@ -8,7 +8,6 @@ NODES ?= 3
 
 BIN := .venv/bin
 READY := .venv/.ready
-PACKAGES := adapter rules certs
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check fix lint types layers lock vectors bench control-plane
