@@ -70,28 +70,33 @@ class Kubelet:
     def _run(self) -> None:
         while not self._stopping.wait(POLL):
             try:
-                self._look()
-                self.problem = None
+                self.problem = self._look()
             except _FAILURES as problem:
                 self.problem = problem
 
-    def _look(self) -> None:
+    def _look(self) -> Exception | None:
         pods = tuple(self._list("/api/v1/pods"))
-        self._reconcile(pods)
+        problem = self._reconcile(pods)
         self.view = View(
             pods=pods,
             replica_sets=tuple(self._list("/apis/apps/v1/replicasets")),
             deployments=tuple(self._list("/apis/apps/v1/deployments")),
         )
+        return problem
 
-    def _reconcile(self, pods: tuple[Object, ...]) -> None:
+    def _reconcile(self, pods: tuple[Object, ...]) -> Exception | None:
+        problem = None
         there = {pod["metadata"]["uid"] for pod in pods}
         for uid in self.fleet.admitted.keys() - there:
             self._forget(uid)
         for pod in pods:
-            # Somebody else may have changed or ended this one meanwhile: the next look will tell.
-            with contextlib.suppress(RefusedError):
+            try:
                 self._serve(pod)
+            except RefusedError as refused:
+                # Whoever was changed or ended by somebody else meanwhile is no problem.
+                if refused.reply.status not in (404, 409):
+                    problem = refused
+        return problem
 
     def _serve(self, pod: Object) -> None:
         uid = pod["metadata"]["uid"]
@@ -114,7 +119,8 @@ class Kubelet:
         if node is None:
             return
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
-        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {}, "target": target}
+        metadata = {"name": pod["metadata"]["name"]}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
         self._due[uid] = time.monotonic() + self.start_seconds
         self._client.call("POST", f"{_path(pod)}/binding", binding)
         if not self.start_seconds:
