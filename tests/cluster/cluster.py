@@ -138,13 +138,13 @@ def running(
     rules_yaml: str | None = None,
     honor_labels: bool = True,
     start_seconds: float = 0.0,
-    wobble: bool = False,
+    wobble: float = 0.0,
 ) -> Iterator[Cluster]:
     """The cluster, from when Prometheus has scraped everything, which takes it five seconds.
 
     `gpus` are those of each node; `rules_yaml` is a rule file of Prometheus; pods are Ready
-    `start_seconds` after they were bound. With `wobble` GPUs are as unsteady as the recording;
-    without, they read exactly their share of the load.
+    `start_seconds` after they were bound. With a `wobble` of 1 GPUs are as unsteady as the
+    recording, with 0 they read exactly their share of the load.
     """
     # Their names are nobody else's: those of another cluster may still be remembered somewhere.
     run = secrets.token_hex(2)

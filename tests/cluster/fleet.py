@@ -27,11 +27,11 @@ class _Holding:
 class LiveFleet:
     """So many nodes, each with `gpus` GPUs.
 
-    With `wobble` a GPU is as unsteady as the recording, about its share of the load; without, it
-    reads exactly that.
+    A GPU wobbles about its share of the load: with 1 it is as unsteady as the recording, whose
+    deviation is a third of its mean; with 0 it reads exactly its share.
     """
 
-    def __init__(self, nodes: Sequence[str], *, gpus: int, wobble: bool = False) -> None:
+    def __init__(self, nodes: Sequence[str], *, gpus: int, wobble: float = 0.0) -> None:
         self.nodes = tuple(nodes)
         self.gpus = gpus
         self._wobble = wobble
@@ -135,7 +135,8 @@ class LiveFleet:
             return fleet.reading(gpu, utilization=0.0, moment=self._idle, idle=self._idle)
         if self._wobble:
             moment = self._busy[(gpu.offset + second) % len(self._busy)]
-            utilization = float(round(min(100.0, share * moment.utilization / self._mean)))
+            deviation = moment.utilization / self._mean - 1
+            utilization = float(round(min(100.0, share * (1 + self._wobble * deviation))))
         else:
             utilization = min(100.0, share)
             moment = min(self._busy, key=lambda each: abs(each.utilization - utilization))
