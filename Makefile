@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix lint types layers lock vectors bench control-plane
+.PHONY: help setup run test check fix lint types layers lock vectors bench control-plane walkthroughs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ run: setup ## Serve a demo fleet's metrics on https://127.0.0.1:6443 (PORT= GENE
 
 test: setup ## Run every test and hold the coverage gates
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage run -m pytest --ignore=tests/walkthroughs $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
 	$(BIN)/coverage report --include='adapter/*' --fail-under=90
@@ -77,3 +77,6 @@ control-plane: $(READY) ## Run a real Kubernetes control plane (KUBERNETES=1.32.
 
 bench: setup ## Measure what the performance claims say, as ratios within one run
 	@$(BIN)/python -m tests.bench
+
+walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
+	$(BIN)/python -m pytest -s tests/walkthroughs $(ARGS)

@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PATIENCE = 90.0
 """Seconds that a step may take on a busy machine; on an idle one it takes a few."""
 
-_QUICK = {"scaleDown": {"stabilizationWindowSeconds": 6}}
+_QUICK = {"scaleDown": {"stabilizationWindowSeconds": 5}}
 """Instead of the five minutes for which a load that is gone might come back."""
 
 _TARGETS, _REPLICAS = HEADER.index("TARGETS"), HEADER.index("REPLICAS")

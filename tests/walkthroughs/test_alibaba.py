@@ -69,7 +69,8 @@ spec:
     spec:
       containers:
       - name: serving
-        image: "registry.cn-hangzhou.aliyuncs.com/tensorflow-samples/fast-style-transfer-serving:la_muse"
+        image:
+          registry.cn-hangzhou.aliyuncs.com/tensorflow-samples/fast-style-transfer-serving:la_muse
         command: ["python", "app.py"]
         resources:
           limits:
@@ -94,7 +95,7 @@ spec:
     spec:
       containers:
       - name: serving
-        image: "registry.cn-hangzhou.aliyuncs.com/xiaozhou/fast-style-transfer-press:v0"
+        image: registry.cn-hangzhou.aliyuncs.com/xiaozhou/fast-style-transfer-press:v0
         env:
         - name: SERVER_IP
           value: fast-style-transfer-serving
