@@ -43,10 +43,6 @@ apiVersion: v1
 kind: Namespace
 metadata: {{name: {namespace}}}
 ---
-apiVersion: v1
-kind: ServiceAccount
-metadata: {{name: default, namespace: {namespace}}}
----
 apiVersion: apps/v1
 kind: StatefulSet
 metadata: {{name: {APP}, namespace: {namespace}}}
