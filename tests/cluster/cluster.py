@@ -168,6 +168,7 @@ def running(
         wait_for(
             lambda: len(scraping.get("/api/v1/query", query="up == 1")["result"]) > nodes,
             "everything is scraped",
+            seconds=60,
         )
         yield Cluster(
             plane,

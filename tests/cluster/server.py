@@ -38,9 +38,13 @@ def api_services() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def installed(plane: ControlPlane) -> Iterator[None]:
-    """manifests/base is applied, with this machine as its Service; gone at the end."""
+    """manifests/base is applied, with this machine as its Service, and gone at the end.
+
+    Its Deployment has no replicas: the adapter is a process here, and no pod is to pretend.
+    """
     try:
         plane.kubectl("apply", "--warnings-as-errors", "-k", BASE)
+        plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
         plane.local_service(NAME, NAMESPACE)
         yield
     finally:
@@ -95,7 +99,7 @@ class Server:
         self._listened = self._times_listening()
         self.daemon.start()
 
-    def wait_available(self, *, seconds: float = 40) -> None:
+    def wait_available(self, *, seconds: float = 60) -> None:
         for name in self.api_services:
             self._plane.wait_available(name, seconds=seconds)
             # The condition may still be that of a server before this one.

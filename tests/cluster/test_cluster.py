@@ -210,5 +210,7 @@ def test_adapter_answers_with_what_the_gpus_read_and_the_autoscaler_believes_it(
 
 
 def test_hpa_that_does_not_come_to_pass_is_told(c: Cluster) -> None:
-    with pytest.raises(TimeoutError, match=r'not within 0.1 s; none has been\nNAME.*\nand now\n.*"none"'):
+    with pytest.raises(
+        TimeoutError, match=r'not within 0.1 s; none has been\nNAME.*\nand now\n.*"none"'
+    ):
         c.watch_hpa("none", until=lambda _: True, seconds=0.1)
