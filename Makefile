@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix lint types layers lock vectors bench image control-plane playground playground walkthroughs
+.PHONY: help setup run test check fix lint types layers lock vectors bench image control-plane playground walkthroughs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,10 +35,6 @@ $(READY): tests/requirements.lock setup.cfg pyproject.toml
 run: setup ## Serve a demo fleet's metrics on https://127.0.0.1:6443 (PORT= GENERATION= LOAD= NODES=) until Ctrl-C
 	@exec $(BIN)/gpu-metrics-adapter demo --secure-port=$(PORT) --generation=$(GENERATION) \
 	  --load=$(LOAD) --nodes=$(NODES)
-
-playground: setup ## Watch an HPA follow the load of GPUs, on a control plane of its own (KUBERNETES= GENERATION= LOAD= NODES=)
-	@exec $(BIN)/python -m tests.playground --generation=$(GENERATION) --nodes=$(NODES) \
-	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
 
 # LOAD is replicas here, and a factor for `run`, whose default is not taken.
 playground: setup ## Watch an HPA follow GPU load, with no cluster and no GPU (KUBERNETES= GENERATION= LOAD= NODES=)
