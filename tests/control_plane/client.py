@@ -61,10 +61,18 @@ class Client:
             holder.client(self._context, folder)
 
     def request(
-        self, method: str, path: str, body: object = None, *, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Reply:
         """Whatever the answer is. Raises OSError where there is none."""
-        headers = {"Content-Type": content_type} if body is not None else {}
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         content = json.dumps(body).encode() if body is not None else None
