@@ -81,7 +81,7 @@ class Discovery:
             return answers.Answer(status=304, body=b"", content_type="", headers=headers)
         pretty = answers.indents(accepted, ask, asked)
         body = self._encoded(kept, _ROOT, version=accepted.aggregated, pretty=pretty)
-        return answers.Answer(body=body, content_type=accepted.content_type, headers=headers)
+        return answers.Answer(body=body, content_type=accepted.list_type, headers=headers)
 
     def _current(self) -> _Kept:
         catalog = self._catalog()

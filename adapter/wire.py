@@ -45,9 +45,8 @@ class Accepted:
     """One of `AGGREGATED`, for who wants that list; else empty."""
 
     @property
-    def content_type(self) -> str:
-        if not self.aggregated:
-            return self.encoding
+    def list_type(self) -> str:
+        """The content type of that list."""
         return f"{self.encoding};g={_DISCOVERY};v={self.aggregated};as={_LIST}"
 
 
