@@ -39,6 +39,7 @@ START_SECONDS = 3.0
 WOBBLE = 0.15
 """Of the recording's unsteadiness; an HPA, which tolerates 10 %, never rests with more of it."""
 RAISED = 8
+"""Replicas of the load once it is raised, which is 120 % of a GPU."""
 METRIC = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
 _PATIENCE = 60.0
 _STOPPERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -140,7 +141,9 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
             _deploy(c, asked.load, generation)
             step(f"gpu-metrics-adapter --preset={generation.preset}, behind the API server")
             flags = (f"--preset={generation.preset}", "--metrics-relist-interval=10s")
-            stack.enter_context(c.adapter(*flags))
+            adapter = stack.enter_context(c.adapter(*flags))
+            # Else it would go on answering for a while, as in a cluster that takes it out first.
+            stack.callback(adapter.kill)
             step(f"HorizontalPodAutoscaler {objects.BERT}")
             control.kubectl("apply", "-f", "-", text=objects.hpa())
             step(f"everything runs; logs are in {folder}")
@@ -148,7 +151,7 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
                 c,
                 title="gpu-metrics-adapter playground",
                 setting=f"Kubernetes {programs.version} · {generation.summary}",
-                commands=commands(control, os.environ),
+                commands=commands(control, os.environ, load=asked.load),
             )
             with screen.choose(sys.stdout) as shown:
                 while True:
@@ -170,7 +173,7 @@ def _deploy(c: Cluster, load: int, generation: Generation) -> None:
     wait_for(scraped, f"{objects.BERT} has a GPU that is scraped", seconds=_PATIENCE)
 
 
-def commands(control: ControlPlane, environ: Mapping[str, str]) -> Iterator[Command]:
+def commands(control: ControlPlane, environ: Mapping[str, str], *, load: int) -> Iterator[Command]:
     """What to try. Where kubectl is ours alone, the first one puts it on the PATH."""
     kubectl = control.programs.kubectl
     on_path = shutil.which("kubectl", path=environ.get("PATH"))
@@ -179,7 +182,7 @@ def commands(control: ControlPlane, environ: Mapping[str, str]) -> Iterator[Comm
     yield Command(purpose="let kubectl in", text=f"export KUBECONFIG={control.kubeconfig}{path}")
     yield Command(purpose="watch the HPA", text="kubectl get hpa -w")
     yield Command(purpose="ask as it does", text=f"kubectl get --raw '{METRIC}'")
-    yield Command(purpose="raise the load", text=f"{scale}={RAISED}")
+    yield Command(purpose="raise the load", text=f"{scale}={max(RAISED, load + 4)}")
     yield Command(purpose="drop it", text=f"{scale}=0")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.playground import chart
@@ -27,8 +28,10 @@ def frame(view: View, *, width: int, height: int, colour: bool) -> list[str]:
     whole. How many there are depends on the size alone. Where the terminal is low, less is shown.
     """
     below = _commands(view)
-    taken = sum(max(1, -(-length(line) // width)) for line in below)
-    above = _above(view, width, max(0, height - taken))
+    below[0] = cut(below[0], width)
+    while below and _rows(below, width) > height:
+        below.pop()
+    above = _above(view, width, height - _rows(below, width))
     lines = [*(cut(line, width) for line in above), *below]
     return [render(line, colour=colour) for line in lines]
 
@@ -56,6 +59,11 @@ def clock(seconds: float) -> str:
     """Minutes and seconds."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes:02d}:{rest:02d}"
+
+
+def _rows(lines: Iterable[Line], width: int) -> int:
+    """How many a terminal needs for them, which breaks what is wider."""
+    return sum(max(1, math.ceil(length(line) / width)) for line in lines)
 
 
 def _above(view: View, width: int, height: int) -> list[Line]:
@@ -101,7 +109,7 @@ def _charts(view: View, width: int, rows: int) -> Iterator[list[Line]]:
 def _load_head(view: View) -> Line:
     now = view.now
     askers = f"{now.askers} replica{'' if now.askers == 1 else 's'} of bert-load"
-    return _head("load", f"{now.load:.0f} %", f"of one GPU, from {askers}", "load")
+    return _head("load", f"{now.load:.0f} %", f"of one GPU · {askers}", "load")
 
 
 def _metric_head(view: View) -> Line:
@@ -115,7 +123,7 @@ def _metric_head(view: View) -> Line:
         if _asks_for_more(now.value, scaler.target)
         else "good"
     )
-    told = f"target {_number(scaler.target)}, {scaler.metric}, the mean of the pods"
+    told = f"target {_number(scaler.target)} · {scaler.metric}"
     return _head("metric", "<unknown>" if now.value is None else f"{now.value:.1f}", told, style)
 
 
@@ -123,7 +131,7 @@ def _replicas_head(view: View) -> Line:
     now, scaler = view.now, view.autoscaler
     bounds = f"of {scaler.smallest} to {scaler.largest}" if scaler else ""
     if now.ready < now.wanted:
-        bounds += f", {now.ready} ready{', and no GPU is free' if view.exhausted else ''}"
+        bounds += f" · {now.ready} ready{', and no GPU is free' if view.exhausted else ''}"
     return _head("replicas", str(now.wanted), bounds, "replicas")
 
 

@@ -20,7 +20,6 @@ REMEMBERED = 2000
 """Moments that are kept, of which there is one a second."""
 _OURS = f"involvedObject.kind=HorizontalPodAutoscaler,involvedObject.name={objects.BERT}"
 _EVENTS = f"/api/v1/namespaces/default/events?fieldSelector={urllib.parse.quote(_OURS)}"
-_FAILURES = (RefusedError, OSError, http.client.HTTPException)
 
 
 class Watch:
@@ -38,6 +37,8 @@ class Watch:
         self._events: list[Event] = []
         self._told: dict[str, int] = {}
         self._problem = ""
+        self._load = 0.0
+        self._autoscaler: Autoscaler | None = None
 
     def look(self) -> View:
         """What there is to see now. Nobody's silence ends it: it is told as an event."""
@@ -46,10 +47,14 @@ class Watch:
         found, problem = None, ""
         try:
             found = hpa.read(cluster.plane.admin, objects.BERT)
+            self._autoscaler = autoscaler(found)
             self._tell(seconds, cluster.plane.admin.get(_EVENTS)["items"])
         except RefusedError as refused:
-            problem = "" if refused.reply.status == 404 else str(refused)
-        except _FAILURES as failure:
+            if refused.reply.status == 404:
+                self._autoscaler = None
+            else:
+                problem = str(refused)
+        except (OSError, http.client.HTTPException) as failure:
             problem = f"the API server does not answer: {failure}"
         problem = problem or str(cluster.kubelet.problem or "")
         if problem and problem != self._problem:
@@ -60,19 +65,21 @@ class Watch:
             title=self._title,
             setting=self._setting,
             moments=self._moments,
-            autoscaler=found and autoscaler(found),
+            autoscaler=self._autoscaler,
             gpus=[self._busy(node, seconds) for node in cluster.fleet.nodes],
             events=self._events,
             commands=self._commands,
         )
 
     def _moment(self, seconds: float, found: hpa.Hpa | None) -> Moment:
-        askers = self._replicas(objects.LOAD)[1]
+        asked, askers = self._replicas(objects.LOAD)
         load = askers * objects.EACH
-        before = self._moments[-1] if self._moments else None
-        if before and before.load != load:
-            text = f"load {before.load:.0f} % -> {load:.0f} %: {askers} x {objects.LOAD}"
-            self._events.append(Event(seconds=seconds, text=text))
+        # On its way it tells nothing.
+        if asked == askers and load != self._load:
+            if self._moments:
+                text = f"load {self._load:.0f} % -> {load:.0f} %: {askers} x {objects.LOAD}"
+                self._events.append(Event(seconds=seconds, text=text))
+            self._load = load
         self._cluster.fleet.offer(objects.BERT, load)
         wanted, ready = self._replicas(objects.BERT)
         return Moment(
