@@ -1,7 +1,7 @@
 """ACK's BERT service: a Pods metric at the edge of the tolerance, and why a target is <unknown>.
 
-The story of its guide to scaling by GPU metrics, with its Deployment, and the preset in place of the
-rules of its chart. The guide's one frequent question, what to do about UNKNOWN, it answers in part.
+The story of its guide to scaling by GPU metrics, with its Deployment, and our preset in place of
+its chart's rules. Then the guide's one frequent question, "TARGETS is UNKNOWN", case by case.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ PODS = f"{GROUP}/namespaces/default/pods/*"
 
 
 def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with cluster.running(control_plane, tmp_path, generation="alibaba", start_seconds=3) as c:
+    with cluster.running(control_plane, tmp_path, generation="alibaba", start_seconds=2) as c:
         story = Story(c, hpa=BERT)
         story.apply("bert-intent-detection.yaml", BERT_YAML)
         story.ready(BERT, 1)
@@ -123,9 +123,9 @@ def scales_out(story: Story) -> None:
         story.settles("11/20", replicas=2)
     else:
         story.shows("22/20", replicas=1)
-        hpa = story.stays("22/20", replicas=1, seconds=5)
+        hpa = story.stays("22/20", replicas=1, seconds=4)
         assert hpa.desired == 1
-        tell("$ hey -n 1000 -c 5 http://101.200.88.51:8500/predict?query=music &")
+        tell('$ hey -n 1000 -c 5 "http://101.200.88.51:8500/predict?query=music" &')
         offer(BERT, 23)
         story.shows("23/20", replicas=(1, 2))
         story.settles("11500m/20", replicas=2)

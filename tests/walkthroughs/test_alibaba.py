@@ -107,6 +107,7 @@ spec:
 SERVING = "fast-style-transfer-serving"
 PRESS = "fast-style-transfer-press"
 
+API_SERVICE = "v1beta1.custom.metrics.k8s.io"
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 TEMPERATURE = f"{GROUP}/namespaces/default/pods/*/temperature_celsius_current"
 METRICS = {
@@ -123,7 +124,7 @@ METRICS = {
 
 
 def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with cluster.running(control_plane, tmp_path, generation="alibaba", start_seconds=3) as c:
+    with cluster.running(control_plane, tmp_path, generation="alibaba", start_seconds=2) as c:
         story = Story(c, hpa=SERVING)
         story.apply("namespace.yaml", (BASE / "namespace.yaml").read_text())
         tell(f"$ {CERTIFICATES} > {SECRET}.yaml")
@@ -134,6 +135,7 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
             *(f'nvidia_gpu_num_devices{{node_name="{node}"}} 4' for node in c.fleet.nodes)
         )
         with c.adapter(*FLAGS, config=RULES, tls=pair, ca=authority) as adapter:
+            assert vouched_for(story) == authority
             # The pod labels of idle GPUs are empty, and to Prometheus an empty label is none.
             assert listed(story) == {f"nodes/{metric}" for metric in METRICS}
             with pytest.raises(RuntimeError, match="NotFound") as refused:
@@ -143,9 +145,8 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
             story.apply("serving.yaml", SERVING_YAML)
             story.ready(SERVING, 1)
             wait_for(lambda: temperatures(c), "the pod's GPU is scraped", seconds=PATIENCE)
-            tell(
-                "$ kubectl rollout restart deployment gpu-metrics-adapter  # or wait for the relist"
-            )
+            # Else it would be found by the relist, which is due within a minute.
+            tell("$ kubectl rollout restart deployment gpu-metrics-adapter")
             adapter.stop()
             adapter.start()
             assert listed(story) == {
@@ -155,10 +156,10 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
             }
             assert answered(story) == temperatures(c)
             story.kubectl("scale", "deployment", SERVING, "--replicas=0")
-            wait_for(lambda: answered(story) == {}, "the pod is gone", seconds=PATIENCE)
+            wait_for(lambda: not c.fleet.pods, "the pod is gone", seconds=PATIENCE)
+            assert answered(story) == {}
 
             story.kubectl("scale", "deployment", SERVING, "--replicas=1")
-            story.ready(SERVING, 1)
             story.apply("gpu-hpa.yaml", example("fast-style-transfer"))
             story.settles("0/40", replicas=1)
 
@@ -182,11 +183,8 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
 
 def certificates() -> str:
     """The Secret that `certs issue` prints."""
-    command = [
-        sys.executable,
-        "-m",
-        *CERTIFICATES.replace("gpu-metrics-adapter", "adapter", 1).split(),
-    ]
+    _, *arguments = CERTIFICATES.split()
+    command = [sys.executable, "-m", "adapter", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
@@ -200,6 +198,14 @@ def mounted(story: Story, folder: Path) -> tuple[tuple[Path, Path], bytes]:
     for file in pair:
         file.write_bytes(content[file.name])
     return pair, content["ca.crt"]
+
+
+def vouched_for(story: Story) -> bytes:
+    """Whose certificates the aggregator believes, and no others."""
+    found = story.kubectl("get", "apiservice", API_SERVICE, "--output=yaml")
+    spec = yaml.safe_load(found)["spec"]
+    assert "insecureSkipTLSVerify" not in spec
+    return base64.b64decode(spec["caBundle"])
 
 
 def listed(story: Story) -> set[str]:
