@@ -11,9 +11,11 @@ All of it is printed as it happens, for `make walkthroughs` to show.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -25,8 +27,12 @@ EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 PATIENCE = 90.0
 """Seconds that a step may take on a busy machine; on an idle one it takes a few."""
 
-_QUICK = {"scaleDown": {"stabilizationWindowSeconds": 5}}
-"""Instead of the five minutes for which a load that is gone might come back."""
+_QUICK = {
+    "scaleDown": {"stabilizationWindowSeconds": 5},
+    "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 15}]},
+}
+"""Instead of the five minutes for which a load that is gone might come back, and of the quarter of
+a minute for which twice the replicas must do."""
 
 _TARGETS, _REPLICAS = HEADER.index("TARGETS"), HEADER.index("REPLICAS")
 
@@ -36,6 +42,14 @@ def example(name: str) -> str:
     document = yaml.safe_load((EXAMPLES / f"{name}.yaml").read_text())
     document["spec"]["behavior"] = _QUICK
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def advised(name: str) -> Any:
+    """What the comment of that file says to configure: its first lines that are indented."""
+    lines = (EXAMPLES / f"{name}.yaml").read_text().splitlines()
+    comment = (line[1:] for line in lines if line.startswith("#"))
+    parts = itertools.groupby(comment, key=lambda line: line.startswith("   "))
+    return yaml.safe_load("\n".join(next(part for indented, part in parts if indented)))
 
 
 class Story:
