@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from cryptography import x509
 
 from adapter import errors
+from certs.bundle import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +193,7 @@ def _read(document: Mapping[str, Any], spec: Mapping[str, Any]) -> ApiService:
     try:
         pem = base64.b64decode(spec.get("caBundle") or "")
         trusted = frozenset(x509.load_pem_x509_certificates(pem) if pem.strip() else ())
-    except ValueError:
+    except UNREADABLE:
         # Whatever this is, it is not what is to be published.
         trusted = frozenset()
     conditions = (document.get("status") or {}).get("conditions") or ()

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives import serialization
 
 from adapter.ciphers import Terms
 from certs import issue
-from certs.bundle import Bundle, CertificateError, Named, by_name
+from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, to which Python gives no name."""
@@ -162,7 +162,7 @@ class Live:
 def _der(pem: bytes) -> bytes:
     try:
         certificates = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
+    except UNREADABLE as error:
         raise CertificateError(f"the CAs of clients cannot be read: {error}") from error
     return b"".join(each.public_bytes(serialization.Encoding.DER) for each in certificates)
 
@@ -170,7 +170,7 @@ def _der(pem: bytes) -> bytes:
 def context(bundle: Bundle, terms: Terms = Terms(), client_cas: bytes = b"") -> ssl.SSLContext:  # noqa: B008
     """A context that serves `bundle`, with the CAs of clients in DER, one after the other.
 
-    Raises CertificateError where OpenSSL refuses the bundle.
+    Raises CertificateError where OpenSSL refuses the bundle or the CAs.
     """
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = terms.minimum
@@ -183,7 +183,10 @@ def context(bundle: Bundle, terms: Terms = Terms(), client_cas: bytes = b"") -> 
     # An expired client is to be told 401, which needs a connection.
     made.verify_flags |= _NO_CHECK_TIME
     if client_cas:
-        made.load_verify_locations(cadata=client_cas)
+        try:
+            made.load_verify_locations(cadata=client_cas)
+        except ssl.SSLError as error:
+            raise CertificateError(f"OpenSSL cannot read the CAs of clients: {error}") from error
         made.verify_mode = ssl.CERT_OPTIONAL
     # OpenSSL reads files only; the directory is ours alone and gone at once.
     with tempfile.TemporaryDirectory(prefix="certificate-") as directory:

@@ -11,6 +11,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
+UNREADABLE = (ValueError, x509.InvalidVersion)
+"""What `cryptography` raises where bytes are no certificate that it knows."""
+
 
 class CertificateError(Exception):
     """A certificate or a key that cannot be used: what is wrong, and what to do."""
@@ -29,7 +32,7 @@ class Bundle:
         """Read PEM. Raises CertificateError, also where the two do not belong together."""
         try:
             certificates = tuple(x509.load_pem_x509_certificates(chain))
-        except ValueError as error:
+        except UNREADABLE as error:
             raise CertificateError(
                 f"no certificate can be read: {error}; give a PEM file with the server's own "
                 "certificate first"

@@ -20,7 +20,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.bundle import Bundle, CertificateError
+from certs.bundle import UNREADABLE, Bundle, CertificateError
 from certs.issue import Authority
 from certs.renew import Former, State
 
@@ -90,7 +90,7 @@ def _former(pem: bytes) -> tuple[Former, ...]:
     try:
         certificates = x509.load_pem_x509_certificates(pem) if pem.strip() else []
         pairs = tuple(zip(certificates[::2], certificates[1::2], strict=True))
-    except ValueError as error:
+    except UNREADABLE as error:
         raise CertificateError(f"no pairs of certificates can be read: {error}") from error
     return tuple(Former(last=last, certificate=certificate) for last, certificate in pairs)
 

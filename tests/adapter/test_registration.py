@@ -10,6 +10,7 @@ import pytest
 from adapter import errors
 from adapter.kube import Kube
 from adapter.registration import Registration
+from tests import chains
 from tests.certificates import Holder
 from tests.fakes import kubernetes
 from tests.fakes.store import REGISTRATION, Store
@@ -90,8 +91,13 @@ async def test_there_may_be_none(store, registration):
 
 @pytest.mark.parametrize(
     ("bundle", "trusted"),
-    [("", set()), (encoded(CA, OTHER), {CA.certificate, OTHER.certificate}), ("aGk=", set())],
-    ids=["none", "two", "nonsense"],
+    [
+        ("", set()),
+        (encoded(CA, OTHER), {CA.certificate, OTHER.certificate}),
+        ("aGk=", set()),
+        (encoded(CA, chains.UNKNOWN), set()),
+    ],
+    ids=["none", "two", "nonsense", "unknown version"],
 )
 async def test_whom_an_apiservice_trusts_is_read(store, registration, bundle, trusted):
     path = store.register(CUSTOM, "adapter", "ns", caBundle=bundle)

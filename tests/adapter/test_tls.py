@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import datetime as dt
 import gc
 import ssl
@@ -14,6 +15,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from adapter import tls
 from adapter.ciphers import Terms
 from certs.bundle import Bundle, CertificateError, Named
+from tests import chains, der
 from tests.certificates import DAY, Holder
 
 NOW = dt.datetime.now(dt.UTC)
@@ -281,11 +283,23 @@ async def test_what_was_asked_for_outlives_a_new_certificate(server, tmp_path):
     assert server.peer is not None
 
 
-@pytest.mark.parametrize("bundle", [b"hello", b"-----BEGIN CERTIFICATE-----\nxx\n", b"\xff"])
+@pytest.mark.parametrize(
+    "bundle",
+    [
+        b"hello",
+        b"-----BEGIN CERTIFICATE-----\nxx\n",
+        b"\xff",
+        chains.UNKNOWN.pem,
+        dataclasses.replace(
+            chains.ROOTS["client"], subject=der.name((der.CN, der.UTF8, b"\xff"))
+        ).pem,
+    ],
+    ids=["text", "no certificate", "bytes", "unknown version", "no UTF-8"],
+)
 async def test_a_ca_bundle_that_cannot_be_read_changes_nothing(server, tmp_path, bundle):
     server.live.ask_for([CLIENT_CA.pem])
 
-    with pytest.raises(CertificateError, match="the CAs of clients cannot be read"):
+    with pytest.raises(CertificateError, match="the CAs of clients"):
         server.live.ask_for([PROXY_CA.pem, bundle])
 
     await server.shown(trusting(Holder("user", CLIENT_CA, now=NOW), tmp_path))

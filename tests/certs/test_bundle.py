@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from certs import issue
 from certs.bundle import Bundle, CertificateError, Named, by_name
+from tests import chains
 from tests.certificates import Holder
 
 NOW = datetime(2026, 11, 20, 20, 25, 37, tzinfo=UTC)
@@ -31,7 +32,9 @@ def test_the_last_certificate_is_what_clients_trust(bundle):
     assert bundle.leaf is bundle.chain[0]
 
 
-@pytest.mark.parametrize("chain", [b"", b"hello", b"-----BEGIN CERTIFICATE-----\nxx\n"])
+@pytest.mark.parametrize(
+    "chain", [b"", b"hello", b"-----BEGIN CERTIFICATE-----\nxx\n", chains.UNKNOWN.pem]
+)
 def test_what_is_no_certificate_is_refused(bundle, chain):
     with pytest.raises(CertificateError, match="no certificate can be read"):
         Bundle.parse(chain, bundle.key_pem)

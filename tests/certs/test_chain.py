@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from certs import chain
 from certs.bundle import CertificateError
+from tests import chains, der
 from tests.certificates import DAY, NOW, Holder
 
 CA = Holder("ca", ca=True, until=10 * DAY)
@@ -65,3 +68,66 @@ def test_what_is_no_chain_is_not(shown):
 def test_a_bundle_without_certificates_is_refused(pem):
     with pytest.raises(CertificateError, match="no bundle of CA certificates"):
         chain.Authorities(pem)
+
+
+def through(leaf=None, between=None):
+    """A chain of two below the CA of `chains`, each changed as it is said."""
+    mid = chains.Made(
+        subject=chains.BETWEEN,
+        issuer=chains.CLIENT_CA,
+        key=chains.FIRST_KEY,
+        signer=chains.CLIENT_KEY,
+        ca=True,
+    )
+    own = chains.Made(
+        subject=chains.named("jane"),
+        issuer=chains.BETWEEN,
+        key=chains.OWN_KEY,
+        signer=chains.FIRST_KEY,
+    )
+    changed = dataclasses.replace(own, **(leaf or {})), dataclasses.replace(mid, **(between or {}))
+    return tuple(each.der for each in changed)
+
+
+def constrained(tag, content):
+    return {"more": ((der.NAME_CONSTRAINTS, True, chains.constraint(tag, content)),)}
+
+
+JUDGE = chain.Authorities(chains.ROOTS["client"].pem)
+GPU = der.name((der.O, der.UTF8, b"gpu"))
+STRANGE = (der.ALTERNATIVE_NAMES, True, der.sequence(der.tlv(0xA3, b"x400")))
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(through(), id="plain"),
+        pytest.param(through(between={"usage": 0x04}), id="key-for-signing"),
+        pytest.param(through(between={"purposes": [chains.CLIENT_AUTH]}), id="ca-for-clients"),
+        pytest.param(through(between=constrained(0x82, b"example.com")), id="ca-of-a-domain"),
+        pytest.param(through({"serial": 0}), id="serial-zero"),
+    ],
+)
+def test_what_limits_or_graces_nobody_here_is_no_obstacle(shown):
+    JUDGE.verify(shown, now=chains.NOW)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        pytest.param(through(between={"usage": 0x80}), id="key-not-for-signing"),
+        pytest.param(through(between={"purposes": [chains.SERVER_AUTH]}), id="ca-for-servers"),
+        pytest.param(through(between=constrained(0xA4, GPU)), id="ca-of-a-directory"),
+        pytest.param(through({"version": 1}), id="version-2"),
+        pytest.param((*through(), through({"version": 3})[0]), id="version-4-beside"),
+        pytest.param(through({"more": (STRANGE,)}), id="x400-address"),
+    ],
+)
+def test_what_is_forbidden_or_unreadable_is_not_trusted(shown):
+    with pytest.raises(CertificateError, match="not trusted"):
+        JUDGE.verify(shown, now=chains.NOW)
+
+
+def test_a_bundle_with_a_certificate_of_no_known_version_is_refused():
+    with pytest.raises(CertificateError, match="no bundle of CA certificates"):
+        chain.Authorities(chains.ROOTS["proxy"].pem + chains.UNKNOWN.pem)

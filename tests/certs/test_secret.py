@@ -8,6 +8,7 @@ import pytest
 from certs import issue, renew, secret
 from certs.bundle import CertificateError
 from certs.renew import Policy
+from tests import chains
 from tests.certificates import DAY, NOW, Holder
 
 POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), settle=dt.timedelta(0))
@@ -98,6 +99,7 @@ PLAIN = Holder("plain")
         ({"next-ca.key": ""}, "next-ca.crt and next-ca.key: no private key"),
         ({"previous.crt": "aGk="}, "previous.crt: no pairs of certificates"),
         ({"previous.crt": OTHER["ca.crt"]}, "previous.crt: no pairs of certificates"),
+        (encoded(**{"previous.crt": chains.UNKNOWN.pem}), "previous.crt: no pairs of certificates"),
         (
             encoded(**{"ca.crt": NO_CA.pem, "ca.key": NO_CA.bundle.key_pem}),
             "ca.crt and ca.key: CN=no-ca is no CA",

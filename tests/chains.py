@@ -1,0 +1,318 @@
+"""Chains of certificates that clients may show, good and bad, and what each is worth.
+
+`chains` draws them for hypothesis. Whether a chain leads to an authority is worked out from how it
+was made, by the rules of Go's x509.Verify: see `paths`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import hashlib
+import itertools
+import ssl
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import strategies as st
+
+from adapter.user import User
+from tests import der
+
+NOW = dt.datetime.now(dt.UTC).replace(microsecond=0)
+DAY, SECOND = dt.timedelta(days=1), dt.timedelta(seconds=1)
+CLIENT_AUTH, SERVER_AUTH, ANY = "1.3.6.1.5.5.7.3.2", "1.3.6.1.5.5.7.3.1", "2.5.29.37.0"
+PROXY_NAME = "front-proxy-client"
+PURPOSES = ([CLIENT_AUTH], [SERVER_AUTH, CLIENT_AUTH], [ANY], [SERVER_AUTH], ["1.2.3.4.5"])
+
+
+def key():
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+CLIENT_KEY, PROXY_KEY, STRANGER_KEY, FIRST_KEY, SECOND_KEY, OWN_KEY = (key() for _ in range(6))
+
+
+def named(text):
+    return der.name((der.CN, der.UTF8, text.encode()))
+
+
+CLIENT_CA, PROXY_CA = named("client-ca"), named("front-proxy-ca")
+BETWEEN, OTHER = named("between"), named("other")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Made:
+    """A certificate, and what is true of it."""
+
+    subject: bytes
+    issuer: bytes
+    key: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False)
+    signer: ec.EllipticCurvePrivateKey = dataclasses.field(repr=False)
+    ca: bool | None = None
+    length: int | None = None
+    usage: int | None = None
+    purposes: list[str] | None = None
+    since: dt.datetime = NOW - DAY
+    until: dt.datetime = NOW + DAY
+    more: tuple[der.Extension, ...] = ()
+    version: int | None = 2
+    serial: int = 1
+
+    @property
+    def extensions(self):
+        found = list(self.more)
+        if self.ca is not None:
+            constraints = der.basic_constraints(ca=self.ca, length=self.length)
+            found.append((der.BASIC_CONSTRAINTS, True, constraints))
+        if self.usage is not None:
+            found.append((der.KEY_USAGE, True, der.key_usage(self.usage)))
+        if self.purposes is not None:
+            purposes = der.extended_key_usage(self.purposes)
+            found.append((der.EXTENDED_KEY_USAGE, False, purposes))
+        return found
+
+    @functools.cached_property
+    def der(self):
+        return der.certificate(
+            subject=self.subject,
+            issuer=self.issuer,
+            key=self.key,
+            signer=self.signer,
+            extensions=self.extensions,
+            version=self.version,
+            serial=self.serial,
+            since=self.since,
+            until=self.until,
+        )
+
+    @property
+    def pem(self):
+        return ssl.DER_cert_to_PEM_cert(self.der).encode()
+
+    @property
+    def is_good(self):
+        """Whether it may stand in a chain; one that `is_plain` has nothing odd about it besides."""
+        kinds = [kind for kind, _, _ in self.extensions]
+        return (
+            self.since <= NOW <= self.until
+            and self.version == 2
+            and len(set(kinds)) == len(kinds)
+            and (self.purposes is None or not {CLIENT_AUTH, ANY}.isdisjoint(self.purposes))
+            and not any(each in CRITICAL for each in self.more)
+        )
+
+    @property
+    def is_plain(self):
+        return self.is_good and not self.more and self.serial == 1
+
+    @property
+    def is_authority(self):
+        return bool(self.ca) and (self.usage is None or bool(self.usage & 0x04))
+
+
+ROOTS = {
+    "client": Made(subject=CLIENT_CA, issuer=CLIENT_CA, key=CLIENT_KEY, signer=CLIENT_KEY, ca=True),
+    "proxy": Made(subject=PROXY_CA, issuer=PROXY_CA, key=PROXY_KEY, signer=PROXY_KEY, ca=True),
+}
+
+
+UNKNOWN = dataclasses.replace(ROOTS["client"], version=1)
+"""A CA of a version that does not exist."""
+
+
+def paths(shown, root, below=()):
+    """Every way from the last of `below`, else the first shown, to `root` that Go would go."""
+    below = below or shown[:1]
+    child = below[-1]
+    if not child.is_good:
+        return
+    for issuer in (root, *shown[1:]):
+        if issuer in below or issuer.subject != child.issuer or issuer.key is not child.signer:
+            continue
+        longest = sum(each.subject != each.issuer for each in below[1:])
+        if not issuer.is_authority or not (issuer.length is None or longest <= issuer.length):
+            continue
+        if issuer is root:
+            yield (*below, root)
+        else:
+            yield from paths(shown, root, (*below, issuer))
+
+
+# Names
+
+
+GIVEN = ("jane", PROXY_NAME, "system:admin", "system:anonymous", "carol", "é\u2028\x00\n<b>", "")
+GROUPS = ("gpu", "system:masters", "system:unauthenticated", "", "a,b")
+texts = st.sampled_from((*GIVEN, *GROUPS)) | st.text(max_size=12)
+ENCODED = {
+    der.UTF8: "utf-8",
+    der.PRINTABLE: "ascii",
+    der.IA5: "utf-8",
+    der.T61: "utf-8",
+    der.BMP: "utf-16-be",
+    der.NUMERIC: "utf-8",
+    der.UNIVERSAL: "utf-32-be",
+}
+
+
+@st.composite
+def attributes(draw):
+    kind = draw(st.sampled_from((der.CN, der.CN, der.O, der.O, der.UID, "2.5.4.11", "1.2.3.4")))
+    if draw(st.integers(0, 9)) == 0:
+        tag = draw(st.sampled_from((*ENCODED, der.BITS, 0x01, 0x02, 0x04, 0x05, 0x30)))
+        return kind, tag, draw(st.binary(max_size=8))
+    known = GIVEN if kind == der.CN else GROUPS
+    text = draw(st.sampled_from(known) | texts)
+    tag = draw(st.sampled_from((der.UTF8, der.UTF8, der.BMP, der.UNIVERSAL, der.T61)))
+    try:
+        encoded = text.encode(ENCODED[tag])
+    except UnicodeEncodeError:
+        return kind, der.UTF8, b"\xff"
+    return kind, tag, encoded * draw(st.sampled_from((1, 1, 1, 1, 1, 300)))
+
+
+@st.composite
+def subjects(draw):
+    """Mostly one name and some groups, in any order; else anything."""
+    if draw(st.integers(0, 3)) == 0:
+        return tuple(draw(st.lists(attributes(), max_size=5)))
+    name = draw(st.sampled_from((*GIVEN, PROXY_NAME, PROXY_NAME, PROXY_NAME)))
+    found = [(der.CN, der.UTF8, name.encode())]
+    found += [(der.O, der.UTF8, draw(st.sampled_from(GROUPS)).encode()) for _ in range(2)]
+    return tuple(draw(st.permutations(found[: draw(st.integers(1, 3))])))
+
+
+def told(subject, kind):
+    """The texts of one kind. Raises ValueError where they are none."""
+    found = []
+    for each, tag, content in subject:
+        if each == kind:
+            if tag not in ENCODED and tag != 0x04:
+                raise ValueError
+            found.append(content.decode(ENCODED.get(tag, "utf-8")))
+    return found
+
+
+def is_named(user, subject, certificate):
+    """Whether `user` is exactly whom the certificate names."""
+    name = told(subject, der.CN)[-1]
+    groups = told(subject, der.O)
+    if name != "system:anonymous" and {"system:authenticated", "system:unauthenticated"}.isdisjoint(
+        groups
+    ):
+        groups = [*groups, "system:authenticated"]
+    digest = hashlib.sha256(certificate).hexdigest()
+    return bool(name) and user == User(
+        name=name,
+        groups=tuple(groups),
+        uid="".join(told(subject, der.UID)),
+        extra={"authentication.kubernetes.io/credential-id": (f"X509SHA256={digest}",)},
+    )
+
+
+# Chains
+
+
+def constraint(tag, content):
+    return der.sequence(der.tlv(0xA0, der.sequence(der.tlv(tag, content))))
+
+
+CRITICAL = (
+    ("1.2.3.4", True, b"\x05\x00"),
+    (der.NAME_CONSTRAINTS, True, constraint(0xA4, der.name((der.O, der.UTF8, b"gpu")))),
+)
+"""What forbids a certificate that somebody relies on."""
+MORE = (
+    *CRITICAL,
+    ("1.2.3.4", False, b"junk"),
+    ("1.2.3.5", False, b""),
+    (der.NAME_CONSTRAINTS, True, constraint(0x82, b"example.com")),
+    (der.NAME_CONSTRAINTS, True, b"junk"),
+    (der.ALTERNATIVE_NAMES, False, der.sequence(der.tlv(0x82, b"front-proxy.example.com"))),
+    (der.ALTERNATIVE_NAMES, True, der.sequence(der.tlv(0xA3, b"x400"))),
+    (der.ALTERNATIVE_NAMES, False, b"junk"),
+    (der.BASIC_CONSTRAINTS, True, der.sequence()),
+    (der.KEY_USAGE, True, b"junk"),
+    (der.EXTENDED_KEY_USAGE, True, b""),
+    ("2.5.29.14", False, b"junk"),
+    ("2.5.29.35", False, b"junk"),
+)
+AUTHORITIES = (
+    (CLIENT_CA, CLIENT_KEY),
+    (PROXY_CA, PROXY_KEY),
+    (BETWEEN, FIRST_KEY),
+    (BETWEEN, SECOND_KEY),
+    (OTHER, SECOND_KEY),
+)
+
+
+ODD = (
+    *({"since": at} for at in (NOW, NOW + SECOND)),
+    *({"until": at} for at in (NOW, NOW - SECOND, dt.datetime(9999, 12, 31, tzinfo=dt.UTC))),
+    *({"version": number} for number in (None, 1, 3, 4, 127)),
+    *({"serial": number} for number in (0, -1, 2**159, 2**200)),
+    *({"more": (each,)} for each in MORE),
+    *({"more": pair} for pair in itertools.pairwise(MORE)),
+    {"more": MORE[:1] * 2},
+    *({"usage": bits} for bits in (0x04, 0x06, 0x80, 0x00)),
+    *({"purposes": purposes} for purposes in PURPOSES),
+    *({"ca": ca} for ca in (True, False, None)),
+    *({"ca": True, "length": length} for length in (0, 1)),
+    {"signer": STRANGER_KEY},
+    {"signer": STRANGER_KEY},
+)
+"""What may be odd about a certificate, which does not forbid all of them."""
+
+
+@st.composite
+def made(draw, subject, own_key, **more):
+    """A certificate that is mostly as it should be."""
+    issuer, signer = draw(st.sampled_from(AUTHORITIES))
+    plain = Made(subject=subject, issuer=issuer, key=own_key, signer=signer, **more)
+    count = draw(st.sampled_from((0, 0, 0, 0, 1, 1, 2)))
+    for _ in range(count):
+        plain = dataclasses.replace(plain, **draw(st.sampled_from(ODD)))
+    return plain
+
+
+@st.composite
+def intermediates(draw):
+    return draw(made(*draw(st.sampled_from(AUTHORITIES)), ca=True))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Chain:
+    subject: tuple[der.Attribute, ...]
+    """Of the first."""
+    shown: tuple[Made, ...]
+
+    def leads_to(self, root):
+        return any(True for _ in paths(self.shown, ROOTS[root]))
+
+    def is_beyond_doubt(self, root):
+        """Whether it leads there without anything that a verifier may be strict about."""
+        readable = all(
+            each.version in {None, 2} and each.serial == 1 and not each.more for each in self.shown
+        )
+        simple = all(tag == der.UTF8 and content.isascii() for _, tag, content in self.subject)
+        return (
+            readable
+            and simple
+            and any(all(each.is_plain for each in path) for path in paths(self.shown, ROOTS[root]))
+        )
+
+
+@st.composite
+def chains(draw):
+    subject = draw(subjects())
+    leaf = draw(made(der.name(*subject), OWN_KEY))
+    others = draw(st.lists(intermediates(), max_size=4))
+    again = draw(st.lists(st.sampled_from((leaf, *others, *ROOTS.values())), max_size=2))
+    return Chain(subject=subject, shown=(leaf, *draw(st.permutations([*others, *again]))))
+
+
+def simple(root, name, **more):
+    issuer = ROOTS[root]
+    leaf = Made(subject=named(name), issuer=issuer.subject, key=OWN_KEY, signer=issuer.key, **more)
+    return Chain(subject=((der.CN, der.UTF8, name.encode()),), shown=(leaf,))
