@@ -55,10 +55,20 @@ class Replica:
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.live.context)
         await site.start()
+        port = runner.addresses[0][1]
         try:
-            yield runner.addresses[0][1]
+            yield port
         finally:
             await runner.cleanup()
+            await _hang_up(port)
+
+
+async def _hang_up(port):
+    """The aggregator comes as it likes, and who is in a handshake still is nobody's connection."""
+    for transport in list(asyncio.get_running_loop()._transports.values()):
+        if transport.get_extra_info("sockname")[1] == port:
+            transport.abort()
+    await asyncio.sleep(0)
 
 
 async def _anything(_request):
