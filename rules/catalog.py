@@ -159,8 +159,8 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
 
     Where several produce one metric of one resource, the last series of the last rule wins, save
     that rules with `merge: true` answer together if the last of all says so; every loser is a
-    `Conflict`. What rules pin and `listings` lack can be asked all the same: see `_unlisted`; of
-    external metrics it is listed, too, unless another rule has found one of that name.
+    `Conflict`. What rules pin and `listings` lack can be asked all the same: see `_unlisted`. As an
+    external metric it is listed, too, and stands in for none of that name that was found.
     """
     conflicts: list[Conflict] = []
     inside = _inside(ruleset, listings, kinds)
