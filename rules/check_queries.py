@@ -33,9 +33,10 @@ def rule(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[
         yield where.problem(
             "warning",
             "metricsQuery",
-            "averages everything into one number, which an autoscaler compares as it is only where "
-            "its target is of type Value: AverageValue divides it by the number of replicas, and "
-            "they hardly ever become more than two; check that target, or use sum(...)",
+            "averages everything into one number, which an autoscaler compares as it is only if "
+            "its target is of type Value: AverageValue divides it by the number of replicas, so "
+            "that an average of percentages hardly ever asks for more than two; use Value there, "
+            "or sum here",
         )
     if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
         words = set(re.findall(r"\w+", query.source))

@@ -204,6 +204,11 @@ def test_a_custom_rule_is_not_warned_about(changes):
             "externalRules[0].metricsQuery",
             "AverageValue divides it by the number of replicas",
         ),
+        (
+            {"metricsQuery": "'avg(<<.Series>>{<<.LabelMatchers>>}'"},
+            "externalRules[0].metricsQuery",
+            "is not PromQL as far as can be told",
+        ),
     ],
 )
 def test_an_external_rule_is_warned_about(changes, path, message):
