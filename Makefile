@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix lint types layers lock vectors bench control-plane
+.PHONY: help setup run test check fix lint types layers lock vectors bench image control-plane playground walkthroughs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,9 +36,14 @@ run: setup ## Serve a demo fleet's metrics on https://127.0.0.1:6443 (PORT= GENE
 	@exec $(BIN)/gpu-metrics-adapter demo --secure-port=$(PORT) --generation=$(GENERATION) \
 	  --load=$(LOAD) --nodes=$(NODES)
 
+# LOAD is replicas here, and a factor for `run`, whose default is not taken.
+playground: setup ## Watch an HPA follow GPU load, with no cluster and no GPU (KUBERNETES= GENERATION= LOAD= NODES=)
+	@exec $(BIN)/python -m tests.playground --generation=$(GENERATION) --nodes=$(NODES) \
+	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
+
 test: setup ## Run every test and hold the coverage gates
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest $(ARGS)
+	$(BIN)/coverage run -m pytest --ignore=tests/walkthroughs $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
 	$(BIN)/coverage report --include='adapter/*' --fail-under=90
@@ -75,5 +80,11 @@ vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without
 control-plane: $(READY) ## Run a real Kubernetes control plane (KUBERNETES=1.32.2 for an older one) until Ctrl-C
 	@exec $(BIN)/python -m tests.control_plane
 
+image: ## Build the image by docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
+	@manifests/image/build $(ARGS)
+
 bench: setup ## Measure what the performance claims say, as ratios within one run
 	@$(BIN)/python -m tests.bench
+
+walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
+	$(BIN)/python -m pytest -s tests/walkthroughs $(ARGS)

@@ -5,7 +5,6 @@ Pure. Both are Kubernetes' to the letter.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,6 @@ from rules.quoting import quote
 
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 _VERBS_IN_PATHS = frozenset({"proxy", "watch"})
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _OPERATORS = {
     "=": "In",
     "==": "In",
@@ -114,9 +112,8 @@ def spec(asked: Attributes) -> dict[str, Any]:
         "extra": {key: list(values) for key, values in user.extra.items()},
         "uid": user.uid,
     }
-    whole: dict[str, Any] = sound(_without_empty(made))
     # The attributes decide what is asked about, even if they say nothing.
-    return {kind: {}} | whole
+    return {kind: {}} | _without_empty(made)
 
 
 def forbidden(asked: Attributes, reason: str = "") -> errors.ApiError:
@@ -193,12 +190,3 @@ def _field_requirements(text: str) -> list[dict[str, Any]]:
 
 def _without_empty(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
-
-
-def sound(document: Any) -> Any:
-    """`document` with U+FFFD for each byte that was no UTF-8, as Go writes JSON."""
-    if isinstance(document, str):
-        return _SURROGATE.sub("\ufffd", document)
-    if isinstance(document, dict):
-        return {sound(key): sound(value) for key, value in document.items()}
-    return [sound(each) for each in document]

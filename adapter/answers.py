@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from aiohttp import hdrs, web
+from multidict import CIMultiDict
 
 from adapter import ask as asks
 from adapter import wire
@@ -44,6 +45,7 @@ class Answer:
     body: bytes
     status: int = 200
     content_type: str = wire.JSON
+    """Empty where there is nothing that could have one."""
     headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
     compressed_above: int = _COMPRESSED_ABOVE
     """Bytes beyond which a client that accepts gzip gets it."""
@@ -115,6 +117,11 @@ def indented(ask: asks.Ask, headers: Mapping[str, str]) -> bool:
             f"only the following media types are accepted: {types}",
             reason="NotAcceptable",
         )
+    return indents(accepted, ask, headers)
+
+
+def indents(accepted: wire.Accepted, ask: asks.Ask, headers: Mapping[str, str]) -> bool:
+    """Whether a client that was found to accept something wants it indented."""
     if accepted.pretty:
         return True
     if ask.pretty is not None:
@@ -222,18 +229,22 @@ def _seconds(ask: asks.Ask, deadline: float) -> float:
 
 
 def _response(answer: Answer, asked: Mapping[str, str]) -> web.Response:
-    headers = {
-        "Audit-Id": _audit_id(asked.get("Audit-Id", "")),
-        hdrs.CACHE_CONTROL: "no-cache, private",
-        hdrs.CONTENT_TYPE: answer.content_type,
-        **answer.headers,
-    }
+    headers = CIMultiDict(
+        {
+            "Audit-Id": _audit_id(asked.get("Audit-Id", "")),
+            hdrs.CACHE_CONTROL: "no-cache, private",
+        }
+    )
+    if answer.content_type:
+        headers[hdrs.CONTENT_TYPE] = answer.content_type
+    headers.update(answer.headers)
     body = answer.body
     if len(body) > answer.compressed_above and _accepts_gzip(asked):
         body = gzip.compress(body, compresslevel=1, mtime=0)
         headers[hdrs.CONTENT_ENCODING] = "gzip"
-        headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-    return Response(status=answer.status, body=body, headers=headers)
+        if hdrs.ACCEPT_ENCODING not in headers.get(hdrs.VARY, ""):
+            headers.add(hdrs.VARY, hdrs.ACCEPT_ENCODING)
+    return Response(status=answer.status, body=body or None, headers=headers)
 
 
 def _accepts_gzip(asked: Mapping[str, str]) -> bool:

@@ -27,6 +27,7 @@ from adapter.groups.group import Backend
 from adapter.kube import Kube
 from adapter.manifest_objects import FileObjects
 from adapter.objects import ClusterObjects
+from adapter.openapi import OpenApi
 from adapter.prometheus import Prometheus
 from adapter.relist import Relist
 from adapter.settings import Settings, Source
@@ -114,6 +115,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             catalog=lambda: relist.catalog, objects=objects, evaluation=Evaluation(prometheus)
         )
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=settings.secure_port)
+        openapi = OpenApi(GROUPS)
         secured = await secure.from_settings(settings, stack, background, registry)
         closing = asyncio.Event()
         operations = ops.Ops(
@@ -127,10 +129,11 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
                 ops.Check(name="shutdown", run=lambda: _not_closing(closing)),
             ),
             registry=registry,
-            api_paths=discovery.paths,
+            api_paths=(*discovery.paths, *openapi.paths),
         )
         handler = serving.surface(
             discovery=discovery,
+            openapi=openapi,
             operations=operations,
             backend=backend,
             guard=secured.guard,

@@ -21,7 +21,7 @@ from kubernetes.aio import config as configs
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
-from adapter import __version__, apigroups, credentials, errors, pacing, watching
+from adapter import __version__, apigroups, credentials, cutoff, errors, pacing, watching
 from rules.kinds import ApiGroup
 
 T = TypeVar("T")
@@ -146,17 +146,18 @@ class Kube:
                 response = await self._sent("GET", path, lasts, params, {"Accept": _JSON})
                 beginning.reschedule(None)
             async with response:
-                if response.status >= 300:
-                    message = _message(await response.content.read(_CHUNK))
-                    raise _refusal(asked, response.status, message, response.headers)
-                line = bytearray()
-                async for chunk in response.content.iter_any():
-                    *whole, rest = (line + chunk).split(b"\n")
-                    for each in whole:
-                        yield _decoded(asked, each)
-                    line = rest
-                    if len(line) > _LIMIT:
-                        raise errors.TooLarge(f"{asked}: a line of more than {_LIMIT} bytes")
+                with cutoff.unless_read(response):
+                    if response.status >= 300:
+                        message = _message(await response.content.read(_CHUNK))
+                        raise _refusal(asked, response.status, message, response.headers)
+                    line = bytearray()
+                    async for chunk in response.content.iter_any():
+                        *whole, rest = (line + chunk).split(b"\n")
+                        for each in whole:
+                            yield _decoded(asked, each)
+                        line = rest
+                        if len(line) > _LIMIT:
+                            raise errors.TooLarge(f"{asked}: a line of more than {_LIMIT} bytes")
 
     async def _write(
         self,
@@ -245,10 +246,11 @@ class Kube:
                 asyncio.timeout(patience),
                 await self._sent(method, path, patience, params, headers, document) as response,
             ):
-                async for chunk in response.content.iter_chunked(_CHUNK):
-                    body += chunk
-                    if len(body) > _LIMIT:
-                        raise errors.TooLarge(f"{asked}: more than {_LIMIT} bytes")
+                with cutoff.unless_read(response):
+                    async for chunk in response.content.iter_chunked(_CHUNK):
+                        body += chunk
+                        if len(body) > _LIMIT:
+                            raise errors.TooLarge(f"{asked}: more than {_LIMIT} bytes")
         if response.status >= 300:
             raise _refusal(asked, response.status, _message(bytes(body)), response.headers)
         return response.headers.get("Content-Type", ""), _decoded(asked, body)

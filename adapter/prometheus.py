@@ -15,7 +15,7 @@ import aiohttp
 import orjson
 import yarl
 
-from adapter import errors, jsonstream, telemetry
+from adapter import cutoff, errors, jsonstream, telemetry
 from adapter.result import QueryResult, data, query_result, strings
 
 Verb = Literal["GET", "POST"]
@@ -143,9 +143,10 @@ class Prometheus:
                 ) as response,
             ):
                 try:
-                    if response.status // 100 != 2:
-                        await _refuse(response)
-                    answer = await self._read(response, reader)
+                    with cutoff.unless_read(response):
+                        if response.status // 100 != 2:
+                            await _refuse(response)
+                        answer = await self._read(response, reader)
                 finally:
                     received = _received(response.content)
             outcome = "ok"

@@ -27,7 +27,7 @@ _PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
 _PAUSES = (0.5, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds after each annotation. Then it is up to the API server, which tries every 30 s anyway."""
 _ANNOTATION = "gpu-metrics-adapter/listened-at"
-_NOT_FOUND, _CONFLICT = 404, 409
+_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
 class Api(Protocol):
@@ -75,26 +75,36 @@ class Registration:
         self._sleep = sleep
         self._remark = "not looked at yet"
         self._insecure: frozenset[str] = frozenset()
+        self._forbidden: frozenset[str] = frozenset()
 
     def check(self) -> str:
         """For /readyz: how they stand. Never fails, for only what is ready can become available."""
         return self._remark
 
     async def look(self) -> tuple[ApiService, ...]:
-        """Ours as they are now. Raises BackendError."""
+        """Ours as they are now, save those that we may not read. Raises BackendError."""
         found: list[ApiService] = []
+        forbidden: dict[str, str] = {}
         for name in self._names:
             try:
                 document = await self._api.get(_PATH + name)
             except errors.Refused as error:
-                if error.status != _NOT_FOUND:
+                if error.status == _FORBIDDEN:
+                    forbidden[name] = str(error)
+                elif error.status != _NOT_FOUND:
                     raise
                 continue
             spec = document.get("spec") or {}
             service = spec.get("service") or {}
             if {key: service.get(key) for key in self._service} == self._service:
                 found.append(_read(document, spec))
-        self._remark = ", ".join(map(_standing, found)) or "there are none that name our Service"
+        if len(forbidden) == len(self._names):
+            raise errors.Refused(next(iter(forbidden.values())), status=_FORBIDDEN)
+        self._remark = ", ".join(
+            (*map(_standing, found), *(f"{name} not ours to read" for name in forbidden))
+        )
+        self._remark = self._remark or "there are none that name our Service"
+        self._warn_of_forbidden(forbidden)
         self._warn(frozenset(each.name for each in found if each.insecure))
         return tuple(found)
 
@@ -155,6 +165,17 @@ class Registration:
         # A write that changes nothing is none.
         annotations = {_ANNOTATION: self._clock().isoformat()}
         await self._api.patch(_PATH + service.name, {"metadata": {"annotations": annotations}})
+
+    def _warn_of_forbidden(self, forbidden: Mapping[str, str]) -> None:
+        """Rights from before a group was served must not cost the others theirs."""
+        for name in sorted(forbidden.keys() - self._forbidden):
+            log.warning(
+                "APIService %s is passed over; if it names our Service, add it to the names that "
+                "manifests/base/rbac.yaml lets us get and patch: %s",
+                name,
+                forbidden[name],
+            )
+        self._forbidden = frozenset(forbidden)
 
     def _warn(self, insecure: frozenset[str]) -> None:
         for name in sorted(insecure - self._insecure):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from adapter import errors
 
 _PAUSES = (0.5, 0.75, 1.125, 1.6875)
 _JITTER = 0.2
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Api(Protocol):
@@ -33,8 +35,12 @@ async def ask(
 ) -> Any:
     """The answer to `document`. Raises the BackendError of the last try.
 
+    Bytes that are no UTF-8, which callers can send as names and tokens, are asked about as Go
+    writes them in JSON: as U+FFFD each.
+
     https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/webhook.go
     """
+    document = _sound(document)
     for pause in _PAUSES:
         try:
             return await api.post(path, document, timeout=timeout)
@@ -44,3 +50,13 @@ async def ask(
             wait = max(error.retry_after, pause * random.uniform(1, 1 + _JITTER))  # noqa: S311
         await sleep(wait)
     return await api.post(path, document, timeout=timeout)
+
+
+def _sound(document: Any) -> Any:
+    if isinstance(document, str):
+        return _SURROGATE.sub("\ufffd", document)
+    if isinstance(document, dict):
+        return {_sound(key): _sound(value) for key, value in document.items()}
+    if isinstance(document, list):
+        return [_sound(each) for each in document]
+    return document

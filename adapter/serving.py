@@ -21,6 +21,7 @@ from adapter import answers, ops, wire
 from adapter.ask import Ask
 from adapter.discovery import Discovery
 from adapter.groups.group import Backend
+from adapter.openapi import OpenApi
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ Guard = Callable[[answers.Responder], answers.Responder]
 def surface(
     *,
     discovery: Discovery,
+    openapi: OpenApi,
     operations: ops.Ops,
     backend: Backend,
     guard: Guard | None = None,
@@ -63,11 +65,10 @@ def surface(
             return ops.version()
         group = discovery.group(path)
         if group is None and path not in {"/apis", "/apis/"}:
-            return await operations.answer(ask)
+            return openapi.answer(request, ask) or await operations.answer(ask)
         if path in documents:
             _check(request, known=True, produced=wire.PRODUCED)
-            pretty = answers.indented(ask, request.headers)
-            return answers.Answer(body=discovery.encoded(path, pretty=pretty))
+            return discovery.answer(ask, request.headers)
         if group is None:
             raise answers.no_route()
         known = ask.version in group.VERSIONS and group.routes(ask.below_version)

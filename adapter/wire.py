@@ -26,9 +26,13 @@ Document = Mapping[str, Any]
 JSON = "application/json"
 PRODUCED: tuple[str, ...] = (JSON,)
 """Every encoding that is offered, the default first."""
+AGGREGATED = ("v2", "v2beta1")
+"""The versions of apidiscovery.k8s.io in which everything can be listed at once."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _LONGEST_KEPT = 512
+_DISCOVERY = "apidiscovery.k8s.io"
+_LIST = "APIGroupDiscoveryList"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +41,13 @@ class Accepted:
 
     encoding: str
     pretty: bool
+    aggregated: str = ""
+    """One of `AGGREGATED`, for who wants that list; else empty."""
+
+    @property
+    def list_type(self) -> str:
+        """The content type of that list."""
+        return f"{self.encoding};g={_DISCOVERY};v={self.aggregated};as={_LIST}"
 
 
 def encode(document: Document, *, pretty: bool = False) -> bytes:
@@ -160,25 +171,42 @@ def routable(accept: str, produced: Sequence[str] = PRODUCED) -> bool:
     return any(each == "*/*" or each in produced for each in types)
 
 
-def negotiate(accept: str) -> Accepted | None:
+def negotiate(accept: str, *, aggregated: bool = False) -> Accepted | None:
     """Which encoding an Accept header asks for; None if it allows none.
 
+    With `aggregated`, only what asks for the list of everything counts: it is preferred to a plain
+    document however much less it is wanted.
     https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/negotiation/negotiate.go
+    https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/discovery/aggregated/wrapper.go
     """
-    return _negotiate(accept) if len(accept) > _LONGEST_KEPT else _remembered(accept)
+    found = _negotiate if len(accept) > _LONGEST_KEPT else _remembered
+    return found(accept, aggregated)
 
 
-def _negotiate(accept: str) -> Accepted | None:
+def accepts(accept: str, media_type: str) -> bool:
+    """Whether an Accept header lets `media_type` through, whatever its parameters say."""
+    wanted_type, _, wanted_subtype = media_type.partition("/")
+    return any(
+        kind in (wanted_type, "*") and subkind in (wanted_subtype, "*")
+        for kind, subkind, _ in _clauses(accept or "*/*")
+    )
+
+
+def _negotiate(accept: str, aggregated: bool) -> Accepted | None:
     if not accept:
-        return Accepted(encoding=PRODUCED[0], pretty=False)
+        return None if aggregated else Accepted(encoding=PRODUCED[0], pretty=False)
     for kind, subkind, parameters in _clauses(accept):
         for produced in PRODUCED:
             offered = produced.partition("/")
             if kind not in (offered[0], "*") or subkind not in (offered[2], "*"):
                 continue
-            if (kind == "*" and subkind != "*") or not _allowed(parameters):
+            if kind == "*" and subkind != "*":
                 continue
-            return Accepted(encoding=produced, pretty=parameters.get("pretty") == "1")
+            if not _allowed(parameters, aggregated):
+                continue
+            version = parameters["v"] if aggregated else ""
+            pretty = parameters.get("pretty") == "1"
+            return Accepted(encoding=produced, pretty=pretty, aggregated=version)
     return None
 
 
@@ -210,8 +238,11 @@ def _weight(text: str) -> float:
     return weight if math.isfinite(weight) else 0.0
 
 
-def _allowed(parameters: Mapping[str, str]) -> bool:
-    """No document can be had as another kind, in another server version, or as another stream."""
-    if not parameters.keys().isdisjoint({"as", "g", "v"}) or parameters.get("sv"):
+def _allowed(parameters: Mapping[str, str], aggregated: bool) -> bool:
+    """Whether there is such a document; none is had in another server version or stream."""
+    if parameters.get("sv") or parameters.get("stream", "") not in {"", "watch"}:
         return False
-    return parameters.get("stream", "") in {"", "watch"}
+    if not aggregated:
+        return parameters.keys().isdisjoint({"as", "g", "v"})
+    wanted = (parameters.get("g"), parameters.get("as"))
+    return wanted == (_DISCOVERY, _LIST) and parameters.get("v") in AGGREGATED

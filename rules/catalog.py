@@ -251,11 +251,6 @@ def _borrowed(source: Source, other: Source) -> tuple[Labelling, ...]:
     return tuple(fitting) or source.labellings
 
 
-def pinned(ruleset: RuleSet, kinds: Kinds) -> Catalog:
-    """What can be listed and asked before any relist has succeeded: see `pinned_listings`."""
-    return build(ruleset, pinned_listings(ruleset), kinds)
-
-
 def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
     """The listings of rules that need no discovery, by `CompiledRule.index`.
 

@@ -20,7 +20,7 @@ def application(
         node = request.match_info["node"]
         if node not in fleet.nodes:
             raise web.HTTPNotFound(text=f"no node {node!r}; there are {', '.join(fleet.nodes)}\n")
-        text = exposition.render(fleet, generation, node, seconds())
+        text = exposition.render(fleet.readings(node, seconds()), generation)
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 
     app = web.Application()

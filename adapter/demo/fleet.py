@@ -163,24 +163,31 @@ class Fleet:
 
     def _reading(self, gpu: Gpu, second: int) -> Reading:
         idle = self.moments[0]
-        if gpu.pod is None:
-            moment, share = idle, 0.0
-        else:
-            moment = self.moments[(gpu.offset + second) % len(self.moments)]
-            share = min(100.0, moment.utilization * self.load) / 100
-        memory = MEMORY / 7 if gpu.instance is not None else float(MEMORY)
-        used = min(memory, moment.memory_used if gpu.pod is not None else 0.0)
-        return Reading(
-            utilization=round(share * 100),
-            memory_copy=round(min(100.0, moment.memory_utilization * self.load)),
-            memory_used=round(used),
-            memory_free=round(memory - used),
-            temperature=moment.temperature,
-            power=round(min(BOARD_POWER, idle.power + (moment.power - idle.power) * self.load), 3),
-            sm_clock=moment.sm_clock,
-            memory_clock=moment.memory_clock,
-            graphics=round(share * 0.98, 6),
-            sm=round(share * 0.55, 6),
-            tensor=round(share * 0.21, 6),
-            dram=round(share * 0.12, 6),
-        )
+        moment = self.moments[(gpu.offset + second) % len(self.moments)] if gpu.pod else idle
+        utilization = float(round(min(100.0, moment.utilization * self.load)))
+        return reading(gpu, utilization=utilization, moment=moment, idle=idle)
+
+
+def reading(gpu: Gpu, *, utilization: float, moment: trace.Moment, idle: trace.Moment) -> Reading:
+    """What `gpu` reads while it is so busy (in per cent) with the work of a `moment`.
+
+    Power and the memory interface grow with utilisation from what was recorded; `idle` is a moment
+    without work. A GPU that nobody has holds no memory.
+    """
+    load = utilization / moment.utilization if moment.utilization else 1.0
+    memory = MEMORY / 7 if gpu.instance is not None else float(MEMORY)
+    used = min(memory, moment.memory_used if gpu.pod is not None else 0.0)
+    return Reading(
+        utilization=utilization,
+        memory_copy=round(min(100.0, moment.memory_utilization * load)),
+        memory_used=round(used),
+        memory_free=round(memory - used),
+        temperature=moment.temperature,
+        power=round(min(BOARD_POWER, idle.power + (moment.power - idle.power) * load), 3),
+        sm_clock=moment.sm_clock,
+        memory_clock=moment.memory_clock,
+        graphics=round(utilization * 0.0098, 6),
+        sm=round(utilization * 0.0055, 6),
+        tensor=round(utilization * 0.0021, 6),
+        dram=round(utilization * 0.0012, 6),
+    )

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import yaml
@@ -20,7 +21,17 @@ class PrometheusFailedError(Exception):
 
 
 def config(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> str:
-    """A configuration that scrapes each node as a ServiceMonitor's endpoint is scraped.
+    """A configuration that scrapes the exporter of each node every second."""
+    return yaml.safe_dump(
+        {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [job(nodes, exporters, honor_labels=honor_labels)],
+        }
+    )
+
+
+def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str, Any]:
+    """Scrapes each node as a ServiceMonitor's endpoint is scraped; all are behind one port.
 
     The target labels are those that prometheus-operator adds; without `honor_labels` they push the
     exporter's own `pod` and `namespace` aside, to `exported_pod` and `exported_namespace`.
@@ -41,18 +52,11 @@ def config(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> str:
         }
         for node in nodes
     ]
-    return yaml.safe_dump(
-        {
-            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            "scrape_configs": [
-                {
-                    "job_name": "nvidia-dcgm-exporter",
-                    "honor_labels": honor_labels,
-                    "static_configs": targets,
-                }
-            ],
-        }
-    )
+    return {
+        "job_name": "nvidia-dcgm-exporter",
+        "honor_labels": honor_labels,
+        "static_configs": targets,
+    }
 
 
 @contextlib.asynccontextmanager

@@ -149,7 +149,7 @@ def labels(*requirements):
         (
             "/a%ffb",
             "GET",
-            {"nonResourceAttributes": {"path": "/a\ufffdb", "verb": "get"}},
+            {"nonResourceAttributes": {"path": "/a\udcffb", "verb": "get"}},
         ),
     ],
 )

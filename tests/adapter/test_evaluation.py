@@ -152,7 +152,7 @@ externalRules:
   {more}
 """
     compiled = ruleset.load([("rules.yaml", text)])
-    entry = catalog.pinned(compiled, kinds.Kinds.builtin()).external["queue"]
+    entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["queue"]
     return plan.external(entry, namespace="n", selector=selectors.parse(""))
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import datetime as dt
 import logging
 
@@ -319,17 +318,22 @@ def test_before_the_first_look_it_is_not_ready():
 async def test_it_looks_at_intervals_and_sooner_after_failures(store, replica):
     store.refuse = lambda _, __: 500
     await replica.identity.attempt()
+    enough = asyncio.Event()
 
     async def sleep(seconds):
         replica.slept.append(seconds)
         if len(replica.slept) == 5:
             store.refuse = lambda _, __: 0
         if len(replica.slept) == 8:
+            enough.set()
             await asyncio.Event().wait()
 
     replica.sleep = sleep
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(replica.identity.run(), 0.5)
+    running = asyncio.create_task(replica.identity.run())
+    async with asyncio.timeout(20):
+        await enough.wait()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
     assert replica.slept == [1.0, 2.0, 4.0, 8.0, 9.0, 9.0, 9.0, 9.0]
 

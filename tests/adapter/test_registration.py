@@ -206,3 +206,17 @@ async def test_failures_are_told_once_and_tried_again_soon(store, kube, caplog):
 
     assert made == [1.0, 2.0, 4.0, 8.0, 16.0, 20.0, 0.5]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+async def test_rights_that_lack_one_apiservice_cost_the_others_nothing(store, registration, caplog):
+    store.register(CUSTOM, "adapter", "ns")
+    store.register(EXTERNAL, "adapter", "ns")
+    store.refuse = lambda method, path: 403 if path.endswith(EXTERNAL) else 0
+
+    for _ in range(2):
+        (found,) = await registration.look()
+
+    assert found.name == CUSTOM
+    assert registration.check() == f"{CUSTOM} not available, {EXTERNAL} not ours to read"
+    assert [each.levelno for each in caplog.records] == [logging.WARNING]
+    assert f"APIService {EXTERNAL} is passed over" in caplog.text

@@ -23,8 +23,8 @@ class Api:
     async def sleep(self, seconds):
         self.slept.append(seconds)
 
-    async def ask(self):
-        return await reviews.ask(self, "/x", {"a": 1}, timeout=10.0, sleep=self.sleep)
+    async def ask(self, document=None):
+        return await reviews.ask(self, "/x", document or {"a": 1}, timeout=10.0, sleep=self.sleep)
 
 
 def failure(retry_after):
@@ -73,3 +73,15 @@ async def test_the_api_server_may_ask_for_more_time():
     await api.ask()
 
     assert api.slept == [3.0]
+
+
+async def test_bytes_that_are_no_text_are_asked_about_as_go_would_write_them():
+    api = Api({})
+
+    await api.ask({"spec": {"a\udcffb": ["\udc80\udc81", "é"], "token": "\udcff"}, "ok": False})
+
+    ((_, document, _),) = api.asked
+    assert document == {
+        "spec": {"a\ufffdb": ["\ufffd\ufffd", "é"], "token": "\ufffd"},
+        "ok": False,
+    }

@@ -114,21 +114,10 @@ async def test_a_method_is_refused_before_an_encoding(port):
     assert got.status == 405
 
 
-async def test_the_aggregators_request_is_refused_so_that_it_falls_back(port):
-    got = await wired.fetch(
-        port,
-        "/apis",
-        headers={
-            "Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
-            "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
-        },
-    )
-
-    assert got.status == 406
-    assert b"only the following media types are accepted" in got.body
-
-
-@pytest.mark.parametrize("target", ["/nope", "/apis", f"{CUSTOM}/v1beta2/nodes"])
+@pytest.mark.parametrize(
+    "target",
+    ["/nope", "/apis", f"{CUSTOM}/v1beta2/nodes", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis"],
+)
 async def test_the_guard_comes_before_any_route(target):
     asked = []
 

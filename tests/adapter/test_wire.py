@@ -199,3 +199,20 @@ def test_the_first_clause_that_can_be_met_decides(accept, pretty):
 )
 def test_an_accept_header_that_cannot_be_met_is_refused(accept):
     assert wire.negotiate(accept) is None
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type", "through"),
+    [
+        ("", "application/json", True),
+        ("*/*", "application/json", True),
+        ("application/*", "application/json", True),
+        ("application/json;as=Table", "application/json", True),
+        ("text/html, */*;q=0.1", "application/json", True),
+        ("text/*", "application/json", False),
+        ("application/yaml", "application/json", False),
+        (",", "application/json", False),
+    ],
+)
+def test_a_media_type_is_accepted_by_its_name_alone(accept, media_type, through):
+    assert wire.accepts(accept, media_type) is through

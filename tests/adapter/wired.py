@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import answers, discovery, groups, ops, serving
 from adapter.groups.group import Backend
+from adapter.openapi import OpenApi
 from rules.aggregate import ExternalValue, Value
 from rules.catalog import Catalog
 from rules.kinds import GroupResource, Kinds
@@ -103,12 +104,17 @@ def surface(
     **options: object,
 ) -> answers.Handler:
     found = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
+    openapi = OpenApi(groups.GROUPS)
     operations = ops.Ops(
-        live=live, ready=ready, registry=CollectorRegistry(), api_paths=found.paths
+        live=live,
+        ready=ready,
+        registry=CollectorRegistry(),
+        api_paths=(*found.paths, *openapi.paths),
     )
     backend = Backend(catalog=lambda: catalog, objects=objects, evaluation=evaluation)
     return serving.surface(
         discovery=found,
+        openapi=openapi,
         operations=operations,
         backend=backend,
         **options,  # type: ignore[arg-type]

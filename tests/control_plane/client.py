@@ -61,10 +61,18 @@ class Client:
             holder.client(self._context, folder)
 
     def request(
-        self, method: str, path: str, body: object = None, *, content_type: str = JSON
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
     ) -> Reply:
         """Whatever the answer is. Raises OSError where there is none."""
-        headers = {"Content-Type": content_type} if body is not None else {}
+        headers = {"Accept": accept}
+        if body is not None:
+            headers["Content-Type"] = content_type
         if self.token:
             headers["Authorization"] = f"Bearer {self.token}"
         content = json.dumps(body).encode() if body is not None else None
@@ -76,15 +84,23 @@ class Client:
                 status=answer.status, headers=dict(answer.getheaders()), body=answer.read()
             )
 
-    def call(self, method: str, path: str, body: object = None, *, content_type: str = JSON) -> Any:
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = JSON,
+        accept: str = JSON,
+    ) -> Any:
         """The document of a good answer. Raises RefusedError for another one."""
-        reply = self.request(method, path, body, content_type=content_type)
+        reply = self.request(method, path, body, content_type=content_type, accept=accept)
         if reply.status >= 300:
             raise RefusedError(f"{method} {path}", reply)
         return reply.document
 
-    def get(self, path: str) -> Any:
-        return self.call("GET", path)
+    def get(self, path: str, *, accept: str = JSON) -> Any:
+        return self.call("GET", path, accept=accept)
 
     def apply(self, path: str, document: object) -> Any:
         """Server-side apply of the object at `path`, whoever owned the fields before."""

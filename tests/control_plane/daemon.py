@@ -65,16 +65,20 @@ class Daemon:
                 )
             time.sleep(0.05)
 
-    def stop(self) -> None:
-        """Ask it to end, as an upgrade does; insist after STOP_WITHIN.
+    def stop(self) -> int:
+        """Ask it to end, as an upgrade does; insist after STOP_WITHIN. Gives its exit status.
 
         An API server takes all of that while anybody watches something; `kill` is quick.
         """
-        if self._process:
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(STOP_WITHIN)
-            self.kill()
+        process = self._process
+        if process is None:
+            return 0
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_WITHIN)
+        self.kill()
+        status: int = process.returncode
+        return status
 
     def kill(self) -> None:
         """End it at once, as a lost machine does; frozen or not."""

@@ -30,6 +30,14 @@ def test_it_is_started_and_ended_again_and_again(tmp_path):
             os.kill(pid, 0)
 
 
+def test_stop_tells_how_it_ended(tmp_path):
+    daemon = sleeper(tmp_path, "trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done")
+    daemon.start()
+
+    assert daemon.stop() == 3
+    assert daemon.stop() == 0
+
+
 def test_end_at_the_start_is_told_with_its_last_words(tmp_path):
     daemon = sleeper(tmp_path, "echo no such flag >&2; exit 2")
 

@@ -15,6 +15,7 @@ from adapter import identity, tls
 from adapter.groups import GROUPS
 from adapter.kube import Kube
 from adapter.registration import Registration
+from tests.cluster import server
 from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
 
 API_SERVICES = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
@@ -25,13 +26,8 @@ NOW = dt.datetime.now(dt.UTC)
 
 @pytest.fixture(scope="module")
 def applied(control_plane):
-    """What was applied is taken away again, for others to begin with nothing."""
-    base = MANIFESTS / "base"
-    try:
-        control_plane.kubectl("apply", "--warnings-as-errors", "-k", base)
+    with server.installed(control_plane):
         yield control_plane
-    finally:
-        control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", base)
 
 
 class Replica:
@@ -88,7 +84,6 @@ async def test_two_replicas_agree_and_the_aggregator_trusts_them_within_three_se
     applied, kube
 ):
     one, other = Replica(kube), Replica(kube)
-    applied.local_service(NAME, NAMESPACE)
 
     assert await asyncio.gather(one.identity.attempt(), other.identity.attempt()) == [True, True]
 

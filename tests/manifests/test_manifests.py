@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -22,20 +21,17 @@ from tests.fakes import kubernetes
 from tests.fakes.store import REGISTRATION, Store
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
-KUBECTL = shutil.which("kubectl")
 NAME = NAMESPACE = "gpu-metrics-adapter"
 ACCOUNT = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
-
-pytestmark = pytest.mark.skipif(KUBECTL is None, reason="kubectl builds the manifests")
 
 
 class Built:
     """What kustomize makes of a folder, by kind and name."""
 
-    def __init__(self, folder):
+    def __init__(self, kubectl, folder):
         done = subprocess.run(
-            [KUBECTL, "kustomize", folder], capture_output=True, text=True, check=False
+            [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stderr) == (0, "")
         self.documents = list(yaml.safe_load_all(done.stdout))
@@ -80,13 +76,13 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def base():
-    return Built(MANIFESTS / "base")
+def base(programs):
+    return Built(programs.kubectl, MANIFESTS / "base")
 
 
 @pytest.fixture(scope="module")
-def cert_manager():
-    return Built(MANIFESTS / "overlays" / "cert-manager")
+def cert_manager(programs):
+    return Built(programs.kubectl, MANIFESTS / "overlays" / "cert-manager")
 
 
 @pytest.fixture(params=["base", "cert_manager"])

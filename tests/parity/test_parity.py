@@ -39,7 +39,6 @@ UNSERVED = (
         for group in ("external.metrics.k8s.io", "metrics.k8s.io")
         if group not in {served.NAME for served in GROUPS}
     ),
-    "/openapi/",
     "/statusz",
 )
 PORT = 16443

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import socket
 import struct
 import subprocess
 import time
@@ -22,6 +21,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.demo import binary
+from tests.control_plane.daemon import free_ports
 
 Labels = Mapping[str, str]
 
@@ -33,7 +33,7 @@ class Prometheus:
     """A Prometheus that can be stopped and started again on the same port and data."""
 
     def __init__(self, directory: Path, config: str = "global: {}\n") -> None:
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self._data = directory / "data"
         self._log = directory / "prometheus.log"
@@ -149,13 +149,6 @@ def _varint(number: int) -> bytes:
 def _uncompressed_snappy(content: bytes) -> bytes:
     """One literal, as format_description.txt of google/snappy has it."""
     return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 def _status(url: str) -> int:

@@ -375,6 +375,11 @@ def test_external_metrics_are_found_in_lower_case_too():
     assert built.external_entry("width") is None
 
 
+def unlisted(compiled: ruleset.RuleSet) -> Catalog:
+    """What a relist begins with."""
+    return catalog.build(compiled, catalog.pinned_listings(compiled), KINDS)
+
+
 @pytest.mark.parametrize(
     ("text", "series"),
     [
@@ -385,7 +390,7 @@ def test_external_metrics_are_found_in_lower_case_too():
     ids=["name and overrides", "no name", "template"],
 )
 def test_what_a_rule_pins_needs_no_relist(text, series):
-    built = catalog.pinned(load(text), KINDS)
+    built = unlisted(load(text))
 
     assert sorted({entry.sources[0].series for entry in built.entries}) == series
     if series:
@@ -399,7 +404,7 @@ def test_what_a_rule_pins_needs_no_relist(text, series):
 def test_external_rules_pin_by_name_alone():
     template = "seriesQuery: m\nmetricsQuery: m\nresources: {template: <<.Resource>>}\n"
 
-    built = catalog.pinned(load(external=(EXTERNAL, template)), KINDS)
+    built = unlisted(load(external=(EXTERNAL, template)))
 
     assert list(built.external) == ["m", "queue_depth"]
 

@@ -77,7 +77,7 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
 @pytest.mark.parametrize("name", GENERATIONS)
 def test_every_generation_is_well_formed_and_read_by_its_preset(name: str) -> None:
     generation = GENERATIONS[name]
-    text = exposition.render(fleet(mig=generation.mig), generation, "gpu-node-0", 5)
+    text = exposition.render(fleet(mig=generation.mig).readings("gpu-node-0", 5), generation)
 
     families = list(text_string_to_metric_families(text))
     written = {sample.name for family in families for sample in family.samples}
@@ -88,9 +88,9 @@ def test_every_generation_is_well_formed_and_read_by_its_preset(name: str) -> No
 
 
 def test_label_values_are_escaped() -> None:
-    text = exposition.render(fleet(), GENERATIONS["dcgm"], "gpu-node-0", 0)
+    text = exposition.render(fleet().readings("gpu-node-0", 0), GENERATIONS["dcgm"])
 
-    assert exposition._labels({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
+    assert exposition.label_set({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
     assert 'hostname="gpu-node-0"' in text
 
 

@@ -1,0 +1,23 @@
+"""Leaving another server's answer before its end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import aiohttp
+
+
+@contextlib.contextmanager
+def unless_read(response: aiohttp.ClientResponse) -> Iterator[None]:
+    """Cuts the connection off at the end of the block, unless the answer was read to its end.
+
+    aiohttp would close it: over TLS that waits for the other side to say goodbye, for up to 30 s,
+    and neither the session nor the event loop waits for that.
+    """
+    try:
+        yield
+    finally:
+        connection = response.connection
+        if connection is not None and connection.transport is not None:
+            connection.transport.abort()
