@@ -8,6 +8,7 @@
     ├── TimedOut                 no whole answer in time
     ├── Refused                  a 4xx: the question is wrong there (bad PromQL, no permission)
     ├── Broken                   a 5xx, or an answer that cannot be understood
+    │   └── NotInstantError          a query that answers a matrix or text
     └── TooLarge                 more bytes than an answer may have
     StartError               what an operator is told: the server cannot start as it was asked to
 
@@ -89,6 +90,10 @@ class Refused(BackendError):  # noqa: N818
 
 class Broken(BackendError):  # noqa: N818
     """The other side failed, or answered what cannot be understood."""
+
+
+class NotInstantError(Broken):
+    """A query answered what is no instant value: a matrix or text."""
 
 
 class TooLarge(BackendError):  # noqa: N818

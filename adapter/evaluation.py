@@ -60,7 +60,7 @@ class Evaluation:
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
     ) -> tuple[ExternalValue, ...]:
-        """The values of an external metric, one for each sample."""
+        """The values of an external metric, one for each sample. Raises NotInstantError, too."""
         result = await self.query(plan.step.promql, deadline=deadline)
         return aggregate.external(plan, _instant(result), scalar=result.kind == "scalar")
 
@@ -196,7 +196,10 @@ def _vector(result: QueryResult) -> tuple[Sample, ...]:
 
 
 def _instant(result: QueryResult) -> tuple[Sample, ...]:
-    """The samples of a vector or a scalar. Raises Broken for what is no instant value."""
+    """The samples of a vector or a scalar. Raises NotInstantError for all else."""
     if result.kind not in {"vector", "scalar"}:
-        raise errors.Broken(f"the query answers a {result.kind}; a rule needs an instant vector")
+        raise errors.NotInstantError(
+            f"the query answers a {result.kind}; an external rule needs an instant vector or a "
+            "scalar"
+        )
     return result.samples

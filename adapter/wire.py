@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from rules import quantity
-from rules.aggregate import Value
+from rules.aggregate import ExternalValue, Value
 from rules.kinds import Kind
 
 Document = Mapping[str, Any]
@@ -124,6 +124,27 @@ def metric_value_list(
         "apiVersion": f"custom.metrics.k8s.io/{version}",
         "metadata": {},
         "items": items,
+    }
+
+
+def external_metric_value_list(metric: str, values: Iterable[ExternalValue]) -> Document:
+    """An ExternalMetricValueList of external.metrics.k8s.io; a scalar's labels are null.
+
+    https://github.com/kubernetes/metrics/tree/master/pkg/apis/external_metrics
+    """
+    return {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": "external.metrics.k8s.io/v1beta1",
+        "metadata": {},
+        "items": [
+            {
+                "metricName": metric,
+                "metricLabels": None if each.labels is None else dict(sorted(each.labels.items())),
+                "timestamp": timestamp(each.value.time),
+                "value": quantity.decimal(each.value.milli),
+            }
+            for each in values
+        ],
     }
 
 

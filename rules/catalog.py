@@ -159,7 +159,8 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
 
     Where several produce one metric of one resource, the last series of the last rule wins, save
     that rules with `merge: true` answer together if the last of all says so; every loser is a
-    `Conflict`. What rules pin and `listings` lack can be asked all the same: see `_unlisted`.
+    `Conflict`. What rules pin and `listings` lack can be asked all the same: see `_unlisted`. As an
+    external metric it is listed, too, and stands in for none of that name that was found.
     """
     conflicts: list[Conflict] = []
     inside = _inside(ruleset, listings, kinds)
@@ -168,17 +169,14 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
         for key, sources in inside.items()
     }
     entries |= _unlisted(entries, _inside(ruleset, pinned_listings(ruleset), kinds), kinds)
-    outside: dict[str, list[Source]] = {}
-    for rule in ruleset.external:
-        for metric, _, source in _sources(rule, listings, kinds):
-            first = replace(source.labellings[0], absent=())
-            outside.setdefault(metric, []).append(replace(source, labellings=(first,)))
-    external = []
-    for metric, sources in outside.items():
-        (source,) = _winners(sources, metric, None, conflicts)
-        namespaced = labelling.selects_namespace(source.rule)
-        external.append(ExternalEntry(metric=metric, namespaced=namespaced, source=source))
-    return Catalog.of(entries.values(), external, conflicts)
+    external = _outside(ruleset, listings, kinds, conflicts)
+    lacking = {
+        index: listing
+        for index, listing in pinned_listings(ruleset).items()
+        if index not in listings or not listings[index].series
+    }
+    external = _outside(ruleset, lacking, kinds, []) | external
+    return Catalog.of(entries.values(), external.values(), conflicts)
 
 
 _Key = tuple[GroupResource, str]
@@ -192,6 +190,22 @@ def _inside(
         for metric, resource, source in _sources(rule, listings, kinds):
             found.setdefault((resource, metric), []).append(source)
     return found
+
+
+def _outside(
+    ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds, conflicts: list[Conflict]
+) -> dict[str, ExternalEntry]:
+    found: dict[str, list[Source]] = {}
+    for rule in ruleset.external:
+        for metric, _, source in _sources(rule, listings, kinds):
+            first = replace(source.labellings[0], absent=())
+            found.setdefault(metric, []).append(replace(source, labellings=(first,)))
+    entries = {}
+    for metric, sources in found.items():
+        (source,) = _winners(sources, metric, None, conflicts)
+        namespaced = labelling.selects_namespace(source.rule)
+        entries[metric] = ExternalEntry(metric=metric, namespaced=namespaced, source=source)
+    return entries
 
 
 def _entry(key: _Key, sources: tuple[Source, ...], kinds: Kinds, *, listed: bool = True) -> Entry:

@@ -29,6 +29,15 @@ def rule(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[
         yield where.problem("warning", "metricsQuery", refusal)
     if not _uses(query, "LabelMatchers"):
         yield where.problem("warning", "metricsQuery", _unmatched(compiled))
+    if compiled.section == "externalRules" and _is_average(compiled, bound):
+        yield where.problem(
+            "warning",
+            "metricsQuery",
+            "averages everything into one number, which an autoscaler compares as it is only if "
+            "its target is of type Value: AverageValue divides it by the number of replicas, so "
+            "that an average of percentages hardly ever asks for more than two; use Value there, "
+            "or sum here",
+        )
     if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
         words = set(re.findall(r"\w+", query.source))
         missing = [label for label in labels if label not in words]
@@ -183,3 +192,17 @@ def _aggregates(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[st
         except PlanError:
             continue
     return bool(found)
+
+
+def _is_average(compiled: CompiledRule, bound: BoundMapping) -> bool:
+    """Whether a rendering is the average of everything that it selects."""
+    for text in _rendered(compiled, bound, ()):
+        try:
+            expression = promql.parse(text or "")
+        except PlanError:
+            continue
+        while isinstance(expression, promql_parser.ParenExpr):
+            expression = expression.expr
+        if isinstance(expression, promql_parser.AggregateExpr):
+            return str(expression.op) == "avg" and expression.modifier is None
+    return False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from adapter.groups import custom
+from adapter.groups import custom, external
 from adapter.groups.group import Group
 
-GROUPS: tuple[Group, ...] = (custom,)
+GROUPS: tuple[Group, ...] = (custom, external)
 """In the order in which discovery lists them."""

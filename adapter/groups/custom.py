@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from adapter import answers, wire
 from adapter.ask import Ask
 from adapter.errors import ApiError, BackendError
+from adapter.groups import options
 from adapter.groups.group import Backend, Resource
 from rules import plan as plans
 from rules import selectors
 from rules.catalog import Catalog, Entry
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
-from rules.quoting import quote
 from rules.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,6 @@ NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
 
 _EVERYTHING = "*"
-_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +71,8 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -> wire.Document:
     """A MetricValueList. Raises ApiError with the original's words at each stage."""
     question = _question(ask)
-    selector = _object_selector(ask)
-    _check_fields(ask)
+    selector = options.label_selector(ask)
+    options.check_fields(ask, options.fields(ask))
     metric_selector, written = _metric_selector(ask)
     kinds, kind = await _resolved(question, backend)
     entry = _entry(question, kind, backend.catalog())
@@ -134,50 +133,13 @@ def _question(ask: Ask) -> _Question:
     )
 
 
-def _object_selector(ask: Ask) -> Selector:
-    if ask.options_error:
-        raise answers.bad_request(ask.options_error)
-    try:
-        return selectors.parse(ask.label_selector)
-    except SelectorError as error:
-        raise answers.bad_request(str(error)) from error
-
-
-def _check_fields(ask: Ask) -> None:
-    """A field selector may only repeat the name that the path has already."""
-    try:
-        requirements = selectors.parse_fields(ask.field_selector)
-    except SelectorError as error:
-        raise answers.bad_request(str(error)) from error
-    for requirement in requirements:
-        if requirement.field not in _FIELDS:
-            raise answers.bad_request(
-                f"{quote(requirement.field)} is not a known field selector: "
-                'only "metadata.name", "metadata.namespace"'
-            )
-    if not requirements or not ask.name:
-        return
-    named = [
-        requirement.value
-        for requirement in requirements
-        if requirement.field == "metadata.name" and requirement.operator == "="
-    ]
-    if named[:1] != [ask.name]:
-        raise answers.bad_request("fieldSelector metadata.name doesn't match requested name")
-
-
 def _metric_selector(ask: Ask) -> tuple[Selector, wire.Document | None]:
     """The metric selector, parsed and as a metav1.LabelSelector."""
     try:
         selector = selectors.parse(ask.metric_label_selector)
     except SelectorError as error:
         raise ApiError(500, str(error)) from error
-    for requirement in selector.requirements:
-        if requirement.operator in {"gt", "lt"}:
-            raise answers.bad_request(
-                f"metricLabelSelector: {requirement} cannot be answered, because no matcher of "
-                "Prometheus compares numbers: use =, !=, in, notin, or the key alone"
-            )
+    options.check_comparable(selector, "metricLabelSelector")
     return selector, selectors.label_selector(selector)
 
 

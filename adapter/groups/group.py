@@ -12,10 +12,10 @@ from typing import Protocol
 
 from adapter.ask import Ask
 from adapter.wire import Document
-from rules.aggregate import Value
+from rules.aggregate import ExternalValue, Value
 from rules.catalog import Catalog
 from rules.kinds import GroupResource, Kinds
-from rules.plan import Plan
+from rules.plan import ExternalPlan, Plan
 from rules.selectors import Selector
 
 
@@ -48,6 +48,12 @@ class Evaluation(Protocol):
 
         What is asked of others ends at `deadline`, a time of the running loop.
         """
+        ...
+
+    async def rows(
+        self, plan: ExternalPlan, *, deadline: float | None = None
+    ) -> Sequence[ExternalValue]:
+        """The values of an external metric. Raises BackendError, NotInstantError among them."""
         ...
 
 

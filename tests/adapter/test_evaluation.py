@@ -143,6 +143,19 @@ async def test_what_is_no_instant_value_is_broken(evaluation, query):
         await evaluation.values(plan_for("a", query=query))
 
 
+def external_plan(query, more=""):
+    text = f"""
+externalRules:
+- seriesQuery: 'queue'
+  resources: {{overrides: {{namespace: {{resource: namespace}}}}}}
+  metricsQuery: '{query}'
+  {more}
+"""
+    compiled = ruleset.load([("rules.yaml", text)])
+    entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["queue"]
+    return plan.external(entry, namespace="n", selector=selectors.parse(""))
+
+
 @pytest.mark.parametrize(
     ("query", "rows"),
     [
@@ -152,24 +165,29 @@ async def test_what_is_no_instant_value_is_broken(evaluation, query):
     ids=["vector", "scalar"],
 )
 async def test_external_values_are_told_row_by_row(evaluation, query, rows):
-    text = f"""
-externalRules:
-- seriesQuery: 'queue'
-  resources: {{overrides: {{namespace: {{resource: namespace}}}}}}
-  metricsQuery: '{query}'
-"""
-    compiled = ruleset.load([("rules.yaml", text)])
-    listing = Listing(series=(Series(name="queue", labels=frozenset({"namespace"})),))
-    entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).external["queue"]
-    asked = plan.external(entry, namespace="n", selector=selectors.parse(""))
-
-    found = await evaluation.rows(asked)
+    found = await evaluation.rows(external_plan(query))
 
     told = [
         (row.labels and {k: v for k, v in row.labels.items() if k != "__name__"}, row.value.milli)
         for row in found
     ]
     assert told == rows
+
+
+@pytest.mark.parametrize(("more", "values"), [("", []), ("onNaN: zero", [0])])
+async def test_an_external_sample_that_is_no_number_is_left_out_unless_the_rule_says_zero(
+    evaluation, more, values
+):
+    for sign in ("NaN", "Inf", "-Inf"):
+        found = await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))
+
+        assert [row.value.milli for row in found] == values
+
+
+@pytest.mark.parametrize("query", ['"text"', "<<.Series>>{<<.LabelMatchers>>}[5m]"])
+async def test_an_external_query_without_instant_values_is_told_apart(evaluation, query):
+    with pytest.raises(errors.NotInstantError, match="needs an instant vector or a scalar"):
+        await evaluation.rows(external_plan(query))
 
 
 # In flight

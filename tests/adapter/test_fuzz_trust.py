@@ -1,6 +1,6 @@
 """Whatever is sent: who is not allowed never gets an answer, and nobody sees our insides.
 
-One user may ask one path for one value; every other value is one that nobody may see.
+One user may ask two paths, each for one value; every other value is one that nobody may see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from adapter import authn, authz, guard, serving, tokens, trust
 from rules import catalog as catalogs
 from rules import ruleset
-from rules.aggregate import Value
+from rules.aggregate import ExternalValue, Value
 from rules.catalog import Listing, Series
 from rules.kinds import GroupResource, Kinds
 from tests.adapter import wired
@@ -30,9 +30,17 @@ rules:
       pod: {resource: pod}
       node: {resource: node}
   metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+- seriesQuery: 'namespaces'
+  resources: {namespaced: false}
+  metricsQuery: '<<.Series>>'
 """
 GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
 ALLOWED = f"{GROUP}/namespaces/ns/pods/web-1/requests"
+QUEUE = "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/queue"
 OPEN = {b"/healthz", b"/livez", b"/readyz"}
 TOKEN = b"t0ken-of-jane"
 PODS, NODES = GroupResource("", "pods"), GroupResource("", "nodes")
@@ -49,7 +57,7 @@ def value(number):
 
 
 class Api:
-    """Knows one token and allows one question; keeps what it allowed."""
+    """Knows one token and allows two questions."""
 
     async def post(self, path, document, *, timeout=None):  # noqa: ASYNC109
         spec = document["spec"]
@@ -57,16 +65,33 @@ class Api:
             known = spec["token"].encode() == TOKEN
             user = {"username": "jane" if known else "", "groups": []}
             return {"status": {"authenticated": known, "user": user}}
-        allowed = spec.get("user") == "jane" and spec.get("resourceAttributes") == {
-            "verb": "get",
-            "group": "custom.metrics.k8s.io",
-            "version": "v1beta2",
-            "namespace": "ns",
-            "resource": "pods",
-            "subresource": "requests",
-            "name": "web-1",
-        }
+        allowed = spec.get("user") == "jane" and spec.get("resourceAttributes") in (
+            {
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "namespace": "ns",
+                "resource": "pods",
+                "subresource": "requests",
+                "name": "web-1",
+            },
+            {
+                "verb": "list",
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "namespace": "ns",
+                "resource": "queue",
+            },
+        )
         return {"status": {"allowed": allowed}}
+
+
+class Evaluation(wired.Evaluation):
+    """Shows the queue of one namespace, and of no other."""
+
+    async def rows(self, plan, *, deadline=None):
+        shown = plan.step.promql == 'queue{namespace="ns"}'
+        return [ExternalValue(labels={}, value=value(SHOWN if shown else HIDDEN[0]))]
 
 
 def surface():
@@ -80,7 +105,7 @@ def surface():
             (NAMESPACES, ""): {"ns": {}},
         },
     )
-    evaluation = wired.Evaluation(
+    evaluation = Evaluation(
         {
             (PODS, "web-1"): value(SHOWN),
             (PODS, "web-2"): value(HIDDEN[0]),
@@ -155,15 +180,18 @@ def is_allowed(target):
     """Whether jane may have an answer at `target`: the path, or one below it."""
     path = re.sub(rb"^[A-Za-z][A-Za-z0-9+.-]*://[^/?]*", b"", target).partition(b"?")[0]
     decoded = unquote_to_bytes(path)
-    return decoded in OPEN or (decoded + b"/").startswith(ALLOWED.encode() + b"/")
+    if decoded in OPEN or decoded == QUEUE.encode():
+        return True
+    return (decoded + b"/").startswith(ALLOWED.encode() + b"/")
 
 
 CLOSING = ((b"Connection", b"close"),)
 AUTHORIZED = (b"Authorization", b"Bearer " + TOKEN)
 
 
-def test_one_user_may_ask_one_path(ask):
-    answer = ask(request(ALLOWED.encode(), [AUTHORIZED]))
+@pytest.mark.parametrize("path", [ALLOWED, QUEUE])
+def test_one_user_may_ask_two_paths(ask, path):
+    answer = ask(request(path.encode(), [AUTHORIZED]))
 
     assert judged(answer) == {200}
     assert SHOWN in answer
@@ -236,6 +264,8 @@ headers = st.lists(st.tuples(names, values), max_size=5)
 targets = st.sampled_from(
     [
         ALLOWED,
+        QUEUE,
+        QUEUE.replace("/ns/", "/other/"),
         f"{GROUP}/namespaces/ns/pods/*/requests",
         f"{GROUP}/nodes/n/requests",
         f"{GROUP}/namespaces/ns/metrics/requests",
@@ -269,6 +299,7 @@ segments = st.sampled_from(
         b"apis",
         b"api",
         b"custom.metrics.k8s.io",
+        b"external.metrics.k8s.io",
         b"v1beta2",
         b"v1beta1",
         b"namespaces",
@@ -285,6 +316,8 @@ segments = st.sampled_from(
         b"%2A",
         b"%2a",
         b"requests",
+        b"queue",
+        b"QUEUE",
         b"metrics",
         b"watch",
         b"proxy",
@@ -308,8 +341,8 @@ segments = st.sampled_from(
 
 @st.composite
 def near_paths(draw):
-    """The allowed path with a few changes."""
-    parts = ALLOWED.encode().split(b"/")[1:]
+    """An allowed path with a few changes."""
+    parts = draw(st.sampled_from([ALLOWED, QUEUE])).encode().split(b"/")[1:]
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(parts)))
         kept = place + draw(st.integers(0, 1))
@@ -342,7 +375,7 @@ queries = st.lists(
 
 @given(path=near_paths() | st.lists(segments, max_size=9).map(b"/".join), query=queries)
 @settings(max_examples=400, deadline=None)
-def test_the_token_opens_one_path(ask, path, query):
+def test_the_token_opens_two_paths(ask, path, query):
     target = path + b"?" + query
 
     answer = ask(request(target, [AUTHORIZED]))
@@ -376,6 +409,7 @@ def test_bytes_are_no_key(ask, data):
 lines = st.sampled_from(
     [
         b"GET " + ALLOWED.encode() + b" HTTP/1.1",
+        b"GET " + QUEUE.encode() + b" HTTP/1.1",
         b"GET /version HTTP/1.1",
         b"GET /version HTTP/1.0",
         b"GET /version HTTP/2",

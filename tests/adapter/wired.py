@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 from adapter import answers, discovery, groups, ops, serving
 from adapter.groups.group import Backend
 from adapter.openapi import OpenApi
-from rules.aggregate import Value
+from rules.aggregate import ExternalValue, Value
 from rules.catalog import Catalog
 from rules.kinds import GroupResource, Kinds
-from rules.plan import Plan
+from rules.plan import ExternalPlan, Plan
 from rules.selectors import Selector
 
 
@@ -64,19 +64,33 @@ class Objects:
 class Evaluation:
     """Values in memory; remembers what it was asked."""
 
-    def __init__(self, values: Mapping[tuple[GroupResource, str], Value]) -> None:
+    def __init__(
+        self,
+        values: Mapping[tuple[GroupResource, str], Value],
+        external: Mapping[str, Sequence[ExternalValue]] | None = None,
+    ) -> None:
         self.known = values
-        self.asked: list[Plan] = []
+        self.external = external or {}
+        self.asked: list[Plan | ExternalPlan] = []
         self.failure: BaseException | None = None
         self.waits = 0.0
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
+        await self._ask(plan)
+        named = ((name, self.known.get((plan.resource, name))) for name in plan.names)
+        return {name: value for name, value in named if value is not None}
+
+    async def rows(
+        self, plan: ExternalPlan, *, deadline: float | None = None
+    ) -> Sequence[ExternalValue]:
+        await self._ask(plan)
+        return self.external.get(plan.metric, ())
+
+    async def _ask(self, plan: Plan | ExternalPlan) -> None:
         self.asked.append(plan)
         await asyncio.sleep(self.waits)
         if self.failure is not None:
             raise self.failure
-        named = ((name, self.known.get((plan.resource, name))) for name in plan.names)
-        return {name: value for name, value in named if value is not None}
 
 
 def surface(

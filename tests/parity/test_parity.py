@@ -18,7 +18,7 @@ from adapter import errors, ops, wire
 from adapter.groups import GROUPS
 from rules import catalog as catalogs
 from rules import ruleset
-from rules.aggregate import Value
+from rules.aggregate import ExternalValue, Value
 from rules.catalog import Listing, Series
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from tests.adapter import wired
@@ -76,6 +76,7 @@ MILLI = {
     (DEPLOYMENTS, "dep-a"): 7000,
     (WIDGETS, "wid-a"): 0,
 }
+QUEUE = {"queue": "q1", "namespace": "default", "__name__": "queue_len"}
 LISTED = {
     (PODS, "default"): {"pod-a": {"app": "demo"}, "pod-b": {"app": "demo"}},
     (NODES, ""): {"node-1": {}, "node-2": {}},
@@ -89,12 +90,25 @@ class Prometheus(wired.Evaluation):
     """Behaves as the metric selector's key says, as the original's counterpart did."""
 
     async def values(self, plan, *, deadline=None):
+        keys = await self._obeyed(plan)
+        if "SCALAR" in keys:
+            raise errors.Broken("asked for")
+        return {} if "EMPTYVEC" in keys else await super().values(plan)
+
+    async def rows(self, plan, *, deadline=None):
+        keys = await self._obeyed(plan)
+        if "SCALAR" in keys:
+            (time,) = {row.value.time for row in self.external["queue_len"]}
+            return [ExternalValue(labels=None, value=Value(milli=3000, time=time, samples=1))]
+        return [] if "EMPTYVEC" in keys else await super().rows(plan)
+
+    async def _obeyed(self, plan):
         keys = {requirement.key for requirement in plan.selector.requirements}
-        if keys & {"PROMFAIL", "SCALAR"}:
+        if "PROMFAIL" in keys:
             raise errors.Broken("asked for")
         if "slow" in keys:
             await asyncio.sleep(30)
-        return {} if "EMPTYVEC" in keys else await super().values(plan)
+        return keys
 
 
 @pytest.fixture(scope="module")
@@ -157,15 +171,18 @@ def _original(case: dict) -> str | None:
 def _times(body: str | None) -> float:
     """The moment of the original's answer: its values carry no other time."""
     found = json.loads(body) if body and body.startswith("{") else {}
-    for item in found.get("items", ()) if found.get("kind") == "MetricValueList" else ():
+    lists = {"MetricValueList", "ExternalMetricValueList"}
+    for item in found.get("items", ()) if found.get("kind") in lists else ():
         return datetime.fromisoformat(item["timestamp"]).timestamp()
     return 0.0
 
 
 async def _ours(case: dict, kinds, catalog) -> wired.Reply:
     time = _times(case.get("body"))
+    queue = ExternalValue(labels=QUEUE, value=Value(milli=20500, time=time, samples=1))
     evaluation = Prometheus(
-        {key: Value(milli=milli, time=time, samples=1) for key, milli in MILLI.items()}
+        {key: Value(milli=milli, time=time, samples=1) for key, milli in MILLI.items()},
+        {"queue_len": [queue]},
     )
     slow = "slow" in case["target"]
     handler = wired.surface(

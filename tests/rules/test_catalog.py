@@ -409,6 +409,38 @@ def test_external_rules_pin_by_name_alone():
     assert list(built.external) == ["m", "queue_depth"]
 
 
+def test_an_external_metric_that_is_pinned_is_listed_without_series():
+    built = build_external(
+        EXTERNAL, EXTERNAL.replace("queue_depth", "wait"), listings=[listed(), listed("wait")]
+    )
+
+    assert list(built.external) == ["queue_depth", "wait"]
+    assert built.external["queue_depth"].source.labellings == (
+        Labelling(resource="", namespace="ns"),
+    )
+
+
+@pytest.mark.parametrize("order", [("old", "new"), ("new", "old")])
+def test_an_external_rule_without_series_never_stands_in_for_one_that_has_some(order):
+    rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in order]
+
+    built = build_external(
+        *rules, listings=[listed("old") if series == "old" else listed() for series in order]
+    )
+
+    assert built.external["x"].source.series == "old"
+    assert built.conflicts == ()
+
+
+def test_of_two_external_rules_without_series_the_later_one_is_asked():
+    rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in "ab"]
+
+    built = build_external(*rules, listings=[listed(), listed()])
+
+    assert built.external["x"].source.series == "b"
+    assert built.conflicts == ()
+
+
 def pinning(series: str, *, merge: bool = False) -> str:
     return (
         f"seriesQuery: {series}\nname: {{as: x}}\nmetricsQuery: m\nmerge: {merge}\n"

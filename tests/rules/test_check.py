@@ -199,6 +199,16 @@ def test_a_custom_rule_is_not_warned_about(changes):
         ),
         ({"aggregate": "max"}, "externalRules[0].aggregate", "has no effect in an external rule"),
         ({"merge": "true"}, "externalRules[0].merge", "has no effect in an external rule"),
+        (
+            {"metricsQuery": "'(avg(<<.Series>>{<<.LabelMatchers>>}))'"},
+            "externalRules[0].metricsQuery",
+            "AverageValue divides it by the number of replicas",
+        ),
+        (
+            {"metricsQuery": "'avg(<<.Series>>{<<.LabelMatchers>>}'"},
+            "externalRules[0].metricsQuery",
+            "is not PromQL as far as can be told",
+        ),
     ],
 )
 def test_an_external_rule_is_warned_about(changes, path, message):
@@ -215,6 +225,19 @@ def test_an_external_rule_is_not_warned_about(resources):
     query = "'sum(<<.Series>>{<<.LabelMatchers>>})'"
 
     assert _warnings(_rule(metricsQuery=query, resources=resources), section="externalRules") == []
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "avg by (queue) (<<.Series>>{<<.LabelMatchers>>})",
+        "sum(avg(<<.Series>>{<<.LabelMatchers>>}) > 1)",
+        "avg_over_time(<<.Series>>{<<.LabelMatchers>>}[1m])",
+        "quantile(0.9, <<.Series>>{<<.LabelMatchers>>})",
+    ],
+)
+def test_only_an_average_of_everything_is_warned_about_as_one(query):
+    assert _warnings(_rule(metricsQuery=f"'{query}'"), section="externalRules") == []
 
 
 @pytest.mark.parametrize(
