@@ -1,4 +1,4 @@
-"""The adapter as a process behind the aggregator, with the rights of manifests/base and no others.
+"""The adapter as a process behind the aggregator, with the rights of the manifests and no others.
 
 with server.installed(plane):
     adapter = server.Server(plane, log, ["--preset=gpu-dcgm", f"--prometheus-url={url}"])
@@ -21,34 +21,43 @@ from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 
 NAME = NAMESPACE = "gpu-metrics-adapter"
-BASE = Path(__file__).parents[2] / "manifests" / "base"
+_MANIFESTS = Path(__file__).parents[2] / "manifests"
+BASE = _MANIFESTS / "base"
+_EVERYTHING = _MANIFESTS / "overlays" / "external-metrics"
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _MERGE_PATCH = "application/merge-patch+json"
 _LISTENING = "serving on"
 
 
-def api_services() -> tuple[str, ...]:
+def api_services(plane: ControlPlane) -> tuple[str, ...]:
     """The names of those that name our Service."""
-    documents = yaml.safe_load_all((BASE / "apiservices.yaml").read_text())
+    documents = yaml.safe_load_all(plane.kubectl("kustomize", _EVERYTHING))
     return tuple(
-        each["metadata"]["name"] for each in documents if each["spec"]["service"]["name"] == NAME
+        each["metadata"]["name"]
+        for each in documents
+        if each["kind"] == "APIService" and each["spec"]["service"]["name"] == NAME
     )
+
+
+def install(plane: ControlPlane) -> None:
+    """Apply manifests/base, with this machine as its Service.
+
+    Its Deployment has no replicas: the adapter is a process here, and no pod is to pretend.
+    """
+    plane.kubectl("apply", "--warnings-as-errors", "-k", _EVERYTHING)
+    plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
+    plane.local_service(NAME, NAMESPACE)
 
 
 @contextlib.contextmanager
 def installed(plane: ControlPlane) -> Iterator[None]:
-    """manifests/base is applied, with this machine as its Service, and gone at the end.
-
-    Its Deployment has no replicas: the adapter is a process here, and no pod is to pretend.
-    """
+    """`install`, and gone at the end."""
     try:
-        plane.kubectl("apply", "--warnings-as-errors", "-k", BASE)
-        plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
-        plane.local_service(NAME, NAMESPACE)
+        install(plane)
         yield
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", BASE)
+        plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _EVERYTHING)
 
 
 class Server:
@@ -65,7 +74,7 @@ class Server:
         *,
         ca: bytes | None = None,
     ) -> None:
-        self.api_services = api_services()
+        self.api_services = api_services(plane)
         (self.port,) = free_ports(1)
         self.url = f"https://127.0.0.1:{self.port}"
         self._plane = plane

@@ -20,8 +20,9 @@ from pathlib import Path
 from adapter.demo.binary import NoPrometheusError
 from adapter.demo.debian import NoProgramError
 from adapter.demo.generations import DEFAULT, GENERATIONS, Generation
-from tests.cluster import cluster
+from tests.cluster import cluster, server
 from tests.cluster.cluster import Cluster
+from tests.cluster.server import Server
 from tests.control_plane import build, plane
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane
@@ -125,7 +126,7 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
         try:
             step(f"Kubernetes {programs.version}: etcd, API server, controllers")
             control = stack.enter_context(plane.running(folder, programs))
-            step(f"Prometheus, and {asked.nodes} nodes of {GPUS} GPUs: {generation.summary}")
+            step(f"Prometheus, and {asked.nodes} x {GPUS} GPUs: {generation.summary}")
             c = stack.enter_context(
                 cluster.running(
                     control,
@@ -140,10 +141,7 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
             step(f"Deployments {objects.BERT} and {objects.LOAD}")
             _deploy(c, asked.load, generation)
             step(f"gpu-metrics-adapter --preset={generation.preset}, behind the API server")
-            flags = (f"--preset={generation.preset}", "--metrics-relist-interval=10s")
-            adapter = stack.enter_context(c.adapter(*flags))
-            # Else it would go on answering for a while, as in a cluster that takes it out first.
-            stack.callback(adapter.kill)
+            _serve(c, generation, stack)
             step(f"HorizontalPodAutoscaler {objects.BERT}")
             control.kubectl("apply", "-f", "-", text=objects.hpa())
             step(f"everything runs; logs are in {folder}")
@@ -159,6 +157,19 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
                     time.sleep(EVERY)
         finally:
             step("stopping")
+
+
+def _serve(c: Cluster, generation: Generation, stack: contextlib.ExitStack) -> None:
+    """Until the stack ends, at once and with nothing put in order: its cluster ends as well."""
+    server.install(c.plane)
+    flags = (
+        f"--prometheus-url={c.prometheus.url}",
+        f"--preset={generation.preset}",
+        "--metrics-relist-interval=10s",
+    )
+    adapter = Server(c.plane, c.folder / "adapter.log", flags)
+    stack.callback(adapter.kill)
+    adapter.start()
 
 
 def _deploy(c: Cluster, load: int, generation: Generation) -> None:

@@ -72,10 +72,12 @@ def _above(view: View, width: int, height: int) -> list[Line]:
     spare = height - (1 + 3 * 2 + 1 + 3 + 5)
     with_gpus = spare >= 2
     spare -= 2 * with_gpus
-    rows = max(1, min(_MOST_ROWS, 1 + (spare - 3) // 4))
+    rows = 2 if spare >= 3 else 1
     spare -= 3 * (rows - 1)
-    airy = spare >= 4
-    spare -= 4 * airy
+    airy = spare >= 3
+    spare -= 3 * airy
+    # Of each four lines more, the events get one.
+    rows = min(_MOST_ROWS, rows + max(0, spare) // 4)
     space = [_NOTHING] if airy else []
 
     lines = [_title(view, width), *space]
