@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from adapter.demo.generations import GENERATIONS
+from adapter.demo.generations import GENERATIONS, Generation
 from tests.cluster import exporters, hpa, scrape, server
 from tests.cluster.fleet import LiveFleet
 from tests.cluster.hpa import Hpa, Table
@@ -132,7 +132,7 @@ def running(
     plane: ControlPlane,
     folder: Path,
     *,
-    generation: str,
+    generation: str | Generation,
     nodes: int = 4,
     gpus: int = 4,
     rules_yaml: str | None = None,
@@ -142,6 +142,7 @@ def running(
 ) -> Iterator[Cluster]:
     """The cluster, from when Prometheus has scraped everything, which takes it five seconds.
 
+    `generation` is that of the GPU exporters, by its name if it is one of GENERATIONS.
     `gpus` are those of each node; `rules_yaml` is a rule file of Prometheus; pods are Ready
     `start_seconds` after they were bound. With a `wobble` of 1 GPUs are as unsteady as the
     recording, with 0 they read exactly their share of the load.
@@ -150,7 +151,9 @@ def running(
     run = secrets.token_hex(2)
     fleet = LiveFleet([f"gpu-node-{run}-{i}" for i in range(nodes)], gpus=gpus, wobble=wobble)
     kubelet = Kubelet(plane.admin, fleet, start_seconds=start_seconds)
-    pages = exporters.pages(fleet, kubelet, GENERATIONS[generation])
+    if isinstance(generation, str):
+        generation = GENERATIONS[generation]
+    pages = exporters.pages(fleet, kubelet, generation)
     rules = folder / "rules.yml"
     if rules_yaml is not None:
         rules.write_text(rules_yaml)
