@@ -41,7 +41,7 @@ def api_services(plane: ControlPlane) -> tuple[str, ...]:
 
 
 def install(plane: ControlPlane) -> None:
-    """Apply manifests/base, with this machine as its Service.
+    """Apply the manifests, with this machine as the Service.
 
     Its Deployment has no replicas: the adapter is a process here, and no pod is to pretend.
     """

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cluster import server
+from tests.cluster.server import Server
 from tests.control_plane.client import RefusedError
 from tests.control_plane.plane import ControlPlane
-from tests.manifests.test_manifests import NAME, NAMESPACE
-from tests.manifests.test_server import (  # noqa: F401 - two of them are fixtures of fixtures
-    API_SERVICES,
-    cluster,
-    port,
-    scraped,
-)
-from tests.real.prometheus import Prometheus, wait_for
+from tests.real import prometheus
+from tests.real.prometheus import wait_for
 
-GROUP = "custom.metrics.k8s.io"
+GROUP, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 EVERYTHING = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 PACKAGE = "io.k8s.metrics.pkg.apis.custom_metrics"
+OLD_EXPLANATION = ("--output=plaintext-openapiv2",)
+"""The newer one looks for a path that names the resource, and ours is a parameter of the path."""
 KIND = "x-kubernetes-group-version-kind"
 COMPLAINTS = ("openapi", "discovery", "metrics.k8s.io")
 """What a warning or an error in the API server's log would name if it were about us."""
@@ -31,62 +27,76 @@ UNREACHED = ("Body: service unavailable", "could not get list of group versions"
 """What it goes on saying until it passes requests on to an APIService that became Available."""
 
 
-@pytest.fixture(scope="module")
-def log(cluster: ControlPlane) -> Path:  # noqa: F811
-    return cluster.folder / "kube-apiserver.log"
+RULES = """
+externalRules:
+- seriesQuery: queue_length
+  resources: {namespaced: false}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>})
+"""
 
 
 @pytest.fixture(scope="module")
-def served(
-    cluster: ControlPlane,  # noqa: F811
-    scraped: Prometheus,  # noqa: F811
-    port: int,  # noqa: F811
-    log: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[int]:
-    """The program runs and is Available: how long the API server's log was by then."""
-    command = [
-        *(sys.executable, "-m", "adapter", f"--secure-port={port}"),
-        f"--lister-kubeconfig={cluster.account_kubeconfig(NAME, NAMESPACE)}",
-        *(f"--service-namespace={NAMESPACE}", f"--prometheus-url={scraped.url}"),
-        "--preset=gpu-dcgm",
-    ]
-    with (tmp_path_factory.mktemp("server") / "server.log").open("wb") as output:
-        process = subprocess.Popen(command, stderr=output)
-    try:
-        for name in API_SERVICES:
-            cluster.wait_available(name, seconds=40)
-        yield log.stat().st_size
-    finally:
-        process.terminate()
-        assert process.wait(30) == 0
+def adapter(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """The program, for which there is a metric of pods, and an external one without a series."""
+    folder = tmp_path_factory.mktemp("server")
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES)
+    with prometheus.run(folder) as scraped, server.installed(control_plane):
+        scraped.put('DCGM_FI_DEV_GPU_UTIL{UUID="u",namespace="default",pod="bert-0"} 22')
+        flags = (f"--prometheus-url={scraped.url}", "--preset=gpu-dcgm", f"--config={rules}")
+        found = Server(control_plane, folder / "server.log", flags)
+        try:
+            found.start()
+            yield found
+        finally:
+            found.stop()
 
 
-def discovered(cluster: ControlPlane) -> dict[str, Any]:  # noqa: F811
-    """The API server's own list of everything, as far as it is about our group: by version."""
+@pytest.fixture(scope="module")
+def log(control_plane: ControlPlane) -> Path:
+    return control_plane.apiserver.log
+
+
+@pytest.fixture(scope="module")
+def served(adapter: Server, log: Path) -> int:
+    """How long the API server's log was when we were Available."""
+    return log.stat().st_size
+
+
+def discovered(cluster: ControlPlane, group: str = GROUP) -> dict[str, Any]:
+    """The API server's own list of everything, as far as it is about `group`: by version."""
     reply = cluster.admin.request("GET", "/apis", accept=EVERYTHING)
     assert reply.headers["Content-Type"] == EVERYTHING
     groups = {each["metadata"]["name"]: each for each in reply.document["items"]}
-    versions = groups.get(GROUP, {}).get("versions", ())
+    versions = groups.get(group, {}).get("versions", ())
     return {each["version"]: each for each in versions if each.get("resources")}
 
 
-def described(cluster: ControlPlane, path: str) -> dict[str, Any]:  # noqa: F811
+def described(cluster: ControlPlane, path: str) -> dict[str, Any]:
     """The paths of one of the API server's OpenAPI documents that are ours."""
     paths = cluster.admin.get(path)["paths"]
     return {key: paths[key] for key in paths if GROUP in key}
 
 
 @pytest.fixture(scope="module")
-def shown(cluster: ControlPlane, served: int) -> ControlPlane:  # noqa: F811
+def shown(control_plane: ControlPlane, adapter: Server, served: int) -> ControlPlane:
     """The cluster, once its API server has read all that we say of ourselves."""
-    for name in API_SERVICES:
+    for name in adapter.api_services:
         # Whoever reads documents failed before we were there, and would try again in a minute.
-        cluster.kubectl("annotate", "apiservice", name, "tests/touched=true")
-    wait_for(lambda: len(discovered(cluster)) == 2, "both versions have resources", seconds=70)
+        control_plane.kubectl("annotate", "apiservice", name, "tests/touched=true")
+    for group, versions in {GROUP: 2, EXTERNAL: 1}.items():
+        wait_for(
+            lambda group=group, versions=versions: (
+                len(discovered(control_plane, group)) == versions
+            ),
+            f"every version of {group} has resources",
+            seconds=70,
+        )
     for path in ("/openapi/v2", "/openapi/v3"):
-        wait_for(lambda path=path: described(cluster, path), f"{path} has ours", seconds=70)
-    return cluster
+        wait_for(lambda path=path: described(control_plane, path), f"{path} has ours", seconds=70)
+    return control_plane
 
 
 def test_the_clusters_discovery_lists_metrics_as_subresources(shown: ControlPlane) -> None:
@@ -107,6 +117,7 @@ def test_kubectl_finds_every_resource_that_it_found_without_us(shown: ControlPla
 
     assert {"pods", "deployments.apps", "horizontalpodautoscalers.autoscaling"} <= set(names)
     assert not [name for name in names if GROUP in name]
+    assert f"queue_length.{EXTERNAL}" in names
     assert {f"{GROUP}/v1beta1", f"{GROUP}/v1beta2"} <= set(shown.kubectl("api-versions").split())
 
 
@@ -172,11 +183,21 @@ def test_who_may_only_discover_may_read_what_we_say_of_ourselves(shown: ControlP
         shown.client().get(url)
 
 
-def test_the_api_server_has_no_complaint(shown: ControlPlane, served: int, log: Path) -> None:
+def test_kubectl_explains_an_external_metric(shown: ControlPlane) -> None:
+    told = shown.kubectl(
+        "explain", "queue_length", f"--api-version={EXTERNAL}/v1beta1", *OLD_EXPLANATION
+    )
+
+    assert "ExternalMetricValueList" in told
+
+
+def test_the_api_server_has_no_complaint(
+    shown: ControlPlane, adapter: Server, served: int, log: Path
+) -> None:
     said = log.read_bytes()[served:].decode().splitlines()
 
     # Lines without a mark of their own go on with an error of several lines.
     wrong = [line for line in said if not line.startswith("I")]
     ours = [line for line in wrong if any(each in line.lower() for each in COMPLAINTS)]
-    assert shown.available(API_SERVICES[0])[0]
+    assert all(shown.available(name)[0] for name in adapter.api_services)
     assert [line for line in ours if not any(each in line for each in UNREACHED)] == []

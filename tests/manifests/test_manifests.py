@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from adapter import __version__, identity, settings
-from adapter.groups import GROUPS
+from adapter.groups import GROUPS, custom
 from adapter.kube import Kube
 from adapter.registration import Registration
 from rules import presets
@@ -85,7 +85,12 @@ def cert_manager(programs):
     return Built(programs.kubectl, MANIFESTS / "overlays" / "cert-manager")
 
 
-@pytest.fixture(params=["base", "cert_manager"])
+@pytest.fixture(scope="module")
+def external_metrics(programs):
+    return Built(programs.kubectl, MANIFESTS / "overlays" / "external-metrics")
+
+
+@pytest.fixture(params=["base", "cert_manager", "external_metrics"])
 def built(request):
     return request.getfixturevalue(request.param)
 
@@ -183,10 +188,19 @@ def test_the_service_and_the_budget_select_the_pods(base):
     assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_every_version_that_is_served_is_registered_and_its_server_verified(built):
+def test_every_version_that_is_served_is_registered(base, external_metrics):
+    def registered(built):
+        return {each["metadata"]["name"] for each in built.of("APIService")}
+
+    custom_metrics = {f"{version}.{custom.NAME}" for version in custom.VERSIONS}
     served = {f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS}
 
-    assert {each["metadata"]["name"] for each in built.of("APIService")} == served
+    # Another server's external metrics are not to be taken from it unasked.
+    assert registered(base) == custom_metrics
+    assert registered(external_metrics) == served
+
+
+def test_our_server_is_verified(built):
     for each in built.of("APIService"):
         spec = each["spec"]
         assert each["metadata"]["name"] == f"{spec['version']}.{spec['group']}"
@@ -262,7 +276,8 @@ def attributes(method, path):
     return (VERBS[method], group, parts[0]), {"namespace": namespace, "name": name}
 
 
-async def test_the_identity_needs_no_other_rights(base, aiohttp_server, tmp_path):
+async def test_the_identity_needs_no_other_rights(external_metrics, aiohttp_server, tmp_path):
+    base = external_metrics
     store, now, served = Store(), NOW, []
 
     def refuse(method, path):

@@ -1,4 +1,4 @@
-"""The server itself behind a real aggregator: with the rights of manifests/base and no others."""
+"""The server itself behind a real aggregator: with the rights of the manifests and no others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """manifests/base, with this machine as the Service, a pod, and one who may read its metric."""
+    """The manifests, with this machine as the Service, a pod, and one who may read its metric."""
     with server.installed(control_plane):
         try:
             control_plane.kubectl("apply", "-f", "-", text=OBJECTS)
