@@ -21,6 +21,7 @@ from rules import catalog, promql
 from rules.catalog import Catalog, Listing
 from rules.kinds import Kinds
 from rules.ruleset import CompiledRule, RuleSet
+from rules.seen import Heard, Seen
 
 _FIRST_RETRY = 1.0
 _LAST_RETRY = 60.0
@@ -58,9 +59,10 @@ class Relist:
         self._patience = patience
         self._ticks = ticks
         self._chance = chance
-        lister = Lister(prometheus, max_age=max_age, clock=clock)
+        self._clock = clock
+        self._lister = Lister(prometheus, max_age=max_age, clock=clock)
         self._families = tuple(
-            Family(selector, rules, lister, clock=clock, ticks=ticks, meter=meter)
+            Family(selector, rules, self._lister, clock=clock, ticks=ticks, meter=meter)
             for selector, rules in _together(ruleset)
         )
         self._waited_for = set(self._families)
@@ -84,6 +86,28 @@ class Relist:
         """How it stands with each rule, those of `rules` first, in the files' order."""
         found = [state for family in self._families for state in family.states]
         return tuple(sorted(found, key=lambda state: state.index))
+
+    @property
+    def seen(self) -> Seen:
+        """What is known now of each rule's series, and how well."""
+        return Seen(
+            ruleset=self._ruleset,
+            catalog=self.catalog,
+            kinds=self._kinds(),
+            listings=dict(item for each in self._families for item in each.listings().items()),
+            heard={
+                state.index: Heard(listed=state.succeeded, failed=bool(state.error))
+                for state in self.states
+            },
+            now=self._clock(),
+        )
+
+    async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        """The labels that this series of a rule carries; empty where that cannot be told.
+
+        Raises BackendError, and RulesError for a selector that cannot be narrowed to the series.
+        """
+        return await self._lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
         """Try every rule once, now. What fails is logged and told by `states`."""

@@ -66,14 +66,21 @@ def evaluation():
 
 
 @pytest.fixture
-def backend(objects, evaluation):
+def absences():
+    return wired.Absences()
+
+
+@pytest.fixture
+def backend(objects, evaluation, absences):
     compiled = ruleset.load([("rules.yaml", RULES)])
     listings = {
         rule.index: Listing(series=(Series(name=name, labels=LABELS),))
         for rule, name in zip(compiled.rules, ("gpu_util", "nothing"), strict=True)
     }
     catalog = catalogs.build(compiled, listings, objects.kinds)
-    return Backend(catalog=lambda: catalog, objects=objects, evaluation=evaluation)
+    return Backend(
+        catalog=lambda: catalog, objects=objects, evaluation=evaluation, absences=absences
+    )
 
 
 async def answer(backend, path, query="", version="v1beta2"):
