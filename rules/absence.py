@@ -252,7 +252,7 @@ def _of_name(
     if not rules:
         sentence = f"the adapter has no {kind}s: --config names a file of them, --preset a set"
         return Cause(stage=Stage.NO_RULE, sentence=sentence)
-    none = f"none of {wording.counted(len(rules), kind)} gives a metric {shown(metric)}"
+    none = f"no {kind} of {len(rules)} gives a metric called {shown(metric)}"
     if meant := misnomer.meant(seen, rules, metric, resource):
         return Cause(stage=Stage.WRONG_NAME, sentence=none + meant)
     after = sum(candidates.fixed_name(rule) is None for rule in rules)

@@ -41,8 +41,8 @@ def _renamed(seen: Seen, rules: Sequence[CompiledRule], metric: str) -> str:
         names = {series.name for series in seen.series(rule)} | {candidates.pinned_series(rule)}
         name = candidates.name_of(rule, metric) if metric in names else None
         if name is not None:
-            what = f"it is a series, of which {wording.place(rule)} makes {wording.shown(name)}"
-            return f": {what}"
+            made = f"{wording.place(rule)} makes {wording.shown(name)}"
+            return f": it is the name of a series, of which {made}"
     return ""
 
 
