@@ -120,6 +120,9 @@ def of_plan(seen: Seen, plan: Plan) -> tuple[Cause, ...]:
             wanted = rule.mapping.bind(seen.kinds).labels(NAMESPACES)
             causes.append(_labels_missing(rule, there, NAMESPACES, wanted, {}))
             continue
+        if not there and (unseen := _unseen(seen, rule, plan.metric)):
+            causes.append(unseen)  # a merged rule is asked before it was listed
+            continue
         sentence = (
             f"the query of {place(rule)} found no number for {wording.objects(plan)}, asking "
             f"{shown(step.series)} by {wording.asked(plan, step.labelling)}: they are not scraped "

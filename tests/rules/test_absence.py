@@ -350,6 +350,21 @@ def test_what_a_query_does_not_find_is_told_with_the_labels_that_it_asked_by():
     )
 
 
+def test_of_rules_that_answer_together_each_says_how_far_it_came():
+    merged = (
+        "seriesQuery: a\nmerge: true\nmetricsQuery: m\nname: {as: u}\n"
+        "resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
+    )
+    known = seen(merged, merged.replace("a\n", "b\n", 1), found=[[], ["b ns pod"]])
+
+    causes = absence.of_plan(known, planned(known, "u", PODS, ["a"], "default"))
+
+    assert [(cause.stage, cause.rule) for cause in causes] == [
+        (Stage.NO_SAMPLE, 1),
+        (Stage.NO_SERIES, 0),
+    ]
+
+
 def test_objects_without_a_namespace_are_asked_by_one_label():
     known = seen(NODES_ALONE, found=[["power node"]])
 
