@@ -17,7 +17,7 @@ from adapter import telemetry
 from adapter.family import Family, RuleState
 from adapter.listing import Lister, together
 from adapter.prometheus import Prometheus
-from rules import catalog, promql
+from rules import candidates, catalog, promql
 from rules.catalog import Catalog, Listing
 from rules.kinds import Kinds
 from rules.ruleset import CompiledRule, RuleSet
@@ -67,6 +67,10 @@ class Relist:
         )
         self._waited_for = set(self._families)
         self._listings: dict[int, Listing] = catalog.pinned_listings(ruleset)
+        self._found: set[int] = set()
+        """The rules whose listing was found; those of others are what they pin."""
+        self._made: candidates.Made | None = None
+        """Of these listings, from when somebody first asks why a metric is missing."""
         self._built_for = kinds()
         self._catalog = catalog.build(ruleset, self._listings, self._built_for)
         self.attempted = asyncio.Event()
@@ -90,11 +94,14 @@ class Relist:
     @property
     def seen(self) -> Seen:
         """What is known now of each rule's series, and how well."""
+        if self._made is None:
+            self._made = candidates.made(self._ruleset, self._listings)
         return Seen(
             ruleset=self._ruleset,
             catalog=self.catalog,
             kinds=self._kinds(),
-            listings=dict(item for each in self._families for item in each.listings().items()),
+            listings={index: self._listings[index] for index in self._found},
+            made=self._made,
             heard={
                 state.index: Heard(listed=state.succeeded, failed=bool(state.error))
                 for state in self.states
@@ -164,9 +171,11 @@ class Relist:
         self._publish(family)
 
     def _publish(self, family: Family) -> None:
-        listings = {**self._listings, **family.listings()}
+        found = family.listings()
+        self._found.update(found)
+        listings = {**self._listings, **found}
         if listings != self._listings:
-            self._listings = listings
+            self._listings, self._made = listings, None
             self._build()
 
     def _build(self) -> None:

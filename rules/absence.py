@@ -77,7 +77,7 @@ def of_metric(
     causes: list[Cause] = []
     certain = False
     for rule in rules:
-        series = candidates.giving(rule, seen.series(rule), metric)
+        series = seen.giving(rule, metric)
         if series and resource is None:
             return ()
         if series and resource is not None:
@@ -104,7 +104,7 @@ def unlabelled(
     """
     found = []
     for rule in seen.ruleset.rules:
-        series = candidates.giving(rule, seen.series(rule), metric)
+        series = seen.giving(rule, metric)
         if series and not _names(seen, rule, series, resource):
             found.append((rule, series[0]))
     return tuple(found[:_MOST])

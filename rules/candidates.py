@@ -6,16 +6,20 @@ there. What cannot be excluded counts as possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rules import patterns, promql
-from rules.catalog import Series
+from rules.catalog import Listing, Series
 from rules.errors import PatternError, PlanError
 from rules.patterns import Expansion
-from rules.ruleset import CompiledRule
+from rules.ruleset import CompiledRule, RuleSet
 
 _WHOLE = Expansion(parts=((0,),))
 """A name that is the match itself."""
+
+
+Made = Mapping[int, Mapping[str, tuple[Series, ...]]]
+"""`CompiledRule.index` -> metric -> the series of which the rule makes it."""
 
 
 def name_of(rule: CompiledRule, series: str) -> str | None:
@@ -52,9 +56,21 @@ def could_give(rule: CompiledRule, metric: str) -> bool:
     )
 
 
-def giving(rule: CompiledRule, series: Iterable[Series], metric: str) -> tuple[Series, ...]:
-    """Those of `series` of which `rule` makes this metric."""
-    return tuple(each for each in series if name_of(rule, each.name) == metric)
+def made(ruleset: RuleSet, listings: Mapping[int, Listing]) -> Made:
+    """What each rule makes of all that was found of it; costs as much as a catalog does."""
+    return {
+        rule.index: _made(rule, listings[rule.index].series)
+        for rule in (*ruleset.rules, *ruleset.external)
+        if rule.index in listings
+    }
+
+
+def _made(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Series, ...]]:
+    found: dict[str, list[Series]] = {}
+    for each in series:
+        if (metric := name_of(rule, each.name)) is not None:
+            found.setdefault(metric, []).append(each)
+    return {metric: tuple(of) for metric, of in found.items()}
 
 
 def _selects(selector: str, name: str) -> bool:

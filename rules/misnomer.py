@@ -38,8 +38,10 @@ def close(name: str, known: Collection[str]) -> list[str]:
 def _renamed(seen: Seen, rules: Sequence[CompiledRule], metric: str) -> str:
     """For a series' name, where a rule gives its metric another one."""
     for rule in rules:
-        names = {series.name for series in seen.series(rule)} | {candidates.pinned_series(rule)}
-        name = candidates.name_of(rule, metric) if metric in names else None
+        there = candidates.pinned_series(rule) == metric or any(
+            series.name == metric for series in seen.series(rule)
+        )
+        name = candidates.name_of(rule, metric) if there else None
         if name is not None:
             made = f"{wording.place(rule)} makes {wording.shown(name)}"
             return f": it is the name of a series, of which {made}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rules.candidates import Made
 from rules.catalog import Catalog, Listing, Series
 from rules.kinds import Kinds
 from rules.ruleset import CompiledRule, RuleSet
@@ -32,6 +33,8 @@ class Seen:
     kinds: Kinds
     listings: Mapping[int, Listing]
     """By `CompiledRule.index`: what relists found, and nothing that is only pinned."""
+    made: Made
+    """Of these listings, and perhaps of more."""
     heard: Mapping[int, Heard]
     """By `CompiledRule.index`."""
     now: float
@@ -41,3 +44,7 @@ class Seen:
         """What the last good listing of `rule` found; nothing if there has been none."""
         listing = self.listings.get(rule.index)
         return listing.series if listing else ()
+
+    def giving(self, rule: CompiledRule, metric: str) -> tuple[Series, ...]:
+        """Those of them of which `rule` makes this metric."""
+        return self.made[rule.index].get(metric, ()) if rule.index in self.listings else ()

@@ -12,9 +12,9 @@ import pytest
 
 from adapter import errors
 from adapter.absences import AGAIN_SECONDS, Absences
+from rules import candidates, ruleset, selectors
 from rules import catalog as catalogs
 from rules import plan as plans
-from rules import ruleset, selectors
 from rules.absence import Cause, Stage
 from rules.catalog import Listing, Series
 from rules.kinds import GroupResource, Kinds
@@ -67,6 +67,7 @@ class Relists:
             catalog=catalogs.build(self.ruleset, self.listings, kinds),
             kinds=kinds,
             listings=self.listings,
+            made=candidates.made(self.ruleset, self.listings),
             heard={0: Heard(listed=0.0, failed=False)},
             now=30.0,
         )

@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from rules import absence, catalog, plan, ruleset, selectors
+from rules import absence, candidates, catalog, plan, ruleset, selectors
 from rules.absence import Stage
 from rules.catalog import Listing, Series
 from rules.errors import PlanError
@@ -95,6 +95,7 @@ def seen(*rules, found=(), heard=(), external=()):
         catalog=catalog.build(compiled, listings, KINDS),
         kinds=KINDS,
         listings=listings,
+        made=candidates.made(compiled, listings),
         heard={
             rule.index: heard[place] if place < len(heard) else GOOD
             for place, rule in enumerate(every)

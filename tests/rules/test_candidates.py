@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from rules import candidates, ruleset
-from rules.catalog import Series
+from rules.catalog import Listing, Series
 
 
-def rule(series_query, *, matches="", as_="", is_not=""):
+def loaded(series_query, *, matches="", as_="", is_not=""):
     filters = f"seriesFilters: [{{isNot: '{is_not}'}}]" if is_not else ""
     text = f"""
 rules:
@@ -16,7 +16,11 @@ rules:
   metricsQuery: m
   {filters}
 """
-    return ruleset.load([("rules.yaml", text)]).rules[0]
+    return ruleset.load([("rules.yaml", text)])
+
+
+def rule(*args, **kwargs):
+    return loaded(*args, **kwargs).rules[0]
 
 
 ANY = '{job="x"}'
@@ -53,9 +57,12 @@ def test_names_that_a_rule_gives_or_may_give(rule, fixed, could, never):
     assert [name for name in never if candidates.could_give(rule, name)] == []
 
 
-def test_series_of_which_a_metric_is_made():
-    series = [Series(name=name, labels=frozenset()) for name in ("a_total", "a", "b_total")]
-    named = rule(ANY, matches="^(.*)_total$", is_not="^b")
+def test_series_of_which_metrics_are_made():
+    series = [Series(name=name, labels=frozenset()) for name in ("a_total", "x_a_total", "b", "c")]
+    named = loaded(ANY, matches="a_total$", as_="a", is_not="^b")
+    (one,) = named.rules
 
-    assert [each.name for each in candidates.giving(named, series, "a")] == ["a_total"]
-    assert candidates.giving(named, series, "b") == ()
+    assert candidates.made(named, {0: Listing(series=tuple(series))}) == {
+        one.index: {"a": (series[0], series[1])}
+    }
+    assert candidates.made(named, {}) == {}
