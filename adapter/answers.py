@@ -62,6 +62,9 @@ class Response(web.Response):
 UNTIL = web.RequestKey("until", float)
 """When a request must be answered, in the running loop's time."""
 
+READS: web.RequestKey[Callable[[str], Awaitable[bool]]] = web.RequestKey("reads")
+"""Whether the caller may also get a path that is no resource; set where callers are judged."""
+
 Responder = Callable[[web.BaseRequest, asks.Ask], Awaitable[Answer]]
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -176,7 +179,10 @@ def failed(error: BaseException, request: web.BaseRequest, ask: asks.Ask) -> Ans
     if isinstance(told, TextError):
         body = f"{told.message}\n".encode("utf-8", "surrogateescape")
         return Answer(status=told.code, body=body, content_type=PLAIN, headers=told.headers)
-    content = wire.status(told.code, told.message, reason=told.reason, details=told.details)
+    details = told.details
+    if told.causes and told.told:
+        details = {**(details or {}), "causes": wire.causes(told.causes)}
+    content = wire.status(told.code, told.message, reason=told.reason, details=details)
     try:
         pretty = told.code == 406 or indented(ask, request.headers)
     except ApiError:

@@ -19,6 +19,7 @@ import yarl
 from prometheus_client import CollectorRegistry
 
 from adapter import answers, detection, errors, ops, secure, serving, telemetry
+from adapter.absences import Absences
 from adapter.background import Background
 from adapter.discovery import Discovery
 from adapter.evaluation import Evaluation
@@ -112,7 +113,10 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         )
         background.start("relist", relist.run())
         backend = Backend(
-            catalog=lambda: relist.catalog, objects=objects, evaluation=Evaluation(prometheus)
+            catalog=lambda: relist.catalog,
+            objects=objects,
+            evaluation=Evaluation(prometheus),
+            absences=Absences(lambda: relist.seen, relist.labels),
         )
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=settings.secure_port)
         openapi = OpenApi(GROUPS)

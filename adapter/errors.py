@@ -18,9 +18,11 @@ BackendError keeps the other side's own words for the log; they never reach a ca
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
+
+from rules.absence import Cause
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
 """For what repeats a caller's own words: no browser may guess that it is a page."""
@@ -30,6 +32,7 @@ class ApiError(Exception):
     """An answer that is an error, in Kubernetes' words.
 
     `details` follows metav1.StatusDetails; None leaves the key out, an empty one is sent as `{}`.
+    `causes` quote the rules: they are sent only if `told` says that this caller may know them.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class ApiError(Exception):
         *,
         reason: str = "",
         details: Mapping[str, Any] | None = None,
+        causes: Sequence[Cause] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(message)
@@ -46,6 +50,8 @@ class ApiError(Exception):
         self.message = message
         self.reason = reason
         self.details = details
+        self.causes = tuple(causes)
+        self.told = False
         self.headers = dict(headers or {})
 
 

@@ -6,6 +6,7 @@ what is forbidden (403), before everything that the surface says.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
 import logging
@@ -27,6 +28,8 @@ CHANGING = 200
 """How many requests are answered at the same time, of those that read and of all others."""
 
 _READING = frozenset({"get", "list"})
+_AFTERTHOUGHT_SECONDS = 1.0
+"""What a caller whose answer is ready waits, at most, to be told more."""
 _OVERLOAD = "Too many requests, please try again later."
 
 
@@ -83,7 +86,19 @@ class Guard:
             asked = dataclasses.replace(asked, user=user)
         with self._place(asked):
             await self._authorizer.authorize(asked, target=request.raw_path)
+            request[answers.READS] = lambda path: self._reads(asked.user, path)
             return await respond(request, ask)
+
+    async def _reads(self, user: User, path: str) -> bool:
+        """Whether `user` may get `path`; where that cannot be had at once, no."""
+        asked = access.Attributes(user=user, verb="get", is_resource_request=False, path=path)
+        try:
+            async with asyncio.timeout(_AFTERTHOUGHT_SECONDS):
+                verdict = await self._authorizer.review(asked)
+        except (errors.BackendError, TimeoutError) as error:
+            log.info("whether %r may get %s is unknown: %r", user.name, path, error)
+            return False
+        return verdict.allowed
 
     def _place(self, asked: access.Attributes) -> contextlib.AbstractContextManager[None]:
         """A place among those who are answered now; watches take none. Raises TextError (429)."""

@@ -104,6 +104,18 @@ class Lister:
         result = await self._one(lambda: self._prometheus.query(query))
         return frozenset(sample.labels.get("__name__", "") for sample in result.samples)
 
+    async def labels(self, selector: str, name: str) -> frozenset[str]:
+        """The labels that `selector`'s series of this name carry, or carried of late.
+
+        Empty where they cannot be told from those of other series.
+        """
+        if not self._heeds_match:
+            return frozenset()
+        narrowed = promql.with_matchers(selector, (promql.matcher("__name__", "=", name),))
+        start, end = self._window()
+        found = await self._one(lambda: self._prometheus.label_names(narrowed, start, end))
+        return frozenset(found) - {"__name__"}
+
     async def _probe(self) -> bool:
         """Whether `match[]` is heeded. Asked once, when there are names it could have left out."""
         async with self._probing:

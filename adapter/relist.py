@@ -17,10 +17,11 @@ from adapter import telemetry
 from adapter.family import Family, RuleState
 from adapter.listing import Lister, together
 from adapter.prometheus import Prometheus
-from rules import catalog, promql
+from rules import candidates, catalog, promql
 from rules.catalog import Catalog, Listing
 from rules.kinds import Kinds
 from rules.ruleset import CompiledRule, RuleSet
+from rules.seen import Heard, Seen
 
 _FIRST_RETRY = 1.0
 _LAST_RETRY = 60.0
@@ -58,13 +59,18 @@ class Relist:
         self._patience = patience
         self._ticks = ticks
         self._chance = chance
-        lister = Lister(prometheus, max_age=max_age, clock=clock)
+        self._clock = clock
+        self._lister = Lister(prometheus, max_age=max_age, clock=clock)
         self._families = tuple(
-            Family(selector, rules, lister, clock=clock, ticks=ticks, meter=meter)
+            Family(selector, rules, self._lister, clock=clock, ticks=ticks, meter=meter)
             for selector, rules in _together(ruleset)
         )
         self._waited_for = set(self._families)
         self._listings: dict[int, Listing] = catalog.pinned_listings(ruleset)
+        self._found: set[int] = set()
+        """The rules whose listing was found; those of others are what they pin."""
+        self._made: candidates.Made | None = None
+        """Of these listings, from when somebody first asks why a metric is missing."""
         self._built_for = kinds()
         self._catalog = catalog.build(ruleset, self._listings, self._built_for)
         self.attempted = asyncio.Event()
@@ -84,6 +90,31 @@ class Relist:
         """How it stands with each rule, those of `rules` first, in the files' order."""
         found = [state for family in self._families for state in family.states]
         return tuple(sorted(found, key=lambda state: state.index))
+
+    @property
+    def seen(self) -> Seen:
+        """What is known now of each rule's series, and how well."""
+        if self._made is None:
+            self._made = candidates.made(self._ruleset, self._listings)
+        return Seen(
+            ruleset=self._ruleset,
+            catalog=self.catalog,
+            kinds=self._kinds(),
+            listings={index: self._listings[index] for index in self._found},
+            made=self._made,
+            heard={
+                state.index: Heard(listed=state.succeeded, failed=bool(state.error))
+                for state in self.states
+            },
+            now=self._clock(),
+        )
+
+    async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        """The labels that this series of a rule carries; empty where that cannot be told.
+
+        Raises BackendError, and RulesError for a selector that cannot be narrowed to the series.
+        """
+        return await self._lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
         """Try every rule once, now. What fails is logged and told by `states`."""
@@ -140,9 +171,11 @@ class Relist:
         self._publish(family)
 
     def _publish(self, family: Family) -> None:
-        listings = {**self._listings, **family.listings()}
+        found = family.listings()
+        self._found.update(found)
+        listings = {**self._listings, **found}
         if listings != self._listings:
-            self._listings = listings
+            self._listings, self._made = listings, None
             self._build()
 
     def _build(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import hdrs, http_exceptions, web
 
-from adapter import answers, ops, wire
+from adapter import answers, errors, ops, wire
 from adapter.ask import Ask
 from adapter.discovery import Discovery
 from adapter.groups.group import Backend
@@ -73,11 +73,23 @@ def surface(
             raise answers.no_route()
         known = ask.version in group.VERSIONS and group.routes(ask.below_version)
         _check(request, known=known, produced=wire.PRODUCED, streamed=_STREAMED)
-        content = await group.answer(ask, backend, deadline=request[answers.UNTIL])
+        try:
+            content = await group.answer(ask, backend, deadline=request[answers.UNTIL])
+        except errors.ApiError as error:
+            if error.causes:
+                # Who may read what discovery says of the metrics may know why one is not there.
+                document = f"/apis/{group.NAME}/{group.VERSIONS[0]}"
+                error.told = guard is None or await _reads(request, document)
+            raise
         return answers.document(content, ask, request.headers)
 
     guarded = respond if guard is None else guard(respond)
     return answers.outermost(guarded, deadline=deadline, closing=closing)
+
+
+async def _reads(request: web.BaseRequest, path: str) -> bool:
+    reads = request.get(answers.READS)
+    return reads is not None and await reads(path)
 
 
 def _check(

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from rules import quantity
+from rules.absence import Cause
 from rules.aggregate import ExternalValue, Value
 from rules.kinds import Kind
 
@@ -84,6 +85,11 @@ def status(
         document["details"] = details
     document["code"] = code
     return document
+
+
+def causes(found: Iterable[Cause]) -> list[Document]:
+    """`found` as the `causes` of a metav1.StatusDetails."""
+    return [{"reason": cause.stage.reason, "message": cause.sentence} for cause in found]
 
 
 def metric_value_list(

@@ -15,12 +15,14 @@ from adapter.ask import Ask
 from adapter.errors import ApiError, BackendError
 from adapter.groups import options
 from adapter.groups.group import Backend, Resource
+from rules import absence, selectors
 from rules import plan as plans
-from rules import selectors
+from rules.absence import Cause
 from rules.catalog import Catalog, Entry
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
 from rules.selectors import Selector
+from rules.wording import shown
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,13 @@ class _Question:
     def typed(self) -> str:
         """The resource as the URL spells it, for messages."""
         return str(GroupResource(self.group, self.resource))
+
+    @property
+    def subject(self) -> str:
+        """What is asked for, for the log."""
+        name = "" if self.name == _EVERYTHING else f"{shown(self.name)}/"
+        space = f" in namespace {shown(self.namespace)}" if self.namespace else ""
+        return f"{shown(self.typed)}/{name}{shown(self.metric)}{space}"
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -75,7 +84,7 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
     options.check_fields(ask, options.fields(ask))
     metric_selector, written = _metric_selector(ask)
     kinds, kind = await _resolved(question, backend)
-    entry = _entry(question, kind, backend.catalog())
+    entry = await _entry(question, kind, backend)
     namespace = question.namespace if entry.namespaced else ""
     if question.name == _EVERYTHING:
         # What is listed is the first kind in discovery order, which need not be the preferred one.
@@ -87,22 +96,27 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
     else:
         names = (question.name,)
         if not await _may_have_values(backend, kind, namespace, question.name):
-            raise _not_found(question, question.name)
+            over = absence.no_object(PODS, namespace=namespace, name=question.name)
+            raise _not_found(question, backend, [over], name=question.name)
     values = {}
+    plan = None
     if names:
         try:
             plan = plans.custom(entry, namespace=namespace, names=names, selector=metric_selector)
         except PlanError as error:
-            log.warning("%s of %s cannot be asked: %s", question.metric, question.typed, error)
-            raise _not_found(question) from error
+            raise _not_found(question, backend, [absence.no_query(error)]) from error
         try:
             values = dict(await backend.evaluation.values(plan, deadline=deadline))
         except (BackendError, AmbiguousSampleError) as error:
             raise answers.internal("unable to fetch metrics") from error
-    if not values and not entry.listed:
-        raise _not_found(question)  # nobody has seen it, and nor did this question
-    if question.name != _EVERYTHING and question.name not in values:
-        raise _not_found(question, question.name)
+    if not values and not entry.listed:  # nobody has seen it, and nor did this question
+        causes = await backend.absences.of_metric(entry.metric, entry.resource)
+        raise _not_found(question, backend, causes)
+    if not values and plan is not None:
+        causes = backend.absences.of_plan(plan)
+        if question.name != _EVERYTHING:
+            raise _not_found(question, backend, causes, name=question.name)
+        backend.absences.tell(question.subject, causes)  # an empty list says nothing itself
     return wire.metric_value_list(
         ask.version,
         question.metric,
@@ -156,7 +170,8 @@ async def _resolved(question: _Question, backend: Backend) -> tuple[Kinds, Kind]
     except UnknownResourceError as error:
         if question.name == _EVERYTHING:
             raise answers.internal("unable to list matching resources") from error
-        raise _not_found(question) from error
+        unknown = absence.unknown_resource(question.typed, backend.objects.kinds)
+        raise _not_found(question, backend, [unknown]) from error
 
 
 async def _refresh(backend: Backend) -> None:
@@ -166,18 +181,20 @@ async def _refresh(backend: Backend) -> None:
         log.warning("resources that were installed of late stay unknown: %s", error)
 
 
-def _entry(question: _Question, kind: Kind, catalog: Catalog) -> Entry:
+async def _entry(question: _Question, kind: Kind, backend: Backend) -> Entry:
     """What serves the question. Cluster-scoped objects may be asked for below any namespace.
 
     Save namespaces: who may read one of them there must not come to read another.
     """
-    entry = catalog.entry(kind.group_resource, question.metric)
+    entry = backend.catalog().entry(kind.group_resource, question.metric)
     if entry is None:
-        raise _not_found(question)
+        why = await backend.absences.of_metric(question.metric, kind.group_resource)
+        raise _not_found(question, backend, why)
     if entry.namespaced == bool(question.namespace):
         return entry
     if entry.namespaced or entry.resource == NAMESPACES:
-        raise _not_found(question)
+        scope = absence.other_scope(entry.resource, namespaced=entry.namespaced)
+        raise _not_found(question, backend, [scope])
     return entry
 
 
@@ -197,10 +214,15 @@ async def _may_have_values(backend: Backend, kind: Kind, namespace: str, name: s
         return True
 
 
-def _not_found(question: _Question, name: str = "") -> ApiError:
+def _not_found(
+    question: _Question, backend: Backend, causes: Sequence[Cause], *, name: str = ""
+) -> ApiError:
+    """The original's words, with `causes` for those who may know them and for the log."""
+    backend.absences.tell(question.subject, causes)
     subject = f"{question.typed} {name}" if name else question.typed
     return ApiError(
         404,
         f"the server could not find the metric {question.metric} for {subject}",
         reason="NotFound",
+        causes=causes,
     )

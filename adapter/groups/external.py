@@ -7,7 +7,6 @@ https://github.com/kubernetes-sigs/custom-metrics-apiserver/blob/master/pkg/apis
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 from adapter import answers, wire
@@ -16,10 +15,9 @@ from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.groups import options
 from adapter.groups.group import Backend, Resource
 from rules import plan as plans
+from rules.absence import Cause
 from rules.catalog import Catalog
 from rules.errors import PlanError
-
-log = logging.getLogger(__name__)
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
@@ -54,7 +52,9 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
     metric = ask.resource
     entry = backend.catalog().external_entry(metric)
     if entry is None:
-        raise _not_found(metric, ask.namespace)
+        causes = await backend.absences.of_metric(metric)
+        backend.absences.tell(f"external metric {metric} in namespace {ask.namespace}", causes)
+        raise _not_found(metric, ask.namespace, causes)
     options.check_comparable(selector, "labelSelector")
     try:
         plan = plans.external(entry, namespace=ask.namespace, selector=selector)
@@ -75,11 +75,12 @@ def _no_watch() -> ApiError:
     )
 
 
-def _not_found(metric: str, namespace: str) -> ApiError:
+def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError:
     # The original names a resource in the namespace `default` alone, and nothing in any other.
     subject = "namespaces" if namespace == "default" else ""
     return ApiError(
         404,
         f"the server could not find the metric {metric} for {subject}",
         reason="NotFound",
+        causes=causes,
     )

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from adapter.ask import Ask
 from adapter.wire import Document
+from rules.absence import Cause
 from rules.aggregate import ExternalValue, Value
 from rules.catalog import Catalog
 from rules.kinds import GroupResource, Kinds
@@ -57,6 +58,24 @@ class Evaluation(Protocol):
         ...
 
 
+class Absences(Protocol):
+    """Knows why metrics are not there."""
+
+    async def of_metric(
+        self, metric: str, resource: GroupResource | None = None
+    ) -> tuple[Cause, ...]:
+        """Why no series give this metric, without a resource an external one. Never raises."""
+        ...
+
+    def of_plan(self, plan: Plan) -> tuple[Cause, ...]:
+        """Why a plan was answered with nothing."""
+        ...
+
+    def tell(self, subject: str, causes: Sequence[Cause]) -> None:
+        """Have the log say why `subject` has no values, unless it has said so of late."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """Everything that a group may ask."""
@@ -64,6 +83,7 @@ class Backend:
     catalog: Callable[[], Catalog]
     objects: Objects
     evaluation: Evaluation
+    absences: Absences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,15 +59,27 @@ class Reviews:
         raise errors.Unauthenticated("the token is nobody's")
 
 
+class Meter:
+    def __init__(self):
+        self.users = []
+
+    def authenticated(self, name):
+        self.users.append(name)
+
+    def unauthenticated(self):
+        self.users.append(401)
+
+
 class World:
     """An authenticator, and everything that it depends on."""
 
     def __init__(self, trust=TRUST):
         self.trust = trust
+        self.meter = Meter()
         self.now = NOW.timestamp()
         self.reviews = Reviews()
         self.authenticator = authn.Authenticator(
-            lambda: self.trust, self.reviews, clock=lambda: self.now
+            lambda: self.trust, self.reviews, meter=self.meter, clock=lambda: self.now
         )
 
     async def ask(self, peer=None, headers=None):
@@ -121,6 +133,7 @@ async def test_who_asks(world, chain, headers, who):
     peer = Peer(*chain) if chain else None
 
     assert [await world.ask(peer, headers) for _ in range(2)] == [who, who]
+    assert world.meter.users == [who, who]
 
 
 async def test_everything_about_a_proxied_user_is_carried(world):

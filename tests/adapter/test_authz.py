@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -306,3 +307,43 @@ async def test_bytes_that_are_no_text_reach_the_api_server_as_json(cluster, api)
         "extra": {"\ufffd": ["\ufffd"]},
     }
     json.dumps(request.document).encode()
+
+
+class Meter:
+    def __init__(self):
+        self.results = []
+
+    def authorized(self, result):
+        self.results.append(result)
+
+
+@pytest.mark.parametrize(
+    ("status", "result"),
+    [
+        ({"allowed": True}, "allowed"),
+        ({"allowed": False, "reason": "no RBAC policy matched"}, "no-opinion"),
+        ({"allowed": False, "denied": True}, "denied"),
+        ({"allowed": True, "denied": True}, "error"),
+        ("nothing", "error"),
+    ],
+)
+async def test_what_became_of_requests_is_counted(cluster, api, status, result):
+    cluster.decide = lambda spec: status
+    meter = Meter()
+    authorizer = authz.Authorizer(api, meter=meter)
+
+    for _ in range(2):
+        with contextlib.suppress(errors.ApiError):
+            await authorizer.authorize(asked("/version"), target="/version")
+
+    assert meter.results == [result] * 2
+
+
+async def test_what_needs_no_review_is_counted_and_a_review_of_somebody_else_is_not(cluster, api):
+    meter = Meter()
+    authorizer = authz.Authorizer(api, meter=meter)
+
+    await authorizer.authorize(asked("/healthz"), target="/healthz")
+    await authorizer.review(asked("/version"))
+
+    assert meter.results == ["allowed"]

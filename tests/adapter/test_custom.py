@@ -8,6 +8,7 @@ from adapter.groups import GROUPS, custom
 from adapter.groups.group import Backend, Resource
 from rules import catalog as catalogs
 from rules import ruleset
+from rules.absence import Stage
 from rules.aggregate import Value
 from rules.catalog import Listing, Series
 from rules.errors import AmbiguousSampleError
@@ -66,14 +67,21 @@ def evaluation():
 
 
 @pytest.fixture
-def backend(objects, evaluation):
+def absences():
+    return wired.Absences()
+
+
+@pytest.fixture
+def backend(objects, evaluation, absences):
     compiled = ruleset.load([("rules.yaml", RULES)])
     listings = {
         rule.index: Listing(series=(Series(name=name, labels=LABELS),))
         for rule, name in zip(compiled.rules, ("gpu_util", "nothing"), strict=True)
     }
     catalog = catalogs.build(compiled, listings, objects.kinds)
-    return Backend(catalog=lambda: catalog, objects=objects, evaluation=evaluation)
+    return Backend(
+        catalog=lambda: catalog, objects=objects, evaluation=evaluation, absences=absences
+    )
 
 
 async def answer(backend, path, query="", version="v1beta2"):
@@ -160,6 +168,71 @@ async def test_what_has_no_value_is_not_found_in_the_originals_words(backend, pa
     assert (error.code, error.reason, error.details) == (404, "NotFound", None)
     assert error.message.startswith("the server could not find the metric ")
     assert error.message.endswith(message)
+
+
+@pytest.mark.parametrize(
+    ("path", "subject", "stage"),
+    [
+        ("/namespaces/default/pods/*/nope", "pods/nope in namespace default", Stage.NO_SERIES),
+        ("/nodes/*/nope", "nodes/nope", Stage.NO_SERIES),
+        (
+            "/namespaces/default/pods/a/a%0A%FFb",
+            r'pods/a/"a\n\xffb" in namespace default',
+            Stage.NO_SERIES,
+        ),
+        (
+            "/namespaces/default/pods/c/gpu_util",
+            "pods/c/gpu_util in namespace default",
+            Stage.NO_SAMPLE,
+        ),
+        (
+            "/namespaces/default/pods/over/gpu_util",
+            "pods/over/gpu_util in namespace default",
+            Stage.NO_OBJECT,
+        ),
+        (
+            "/namespaces/default/Pod/a/nothing",
+            "Pod/a/nothing in namespace default",
+            Stage.NO_QUERY,
+        ),
+        ("/bogus.x/a/gpu_util", "bogus.x/a/gpu_util", Stage.UNKNOWN_RESOURCE),
+        ("/pods/*/gpu_util", "pods/gpu_util", Stage.OTHER_SCOPE),
+        (
+            "/namespaces/default/namespaces/other/gpu_util",
+            "namespaces/other/gpu_util in namespace default",
+            Stage.OTHER_SCOPE,
+        ),
+        ("/namespaces/other/metrics/gpu_util", "namespaces/other/gpu_util", Stage.NO_SAMPLE),
+    ],
+)
+async def test_a_missing_metric_says_at_which_stage_to_the_caller_and_the_log(
+    backend, objects, absences, path, subject, stage
+):
+    objects.finished = {"over"}
+
+    error = await refused(backend, path)
+
+    assert [cause.stage for cause in error.causes] == [stage]
+    assert not error.told  # whoever sends it decides
+    assert absences.told == [(subject, error.causes)]
+
+
+async def test_a_list_without_values_is_explained_to_the_log(backend, evaluation, absences):
+    evaluation.known = {}
+
+    document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
+
+    assert document["items"] == []
+    assert absences.asked == evaluation.asked
+    ((subject, (cause,)),) = absences.told
+    assert (subject, cause.stage) == ("pods/gpu_util in namespace default", Stage.NO_SAMPLE)
+
+
+async def test_nobody_is_told_why_what_is_there_is_missing(backend, absences):
+    await answer(backend, "/namespaces/default/pods/*/gpu_util")
+    await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
+
+    assert absences.asked == absences.told == []
 
 
 async def test_a_selector_that_selects_nothing_gives_an_empty_list_and_asks_nobody(

@@ -190,7 +190,7 @@ async def test_an_unknown_metric_is_not_found_in_the_originals_words(
 
     assert (status, document["reason"]) == (404, "NotFound")
     assert document["message"] == f"the server could not find the {message}"
-    assert "details" not in document
+    assert list(document["details"]) == ["causes"]
     assert evaluation.asked == []
 
 

@@ -368,3 +368,69 @@ async def test_no_secret_is_in_any_log(port, cluster, caplog):
     assert not any(
         "s3cret" in json.dumps(record.__dict__, default=repr) for record in caplog.records
     )
+
+
+ABSENT = f"{CUSTOM}/v1beta2/namespaces/default/pods/pod-a/nothing"
+DOCUMENT = f"{CUSTOM}/v1beta1"
+
+
+def about(spec):
+    return spec.get("nonResourceAttributes", {}).get("path", "")
+
+
+def causes(reply):
+    return json.loads(reply.body).get("details", {}).get("causes")
+
+
+async def test_who_may_read_discovery_is_told_why_a_metric_is_missing(port, cluster):
+    first = await wired.fetch(port, ABSENT, headers=JANE)
+    again = await wired.fetch(port, ABSENT, headers=JANE)
+
+    assert first.status == 404
+    assert causes(first) == causes(again) == [{"reason": "NoSeries", "message": "<none> were seen"}]
+    assert [about(spec) for spec in specs(cluster)] == ["", DOCUMENT]  # both are remembered
+
+
+async def test_who_may_not_read_discovery_gets_the_plain_status(port, cluster):
+    cluster.decide = lambda spec: {"allowed": about(spec) != DOCUMENT}
+
+    got = await wired.fetch(port, ABSENT, headers=JANE)
+
+    assert got.body == (
+        b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":'
+        b'"the server could not find the metric nothing for pods","reason":"NotFound","code":404}\n'
+    )
+
+
+async def test_a_review_that_fails_or_takes_long_is_no_permission(port, cluster):
+    cluster.decide = lambda spec: {"allowed": True, "denied": about(spec) == DOCUMENT}
+    unclear = await wired.fetch(port, ABSENT, headers=JANE)
+    cluster.fail(kubernetes.ACCESS_REVIEWS, status=503, message="etcd is down")
+
+    failed = await wired.fetch(port, ABSENT, headers=JANE)
+
+    assert (unclear.status, failed.status) == (404, 404)
+    assert causes(unclear) is causes(failed) is None
+
+
+async def test_masters_are_told_without_a_review(port, cluster):
+    got = await wired.fetch(port, ABSENT, headers=ROOT)
+
+    assert causes(got)
+    assert specs(cluster) == []
+
+
+async def test_whose_right_it_is_to_be_told_is_that_of_the_impersonated(port, cluster):
+    cluster.decide = lambda spec: {"allowed": spec["user"] == "jane" or about(spec) != DOCUMENT}
+
+    got = await wired.fetch(port, ABSENT, headers={**JANE, "Impersonate-User": "carol"})
+
+    assert got.status == 404
+    assert causes(got) is None
+
+
+async def test_what_is_found_costs_no_second_review(port, cluster):
+    got = await wired.fetch(port, DOCUMENT.replace("v1beta1", "v1beta2"), headers=JANE)
+
+    assert got.status == 200
+    assert len(specs(cluster)) == 1

@@ -20,6 +20,7 @@ from rules import kinds as cluster
 from rules import ruleset
 from rules.kinds import GroupResource, Kinds
 from rules.labelling import Labelling
+from rules.seen import Heard
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
@@ -328,6 +329,36 @@ async def test_many_names_are_asked_for_in_several_questions(make, before):
     assert len({each for each in asked if each.startswith("{")}) == 3
 
 
+async def test_what_is_known_of_each_rule_is_what_was_found_and_not_what_it_pins(running, make):
+    running.put('known_a{namespace="n",other="p"} 1')
+    relist = make(running.url, rule("known_a"), rule("known_b"), rule("bad["), clock=lambda: 90.0)
+    before = relist.seen
+    relist = make(running.url, rule("known_a"), rule("known_b"), rule("bad["))
+
+    await relist.once()
+
+    after = relist.seen
+    assert before.listings == {}
+    assert before.heard == dict.fromkeys(range(3), Heard(listed=None, failed=False))
+    assert before.now == 90
+    known, unknown = after.listings[0].series, after.listings[1].series
+    assert ([each.name for each in known], unknown) == (["known_a"], ())
+    assert [after.heard[index].failed for index in range(3)] == [False, False, True]
+    assert after.heard[0].listed == pytest.approx(after.now, abs=60)
+    assert after.catalog is relist.catalog
+
+
+async def test_the_labels_that_series_carry_can_be_asked_for(running, make):
+    running.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
+    relist = make(running.url, rule('{__name__=~"carry_.*"}'))
+    (only,) = relist.seen.ruleset.rules
+    assert await relist.labels(only, "carry_a") == frozenset()  # not before match[] is trusted
+
+    await relist.once()
+
+    assert await relist.labels(only, "carry_a") == {"namespace", "other"}
+
+
 # A Prometheus that is not what it should be
 
 
@@ -359,6 +390,7 @@ async def test_prometheus_that_ignores_match_is_found_out_and_asked_for_series(
 
     assert metrics(relist) == {"ignored_a"}
     assert sum(asked.path == NAMES for asked in fake.asked) == 2  # the question and the probe
+    assert await relist.labels(relist.seen.ruleset.rules[0], "ignored_a") == frozenset()
 
 
 async def test_prometheus_is_not_trusted_for_having_found_nothing(running, make, before):

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from adapter import answers, discovery, groups, ops, serving
 from adapter.groups.group import Backend
 from adapter.openapi import OpenApi
+from rules.absence import Cause, Stage
 from rules.aggregate import ExternalValue, Value
 from rules.catalog import Catalog
 from rules.kinds import GroupResource, Kinds
@@ -93,11 +94,33 @@ class Evaluation:
             raise self.failure
 
 
+class Absences:
+    """Gives one cause for everything; remembers what it was asked, and what it was to tell."""
+
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.told: list[tuple[str, tuple[Cause, ...]]] = []
+
+    async def of_metric(
+        self, metric: str, resource: GroupResource | None = None
+    ) -> tuple[Cause, ...]:
+        self.asked.append((metric, resource))
+        return (Cause(stage=Stage.NO_SERIES, rule=0, sentence="<none> were seen"),)
+
+    def of_plan(self, plan: Plan) -> tuple[Cause, ...]:
+        self.asked.append(plan)
+        return (Cause(stage=Stage.NO_SAMPLE, rule=0, sentence="nothing was found"),)
+
+    def tell(self, subject: str, causes: Sequence[Cause]) -> None:
+        self.told.append((subject, tuple(causes)))
+
+
 def surface(
     catalog: Catalog,
     objects: Objects,
     evaluation: Evaluation,
     *,
+    absences: Absences | None = None,
     port: int = 6443,
     live: Sequence[ops.Check] = (),
     ready: Sequence[ops.Check] = (),
@@ -111,7 +134,12 @@ def surface(
         registry=CollectorRegistry(),
         api_paths=(*found.paths, *openapi.paths),
     )
-    backend = Backend(catalog=lambda: catalog, objects=objects, evaluation=evaluation)
+    backend = Backend(
+        catalog=lambda: catalog,
+        objects=objects,
+        evaluation=evaluation,
+        absences=absences or Absences(),
+    )
     return serving.surface(
         discovery=found,
         openapi=openapi,

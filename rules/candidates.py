@@ -1,0 +1,89 @@
+"""Which names a rule gives to metrics: those that its file tells, and those that series may bring.
+
+Some rules say the name; others make it of the names of series, which nobody knows before they are
+there. What cannot be excluded counts as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from rules import patterns, promql
+from rules.catalog import Listing, Series
+from rules.errors import PatternError, PlanError
+from rules.patterns import Expansion
+from rules.ruleset import CompiledRule, RuleSet
+
+_WHOLE = Expansion(parts=((0,),))
+"""A name that is the match itself."""
+
+
+Made = Mapping[int, Mapping[str, tuple[Series, ...]]]
+"""`CompiledRule.index` -> metric -> the series of which the rule makes it."""
+
+
+def name_of(rule: CompiledRule, series: str) -> str | None:
+    """What `rule` calls the metric that it makes of a series; None if it does not take it."""
+    return rule.namer.metric(series) if rule.filters.accept(series) else None
+
+
+def pinned_series(rule: CompiledRule) -> str | None:
+    """The one series name that the rule's selector asks for; None if there is not one."""
+    return promql.pinned_name(rule.config.series_query)
+
+
+def fixed_name(rule: CompiledRule) -> str | None:
+    """The one name that `rule` can give, if its file alone tells; None where series decide."""
+    pinned = pinned_series(rule)
+    if pinned is not None:
+        return name_of(rule, pinned)
+    parts = rule.namer.metric_name.parts
+    literal = [part for part in parts if isinstance(part, str)]
+    return "".join(literal) if len(literal) == len(parts) else None
+
+
+def could_give(rule: CompiledRule, metric: str) -> bool:
+    """Whether series may exist to which `rule` gives this name."""
+    fixed = fixed_name(rule)
+    if fixed is not None or pinned_series(rule) is not None:
+        return fixed == metric
+    expansion = rule.namer.metric_name
+    if expansion == _WHOLE and rule.namer.metric(metric) == metric:
+        return rule.filters.accept(metric) and _selects(rule.config.series_query, metric)
+    first, last = expansion.parts[0], expansion.parts[-1]
+    return (not isinstance(first, str) or metric.startswith(first)) and (
+        not isinstance(last, str) or metric.endswith(last)
+    )
+
+
+def made(ruleset: RuleSet, listings: Mapping[int, Listing]) -> Made:
+    """What each rule makes of all that was found of it; costs as much as a catalog does."""
+    return {
+        rule.index: _made(rule, listings[rule.index].series)
+        for rule in (*ruleset.rules, *ruleset.external)
+        if rule.index in listings
+    }
+
+
+def _made(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Series, ...]]:
+    found: dict[str, list[Series]] = {}
+    for each in series:
+        if (metric := name_of(rule, each.name)) is not None:
+            found.setdefault(metric, []).append(each)
+    return {metric: tuple(of) for metric, of in found.items()}
+
+
+def _selects(selector: str, name: str) -> bool:
+    """Whether a selector allows this name; True where that cannot be told."""
+    try:
+        matchers = promql.selector(selector).matchers
+        return all(_holds(each, name) for each in matchers if each.label == "__name__")
+    except (PlanError, PatternError):
+        return True
+
+
+def _holds(matcher: promql.Matcher, name: str) -> bool:
+    if matcher.operator in {"=", "!="}:
+        return (matcher.value == name) == (matcher.operator == "=")
+    found = patterns.compile(f"^(?s:{matcher.value})$").search(name)
+    return (found is not None) == (matcher.operator == "=~")

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from adapter import app, settings, telemetry, tls
+from tests.certificates import NOW
+from tests.control_plane.daemon import free_ports
+from tests.fakes import kubernetes
+
+RULES = "rules: []\n"
+
+
+def samples(text, *names):
+    """The samples of some metrics, each by its labels' values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.name in names
+    }
+
+
+def exposed(registry):
+    return generate_latest(registry).decode()
+
+
+@pytest.mark.parametrize(
+    ("user", "told"),
+    [
+        ("jane", "other"),
+        ("system:serviceaccount:gpu:web", "other"),
+        ("system:anonymous", "other"),
+        ("jane@example.com", "email_id"),
+        ("admin", "admin"),
+        ("kubelet", "kubelet"),
+        (
+            "system:serviceaccount:kube-system:default",
+            "system:serviceaccount:kube-system:default",
+        ),
+    ],
+)
+def test_users_are_told_apart_only_as_far_as_the_api_servers_do(user, told):
+    registry = CollectorRegistry()
+    access = telemetry.Access(registry)
+
+    access.authenticated(user)
+    access.authenticated(user)
+
+    assert samples(exposed(registry), "authenticated_user_requests") == {
+        ("authenticated_user_requests", told): 2
+    }
+
+
+def test_each_outcome_is_there_before_it_first_comes():
+    registry = CollectorRegistry()
+
+    telemetry.Access(registry)
+
+    names = "authentication_attempts", "authorization_attempts_total"
+    assert samples(exposed(registry), *names) == {
+        ("authentication_attempts", "success"): 0,
+        ("authentication_attempts", "error"): 0,
+        ("authorization_attempts_total", "allowed"): 0,
+        ("authorization_attempts_total", "denied"): 0,
+        ("authorization_attempts_total", "no-opinion"): 0,
+        ("authorization_attempts_total", "error"): 0,
+    }
+
+
+def bearer(token):
+    return {"Authorization": f"Bearer {token}"}
+
+
+async def test_a_server_counts_whom_it_lets_in(aiohttp_server, tmp_path):
+    cluster = kubernetes.Cluster()
+    for name in ("jane@example.com", "joe"):
+        cluster.tokens[name] = {"authenticated": True, "user": {"username": name}}
+    cluster.decide = lambda spec: {"allowed": spec["user"] != "joe"}
+    kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(cluster.app()))
+    serving = tls.issued("127.0.0.1", now=NOW)
+    (tmp_path / "tls.crt").write_bytes(serving.chain_pem)
+    (tmp_path / "tls.key").write_bytes(serving.key_pem)
+    (tmp_path / "rules.yaml").write_text(RULES)
+    asked = settings.parse(
+        (
+            "--prometheus-url=http://127.0.0.1:9",
+            f"--lister-kubeconfig={kubeconfig}",
+            f"--config={tmp_path / 'rules.yaml'}",
+            f"--tls-cert-file={tmp_path / 'tls.crt'}",
+            f"--tls-private-key-file={tmp_path / 'tls.key'}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={free_ports(1)[0]}",
+        )
+    )
+
+    async with app.running(asked) as server, aiohttp.ClientSession(server.url) as session:
+
+        async def ask(path, token):
+            async with session.get(path, headers=bearer(token), ssl=False) as answer:
+                return answer.status, await answer.text()
+
+        statuses = [(await ask("/version", token))[0] for token in ("joe", "joe", "nobody")]
+        status, text = await ask("/metrics", "jane@example.com")
+
+    assert [*statuses, status] == [403, 403, 401, 200]
+    names = (
+        "authentication_attempts",
+        "authenticated_user_requests",
+        "authorization_attempts_total",
+    )
+    assert samples(text, *names) == {
+        ("authentication_attempts", "success"): 3,
+        ("authentication_attempts", "error"): 1,
+        ("authenticated_user_requests", "other"): 2,
+        ("authenticated_user_requests", "email_id"): 1,
+        ("authorization_attempts_total", "allowed"): 1,
+        ("authorization_attempts_total", "denied"): 0,
+        ("authorization_attempts_total", "no-opinion"): 2,
+        ("authorization_attempts_total", "error"): 0,
+    }

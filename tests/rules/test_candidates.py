@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from rules import candidates, ruleset
+from rules.catalog import Listing, Series
+
+
+def loaded(series_query, *, matches="", as_="", is_not=""):
+    filters = f"seriesFilters: [{{isNot: '{is_not}'}}]" if is_not else ""
+    text = f"""
+rules:
+- seriesQuery: '{series_query}'
+  resources: {{template: '<<.Resource>>'}}
+  name: {{matches: '{matches}', as: '{as_}'}}
+  metricsQuery: m
+  {filters}
+"""
+    return ruleset.load([("rules.yaml", text)])
+
+
+def rule(*args, **kwargs):
+    return loaded(*args, **kwargs).rules[0]
+
+
+ANY = '{job="x"}'
+CASES = {
+    "pinned": (rule("a"), "a", ["a"], ["b"]),
+    "pinned by a matcher": (rule('{__name__="a"}'), "a", ["a"], ["b"]),
+    "pinned and renamed": (rule("a_total", matches="(.*)_total", as_="${1}_rate"), "a_rate",
+                           ["a_rate"], ["b_rate", "a_total"]),
+    "pinned and not taken": (rule("a", matches="b"), None, [], ["a", "b"]),
+    "pinned and filtered": (rule("a", is_not="a"), None, [], ["a"]),
+    "said by the file": (rule(ANY, as_="u"), "u", ["u"], ["v"]),
+    "said by the file, of one": (rule("a", as_="u"), "u", ["u"], ["a"]),
+    "nothing, by the file": (rule(ANY, as_="${none}"), "", [""], ["a"]),
+    "after any series": (rule(ANY), None, ["a"], []),
+    "after series that match": (rule(ANY, matches="^a.*"), None, ["ab"], []),
+    "after series that pass": (rule(ANY, is_not="^b"), None, ["ab"], ["ba"]),
+    "after series of a pattern": (rule('{__name__=~"a.*|c"}'), None, ["ab", "c"], ["ba", "cc"]),
+    "after series of no pattern": (rule('{__name__!~"a.*",__name__!="c",job="x"}'), None, ["b"],
+                                   ["ab", "c"]),
+    "after series of a bad pattern": (rule('{__name__=~"["}'), None, ["a"], []),
+    "after series of a bad selector": (rule("{{"), None, ["a"], []),
+    "after a part of the series": (rule(ANY, matches="^a_(.*)$"), None, ["b"], []),
+    "between literals": (rule(ANY, matches="^(.*)_total$", as_="x_${1}_rate"), None,
+                         ["x_a_rate", "x__rate"], ["a_rate", "x_a"]),
+    "after groups on both sides": (rule(ANY, matches="^(.)_(.*)$", as_="${1}b${2}"), None,
+                                   ["abc"], []),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "fixed", "could", "never"), CASES.values(), ids=CASES)
+def test_names_that_a_rule_gives_or_may_give(rule, fixed, could, never):
+    assert candidates.fixed_name(rule) == fixed
+    assert [name for name in could if not candidates.could_give(rule, name)] == []
+    assert [name for name in never if candidates.could_give(rule, name)] == []
+
+
+def test_series_of_which_metrics_are_made():
+    series = [Series(name=name, labels=frozenset()) for name in ("a_total", "x_a_total", "b", "c")]
+    named = loaded(ANY, matches="a_total$", as_="a", is_not="^b")
+    (one,) = named.rules
+
+    assert candidates.made(named, {0: Listing(series=tuple(series))}) == {
+        one.index: {"a": (series[0], series[1])}
+    }
+    assert candidates.made(named, {}) == {}
