@@ -48,6 +48,14 @@ class Tokens(Protocol):
         """Raises Unauthenticated."""
 
 
+class Meter(Protocol):
+    """Knows how to show who was let in."""
+
+    def authenticated(self, name: str) -> None: ...
+
+    def unauthenticated(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judgement:
     """What a connection's certificates are worth."""
@@ -112,10 +120,12 @@ class Authenticator:
         trust: Callable[[], Trust],
         reviews: Tokens,
         *,
+        meter: Meter | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._trust = trust
         self._reviews = reviews
+        self._meter = meter
         self._clock = clock
         self._believed = _Believed(trust())
 
@@ -124,6 +134,17 @@ class Authenticator:
 
         https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/authenticatorfactory/delegating.go
         """
+        try:
+            user = await self._user(peer, headers)
+        except errors.ApiError:
+            if self._meter is not None:
+                self._meter.unauthenticated()
+            raise
+        if self._meter is not None:
+            self._meter.authenticated(user.name)
+        return user
+
+    async def _user(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
         problems: tuple[str, ...] = ()
         if peer is not None:
             judgement = self._judged(peer)

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from adapter import access, errors, reviews
 from adapter.access import Attributes
@@ -38,9 +38,27 @@ class Verdict:
     """The end of a review; what is neither allowed nor wrong is forbidden."""
 
     allowed: bool
+    denied: bool = False
+    """Whether an authorizer said no, rather than none yes; either is forbidden."""
     reason: str = ""
     problem: str = ""
     """Why there is no verdict, though the API server answered."""
+
+    @property
+    def result(self) -> str:
+        """What became of it, in the words of the API servers' metrics."""
+        if self.problem:
+            return "error"
+        if self.allowed:
+            return "allowed"
+        return "denied" if self.denied else "no-opinion"
+
+
+class Meter(Protocol):
+    """Knows how to show what became of requests."""
+
+    def authorized(self, result: str) -> None:
+        """One was `allowed`, `denied`, of `no-opinion` to anybody, or its review an `error`."""
 
 
 class OpenPaths:
@@ -74,11 +92,13 @@ class Authorizer:
         allowed_seconds: float = ALLOWED_SECONDS,
         denied_seconds: float = DENIED_SECONDS,
         open_paths: Iterable[str] = OPEN_PATHS,
+        meter: Meter | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._sleep = sleep
+        self._meter = meter
         self._open = OpenPaths(open_paths)
         self._seconds = {True: allowed_seconds, False: denied_seconds}
         self._verdicts = Remembered(
@@ -94,7 +114,9 @@ class Authorizer:
         try:
             verdict = await self.review(asked)
         except errors.BackendError as error:
+            self._measure("error")
             raise _undecided(target, UNDECIDED) from error
+        self._measure(verdict.result)
         if verdict.problem:
             raise _undecided(target, verdict.problem)
         if not verdict.allowed:
@@ -107,6 +129,10 @@ class Authorizer:
         if not asked.is_resource_request and asked.path in self._open:
             return Verdict(allowed=True)
         return await self._verdicts.get(asked)
+
+    def _measure(self, result: str) -> None:
+        if self._meter is not None:
+            self._meter.authorized(result)
 
     async def _ask(self, asked: Attributes) -> Verdict:
         document = {
@@ -144,4 +170,4 @@ def _verdict(answer: Any) -> Verdict:
         raise errors.Broken(f"POST {_PATH}: the answer's status is no verdict: {status!r}")
     if allowed and denied:
         return Verdict(allowed=False, reason=reason, problem=_BOTH)
-    return Verdict(allowed=allowed, reason=reason)
+    return Verdict(allowed=allowed, denied=denied, reason=reason)

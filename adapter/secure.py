@@ -80,7 +80,8 @@ async def from_settings(
             context=live.context, guard=None, checks=tuple(checks), listening=lambda: None
         )
     api = await _connect(settings.authentication_kubeconfig or settings.lister_kubeconfig, stack)
-    guard = await _guard(settings, api, live, stack, background)
+    access = telemetry.Access(registry)
+    guard = await _guard(settings, api, live, stack, background, access)
     service = settings.service_name
     namespace = settings.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
@@ -124,6 +125,7 @@ async def _guard(
     live: tls.Live,
     stack: contextlib.AsyncExitStack,
     background: Background,
+    meter: telemetry.Access,
 ) -> Guard:
     client_cas, proxy_cas = settings.client_ca_file, settings.requestheader_client_ca_file
     source = TrustSource(
@@ -147,12 +149,15 @@ async def _guard(
     if settings.authorization_kubeconfig is not None:
         reviewer = await _connect(settings.authorization_kubeconfig, stack)
     return Guard(
-        Authenticator(lambda: source.current, TokenReviews(api, ttl=settings.token_ttl)),
+        Authenticator(
+            lambda: source.current, TokenReviews(api, ttl=settings.token_ttl), meter=meter
+        ),
         Authorizer(
             reviewer,
             allowed_seconds=settings.allowed_ttl,
             denied_seconds=settings.denied_ttl,
             open_paths=settings.always_allow_paths,
+            meter=meter,
         ),
     )
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import UnknownMetricFamily
+from prometheus_client.registry import Collector
 
 _PREFIX = "gpu_metrics_adapter"
+_TOLD_APART = frozenset(
+    {"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"}
+)
 
 
 class Requests:
@@ -91,3 +98,62 @@ class Certificates:
 
     def looked(self, outcome: str) -> None:
         self._looks.labels(outcome).inc()
+
+
+class Access:
+    """Who was let in, by the names that the metrics of Kubernetes' API servers have.
+
+    https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/filters/metrics.go
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._attempts = _Counts(
+            "authentication_attempts",
+            "Requests whose sender was looked for, by result: success, or error for a 401.",
+            "result",
+            ("success", "error"),
+        )
+        self._users = _Counts(
+            "authenticated_user_requests",
+            "Requests whose sender is known, by name, as far as the API servers tell names apart.",
+            "username",
+        )
+        registry.register(self._attempts)
+        registry.register(self._users)
+        verdicts = Counter(
+            "authorization_attempts",
+            "Requests for which leave was asked, by result: allowed, denied, no-opinion or error.",
+            ["result"],
+            registry=registry,
+        )
+        results = ("allowed", "denied", "no-opinion", "error")
+        self._verdicts = {each: verdicts.labels(each) for each in results}
+
+    def authenticated(self, name: str) -> None:
+        self._attempts.count("success")
+        if name not in _TOLD_APART:
+            name = "email_id" if "@" in name else "other"
+        self._users.count(name)
+
+    def unauthenticated(self) -> None:
+        self._attempts.count("error")
+
+    def authorized(self, result: str) -> None:
+        self._verdicts[result].inc()
+
+
+class _Counts(Collector):
+    """A counter by one label, under a name that prometheus_client's own would add `_total` to."""
+
+    def __init__(self, name: str, text: str, label: str, values: tuple[str, ...] = ()) -> None:
+        self._name, self._text, self._label = name, text, label
+        self._values = dict.fromkeys(values, 0)
+
+    def count(self, value: str) -> None:
+        self._values[value] = self._values.get(value, 0) + 1
+
+    def collect(self) -> Iterator[UnknownMetricFamily]:
+        family = UnknownMetricFamily(self._name, self._text, labels=[self._label])
+        for value, count in self._values.items():
+            family.add_metric([value], count)
+        yield family
