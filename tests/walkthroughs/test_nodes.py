@@ -87,7 +87,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
         {"rules": yaml.safe_load(RULES)["rules"] + advised(BY_NODE)["rules"]}, sort_keys=False
     )
     with cluster.running(
-        control_plane, tmp_path, generation=NO_PODS, nodes=4, gpus=1, start_seconds=2
+        control_plane, tmp_path, generation=NO_PODS, nodes=4, gpus=1, start_seconds=1
     ) as c:
         story = Story(c, hpa=BY_NODE)
         assert checked(text, tmp_path) == "0 errors, 0 warnings"
