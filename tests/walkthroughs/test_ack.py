@@ -7,6 +7,7 @@ its chart's rules. Then the guide's one frequent question, "TARGETS is UNKNOWN",
 from __future__ import annotations
 
 import json
+from itertools import starmap
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rules import quantity
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import Hpa, Table
+from tests.cluster.server import Server
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.story import PATIENCE, Story, example, tell
@@ -82,15 +84,14 @@ rules:
   name: {as: gpu_temperature}
   metricsQuery: max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
-_NOT_FOUND = "the server could not find the metric {} for pods"
 UNKNOWN = {
-    "no-rule": ("num_devices_current", _NOT_FOUND),
-    "wrong-name": ("nvidia_gpu_duty_cycle", _NOT_FOUND),
-    "no-series": ("fanspeed_percent_current", _NOT_FOUND),
-    "labels-missing": ("gpu_temperature", _NOT_FOUND),
-    "no-gpu": ("duty_cycle_current", "no metrics returned from custom metrics API"),
+    "no rule": "num_devices_current",
+    "wrong name": "nvidia_gpu_duty_cycle",
+    "no series": "fanspeed_percent_current",
+    "labels missing": "gpu_temperature",
+    "no sample": "duty_cycle_current",
 }
-"""Each way to be told nothing, with a metric of which that is true, and what Kubernetes says."""
+"""Each way to ask in vain, with a metric of which it is true; the last of a pod without a GPU."""
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 PODS = f"{GROUP}/namespaces/default/pods/*"
@@ -104,13 +105,13 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
         wait_for(
             lambda: scraped(c, "nvidia_gpu_duty_cycle"), "its GPU is scraped", seconds=PATIENCE
         )
-        with c.adapter("--preset=gpu-nvidia-alibaba", config=OWN_RULES):
+        with c.adapter("--preset=gpu-nvidia-alibaba", config=OWN_RULES) as adapter:
             story.apply("gpu-hpa.yaml", example(BERT))
             story.settles("0/20", replicas=1)
             scales_out(story)
             answers_its_four_metrics(story)
             scales_in(story)
-            tells_why_a_target_is_unknown(story)
+            tells_why_a_target_is_unknown(story, adapter)
 
 
 def scales_out(story: Story) -> None:
@@ -152,46 +153,63 @@ def answers_its_four_metrics(story: Story) -> None:
         assert values == pytest.approx(scraped(story.cluster, series), abs=0.5)
 
 
-def tells_why_a_target_is_unknown(story: Story) -> None:
-    c, table = story.cluster, Table()
-    story.apply("unknown.yaml", "---\n".join(map(asking, UNKNOWN)))
-    told = {}
-    for name in UNKNOWN:
-        hpa = c.watch_hpa(name, until=_has_failed, seconds=PATIENCE)
-        told[name] = hpa.condition("ScalingActive").message
+def tells_why_a_target_is_unknown(story: Story, adapter: Server) -> None:
+    story.apply("unknown.yaml", "---\n".join(starmap(asking, UNKNOWN.items())))
+    table = Table()
+    said = {}
+    for why in UNKNOWN:
+        hpa = story.cluster.watch_hpa(name(why), until=has_failed, seconds=PATIENCE)
         table.add(hpa)
+        said[why] = hpa.condition("ScalingActive").message
     tell(f"$ kubectl get hpa\n{table}")
-    for name, (metric, words) in UNKNOWN.items():
-        tell(f"{name}: {told[name]}")
-        assert told[name].endswith(words.format(metric))
+    for why, metric in UNKNOWN.items():
+        tell(f"$ kubectl describe hpa {name(why)}\n  {said[why]}")
+        if why == "no sample":
+            assert said[why].endswith("no metrics returned from custom metrics API")
+        else:
+            assert said[why].endswith(f"the server could not find the metric {metric} for pods")
+            assert reasons(story, metric) == [why.title().replace(" ", "")]
+        tell(f"$ kubectl logs deployment/gpu-metrics-adapter | grep {metric}")
+        *_, line = (each for each in adapter.log.splitlines() if f"/{metric} in" in each)
+        tell(f"  {line}")
+        assert f"pods/{metric} in namespace default: {why}: " in line
 
 
-def _has_failed(hpa: Hpa) -> bool:
+def has_failed(hpa: Hpa) -> bool:
     return hpa.condition("ScalingActive").reason == "FailedGetPodsMetric"
 
 
-def asking(name: str) -> str:
-    """A Deployment, with a GPU if need be, and an HPA that asks for its metric."""
-    metric, _ = UNKNOWN[name]
+def reasons(story: Story, metric: str) -> list[str]:
+    """Those of the causes that an answer names, beside the words that everybody is told."""
+    answer = story.cluster.plane.admin.request("GET", f"{PODS}/{metric}").document
+    return [cause["reason"] for cause in answer["details"]["causes"]]
+
+
+def name(why: str) -> str:
+    return why.replace(" ", "-")
+
+
+def asking(why: str, metric: str) -> str:
+    """A Deployment, and an HPA that asks for `metric` of its pods."""
     return f"""\
 apiVersion: apps/v1
 kind: Deployment
-metadata: {{name: {name}}}
+metadata: {{name: {name(why)}}}
 spec:
-  selector: {{matchLabels: {{app: {name}}}}}
+  selector: {{matchLabels: {{app: {name(why)}}}}}
   template:
-    metadata: {{labels: {{app: {name}}}}}
+    metadata: {{labels: {{app: {name(why)}}}}}
     spec:
       containers:
       - name: serving
         image: example.invalid/serving
-        resources: {{limits: {{nvidia.com/gpu: {int(name != "no-gpu")}}}}}
+        resources: {{limits: {{nvidia.com/gpu: {int(why != "no sample")}}}}}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler
-metadata: {{name: {name}}}
+metadata: {{name: {name(why)}}}
 spec:
-  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name}}}
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: {name(why)}}}
   maxReplicas: 10
   metrics:
   - type: Pods
