@@ -67,7 +67,9 @@ def main(argv: Sequence[str] | None = None) -> None:
             with tempfile.TemporaryDirectory(prefix="playground-") as folder:
                 _run(asked, programs, Path(folder), step)
         finally:
-            step("nothing of it is left")
+            step.last("nothing of it is left")
+    except BrokenPipeError:
+        sys.exit(1)
     except (NoProgramError, NoPrometheusError, RuntimeError, TimeoutError) as error:
         sys.exit(str(error))
 
@@ -118,6 +120,13 @@ class Steps:
     def __call__(self, text: str) -> None:
         print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
 
+    def last(self, text: str) -> None:
+        """The same on the way out, which goes on also where nobody listens any more."""
+        try:
+            self(text)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
 
 def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Steps) -> None:
     """Until it is told to stop."""
@@ -156,7 +165,7 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
                     shown.show(watch.look())
                     time.sleep(EVERY)
         finally:
-            step("stopping")
+            step.last("stopping")
 
 
 def _serve(c: Cluster, generation: Generation, stack: contextlib.ExitStack) -> None:

@@ -138,7 +138,7 @@ def _replicas_head(view: View) -> Line:
 
 
 def _head(name: str, value: str, told: str, style: str) -> Line:
-    return (Ink(f" {name:<10}", "strong"), Ink(f"{value:<7}", style), Ink(told, "dim"))
+    return (Ink(f" {name:<10}", "strong"), Ink(f"{value:<6} ", style), Ink(told, "dim"))
 
 
 def _load(cells: Sequence[Moment | None], rows: int) -> list[Line]:
@@ -150,9 +150,9 @@ def _load(cells: Sequence[Moment | None], rows: int) -> list[Line]:
 
 def _metric(cells: Sequence[Moment | None], rows: int, scaler: Autoscaler | None) -> list[Line]:
     values = [each.value if each else 0.0 for each in cells]
-    target = scaler.target if scaler else 1.0
+    target = scaler.target if scaler else 0.0
     # A pod that was alone with the load would else dwarf for minutes what comes after it.
-    top = 2 * target
+    top = 2 * target if target else chart.nice(max(value or 0.0 for value in values))
     styles = ["high" if _asks_for_more(value, target) else "good" for value in values]
     aim = chart.row_of(target, rows=rows, top=top)
     lines: list[Line] = []
@@ -169,7 +169,7 @@ def _metric(cells: Sequence[Moment | None], rows: int, scaler: Autoscaler | None
 
 
 def _asks_for_more(value: float | None, target: float) -> bool:
-    return value is not None and value > target * (1 + TOLERANCE)
+    return value is not None and 0 < target * (1 + TOLERANCE) < value
 
 
 def _replicas(cells: Sequence[Moment | None], rows: int, scaler: Autoscaler | None) -> list[Line]:

@@ -136,7 +136,7 @@ def test_kubectls_whole_line_is_shown_where_there_is_room() -> None:
     ("changes", "told"),
     [
         pytest.param({"askers": 1, "load": 15}, "15 %   of one GPU · 1 replica of bert", id="one"),
-        pytest.param({"value": None}, "metric    <unknown>target 20", id="no value"),
+        pytest.param({"value": None}, "metric    <unknown> target 20", id="no value"),
         pytest.param({"value": 19.6666}, "metric    19.7   target 20", id="rounded"),
         pytest.param({"ready": 3}, "replicas  5      of 1 to 10 · 3 ready", id="some wait"),
         pytest.param({"ready": 5}, "replicas  5      of 1 to 10\n", id="all are ready"),
@@ -155,11 +155,13 @@ def test_it_says_that_pods_wait_because_no_gpu_is_free() -> None:
     assert "· 1 ready, and no GPU is free\n" in drawn(view)
 
 
-def test_it_says_that_nothing_scales() -> None:
-    text = drawn(sample.view(autoscaler=None))
+def test_it_says_that_nothing_scales_and_draws_what_was() -> None:
+    lines = drawn(sample.after(40, autoscaler=None)).splitlines()
+    at = lines.index(" metric    <unknown> no HPA asks")
 
-    assert "metric    <unknown>" in text
-    assert "No HPA scales this Deployment." in text
+    assert lines[at + 1].startswith("    15 ▏ ")
+    assert lines[at + 1].endswith(f"  {19 * '█'}")
+    assert " No HPA scales this Deployment." in lines
 
 
 def test_the_latest_events_are_shown() -> None:
