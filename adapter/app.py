@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import ssl
 from collections.abc import AsyncIterator
@@ -15,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
-import yarl
 from prometheus_client import CollectorRegistry
 
-from adapter import answers, detection, errors, ops, secure, serving, telemetry
+from adapter import answers, detection, errors, ops, proxies, secure, serving, telemetry
 from adapter.absences import Absences
 from adapter.background import Background
 from adapter.discovery import Discovery
@@ -237,17 +235,9 @@ def _headers(settings: Settings) -> dict[str, str]:
 @contextlib.asynccontextmanager
 async def _session(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.TCPConnector(ssl=_trust(settings), limit=0)
-    # Proxies from the environment, as in Go: never towards this machine itself.
-    proxies = not _is_local(yarl.URL(settings.prometheus_url).host or "")
-    async with aiohttp.ClientSession(connector=connector, trust_env=proxies) as session:
+    proxy = proxies.on_the_way_to(settings.prometheus_url)
+    async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
         yield session
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _trust(settings: Settings) -> ssl.SSLContext:

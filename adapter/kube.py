@@ -21,7 +21,16 @@ from kubernetes.aio import config as configs
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
-from adapter import __version__, apigroups, credentials, cutoff, errors, pacing, watching
+from adapter import (
+    __version__,
+    apigroups,
+    credentials,
+    cutoff,
+    errors,
+    pacing,
+    proxies,
+    watching,
+)
 from rules.kinds import ApiGroup
 
 T = TypeVar("T")
@@ -75,6 +84,8 @@ class Kube:
                 configs.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
             else:
                 await _load(pathlib.Path(kubeconfig), configuration)
+            configuration.proxy = configuration.proxy or proxies.on_the_way_to(configuration.host)
+            configuration.client_session_kwargs = {"trust_env": False}
             client = ApiClient(configuration)
         except (configs.ConfigException, OSError, yaml.YAMLError) as error:
             raise errors.Unreachable(f"{place}: {error}") from error
