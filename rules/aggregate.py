@@ -137,6 +137,8 @@ def _sum(numbers: list[float]) -> int:
 
 def _avg(numbers: list[float]) -> int:
     """The double nearest to the exact mean: 0.1, 0.2 and 0.3 have the mean 0.2."""
+    if len(numbers) == 1:
+        return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))
 
 
