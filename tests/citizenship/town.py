@@ -155,7 +155,7 @@ class Town:
 @contextlib.contextmanager
 def settled(plane: ControlPlane, folder: Path) -> Iterator[Town]:
     """A town at rest, whose autoscalers all have their values."""
-    with cluster.running(plane, folder, generation="dcgm") as made:
+    with cluster.running(plane, folder, generation="dcgm", tidy=False) as made:
         town: Town
         for namespace, target in TARGETS.items():
             made.apply(_workload(namespace, target))

@@ -92,6 +92,32 @@ def _kill_prometheus(town: Town) -> None:
     town.cluster.prometheus.stop()
 
 
+def _kill_api_server(town: Town) -> None:
+    town.plane.apiserver.kill()
+    _lose_lease(town)
+
+
+def _start_api_server(town: Town) -> None:
+    town.plane.apiserver.start()
+    town.plane.controllers.launch()
+
+
+def _kill_etcd(town: Town) -> None:
+    town.plane.etcd.kill()
+    _lose_lease(town)
+
+
+def _start_etcd(town: Town) -> None:
+    town.plane.etcd.start()
+    town.plane.apiserver.wait()
+    town.plane.controllers.launch()
+
+
+def _lose_lease(town: Town) -> None:
+    """Controllers that cannot renew the lease of their leader end, and are started again."""
+    town.plane.controllers.kill()
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
     """Something that is lost, and comes back."""
@@ -116,16 +142,8 @@ FAULTS = (
         start=lambda town: town.adapter.start(),
         ours=True,
     ),
-    Fault(
-        name="the API server",
-        kill=lambda town: town.plane.apiserver.kill(),
-        start=lambda town: town.plane.apiserver.start(),
-    ),
-    Fault(
-        name="etcd",
-        kill=lambda town: town.plane.etcd.kill(),
-        start=lambda town: town.plane.etcd.start(),
-    ),
+    Fault(name="the API server", kill=_kill_api_server, start=_start_api_server),
+    Fault(name="etcd", kill=_kill_etcd, start=_start_etcd),
 )
 
 

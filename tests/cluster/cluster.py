@@ -46,6 +46,7 @@ class Cluster:
         kubelet: Kubelet,
         prometheus: Prometheus,
         ending: contextlib.ExitStack,
+        tidy: bool,
     ) -> None:
         self.plane = plane
         self.folder = folder
@@ -53,13 +54,15 @@ class Cluster:
         self.kubelet = kubelet
         self.prometheus = prometheus
         self._ending = ending
+        self._tidy = tidy
         self._installed = False
         self._adapters = itertools.count()
 
     def apply(self, text: str) -> None:
         """`kubectl apply -f -`; what it made is deleted at the end, with its pods."""
         gone = ("delete", "--ignore-not-found", "--cascade=foreground", "--timeout=60s", "-f", "-")
-        self._ending.callback(self.plane.kubectl, *gone, text=text)
+        if self._tidy:
+            self._ending.callback(self.plane.kubectl, *gone, text=text)
         self.plane.kubectl("apply", "-f", "-", text=text)
 
     @contextlib.contextmanager
@@ -76,8 +79,7 @@ class Cluster:
         certificate of its own; `ca` (PEM) is then what the APIServices say vouches for it.
         """
         if not self._installed:
-            self._ending.enter_context(server.installed(self.plane))
-            self._installed = True
+            self._install()
         name = f"adapter-{next(self._adapters)}"
         told = [f"--prometheus-url={self.prometheus.url}", *flags]
         if config is not None:
@@ -91,7 +93,17 @@ class Cluster:
             found.start()
             yield found
         finally:
-            found.stop()
+            if self._tidy:
+                found.stop()
+            else:
+                found.kill()
+
+    def _install(self) -> None:
+        if self._tidy:
+            self._ending.enter_context(server.installed(self.plane))
+        else:
+            server.install(self.plane)
+        self._installed = True
 
     def hpa(self, name: str, namespace: str = "default") -> Hpa:
         return hpa.read(self.plane.admin, name, namespace)
@@ -139,13 +151,15 @@ def running(
     honor_labels: bool = True,
     start_seconds: float = 0.0,
     wobble: float = 0.0,
+    tidy: bool = True,
 ) -> Iterator[Cluster]:
     """The cluster, from when Prometheus has scraped everything, which takes it five seconds.
 
     `generation` is that of the GPU exporters, by its name if it is one of GENERATIONS.
     `gpus` are those of each node; `rules_yaml` is a rule file of Prometheus; pods are Ready
     `start_seconds` after they were bound. With a `wobble` of 1 GPUs are as unsteady as the
-    recording, with 0 they read exactly their share of the load.
+    recording, with 0 they read exactly their share of the load. Without `tidy` nothing is put in
+    order at the end, which takes a moment then: the control plane has to end as well.
     """
     # Their names are nobody else's: those of another cluster may still be remembered somewhere.
     run = secrets.token_hex(2)
@@ -180,4 +194,5 @@ def running(
             kubelet=kubelet,
             prometheus=scraping,
             ending=stack,
+            tidy=tidy,
         )

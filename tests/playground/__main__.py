@@ -20,9 +20,8 @@ from pathlib import Path
 from adapter.demo.binary import NoPrometheusError
 from adapter.demo.debian import NoProgramError
 from adapter.demo.generations import DEFAULT, GENERATIONS, Generation
-from tests.cluster import cluster, server
+from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
-from tests.cluster.server import Server
 from tests.control_plane import build, plane
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane
@@ -145,12 +144,14 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
                     gpus=GPUS,
                     start_seconds=START_SECONDS,
                     wobble=WOBBLE,
+                    tidy=False,
                 )
             )
             step(f"Deployments {objects.BERT} and {objects.LOAD}")
             _deploy(c, asked.load, generation)
             step(f"gpu-metrics-adapter --preset={generation.preset}, behind the API server")
-            _serve(c, generation, stack)
+            flags = (f"--preset={generation.preset}", "--metrics-relist-interval=10s")
+            stack.enter_context(c.adapter(*flags))
             step(f"HorizontalPodAutoscaler {objects.BERT}")
             control.kubectl("apply", "-f", "-", text=objects.hpa())
             step(f"everything runs; logs are in {folder}")
@@ -166,19 +167,6 @@ def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Step
                     time.sleep(EVERY)
         finally:
             step.last("stopping")
-
-
-def _serve(c: Cluster, generation: Generation, stack: contextlib.ExitStack) -> None:
-    """Until the stack ends, at once and with nothing put in order: its cluster ends as well."""
-    server.install(c.plane)
-    flags = (
-        f"--prometheus-url={c.prometheus.url}",
-        f"--preset={generation.preset}",
-        "--metrics-relist-interval=10s",
-    )
-    adapter = Server(c.plane, c.folder / "adapter.log", flags)
-    stack.callback(adapter.kill)
-    adapter.start()
 
 
 def _deploy(c: Cluster, load: int, generation: Generation) -> None:
