@@ -10,7 +10,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix lint types layers lock vectors bench image control-plane playground walkthroughs
+.PHONY: help setup run test check fix lint types layers lock vectors bench image control-plane \
+  playground walkthroughs citizenship
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +83,9 @@ control-plane: $(READY) ## Run a real Kubernetes control plane (KUBERNETES=1.32.
 
 image: ## Build the image by docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
 	@manifests/image/build $(ARGS)
+
+citizenship: setup ## Try whether a cluster is none the worse for the adapter: ten quiet minutes, then faults
+	@exec $(BIN)/python -m tests.citizenship $(ARGS)
 
 bench: setup ## Measure what the performance claims say, as ratios within one run
 	@$(BIN)/python -m tests.bench
