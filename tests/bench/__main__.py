@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import relist
+from tests.bench import load, relist
 
-BENCHES = (relist.main,)
+BENCHES = (load.main, relist.main)
 
 if __name__ == "__main__":
     sys.exit(max(bench([]) for bench in BENCHES))
