@@ -11,6 +11,7 @@ import base64
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +53,18 @@ def install(plane: ControlPlane) -> None:
 
 @contextlib.contextmanager
 def installed(plane: ControlPlane) -> Iterator[None]:
-    """`install`, and gone at the end."""
+    """`install`, and gone at the end, unless it was there before."""
+    before = plane.admin.request("GET", f"/api/v1/namespaces/{NAMESPACE}").status == HTTPStatus.OK
     try:
         install(plane)
         yield
     finally:
-        plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _EVERYTHING)
+        if not before:
+            _uninstall(plane)
+
+
+def _uninstall(plane: ControlPlane) -> None:
+    plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _EVERYTHING)
 
 
 class Server:

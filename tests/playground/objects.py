@@ -25,7 +25,7 @@ def bert() -> str:
     """The Deployment of the reference walkthrough: each pod has a GPU."""
     container = {
         "name": "bert-container",
-        "image": "registry.cn-beijing.aliyuncs.com/yukong/bert-intent-detection:1.0.1",
+        "image": "bert-intent-detection:1.0.1",
         "ports": [{"containerPort": 80}],
         "resources": {"limits": {"nvidia.com/gpu": 1}},
     }

@@ -39,7 +39,7 @@ spec:
     spec:
       containers:
       - name: bert-container
-        image: registry.cn-beijing.aliyuncs.com/yukong/bert-intent-detection:1.0.1
+        image: bert-intent-detection:1.0.1
         ports:
         - containerPort: 80
         resources:

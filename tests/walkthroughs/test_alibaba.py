@@ -18,7 +18,7 @@ import yaml
 
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
-from tests.cluster.server import BASE, NAMESPACE
+from tests.cluster.server import NAMESPACE
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.story import PATIENCE, Story, example, tell
@@ -70,7 +70,7 @@ spec:
       containers:
       - name: serving
         image:
-          registry.cn-hangzhou.aliyuncs.com/tensorflow-samples/fast-style-transfer-serving:la_muse
+          fast-style-transfer-serving:la_muse
         command: ["python", "app.py"]
         resources:
           limits:
@@ -95,7 +95,7 @@ spec:
     spec:
       containers:
       - name: serving
-        image: registry.cn-hangzhou.aliyuncs.com/xiaozhou/fast-style-transfer-press:v0
+        image: fast-style-transfer-press:v0
         env:
         - name: SERVER_IP
           value: fast-style-transfer-serving
@@ -126,7 +126,6 @@ METRICS = {
 def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
     with cluster.running(control_plane, tmp_path, generation="alibaba", start_seconds=2) as c:
         story = Story(c, hpa=SERVING)
-        story.apply("namespace.yaml", (BASE / "namespace.yaml").read_text())
         tell(f"$ {CERTIFICATES} > {SECRET}.yaml")
         story.apply(f"{SECRET}.yaml", certificates())
         pair, authority = mounted(story, tmp_path)
