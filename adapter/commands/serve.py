@@ -18,6 +18,8 @@ from rules.errors import ConfigError
 NAME = "serve"
 SUMMARY = "answer the Kubernetes metrics API (when no command is named)"
 
+log = logging.getLogger(__name__)
+
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DEBUG = 6
 """The verbosity at which the original logs every request to Prometheus."""
@@ -50,6 +52,16 @@ def set_up_logging(level: int) -> None:
         stream=sys.stderr,
     )
     logging.getLogger("asyncio").setLevel(logging.INFO)
+    sys.unraisablehook = log_unraisable
+
+
+def log_unraisable(told: sys.UnraisableHookArgs) -> None:
+    """One line for what Python would print with a traceback, and then go on.
+
+    A client can bring that about: by a server name that is not ASCII, which ends its handshake.
+    """
+    what = type(told.exc_value).__name__
+    log.warning("%s: %r: %s: %s", told.err_msg or "ignored", told.object, what, told.exc_value)
 
 
 @contextlib.contextmanager

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -13,6 +15,8 @@ import aiohttp
 import pytest
 
 from adapter import __main__ as program
+from adapter import tls
+from adapter.commands import serve
 from adapter.demo.generations import GENERATIONS
 from rules import quantity
 
@@ -265,3 +269,24 @@ def test_program_and_module_are_the_same() -> None:
     scripts = Path(sys.executable).parent
 
     assert os.access(scripts / "gpu-metrics-adapter", os.X_OK)
+
+
+def test_a_server_name_that_is_no_ascii_is_one_line_in_the_log(monkeypatch, caplog):
+    """Only the bytes of the hello can be changed: Python's own clients send no such name."""
+    monkeypatch.setattr(sys, "unraisablehook", serve.log_unraisable)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_mode = ssl.CERT_NONE
+    outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
+    live = tls.Live(tls.issued("127.0.0.1", now=dt.datetime.now(dt.UTC)))
+    server = live.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
+
+    with pytest.raises(ssl.SSLWantReadError):
+        client.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="here.test").do_handshake()
+    incoming.write(outgoing.read().replace(b"here.test", b"h\xe9re.test"))
+    with pytest.raises(ssl.SSLError):
+        server.do_handshake()
+
+    (record,) = caplog.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert "UnicodeDecodeError" in record.message
