@@ -144,15 +144,13 @@ def test_server_is_available_at_once_also_after_an_outage_and_lets_in_who_may(
     assert base64.b64decode(secret["data"]["tls.key"]).decode() not in said
 
 
-async def test_who_may_have_a_metric_is_told_through_the_aggregator_why_it_is_missing(
-    cluster: ControlPlane, scraped: Prometheus, port: int, tmp_path: Path
+def test_who_may_have_a_metric_is_told_through_the_aggregator_why_it_is_missing(
+    cluster: ControlPlane, adapter: Server
 ) -> None:
-    log = tmp_path / "server.log"
     path = f"{GROUP}/namespaces/default/pods/bert-1/duty_cycle_current"
 
-    async with serving(cluster, scraped, port, log):
-        await available(cluster)
-        status, document = await answered(cluster, "reader", path)
+    adapter.start()
+    status, document = answered(cluster, "reader", path)
 
     message = "the server could not find the metric duty_cycle_current for pods bert-1"
     assert (status, document["message"]) == (404, message)
@@ -160,5 +158,5 @@ async def test_who_may_have_a_metric_is_told_through_the_aggregator_why_it_is_mi
     assert cause["reason"] == "NoObject"
     assert (
         f"pods/bert-1/duty_cycle_current in namespace default: no object: {cause['message']}"
-        in (log.read_text())
+        in adapter.log
     )

@@ -69,8 +69,7 @@ spec:
     spec:
       containers:
       - name: serving
-        image:
-          fast-style-transfer-serving:la_muse
+        image: fast-style-transfer-serving:la_muse
         command: ["python", "app.py"]
         resources:
           limits:
