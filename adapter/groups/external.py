@@ -18,6 +18,7 @@ from rules import plan as plans
 from rules.absence import Cause
 from rules.catalog import Catalog
 from rules.errors import PlanError
+from rules.wording import shown
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
@@ -53,7 +54,8 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
     entry = backend.catalog().external_entry(metric)
     if entry is None:
         causes = await backend.absences.of_metric(metric)
-        backend.absences.tell(f"external metric {metric} in namespace {ask.namespace}", causes)
+        place = f"namespace {shown(ask.namespace)}"
+        backend.absences.tell(f"external metric {shown(metric)} in {place}", causes)
         raise _not_found(metric, ask.namespace, causes)
     options.check_comparable(selector, "labelSelector")
     try:

@@ -24,6 +24,7 @@ from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
+from tests.walkthroughs.cuda_test import BUSY, CUDA_TEST, DEPLOYMENT_YAML
 from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
 
 NO_PODS = dataclasses.replace(
@@ -39,31 +40,6 @@ rules:
     template: <<.Resource>>
   metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
-DEPLOYMENT_YAML = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: cuda-test
-spec:
-  replicas: 1
-  selector:
-    matchLabels:
-      app: cuda-test
-  template:
-    metadata:
-      labels:
-        app: cuda-test
-    spec:
-      containers:
-      - name: cuda-test
-        image: registry.k8s.io/cuda-vector-add:v0.1
-        command: ["bash", "-c", "for (( c=1; c<=5000; c++ )); do ./vectorAdd; done"]
-        resources:
-          limits:
-            nvidia.com/gpu: 1
-"""
-CUDA_TEST = "cuda-test"
-LOAD = f"kubectl exec deployment/{CUDA_TEST} -- bash -c 'while ./vectorAdd; do :; done' &"
 
 SHARED_PODS = (
     ("ReplicaSet", "trainer-7d9c6b5f4", "2p8wq", "shared-a", "Running"),
@@ -101,7 +77,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
             story.apply("cuda-test-hpa.yaml", example(BY_NODE))
             story.settles("0/3", replicas=1)
 
-            tell(f"$ {LOAD}")
+            tell(f"$ {BUSY}")
             c.fleet.offer(CUDA_TEST, 12)
             story.shows("12/3", replicas=(1, 2))
             hpa = story.settles("6/3", replicas=2)

@@ -17,35 +17,11 @@ import yaml
 from tests.cluster import cluster
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
+from tests.walkthroughs.cuda_test import BUSY, CUDA_TEST, DEPLOYMENT_YAML
 from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
 
-CUDA_TEST = "cuda-test"
 METRIC = "cuda_test_gpu_avg"
 RULES = {"groups": [{"name": "gpu-rule-group", "rules": [advised(CUDA_TEST)]}]}
-DEPLOYMENT_YAML = """\
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: cuda-test
-spec:
-  replicas: 1
-  selector:
-    matchLabels:
-      app: cuda-test
-  template:
-    metadata:
-      labels:
-        app: cuda-test
-    spec:
-      containers:
-      - name: cuda-test
-        image: registry.k8s.io/cuda-vector-add:v0.1
-        command: ["bash", "-c", "for (( c=1; c<=5000; c++ )); do ./vectorAdd; done"]
-        resources:
-          limits:
-            nvidia.com/gpu: 1
-"""
-TWICE = f"kubectl exec deployment/{CUDA_TEST} -- bash -c 'while ./vectorAdd; do :; done' &"
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 OBJECT = f"{GROUP}/namespaces/default/deployments.apps/{CUDA_TEST}/{METRIC}"
@@ -92,11 +68,11 @@ def answers_for_the_deployment(story: Story) -> None:
 
 def scales_out(story: Story) -> None:
     offer = story.cluster.fleet.offer
-    tell(f"$ {TWICE}")
+    tell(f"$ {BUSY}")
     offer(CUDA_TEST, 12)
     story.shows("12/5", replicas=(1, 3))
     story.settles("4/5", "12/5", replicas=3)
-    tell(f"$ {TWICE}")
+    tell(f"$ {BUSY}")
     offer(CUDA_TEST, 23)
     # These would be five pods, of which there may be three.
     hpa = story.shows("7666m/5", replicas=3)

@@ -1,0 +1,30 @@
+"""The Deployment of k8s-gpu-hpa, which adds vectors on a GPU."""
+
+from __future__ import annotations
+
+CUDA_TEST = "cuda-test"
+DEPLOYMENT_YAML = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: cuda-test
+spec:
+  replicas: 1
+  selector:
+    matchLabels:
+      app: cuda-test
+  template:
+    metadata:
+      labels:
+        app: cuda-test
+    spec:
+      containers:
+      - name: cuda-test
+        image: cuda-vector-add:v0.1
+        command: ["bash", "-c", "for (( c=1; c<=5000; c++ )); do ./vectorAdd; done"]
+        resources:
+          limits:
+            nvidia.com/gpu: 1
+"""
+BUSY = f"kubectl exec deployment/{CUDA_TEST} -- bash -c 'while ./vectorAdd; do :; done' &"
+"""What an operator types for more load than the pod makes by itself."""
