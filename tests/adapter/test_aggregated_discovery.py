@@ -113,7 +113,9 @@ async def test_only_the_root_has_the_list_of_everything(port):
 async def test_metrics_are_subresources_of_resources_without_a_kind(port):
     document = json.loads((await listed(port, V2)).body)
 
-    (group,) = document["items"]
+    group, external = document["items"]
+    assert external["metadata"] == {"name": "external.metrics.k8s.io"}
+    assert [version.get("resources", []) for version in external["versions"]] == [[]]
     versions = {version["version"]: version for version in group["versions"]}
     kind = {"group": "custom.metrics.k8s.io", "version": "v1beta1", "kind": "MetricValueList"}
     assert group["metadata"] == {"name": "custom.metrics.k8s.io"}
