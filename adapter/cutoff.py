@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 
 import aiohttp
 
 
-@contextlib.contextmanager
-def unless_read(response: aiohttp.ClientResponse) -> Iterator[None]:
+@contextlib.asynccontextmanager
+async def reading(response: aiohttp.ClientResponse) -> AsyncIterator[aiohttp.ClientResponse]:
     """Cuts the connection off at the end of the block, unless the answer was read to its end.
 
     aiohttp would close it: over TLS that waits for the other side to say goodbye, for up to 30 s,
     and neither the session nor the event loop waits for that.
     """
-    try:
-        yield
-    finally:
-        connection = response.connection
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
+    async with response:
+        try:
+            yield response
+        finally:
+            connection = response.connection
+            if connection is not None and connection.transport is not None:
+                connection.transport.abort()

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import aiohttp
-import orjson
 import yaml
 from kubernetes.aio import config as configs
 from kubernetes.aio.client import ApiClient, Configuration
@@ -29,6 +28,7 @@ from adapter import (
     errors,
     pacing,
     proxies,
+    statuses,
     watching,
 )
 from rules.kinds import ApiGroup
@@ -43,8 +43,6 @@ MERGE = "application/merge-patch+json"
 _JSON = "application/json"
 _PAGE = 50
 _GONE = 410
-_PASSING = frozenset({429, 500, 504})
-"""Statuses after which Kubernetes' webhook clients ask again."""
 _LIMIT = 64 << 20
 _CHUNK = 64 << 10
 _TIMEOUT = 30.0
@@ -156,19 +154,18 @@ class Kube:
             async with asyncio.timeout(self._patience) as beginning:
                 response = await self._sent("GET", path, lasts, params, {"Accept": _JSON})
                 beginning.reschedule(None)
-            async with response:
-                with cutoff.unless_read(response):
-                    if response.status >= 300:
-                        message = _message(await response.content.read(_CHUNK))
-                        raise _refusal(asked, response.status, message, response.headers)
-                    line = bytearray()
-                    async for chunk in response.content.iter_any():
-                        *whole, rest = (line + chunk).split(b"\n")
-                        for each in whole:
-                            yield _decoded(asked, each)
-                        line = rest
-                        if len(line) > _LIMIT:
-                            raise errors.TooLarge(f"{asked}: a line of more than {_LIMIT} bytes")
+            async with cutoff.reading(response):
+                if response.status >= 300:
+                    message = statuses.message(await response.content.read(_CHUNK))
+                    raise statuses.refusal(asked, response.status, message, response.headers)
+                line = bytearray()
+                async for chunk in response.content.iter_any():
+                    *whole, rest = (line + chunk).split(b"\n")
+                    for each in whole:
+                        yield statuses.decoded(asked, each)
+                    line = rest
+                    if len(line) > _LIMIT:
+                        raise errors.TooLarge(f"{asked}: a line of more than {_LIMIT} bytes")
 
     async def _write(
         self,
@@ -253,18 +250,17 @@ class Kube:
         headers = {"Accept": accept, "Content-Type": content_type}
         body = bytearray()
         with _told(asked, patience):
-            async with (
-                asyncio.timeout(patience),
-                await self._sent(method, path, patience, params, headers, document) as response,
-            ):
-                with cutoff.unless_read(response):
+            async with asyncio.timeout(patience):
+                response = await self._sent(method, path, patience, params, headers, document)
+                async with cutoff.reading(response):
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         body += chunk
                         if len(body) > _LIMIT:
                             raise errors.TooLarge(f"{asked}: more than {_LIMIT} bytes")
         if response.status >= 300:
-            raise _refusal(asked, response.status, _message(bytes(body)), response.headers)
-        return response.headers.get("Content-Type", ""), _decoded(asked, body)
+            message = statuses.message(bytes(body))
+            raise statuses.refusal(asked, response.status, message, response.headers)
+        return response.headers.get("Content-Type", ""), statuses.decoded(asked, body)
 
     async def _sent(
         self,
@@ -321,41 +317,9 @@ def _told(asked: str, patience: float) -> Iterator[None]:
     except TimeoutError as error:
         raise errors.TimedOut(f"{asked}: no answer within {patience:g} s") from error
     except ApiException as error:
-        raise _refusal(asked, error.status, error.reason, error.headers or {}) from error
+        raise statuses.refusal(asked, error.status, error.reason, error.headers or {}) from error
     except (aiohttp.ClientError, OSError, ValueError, configs.ConfigException) as error:
         told = errors.Unreachable(f"{asked}: {str(error) or type(error).__name__}")
         if isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError):
             told.retry_after = 0.0
         raise told from error
-
-
-def _refusal(
-    asked: str, status: int, message: str | None, headers: Mapping[str, str]
-) -> errors.BackendError:
-    text = f"{asked}: {status}: {message or 'no reason given'}"
-    told: errors.BackendError
-    told = errors.Refused(text, status=status) if 400 <= status < 500 else errors.Broken(text)
-    pause = headers.get("Retry-After", "")
-    if pause.isdecimal():
-        told.retry_after = float(pause)
-    elif status in _PASSING:
-        told.retry_after = 0.0
-    return told
-
-
-def _decoded(asked: str, body: bytes | bytearray) -> Any:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise errors.Broken(f"{asked}: the answer is not JSON: {error}") from error
-
-
-def _message(body: bytes) -> str:
-    """A Status' message, else the beginning of what came instead."""
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        document = None
-    if isinstance(document, dict) and isinstance(document.get("message"), str):
-        return str(document["message"])
-    return body[:200].decode("utf-8", "replace").strip()

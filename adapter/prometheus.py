@@ -131,24 +131,22 @@ class Prometheus:
         began = self._ticks()
         outcome, received = "Cancelled", 0
         try:
-            async with (
-                asyncio.timeout(seconds),
-                self._session.request(
+            async with asyncio.timeout(seconds):
+                response = await self._session.request(
                     verb,
                     self._base / path[1:],
                     params=asked if verb == "GET" else None,
                     data=asked if verb == "POST" else None,
                     headers=self._headers,
                     timeout=aiohttp.ClientTimeout(),
-                ) as response,
-            ):
-                try:
-                    with cutoff.unless_read(response):
+                )
+                async with cutoff.reading(response):
+                    try:
                         if response.status // 100 != 2:
                             await _refuse(response)
                         answer = await self._read(response, reader)
-                finally:
-                    received = _received(response.content)
+                    finally:
+                        received = _received(response.content)
             outcome = "ok"
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
             question = asked.get("query") or asked.get("match[]")

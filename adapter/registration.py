@@ -101,10 +101,8 @@ class Registration:
                 found.append(_read(document, spec))
         if len(forbidden) == len(self._names):
             raise errors.Refused(next(iter(forbidden.values())), status=_FORBIDDEN)
-        self._remark = ", ".join(
-            (*map(_standing, found), *(f"{name} not ours to read" for name in forbidden))
-        )
-        self._remark = self._remark or "there are none that name our Service"
+        told = (*map(_standing, found), *(f"{name} not ours to read" for name in forbidden))
+        self._remark = ", ".join(told) or "there are none that name our Service"
         self._warn_of_forbidden(forbidden)
         self._warn(frozenset(each.name for each in found if each.insecure))
         return tuple(found)

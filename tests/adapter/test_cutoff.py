@@ -52,10 +52,10 @@ async def session():
 async def test_what_is_not_read_to_its_end_is_cut_off_at_once(server, session):
     port, _ = server
 
-    async with session.get(f"https://127.0.0.1:{port}/endless") as response:
-        socket = response.connection.transport.get_extra_info("socket")
-        with cutoff.unless_read(response):
-            assert await response.content.readany() == b"ok"
+    response = await session.get(f"https://127.0.0.1:{port}/endless")
+    socket = response.connection.transport.get_extra_info("socket")
+    async with cutoff.reading(response):
+        assert await response.content.readany() == b"ok"
     await asyncio.sleep(0)
 
     assert socket.fileno() == -1
@@ -64,11 +64,11 @@ async def test_what_is_not_read_to_its_end_is_cut_off_at_once(server, session):
 async def test_it_is_cut_off_by_an_exception_too(server, session):
     port, _ = server
 
+    response = await session.get(f"https://127.0.0.1:{port}/endless")
+    socket = response.connection.transport.get_extra_info("socket")
     with contextlib.suppress(ZeroDivisionError):
-        async with session.get(f"https://127.0.0.1:{port}/endless") as response:
-            socket = response.connection.transport.get_extra_info("socket")
-            with cutoff.unless_read(response):
-                raise ZeroDivisionError
+        async with cutoff.reading(response):
+            raise ZeroDivisionError
     await asyncio.sleep(0)
 
     assert socket.fileno() == -1
@@ -78,8 +78,7 @@ async def test_what_was_read_leaves_its_connection_to_the_next(server, session):
     port, accepted = server
 
     for _ in range(2):
-        async with session.get(f"https://127.0.0.1:{port}/") as response:
-            with cutoff.unless_read(response):
-                assert await response.text() == "ok"
+        async with cutoff.reading(await session.get(f"https://127.0.0.1:{port}/")) as response:
+            assert await response.text() == "ok"
 
     assert len(accepted) == 1

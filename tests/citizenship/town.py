@@ -99,7 +99,7 @@ class Town:
     def stepped(self) -> None:
         """Let every value be a little different from what it was until now."""
         self.step = STEP - self.step
-        self._offer()
+        self.offer()
 
     def told(self, namespace: str) -> str:
         """What the autoscaler reports, such as `40/40/40`; `<unknown>` where it gets nothing."""
@@ -146,7 +146,8 @@ class Town:
         except TimeoutError as error:
             raise TimeoutError(f"{error}: {'; '.join(wrong)}") from error
 
-    def _offer(self) -> None:
+    def offer(self) -> None:
+        """Let every pod be as busy as it has to be now."""
         for namespace, target in TARGETS.items():
             load = REPLICAS * (target + self.step)
             self.cluster.fleet.offer(APP, load, namespace=namespace)
@@ -156,11 +157,10 @@ class Town:
 def settled(plane: ControlPlane, folder: Path) -> Iterator[Town]:
     """A town at rest, whose autoscalers all have their values."""
     with cluster.running(plane, folder, generation="dcgm", tidy=False) as made:
-        town: Town
         for namespace, target in TARGETS.items():
             made.apply(_workload(namespace, target))
         with made.adapter("--preset=gpu-dcgm", config=RULES) as adapter:
             town = Town(cluster=made, adapter=adapter)
-            town._offer()
+            town.offer()
             town.settle()
             yield town

@@ -60,11 +60,7 @@ def installed(plane: ControlPlane) -> Iterator[None]:
         yield
     finally:
         if not before:
-            _uninstall(plane)
-
-
-def _uninstall(plane: ControlPlane) -> None:
-    plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _EVERYTHING)
+            plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _EVERYTHING)
 
 
 class Server:
