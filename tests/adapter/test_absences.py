@@ -252,10 +252,13 @@ async def test_each_stage_is_told_apart_with_a_real_prometheus(
 async def test_what_a_prometheus_that_is_down_hides_is_said_without_its_words(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "rules.yaml").write_text(RULES.replace("gpu_util{", '{__name__=~"gpu_.*",'))
-    flags = (f"--config={tmp_path / 'rules.yaml'}",)
 
-    async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests([]), flags) as served:
+    async with api.serving(
+        tmp_path,
+        "http://127.0.0.1:9",
+        api.manifests([]),
+        rules=RULES.replace("gpu_util{", '{__name__=~"gpu_.*",'),
+    ) as served:
         _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/utilisation")
 
     (told,) = body["details"]["causes"]

@@ -109,9 +109,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 @pytest.fixture
 async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
-    (tmp_path / "rules.yaml").write_text(RULES)
-    flags = (f"--config={tmp_path / 'rules.yaml'}",)
-    async with api.serving(tmp_path, scraped.url, api.manifests(PODS), flags) as running:
+    async with api.serving(tmp_path, scraped.url, api.manifests(PODS), rules=RULES) as running:
         yield running
 
 
@@ -212,10 +210,10 @@ async def test_rule_that_prometheus_refuses_to_list_is_told_and_harms_no_other(
 
 
 async def test_server_without_prometheus_is_ready_and_says_how_it_stands(tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(f"rules:\n{GOOD}")
-    flags = (f"--config={tmp_path / 'rules.yaml'}",)
 
-    async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests(PODS), flags) as served:
+    async with api.serving(
+        tmp_path, "http://127.0.0.1:9", api.manifests(PODS), rules=f"rules:\n{GOOD}"
+    ) as served:
         async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
             text = await answer.text()
         listed = await served.get(GROUP)
@@ -285,12 +283,10 @@ async def test_prometheus_is_told_what_is_left_of_the_requests_time(
         fakes.says('{"status":"success","data":{"resultType":"vector","result":[]}}')
     )
     server = await aiohttp_server(fake.app())
-    (tmp_path / "rules.yaml").write_text(f"rules:\n{GOOD}")
-    flags = (f"--config={tmp_path / 'rules.yaml'}",)
     path = f"{GROUP}/namespaces/default/pods/*/gpu_util?timeout=7s"
 
     async with api.serving(
-        tmp_path, str(server.make_url("/")), api.manifests(PODS), flags
+        tmp_path, str(server.make_url("/")), api.manifests(PODS), rules=f"rules:\n{GOOD}"
     ) as served:
         fake.asked.clear()
         await served.get(path)

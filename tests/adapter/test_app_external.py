@@ -71,9 +71,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
 
 @pytest.fixture
 async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
-    (tmp_path / "rules.yaml").write_text(RULES)
-    flags = (f"--config={tmp_path / 'rules.yaml'}",)
-    async with api.serving(tmp_path, scraped.url, api.manifests(()), flags) as running:
+    async with api.serving(tmp_path, scraped.url, api.manifests(()), rules=RULES) as running:
         yield running
 
 
@@ -164,10 +162,10 @@ async def test_query_that_has_no_value_is_an_error(served: Api, metric: str, mes
 
 
 async def test_without_prometheus_what_is_pinned_is_listed_and_asked(tmp_path: Path) -> None:
-    (tmp_path / "rules.yaml").write_text(RULES)
-    flags = (f"--config={tmp_path / 'rules.yaml'}",)
 
-    async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests(()), flags) as served:
+    async with api.serving(
+        tmp_path, "http://127.0.0.1:9", api.manifests(()), rules=RULES
+    ) as served:
         async with served.session.get(f"{served.url}/readyz", ssl=False) as answer:
             ready = answer.status
         _, listed = await served.get(GROUP)

@@ -69,11 +69,18 @@ def manifests(pods: Iterable[str], nodes: Iterable[str] = ()) -> str:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, prometheus: str, objects: str, flags: Sequence[str]
+    folder: Path, prometheus: str, objects: str, flags: Sequence[str] = (), *, rules: str = ""
 ) -> AsyncIterator[Api]:
-    """A server over `prometheus` and the manifests `objects`, once its first relist is done."""
+    """A server over `prometheus` and the manifests `objects`, once its first relist is done.
+
+    `rules` is the text of a rules file, beside what `flags` name.
+    """
     file = folder / "objects.json"
     file.write_text(objects)
+    if rules:
+        config = folder / "rules.yaml"
+        config.write_text(rules)
+        flags = (*flags, f"--config={config}")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
