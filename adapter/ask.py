@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from rules import quantity, selectors
@@ -99,22 +100,22 @@ def _parse(raw_path: str, raw_query: str, method: str) -> Ask:
     timeout, timeout_error = _timeout(_first(query, "timeout"))
     limit, timeout_seconds, options_error = _integers(query)
     pretty = _first(query, "pretty")
-    asked: dict[str, object] = {
-        "method": method,
-        "path": path,
-        "query": query,
-        "label_selector": _first(query, "labelSelector"),
-        "field_selector": _first(query, "fieldSelector"),
-        "metric_label_selector": _first(query, "metricLabelSelector"),
-        "watch": _truthy(query, "watch"),
-        "limit": limit,
-        "timeout_seconds": timeout_seconds,
-        "options_error": options_error,
-        "timeout": timeout,
-        "timeout_error": timeout_error,
-        "pretty": pretty in _TRUE if pretty else None,
-    }
-    return Ask(**asked, **_request_info(path, query, method, options_error))  # type: ignore[arg-type]
+    return Ask(
+        method=method,
+        path=path,
+        query=query,
+        label_selector=_first(query, "labelSelector"),
+        field_selector=_first(query, "fieldSelector"),
+        metric_label_selector=_first(query, "metricLabelSelector"),
+        watch=_truthy(query, "watch"),
+        limit=limit,
+        timeout_seconds=timeout_seconds,
+        options_error=options_error,
+        timeout=timeout,
+        timeout_error=timeout_error,
+        pretty=pretty in _TRUE if pretty else None,
+        **_request_info(path, query, method, options_error),
+    )
 
 
 _remembered = functools.lru_cache(maxsize=REMEMBERED)(_parse)
@@ -179,8 +180,8 @@ def _timeout(text: str) -> tuple[float | None, str]:
 
 def _request_info(
     path: str, query: Mapping[str, tuple[str, ...]], method: str, options_error: str
-) -> dict[str, object]:
-    info: dict[str, object] = {
+) -> dict[str, Any]:
+    info: dict[str, Any] = {
         "is_resource_request": False,
         "verb": method.lower(),
         "group": "",

@@ -55,7 +55,7 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
-class Unauthenticated(Exception):  # noqa: N818 - reads as a state
+class Unauthenticated(Exception):
     """Credentials that are not accepted: says why, and never shows them."""
 
 
@@ -78,15 +78,15 @@ class BackendError(Exception):
     """
 
 
-class Unreachable(BackendError):  # noqa: N818 - reads as a state, as Kubernetes' reasons do
+class Unreachable(BackendError):
     """No connection could be made, or it broke before the answer ended."""
 
 
-class TimedOut(BackendError):  # noqa: N818
+class TimedOut(BackendError):
     """No whole answer came in time."""
 
 
-class Refused(BackendError):  # noqa: N818
+class Refused(BackendError):
     """The other side refused the question; `status` is its HTTP status."""
 
     def __init__(self, message: str, *, status: int) -> None:
@@ -94,7 +94,7 @@ class Refused(BackendError):  # noqa: N818
         self.status = status
 
 
-class Broken(BackendError):  # noqa: N818
+class Broken(BackendError):
     """The other side failed, or answered what cannot be understood."""
 
 
@@ -102,7 +102,7 @@ class NotInstantError(Broken):
     """A query answered what is no instant value: a matrix or text."""
 
 
-class TooLarge(BackendError):  # noqa: N818
+class TooLarge(BackendError):
     """The answer was cut off because it grew past the limit."""
 
 

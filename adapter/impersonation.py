@@ -176,15 +176,18 @@ class _Several:
 def _checks(way: _Way, wanted: Impersonation, caller: User) -> Iterator[Attributes | _Several]:
     """The reviews that have to allow, in order. Raises ApiError (403) for what nobody may be."""
 
-    def asked(resource: str, name: str, *, old: bool = False, **more: str) -> Attributes:
+    def asked(
+        resource: str, name: str, *, old: bool = False, namespace: str = "", subresource: str = ""
+    ) -> Attributes:
         return Attributes(
             user=caller,
             verb=way.verb,
             group="" if old and not way.name else _GROUP,
             version="v1",
+            namespace=namespace,
             resource=resource,
+            subresource=subresource,
             name=name,
-            **more,  # type: ignore[arg-type]
         )
 
     node, account = _node(wanted.user), _service_account(wanted.user)

@@ -79,7 +79,7 @@ class Kube:
         place = "in-cluster configuration" if kubeconfig is None else kubeconfig
         try:
             if kubeconfig is None:
-                configs.load_incluster_config(configuration)  # type: ignore[no-untyped-call]
+                configs.load_incluster_config(configuration)
             else:
                 await _load(pathlib.Path(kubeconfig), configuration)
             configuration.proxy = configuration.proxy or proxies.on_the_way_to(configuration.host)
@@ -96,7 +96,7 @@ class Kube:
         return cls(client, qps=qps, burst=burst, patience=patience)
 
     async def close(self) -> None:
-        await self._client.close()  # type: ignore[no-untyped-call]
+        await self._client.close()
 
     async def get(
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = _JSON
@@ -125,7 +125,7 @@ class Kube:
         # whole then.
         return await self._pages(path, params, take)
 
-    async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:  # noqa: ASYNC109
+    async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:
         """What the API server answers to the new `document`; `path` may have a query."""
         return await self._write("POST", path, document, timeout=timeout)
 
@@ -174,7 +174,7 @@ class Kube:
         document: Any,
         *,
         content_type: str = _JSON,
-        timeout: float | None = None,  # noqa: ASYNC109
+        timeout: float | None = None,
     ) -> Any:
         patience = self._patience if timeout is None else timeout
         await self._bucket.take(patience)
@@ -292,7 +292,7 @@ def _read(path: pathlib.Path) -> Any:
 
 async def _load(path: pathlib.Path, configuration: Any) -> None:
     document = _read(path)
-    loader = await configs.load_kube_config(  # type: ignore[no-untyped-call]
+    loader = await configs.load_kube_config(
         str(path), client_configuration=configuration, persist_config=False
     )
     named = loader.current_context["context"].get("user")

@@ -100,7 +100,7 @@ class _Manifest:
     document: Mapping[str, Any]
 
 
-class _Wrong(Exception):  # noqa: N818 - never leaves this module
+class _Wrong(Exception):
     """What is wrong with one document."""
 
 

@@ -22,7 +22,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class Api(Protocol):
     """Knows how to have a document answered."""
 
-    async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any: ...  # noqa: ASYNC109
+    async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any: ...
 
 
 async def ask(
@@ -30,7 +30,7 @@ async def ask(
     path: str,
     document: Any,
     *,
-    timeout: float,  # noqa: ASYNC109 - of each try; who wants a limit to all sets one
+    timeout: float,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Any:
     """The answer to `document`. Raises the BackendError of the last try.
@@ -47,7 +47,7 @@ async def ask(
         except errors.BackendError as error:
             if error.retry_after is None:
                 raise
-            wait = max(error.retry_after, pause * random.uniform(1, 1 + _JITTER))  # noqa: S311
+            wait = max(error.retry_after, pause * random.uniform(1, 1 + _JITTER))  # noqa: S311 - spreads load
         await sleep(wait)
     return await api.post(path, document, timeout=timeout)
 

@@ -111,10 +111,10 @@ def _check(
 class _Written(web.StreamResponse):
     """Stands for an answer that was written already, without aiohttp's headers."""
 
-    async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002
+    async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002 - aiohttp's signature
         return None
 
-    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002
+    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - as above
         return None
 
 
@@ -135,7 +135,7 @@ class Connection(web.RequestHandler):
             manager,
             loop=loop,
             keepalive_timeout=KEEPALIVE,
-            access_log=None,  # type: ignore[arg-type]
+            access_log=None,  # type: ignore[arg-type]  # None: there is none
             max_line_size=HEAD_BYTES,
             max_field_size=HEAD_BYTES,
             max_headers=_MOST_HEADERS,
@@ -155,7 +155,7 @@ class Connection(web.RequestHandler):
         self._lost.set()
         super().connection_lost(exc)
 
-    async def shutdown(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109
+    async def shutdown(self, timeout: float | None = 15.0) -> None:
         """Answer what is asked already, and see the answer off before the process may end."""
         await super().shutdown(timeout)
         with contextlib.suppress(TimeoutError):

@@ -23,6 +23,7 @@ from adapter.ciphers import Terms
 from certs import issue
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
+_USUAL = Terms()
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, to which Python gives no name."""
 
@@ -43,8 +44,7 @@ def peer(transport: asyncio.BaseTransport | None) -> Peer | None:
     # Without a certificate the chain is `[None]`.
     if secured is None or not secured.getpeercert(binary_form=True):
         return None
-    # Public only from Python 3.13 on.
-    chain = secured._sslobj.get_unverified_chain()  # noqa: SLF001
+    chain = secured._sslobj.get_unverified_chain()  # noqa: SLF001 - public from Python 3.13 on
     certificates = tuple(each.public_bytes(_ssl.ENCODING_DER) for each in chain)
     return Peer(chain=certificates, connection=secured)
 
@@ -82,7 +82,7 @@ class Live:
         self,
         bundle: Bundle,
         *,
-        terms: Terms = Terms(),  # noqa: B008 - a constant
+        terms: Terms = _USUAL,
         meter: Meter | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -167,7 +167,7 @@ def _der(pem: bytes) -> bytes:
     return b"".join(each.public_bytes(serialization.Encoding.DER) for each in certificates)
 
 
-def context(bundle: Bundle, terms: Terms = Terms(), client_cas: bytes = b"") -> ssl.SSLContext:  # noqa: B008
+def context(bundle: Bundle, terms: Terms = _USUAL, client_cas: bytes = b"") -> ssl.SSLContext:
     """A context that serves `bundle`, with the CAs of clients in DER, one after the other.
 
     Raises CertificateError where OpenSSL refuses the bundle or the CAs.

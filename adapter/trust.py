@@ -198,6 +198,7 @@ class TrustSource:
         try:
             follower(self._current)
         except CertificateError as error:
+            # A file of an operator's, not a fault of ours: no traceback.
             log.error("%s; certificates of these CAs are not asked for", error)  # noqa: TRY400
 
 

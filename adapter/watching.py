@@ -82,8 +82,8 @@ async def follow(
                 version = ""
             level = logging.WARNING if pause == _FIRST_PAUSE else logging.DEBUG
             log.log(level, "following %s, which is tried again: %s", path, error)
-        # Jitter: not all replicas at once.
-        await sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
+        # Not all replicas at once.
+        await sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
         pause = min(2 * pause, _LAST_PAUSE)
 
 

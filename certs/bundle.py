@@ -122,6 +122,7 @@ def by_name(named: Iterable[Named]) -> dict[str, Bundle]:
 
 
 def _public(key: object) -> bytes:
+    # Each kind that a certificate can have has this, and no class that says so.
     encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )

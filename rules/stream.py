@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import yaml
 
 
-class Refusal(Exception):  # noqa: N818 - a verdict on a whole document, turned into a Problem
+class Refusal(Exception):
     """The document as a whole cannot be read; `str()` says why."""
 
     def __init__(self, message: str, line: int, column: int, path: str = "") -> None:

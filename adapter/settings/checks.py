@@ -29,7 +29,7 @@ class UsageError(Exception):
         super().__init__("\n".join(self.problems))
 
 
-class HelpRequested(Exception):  # noqa: N818 - not an error
+class HelpRequested(Exception):
     """`-h` or `--help` was given."""
 
 

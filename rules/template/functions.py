@@ -22,7 +22,7 @@ _HTML = str.maketrans(
 _JS = {
     "\\": "\\\\", "'": "\\'", '"': '\\"',
     "<": "\\u003C", ">": "\\u003E", "&": "\\u0026", "=": "\\u003D",
-}  # fmt: skip
+}  # fmt: skip  # more to a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,11 @@ Kind = Literal[
     "text", "left", "right", "space", "assign", "declare", "pipe", "string", "character",
     "number", "variable", "field", "dot", "identifier", "keyword", "bool", "nil", "open", "close",
     "other", "error", "eof",
-]  # fmt: skip
+]  # fmt: skip  # more to a line
 
-_KEYWORDS = frozenset(
-    "block break continue define else end if range template with".split()  # noqa: SIM905
-)
+_KEYWORDS = frozenset({
+    "block", "break", "continue", "define", "else", "end", "if", "range", "template", "with",
+})  # fmt: skip  # more to a line
 
 _TRIMMED_RIGHT = re.compile(r"[ \t\r\n]->>")
 _SPACE_RUN = re.compile(r"[ \t\r\n]+?(?=[ \t\r\n]->>|[^ \t\r\n]|\Z)")

@@ -12,7 +12,7 @@ from rules import quoting
 
 _ESCAPES = {
     "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\",
-}  # fmt: skip
+}  # fmt: skip  # more to a line
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 _ESCAPE = re.compile(
     r"\\(?:(?P<simple>[abfnrtv\\'\"])|x(?P<hex>[0-9a-fA-F]{2})|(?P<octal>[0-7]{3})"

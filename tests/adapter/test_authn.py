@@ -128,7 +128,7 @@ def world():
         ((), {"Authorization": "Bearer  good"}, "system:anonymous"),
         ((), {"Authorization": "Basic Zm9vOmJhcg=="}, "system:anonymous"),
     ],
-)  # fmt: skip
+)  # fmt: skip  # more to a line
 async def test_who_asks(world, chain, headers, who):
     peer = Peer(*chain) if chain else None
 

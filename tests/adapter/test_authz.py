@@ -271,7 +271,7 @@ async def test_what_callers_make_long_is_not_remembered(cluster, api, target, le
 class Agreeable:
     """Allows everything."""
 
-    async def post(self, path, document, *, timeout=None):  # noqa: ASYNC109
+    async def post(self, path, document, *, timeout=None):
         return {"status": {"allowed": True}}
 
 

@@ -292,7 +292,7 @@ async def test_replicas_are_restarted_one_after_the_other_and_no_client_notices(
             assert await replica.process.wait() == 0
             await replica.start()
             async with asyncio.timeout(10):
-                while replica not in balancer.ready:  # noqa: ASYNC110
+                while replica not in balancer.ready:  # noqa: ASYNC110 - another process
                     await asyncio.sleep(0.1)
         stop.set()
 

@@ -20,7 +20,7 @@ CA, OTHER = Holder("ca", ca=True), Holder("other", ca=True)
 AVAILABLE = {"conditions": [{"type": "Available", "status": "True"}]}
 
 
-class Done(Exception):  # noqa: N818
+class Done(Exception):
     """Ends what would run for ever."""
 
 

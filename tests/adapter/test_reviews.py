@@ -13,7 +13,7 @@ class Api:
         self.asked = []
         self.slept = []
 
-    async def post(self, path, document, *, timeout=None):  # noqa: ASYNC109
+    async def post(self, path, document, *, timeout=None):
         self.asked.append((path, document, timeout))
         outcome = self.outcomes.pop(0)
         if isinstance(outcome, Exception):

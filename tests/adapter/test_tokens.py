@@ -329,7 +329,7 @@ async def test_a_token_that_is_no_utf8_is_reviewed(cluster, reviewing):
 
 async def test_a_token_of_bytes_that_are_no_text_is_reviewed_as_go_would_write_it():
     class Api:
-        async def post(self, path, document, *, timeout=None):  # noqa: ASYNC109
+        async def post(self, path, document, *, timeout=None):
             self.token = document["spec"]["token"]
             return {"status": {"authenticated": False}}
 

@@ -145,7 +145,7 @@ def surface(
         openapi=openapi,
         operations=operations,
         backend=backend,
-        **options,  # type: ignore[arg-type]
+        **options,
     )
 
 

@@ -188,7 +188,7 @@ class _Client:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def connected(cls, folder: Path, proxy: Holder, port: int):  # type: ignore[no-untyped-def]
+    async def connected(cls, folder: Path, proxy: Holder, port: int):
         context = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
         proxy.client(context, folder)
         streams = await asyncio.open_connection("127.0.0.1", port, ssl=context)

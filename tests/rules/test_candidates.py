@@ -47,7 +47,7 @@ CASES = {
                          ["x_a_rate", "x__rate"], ["a_rate", "x_a"]),
     "after groups on both sides": (rule(ANY, matches="^(.)_(.*)$", as_="${1}b${2}"), None,
                                    ["abc"], []),
-}  # fmt: skip
+}  # fmt: skip  # more to a line
 
 
 @pytest.mark.parametrize(("rule", "fixed", "could", "never"), CASES.values(), ids=CASES)

@@ -122,7 +122,7 @@ def test_a_syntax_error_shows_the_line_and_a_caret():
         '2:15: function "upper" not defined\n'
         "    <<.Series | upper>>)\n"
         "                ^"
-    )  # fmt: skip
+    )  # fmt: skip  # more to a line
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_data_that_is_no_template_data_is_refused(value, words):
         "steps", "work", "output", "doubling", "printf", "html", "recursion", "itself",
         "deep recursion",
     ],
-)  # fmt: skip
+)  # fmt: skip  # more to a line
 def test_a_rendering_is_bounded(source, words):
     assert words in failed(source)
 
