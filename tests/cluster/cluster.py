@@ -58,6 +58,15 @@ class Cluster:
         self._installed = False
         self._adapters = itertools.count()
 
+    def wait_scraped(self) -> None:
+        """Until Prometheus has been everywhere, for which it sets out after five seconds."""
+        targets = len(self.fleet.nodes) + 1
+        wait_for(
+            lambda: len(self.prometheus.get("/api/v1/query", query="up == 1")["result"]) == targets,
+            "everything is scraped",
+            seconds=60,
+        )
+
     def apply(self, text: str) -> None:
         """`kubectl apply -f -`; what it made is deleted at the end, with its pods."""
         gone = ("delete", "--ignore-not-found", "--cascade=foreground", "--timeout=60s", "-f", "-")
@@ -73,7 +82,7 @@ class Cluster:
         tls: tuple[Path, Path] | None = None,
         ca: bytes | None = None,
     ) -> Iterator[Server]:
-        """The adapter on this Prometheus, from when every APIService is Available.
+        """The adapter on this Prometheus, once that has scraped; Available in every APIService.
 
         `config` is the text of a rules file. `tls` (certificate, key) is shown instead of a
         certificate of its own; `ca` (PEM) is then what the APIServices say vouches for it.
@@ -90,6 +99,7 @@ class Cluster:
             told += [f"--tls-cert-file={tls[0]}", f"--tls-private-key-file={tls[1]}"]
         found = Server(self.plane, self.folder / f"{name}.log", told, ca=ca)
         try:
+            self.wait_scraped()
             found.start()
             yield found
         finally:
@@ -153,7 +163,7 @@ def running(
     wobble: float = 0.0,
     tidy: bool = True,
 ) -> Iterator[Cluster]:
-    """The cluster, from when Prometheus has scraped everything, which takes it five seconds.
+    """The cluster; what Prometheus scrapes is there when `Cluster.wait_scraped` returns.
 
     `generation` is that of the GPU exporters, by its name if it is one of GENERATIONS.
     `gpus` are those of each node; `rules_yaml` is a rule file of Prometheus; pods are Ready
@@ -182,11 +192,6 @@ def running(
         scraping = stack.enter_context(prometheus.run(folder, text))
         stack.callback(kubelet.stop)
         kubelet.start()
-        wait_for(
-            lambda: len(scraping.get("/api/v1/query", query="up == 1")["result"]) > nodes,
-            "everything is scraped",
-            seconds=60,
-        )
         yield Cluster(
             plane,
             folder,

@@ -61,6 +61,7 @@ def c(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
     ) as running:
         running.apply(DEPLOYMENT)
         control_plane.kubectl(*ready(2))
+        running.wait_scraped()
         yield running
     assert control_plane.admin.get("/api/v1/nodes")["items"] == []
     assert control_plane.admin.get("/api/v1/pods")["items"] == []

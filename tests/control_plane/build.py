@@ -160,7 +160,7 @@ def _go_build(
     # No C compiler is needed, and none is asked for. The compiler collects its garbage only where
     # there is much of it, which saves a third of its time.
     own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": "off", "GOMEMLIMIT": "2GiB"}
-    what = f"building {', '.join(names)} {version}, about 7 minutes on two cores"
+    what = f"building {', '.join(names)} {version}, 6 to 10 minutes on two cores"
     _say(what)
     began = time.monotonic()
     lines: list[str] = []

@@ -28,7 +28,7 @@ PATIENCE = 90.0
 """Seconds that a step may take on a busy machine; on an idle one it takes a few."""
 
 _QUICK = {
-    "scaleDown": {"stabilizationWindowSeconds": 5},
+    "scaleDown": {"stabilizationWindowSeconds": 1},
     "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 15}]},
 }
 """Instead of the five minutes for which a load that is gone might come back, and of the quarter of

@@ -36,7 +36,8 @@ def test_recording_rule(control_plane: ControlPlane, tmp_path: Path) -> None:
         start_seconds=1,
     ) as c:
         story = Story(c, hpa=CUDA_TEST)
-        # The rule has run and found nothing: the metric is there only once the pod is.
+        # Without a pod the rule finds nothing, so the metric is there only once the pod is.
+        c.wait_scraped()
         assert recorded(story) == []
         story.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
         story.ready(CUDA_TEST, 1)
