@@ -193,7 +193,7 @@ def test_the_first_clause_that_can_be_met_decides(accept, pretty):
         "application/json;stream=foo",
         "application/json;sv=v1",
         "application/json;sv=v1;sv=",
-        "application/json;as= ",
+        "application/json;as= ;q=1",
         "Application/JSON",
         "*/json",
         "json",
