@@ -42,17 +42,27 @@ def fixed_name(rule: CompiledRule) -> str | None:
     return "".join(literal) if len(literal) == len(parts) else None
 
 
+def means(rule: CompiledRule, metric: str, name: str | None) -> bool:
+    """Whether who asks for `metric` gets what `rule` calls `name`.
+
+    The case of an external metric tells nothing: autoscalers ask for it in lower case.
+    """
+    if name is None:
+        return False
+    return name == metric or (_folds(rule) and name.lower() == metric.lower())
+
+
 def could_give(rule: CompiledRule, metric: str) -> bool:
-    """Whether series may exist to which `rule` gives this name."""
+    """Whether series may exist of which `rule` makes what is meant by this name."""
     fixed = fixed_name(rule)
     if fixed is not None or pinned_series(rule) is not None:
-        return fixed == metric
+        return means(rule, metric, fixed)
     expansion = rule.namer.metric_name
     if expansion == _WHOLE and rule.namer.metric(metric) == metric:
-        return rule.filters.accept(metric) and _selects(rule.config.series_query, metric)
+        return _accepts(rule, metric) and _selects(rule, metric)
     first, last = expansion.parts[0], expansion.parts[-1]
-    return (not isinstance(first, str) or metric.startswith(first)) and (
-        not isinstance(last, str) or metric.endswith(last)
+    return (not isinstance(first, str) or means(rule, metric[: len(first)], first)) and (
+        not isinstance(last, str) or means(rule, metric[-len(last) :], last)
     )
 
 
@@ -73,17 +83,32 @@ def _made(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Serie
     return {metric: tuple(of) for metric, of in found.items()}
 
 
-def _selects(selector: str, name: str) -> bool:
-    """Whether a selector allows this name; True where that cannot be told."""
+def _folds(rule: CompiledRule) -> bool:
+    return rule.section == "externalRules"
+
+
+def _accepts(rule: CompiledRule, name: str) -> bool:
+    """Whether the filters accept this name; True where another spelling could be accepted."""
+    if not _folds(rule):
+        return rule.filters.accept(name)
+    required = (patterns.compile(f"(?i){each.text}") for each in rule.filters.required)
+    return all(each.search(name) for each in required)
+
+
+def _selects(rule: CompiledRule, name: str) -> bool:
+    """Whether the rule's selector allows this name; True where that cannot be told."""
     try:
-        matchers = promql.selector(selector).matchers
-        return all(_holds(each, name) for each in matchers if each.label == "__name__")
+        matchers = promql.selector(rule.config.series_query).matchers
+        return all(_holds(rule, each, name) for each in matchers if each.label == "__name__")
     except (PlanError, PatternError):
         return True
 
 
-def _holds(matcher: promql.Matcher, name: str) -> bool:
+def _holds(rule: CompiledRule, matcher: promql.Matcher, name: str) -> bool:
+    if _folds(rule) and matcher.operator in {"!=", "!~"}:
+        return True  # what it excludes may be spelled otherwise
     if matcher.operator in {"=", "!="}:
-        return (matcher.value == name) == (matcher.operator == "=")
-    found = patterns.compile(f"^(?s:{matcher.value})$").search(name)
+        return means(rule, name, matcher.value) == (matcher.operator == "=")
+    flag = "(?i)" if _folds(rule) else ""
+    found = patterns.compile(f"{flag}^(?s:{matcher.value})$").search(name)
     return (found is not None) == (matcher.operator == "=~")
