@@ -6,6 +6,7 @@ there. What cannot be excluded counts as possible.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 from rules import patterns, promql
@@ -29,7 +30,7 @@ def name_of(rule: CompiledRule, series: str) -> str | None:
 
 def pinned_series(rule: CompiledRule) -> str | None:
     """The one series name that the rule's selector asks for; None if there is not one."""
-    return promql.pinned_name(rule.config.series_query)
+    return _pinned(rule.config.series_query)
 
 
 def fixed_name(rule: CompiledRule) -> str | None:
@@ -83,6 +84,21 @@ def _made(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Serie
     return {metric: tuple(of) for metric, of in found.items()}
 
 
+_PARSED = 4096
+"""Selectors of which the outcome is kept: each 404 asks for those of all rules."""
+_pinned = functools.lru_cache(_PARSED)(promql.pinned_name)
+
+
+@functools.lru_cache(_PARSED)
+def _of_name(selector: str) -> tuple[promql.Matcher, ...]:
+    """What a selector asks of names; nothing where that cannot be told."""
+    try:
+        matchers = promql.selector(selector).matchers
+    except PlanError:
+        return ()
+    return tuple(each for each in matchers if each.label == "__name__")
+
+
 def _folds(rule: CompiledRule) -> bool:
     return rule.section == "externalRules"
 
@@ -98,9 +114,8 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
 def _selects(rule: CompiledRule, name: str) -> bool:
     """Whether the rule's selector allows this name; True where that cannot be told."""
     try:
-        matchers = promql.selector(rule.config.series_query).matchers
-        return all(_holds(rule, each, name) for each in matchers if each.label == "__name__")
-    except (PlanError, PatternError):
+        return all(_holds(rule, each, name) for each in _of_name(rule.config.series_query))
+    except PatternError:
         return True
 
 
