@@ -190,6 +190,8 @@ def running(
             rules=rules if rules_yaml is not None else None,
         )
         scraping = stack.enter_context(prometheus.run(folder, text))
+        if tidy:
+            stack.callback(kubelet.withdraw)
         stack.callback(kubelet.stop)
         kubelet.start()
         yield Cluster(

@@ -7,9 +7,9 @@ and waits for neither: Prometheus itself would begin to scrape after five second
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import struct
-import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -21,12 +21,15 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.demo import binary
-from tests.control_plane.daemon import free_ports
+from tests.control_plane.daemon import Daemon, free_ports
 
 Labels = Mapping[str, str]
 
 STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The value by which a scrape says that a series ended."""
+
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Whatever proxy is configured, it is not asked for what is on this machine."""
 
 
 class Prometheus:
@@ -35,39 +38,37 @@ class Prometheus:
     def __init__(self, directory: Path, config: str = "global: {}\n") -> None:
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
-        self._data = directory / "data"
-        self._log = directory / "prometheus.log"
-        self._config = directory / "prometheus.yml"
-        self._config.write_text(config)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process
-        return self._process.pid
-
-    def start(self) -> None:
-        arguments = (
+        configured = directory / "prometheus.yml"
+        configured.write_text(config)
+        command = [
             binary.find(),
-            f"--config.file={self._config}",
-            f"--storage.tsdb.path={self._data}",
+            f"--config.file={configured}",
+            f"--storage.tsdb.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-remote-write-receiver",
             "--log.level=warn",
+        ]
+        self._daemon = Daemon(
+            "Prometheus",
+            command,
+            directory / "prometheus.log",
+            lambda: status(f"{self.url}/-/ready") == 200,
         )
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: _status(f"{self.url}/-/ready") == 200, "Prometheus is ready")
-        except TimeoutError as e:
-            self.stop()
-            raise TimeoutError(self._log.read_text()) from e
+
+    @property
+    def pid(self) -> int:
+        return self._daemon.pid
+
+    def start(self) -> None:
+        """Returns once it is ready. Raises RuntimeError with its last words where it is not."""
+        self._daemon.start()
 
     def stop(self) -> None:
-        if self._process:
-            self._process.terminate()
-            self._process.wait(timeout=30)
-            self._process = None
+        self._daemon.stop()
+
+    def kill(self) -> None:
+        """As a lost machine ends it."""
+        self._daemon.kill()
 
     def put(self, *lines: str, at: float | None = None) -> None:
         """Samples in the text format, `foo{pod="a"} 1`, taken `at` (Unix seconds; else now)."""
@@ -89,13 +90,13 @@ class Prometheus:
                 "X-Prometheus-Remote-Write-Version": "0.1.0",
             },
         )
-        with urllib.request.urlopen(request, timeout=60):
+        with _DIRECTLY.open(request, timeout=60):
             pass
 
     def get(self, path: str, **parameters: str) -> Any:
         """`data` of an API answer."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=60) as response:
+        with _DIRECTLY.open(url, timeout=60) as response:
             return json.load(response)["data"]
 
 
@@ -116,6 +117,19 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20)
         if time.monotonic() > until:
             raise TimeoutError(f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def status(url: str) -> int:
+    """What a server on this machine answers; 0 if it does not."""
+    try:
+        with _DIRECTLY.open(url, timeout=1) as response:
+            found: int = response.status
+            return found
+    except urllib.error.HTTPError as e:
+        e.close()
+        return e.code
+    except (OSError, http.client.HTTPException):
+        return 0
 
 
 def _samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:
@@ -149,15 +163,3 @@ def _varint(number: int) -> bytes:
 def _uncompressed_snappy(content: bytes) -> bytes:
     """One literal, as format_description.txt of google/snappy has it."""
     return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content
-
-
-def _status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as response:
-            status: int = response.status
-            return status
-    except urllib.error.HTTPError as e:
-        e.close()
-        return e.code
-    except OSError:
-        return 0
