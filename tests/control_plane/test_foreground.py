@@ -13,8 +13,8 @@ import signal, sys, time
 from tests.control_plane import foreground
 
 with foreground.program(stopped=7):
-    print("up", flush=True)
     try:
+        print("up", flush=True)
         {body}
     finally:
         print("ending", flush=True)
