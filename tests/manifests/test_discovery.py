@@ -26,8 +26,8 @@ COMPLAINTS = ("openapi", "discovery", "metrics.k8s.io")
 """What a warning or an error in the API server's log would name if it were about us."""
 UNREACHED = ("Body: service unavailable", "could not get list of group versions")
 """What it goes on saying until it passes requests on to an APIService that became Available."""
-LEFT = re.compile(r"Timeout or abort while handling.*/openapi/v")
-"""What older releases say of a client that leaves before they have answered it."""
+LEFT = re.compile(r"(Timeout or abort while handling|Post-timeout activity).*/openapi/v3\b")
+"""What it says of a client of its own that leaves before it has answered."""
 
 
 RULES = """
