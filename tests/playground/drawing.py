@@ -86,6 +86,9 @@ def _above(view: View, width: int, height: int) -> list[Line]:
     if airy:
         lines.pop()
     lines += [_axis(width - GUTTER - _MARGIN), _NOTHING, *_table(view.autoscaler, width)]
+    if len(lines) > height:
+        # Two lines that tell nothing without each other, and of which the charts tell the most.
+        del lines[-3:]
     if with_gpus:
         lines += [_NOTHING, _gpus(view)]
     lines.append(_NOTHING)
@@ -213,12 +216,13 @@ def _axis(width: int) -> Line:
 
 
 def _table(scaler: Autoscaler | None, width: int) -> list[Line]:
-    """What kubectl prints, without the reference where the terminal is narrow."""
+    """What kubectl prints; where the terminal is narrow, without what is known anyway."""
     if scaler is None:
         return [_NOTHING, (Ink(" No HPA scales this Deployment.", "bad"),)]
     columns = list(zip(scaler.header, scaler.cells, strict=True))
-    if sum(max(map(len, column)) + _GAP for column in columns) > width:
-        columns = [column for column in columns if column[0] != "REFERENCE"]
+    for known in ("REFERENCE", "NAME", "MINPODS", "MAXPODS"):
+        if sum(max(map(len, column)) + _GAP for column in columns) > width:
+            columns = [column for column in columns if column[0] != known]
     widths = [max(map(len, column)) + _GAP for column in columns]
     header, cells = (
         " " + "".join(cell.ljust(room) for cell, room in zip(row, widths, strict=True)).rstrip()

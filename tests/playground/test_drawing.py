@@ -164,6 +164,29 @@ def test_it_says_that_nothing_scales_and_draws_what_was() -> None:
     assert " No HPA scales this Deployment." in lines
 
 
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [
+        (100, "NAME   REFERENCE   TARGETS   MINPODS   MAXPODS   REPLICAS   AGE"),
+        (66, "NAME   TARGETS   MINPODS   MAXPODS   REPLICAS   AGE"),
+        (50, "TARGETS   MINPODS   MAXPODS   REPLICAS   AGE"),
+        (40, "TARGETS   MAXPODS   REPLICAS   AGE"),
+    ],
+)
+def test_kubectls_line_keeps_what_moves_where_there_is_little_room(width: int, shown: str) -> None:
+    lines = drawing.frame(sample.view(), width=width, height=40, colour=False)
+
+    (header,) = (line for line in lines if " TARGETS " in line)
+    assert " ".join(header.split()) == " ".join(shown.split())
+
+
+def test_kubectls_two_lines_are_shown_both_or_neither() -> None:
+    for height in range(10, 30):
+        lines = drawing.frame(sample.view(), width=80, height=height, colour=False)
+        told = {key for key in ("TARGETS", "24/20") for line in lines if f" {key} " in line}
+        assert len(told) in (0, 2), height
+
+
 def test_the_latest_events_are_shown() -> None:
     events = tuple(Event(seconds=each, text=f"event {each}") for each in range(99))
     lines = re.findall(r"event (\d+)", drawn(sample.view(events=events)))
