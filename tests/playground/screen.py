@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Protocol, Self, TextIO
 
-from tests.playground import drawing
+from tests.playground import chart, drawing
 from tests.playground.view import View
 
 SECONDS_BETWEEN = 5.0
@@ -19,6 +19,9 @@ _ENTER = "\x1b[?1049h\x1b[?25l"
 _LEAVE = "\x1b[?25h\x1b[?1049l"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 _HOME, _REST, _ALL = "\x1b[H", "\x1b[K", "\x1b[2J"
+
+_PLAIN = str.maketrans(f"{chart.BLOCKS}{chart.BEYOND}{chart.GAP}▏╌…", " _,:=+*#@^.|-~")
+"""For a terminal of another encoding, on which a chart would be question marks of one height."""
 
 
 class Screen(Protocol):
@@ -66,8 +69,7 @@ class Terminal:
             self._write("".join(f"{line}\n" for line in self._last))
 
     def _write(self, text: str) -> None:
-        self._stream.write(text)
-        self._stream.flush()
+        _write(self._stream, text)
 
 
 class Log:
@@ -98,5 +100,13 @@ class Log:
         pass
 
     def _say(self, *lines: str) -> None:
-        self._stream.write("".join(f"{line}\n" for line in lines))
-        self._stream.flush()
+        _write(self._stream, "".join(f"{line}\n" for line in lines))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN)
+    stream.write(text)
+    stream.flush()

@@ -68,6 +68,18 @@ def test_a_terminal_of_another_size_is_cleared_first() -> None:
         assert "\x1b[2J" in read(other)
 
 
+def test_a_terminal_of_another_encoding_gets_the_same_in_its_own_characters() -> None:
+    with terminal(100, 30) as (stream, other):
+        stream.reconfigure(encoding="ascii", errors="replace")
+        screen.choose(stream, {"TERM": "xterm", "NO_COLOR": "1"}).show(sample.view())
+        text = read(other)
+
+    drawn = text.replace("\x1b[?2026", "")
+    assert "?" not in drawn
+    assert "^^" in drawn
+    assert "@@" in drawn
+
+
 @pytest.mark.parametrize("term", [{}, {"TERM": "dumb"}], ids=["none", "dumb"])
 def test_a_terminal_that_cannot_move_gets_lines(term: dict[str, str]) -> None:
     with terminal(100, 30) as (stream, _):
