@@ -262,7 +262,13 @@ async def _listen(
     runner = serving.runner(handler)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    site = serving.Site(runner, settings.bind_address, settings.secure_port, ssl_context=context)
+    site = serving.Site(
+        runner,
+        settings.bind_address,
+        settings.secure_port,
+        ssl_context=context,
+        reuse_port=settings.permit_port_sharing,
+    )
     try:
         await site.start()
     except OSError as error:

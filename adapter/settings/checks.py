@@ -83,6 +83,7 @@ class _Checked:
             client_burst=burst if burst > 0 else _CLIENT_BURST,
             bind_address=self.bind_address(),
             secure_port=self.port(),
+            permit_port_sharing=self.switch("permit-port-sharing"),
             tls_cert_file=self.file("tls-cert-file"),
             tls_private_key_file=self.file("tls-private-key-file"),
             cert_dir=self.text("cert-dir"),

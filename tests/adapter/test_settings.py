@@ -47,6 +47,7 @@ def test_defaults_are_the_originals():
         client_burst=10,
         bind_address="0.0.0.0",
         secure_port=443,
+        permit_port_sharing=False,
         tls_cert_file=None,
         tls_private_key_file=None,
         cert_dir="apiserver.local.config/certificates",
