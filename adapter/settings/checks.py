@@ -146,12 +146,7 @@ class _Checked:
 
     def check_kubeconfigs(self) -> None:
         kubeconfig = self.text("prometheus-auth-config")
-        # As in the original, a CA file makes both without effect, hence without contradiction.
-        if (
-            self.switch("prometheus-auth-incluster")
-            and kubeconfig
-            and not self.file("prometheus-ca-file")
-        ):
+        if self.switch("prometheus-auth-incluster") and kubeconfig:
             self.problems.append(
                 f"--prometheus-auth-incluster and --prometheus-auth-config={kubeconfig} "
                 "exclude each other"
@@ -263,7 +258,19 @@ class _Checked:
                 "--lister-kubeconfig: accepted, without effect: "
                 "the manifests of --objects stand for the cluster"
             )
+        if self.file("prometheus-token-file") and (named := self.asker()):
+            notices.append(f"--prometheus-token-file: accepted, without effect: {named} goes first")
         return tuple(notices)
+
+    def asker(self) -> str | None:
+        """What says who asks Prometheus, and leaves no place for a token."""
+        if any(
+            text.lower().startswith("authorization=") for text in self.texts("prometheus-header")
+        ):
+            return "the Authorization of --prometheus-header"
+        if "@" in self.text("prometheus-url").partition("//")[2].partition("/")[0]:
+            return "the user in --prometheus-url"
+        return None
 
     def seconds(self, name: str, *, above_zero: bool = False) -> float:
         nanoseconds = self.integer(name)

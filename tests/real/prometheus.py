@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import ssl
 import struct
 import subprocess
 import time
@@ -16,6 +17,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,9 +34,21 @@ STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 class Prometheus:
     """A Prometheus that can be stopped and started again on the same port and data."""
 
-    def __init__(self, directory: Path, config: str = "global: {}\n") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: str = "global: {}\n",
+        *,
+        web: str = "{}\n",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         (self.port,) = free_ports(1)
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
+        self._headers = headers
+        self._context = context
+        self._web = directory / "web.yml"
+        self._web.write_text(web)
         self._data = directory / "data"
         self._log = directory / "prometheus.log"
         self._config = directory / "prometheus.yml"
@@ -50,6 +64,7 @@ class Prometheus:
         arguments = (
             binary.find(),
             f"--config.file={self._config}",
+            f"--web.config.file={self._web}",
             f"--storage.tsdb.path={self._data}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-remote-write-receiver",
@@ -58,10 +73,22 @@ class Prometheus:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
         try:
-            wait_for(lambda: _status(f"{self.url}/-/ready") == 200, "Prometheus is ready")
+            wait_for(lambda: self._status("/-/ready") == 200, "Prometheus is ready")
         except TimeoutError as e:
             self.stop()
             raise TimeoutError(self._log.read_text()) from e
+
+    def _status(self, path: str) -> int:
+        asked = urllib.request.Request(f"{self.url}{path}", headers=dict(self._headers))
+        try:
+            with urllib.request.urlopen(asked, timeout=1, context=self._context) as response:
+                status: int = response.status
+                return status
+        except urllib.error.HTTPError as e:
+            e.close()
+            return e.code
+        except OSError:
+            return 0
 
     def stop(self) -> None:
         if self._process:
@@ -100,9 +127,19 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def run(directory: Path, config: str = "global: {}\n") -> Iterator[Prometheus]:
-    """A Prometheus for as long as the context lasts; `config` may tell it to scrape."""
-    found = Prometheus(directory, config)
+def run(
+    directory: Path,
+    config: str = "global: {}\n",
+    *,
+    web: str = "{}\n",
+    headers: Mapping[str, str] = MappingProxyType({}),
+    context: ssl.SSLContext | None = None,
+) -> Iterator[Prometheus]:
+    """A Prometheus for as long as the context lasts; `config` may tell it to scrape.
+
+    `web` may have it demand TLS and passwords; `headers` and `context` are then what lets us in.
+    """
+    found = Prometheus(directory, config, web=web, headers=headers, context=context)
     try:
         found.start()
         yield found
@@ -149,15 +186,3 @@ def _varint(number: int) -> bytes:
 def _uncompressed_snappy(content: bytes) -> bytes:
     """One literal, as format_description.txt of google/snappy has it."""
     return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content
-
-
-def _status(url: str) -> int:
-    try:
-        with urllib.request.urlopen(url, timeout=1) as response:
-            status: int = response.status
-            return status
-    except urllib.error.HTTPError as e:
-        e.close()
-        return e.code
-    except OSError:
-        return 0
