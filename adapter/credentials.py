@@ -1,4 +1,4 @@
-"""What to show another server: tokens that end while the process runs, and how the next come.
+"""What to show another server: what ends while the process runs, and how the next is come by.
 
 Hooks for the Kubernetes client's configuration, which by itself reads a token only once, and what
 else of such a configuration serves towards a server that is no Kubernetes. No message holds a
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import pathlib
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -77,6 +78,43 @@ class TokenFile:
             self._due = time.monotonic() + _AGE
             self._problem = ""
         return self._last
+
+
+class Handshakes:
+    """TLS towards a server, with what the files of `shown` hold: whoever wrote them renews them.
+
+    Where they cannot be used any more, perhaps as only one of a pair was written, what they held
+    before is used on.
+    """
+
+    def __init__(self, shown: Credentials) -> None:
+        """Raises Unreachable, naming the files."""
+        files = (shown.ca_file, shown.certificate_file, shown.key_file)
+        self._files = tuple(pathlib.Path(each) for each in files if each)
+        self._shown = shown
+        self._due = time.monotonic() + _AGE
+        self._seen = self._state()
+        self._context = _context(shown)
+
+    def context(self) -> ssl.SSLContext:
+        """For connections that begin now."""
+        if time.monotonic() >= self._due:
+            self._due = time.monotonic() + _AGE
+            self._look()
+        return self._context
+
+    def _look(self) -> None:
+        state = self._state()
+        if state == self._seen:
+            return
+        self._seen = state
+        try:
+            self._context = _context(self._shown)
+        except errors.Unreachable as error:
+            log.warning("TLS %s; what was there before is used on", error)
+
+    def _state(self) -> tuple[object, ...]:
+        return tuple(_stamp(each) for each in self._files)
 
 
 class Plugin:
@@ -155,6 +193,30 @@ async def of(configuration: Any) -> Credentials:
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
     )
+
+
+def _context(shown: Credentials) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=shown.ca_file)
+        if shown.certificate_file is not None:
+            context.load_cert_chain(shown.certificate_file, shown.key_file)
+    except OSError as error:
+        named = " and ".join(each for each in (shown.ca_file, shown.certificate_file) if each)
+        raise errors.Unreachable(f"from {named}: {error}") from error
+    # Go does not check what this checks, and clusters have CAs that would not pass.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if not shown.verified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _stamp(file: pathlib.Path) -> tuple[int, ...]:
+    try:
+        stat = file.stat()
+    except OSError:
+        return ()
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _token(path: pathlib.Path) -> str:

@@ -7,6 +7,7 @@ BackendError whose text has what was asked and what the other side said: for the
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
@@ -37,10 +38,11 @@ class Prometheus:
     """Knows how to ask one Prometheus.
 
     `url` is the base: its path is kept, its query is ignored. `authorization` is sent where
-    neither `headers` nor a user in the URL says who asks. `server_name` is whom the certificate is
-    for, if not the URL's host. `verb` is how queries are sent; listing is always a GET. `timeout`
-    (seconds) bounds each request that has no nearer deadline. Deadlines are times of the running
-    event loop. Methods raise BackendError subclasses only.
+    neither `headers` nor a user in the URL says who asks. `trust` is asked for the TLS of each
+    connection, without which it is the session's; `server_name` is whom the certificate is for, if
+    not the URL's host. `verb` is how queries are sent; listing is always a GET. `timeout` (seconds)
+    bounds each request that has no nearer deadline. Deadlines are times of the running event loop.
+    Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -52,6 +54,7 @@ class Prometheus:
         *,
         headers: Mapping[str, str] | None = None,
         authorization: Authorization | None = None,
+        trust: Callable[[], ssl.SSLContext] | None = None,
         server_name: str | None = None,
         verb: Verb = "GET",
         timeout: float = 30.0,
@@ -73,6 +76,7 @@ class Prometheus:
         self._base = base.with_path(base.path.rstrip("/"))
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
+        self._trust = trust
         self._server_name = server_name
         self._verb: Verb = verb
         self._timeout = timeout
@@ -149,6 +153,7 @@ class Prometheus:
                     data=asked if verb == "POST" else None,
                     headers=await self._signed(),
                     timeout=aiohttp.ClientTimeout(),
+                    ssl=self._trust() if self._trust else True,
                     server_hostname=self._server_name,
                 )
                 async with cutoff.reading(response):

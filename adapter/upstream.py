@@ -7,7 +7,6 @@ service account has: a CA, a client's certificate, a token.
 from __future__ import annotations
 
 import contextlib
-import ssl
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from adapter import errors, kube, proxies, telemetry
-from adapter.credentials import Authorization, Credentials, TokenFile
+from adapter.credentials import Authorization, Credentials, Handshakes, TokenFile
 from adapter.prometheus import Prometheus
 from adapter.settings import Settings
 
@@ -26,7 +25,8 @@ async def prometheus_of(
 ) -> AsyncIterator[Prometheus]:
     """The Prometheus that `settings` name; raises StartError for a file that they name."""
     shown = await _credentials(settings)
-    connector = aiohttp.TCPConnector(ssl=_trust(shown), limit=0)
+    handshakes = _handshakes(shown)
+    connector = aiohttp.TCPConnector(limit=0)
     proxy = shown.proxy or proxies.on_the_way_to(settings.prometheus_url)
     async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
         yield Prometheus(
@@ -34,6 +34,7 @@ async def prometheus_of(
             settings.prometheus_url,
             headers=dict(settings.prometheus_headers),
             authorization=shown.authorization,
+            trust=handshakes.context,
             server_name=shown.server_name,
             verb=settings.prometheus_verb,
             timeout=settings.prometheus_timeout,
@@ -80,17 +81,8 @@ async def _token(file: str) -> Authorization:
     return token.authorization
 
 
-def _trust(shown: Credentials) -> ssl.SSLContext:
+def _handshakes(shown: Credentials) -> Handshakes:
     try:
-        context = ssl.create_default_context(cafile=shown.ca_file)
-        if shown.certificate_file is not None:
-            context.load_cert_chain(shown.certificate_file, shown.key_file)
-    except (OSError, ssl.SSLError) as error:
-        named = " and ".join(name for name in (shown.ca_file, shown.certificate_file) if name)
-        raise errors.StartError(f"TLS towards Prometheus, from {named}: {error}") from error
-    # Go does not check what this checks, and clusters have CAs that would not pass.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not shown.verified:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+        return Handshakes(shown)
+    except errors.BackendError as error:
+        raise errors.StartError(f"TLS towards Prometheus, {error}") from error

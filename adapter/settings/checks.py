@@ -268,7 +268,7 @@ class _Checked:
             text.lower().startswith("authorization=") for text in self.texts("prometheus-header")
         ):
             return "the Authorization of --prometheus-header"
-        if "@" in self.text("prometheus-url").partition("//")[2].partition("/")[0]:
+        if re.match("[^/]*//[^/?#]*@", self.text("prometheus-url")):
             return "the user in --prometheus-url"
         return None
 

@@ -73,13 +73,15 @@ FLAGS = (
         name="prometheus-ca-file",
         type="string",
         default="",
-        help="File with the CA certificates that Prometheus' certificate must chain to.",
+        help="File with the CA certificates that Prometheus' certificate must chain to, read again "
+        "every minute.",
     ),
     _prometheus(
         name="prometheus-client-tls-cert-file",
         type="string",
         default="",
-        help="File with the client certificate that is shown to Prometheus.",
+        help="File with the client certificate that is shown to Prometheus, read again every "
+        "minute.",
     ),
     _prometheus(
         name="prometheus-client-tls-key-file",

@@ -341,7 +341,7 @@ def test_a_token_that_is_not_sent_is_said(argv, first):
 
 
 @pytest.mark.parametrize(
-    "argv", [["--prometheus-header=X-Scope=a"], ["--prometheus-url=https://there/a@b"]]
+    "argv", [["--prometheus-header=X-Scope=a"], ["--prometheus-url=https://there?/a@b"]]
 )
 def test_a_token_that_is_sent_is_none_to_tell_of(argv):
     assert parse("--prometheus-token-file=/token", *argv).notices == ()

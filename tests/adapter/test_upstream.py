@@ -7,7 +7,6 @@ import base64
 import logging
 import ssl
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -254,6 +253,60 @@ async def test_a_ca_file_leaves_the_service_accounts_token(account, folder, aioh
     assert sent(fake) == ["Bearer from-the-kubelet"]
 
 
+@pytest.mark.parametrize("way", ["flags", "kubeconfig"])
+async def test_a_certificate_in_files_is_read_again(
+    with_certificates, folder, tmp_path, monkeypatch, caplog, way
+):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    stranger = holder("stranger", OTHER_CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
+    files(tmp_path, "mine", stranger)
+    certificate, key = tmp_path / "mine.crt", tmp_path / "mine.key"
+    there = {"insecure-skip-tls-verify": True}
+    flags = {
+        "flags": (
+            kubeconfig(tmp_path, there),
+            f"--prometheus-client-tls-cert-file={certificate}",
+            f"--prometheus-client-tls-key-file={key}",
+        ),
+        "kubeconfig": (
+            kubeconfig(
+                tmp_path, there, {"client-certificate": "mine.crt", "client-key": "mine.key"}
+            ),
+        ),
+    }[way]
+    parsed = settings.parse((f"--prometheus-url={with_certificates}", *flags))
+    async with upstream.prometheus_of(parsed) as found:
+        with pytest.raises(errors.Unreachable):
+            await found.query("vector(1)")
+        certificate.write_bytes(CLIENT.pem)
+        for _ in range(2):
+            with pytest.raises(errors.Unreachable):
+                await found.query("vector(1)")
+        key.write_bytes(CLIENT.bundle.key_pem)
+        await found.query("vector(1)")
+        certificate.unlink()
+        await found.query("vector(1)")
+
+    warned = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warned) == 2
+    assert warned[0].startswith(f"TLS from {certificate}: [X509: KEY_VALUES_MISMATCH]")
+    assert warned[1].endswith("No such file or directory; what was there before is used on")
+
+
+async def test_a_ca_in_a_file_is_read_again(with_password, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(OTHER_CA.pem)
+    password = f"--prometheus-header=Authorization={BASIC}"
+    flags = (f"--prometheus-url={with_password}", password, f"--prometheus-ca-file={ca}")
+    async with upstream.prometheus_of(settings.parse(flags)) as found:
+        with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            await found.query("vector(1)")
+        ca.write_bytes(OTHER_CA.pem + CA.pem)
+
+        assert (await found.query("vector(1)")).samples
+
+
 # Tokens, and their renewal
 
 
@@ -476,13 +529,11 @@ async def test_no_log_has_a_secret(with_password, fake, tmp_path, caplog):
     ca = {"certificate-authority-data": data(CA.pem)}
     user = {"username": USER, "password": PASSWORD}
 
-    began = time.monotonic()
     await asked(with_password, kubeconfig(tmp_path, ca, user))
     await asked(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
     with pytest.raises(errors.Refused):
         await asked(with_password, kubeconfig(tmp_path, ca, {"token": TOKEN}))
 
-    assert time.monotonic() - began < 30
     assert caplog.records
     for secret in (TOKEN, PASSWORD, BASIC.split()[1]):
         assert secret not in caplog.text
