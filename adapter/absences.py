@@ -18,7 +18,7 @@ from rules import absence
 from rules.absence import Cause, Stage
 from rules.errors import RulesError
 from rules.kinds import GroupResource
-from rules.plan import Plan
+from rules.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 from rules.seen import Seen
 
@@ -70,9 +70,12 @@ class Absences:
             return await self._find((metric, resource))
         return await self._causes.get((metric, resource))
 
-    def of_plan(self, plan: Plan) -> tuple[Cause, ...]:
-        """Why nothing was found for any object of a plan that Prometheus answered."""
-        return absence.of_plan(self._seen(), plan)
+    def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+        """Why nothing was found by a plan that Prometheus answered."""
+        seen = self._seen()
+        if isinstance(plan, ExternalPlan):
+            return (absence.of_query(seen, plan),)
+        return absence.of_plan(seen, plan)
 
     def tell(self, subject: str, causes: Sequence[Cause]) -> None:
         """Have the log say why `subject` has no values, unless it has said so of late."""

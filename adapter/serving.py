@@ -157,6 +157,9 @@ class Connection(web.RequestHandler):
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
         """Answer what is asked already, and see the answer off before the process may end."""
+        # Again: one that was made just before it was first told so began to wait only afterwards,
+        # for a request that would not be heard.
+        self.close()
         await super().shutdown(timeout)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._goodbye_seconds):

@@ -223,14 +223,17 @@ def _clauses(accept: str) -> list[tuple[str, str, dict[str, str]]]:
     """The header's clauses, the most wanted first; what is no clause is left out."""
     ranked = []
     for element in accept.split(","):
-        media_type, *rest = element.split(";")
-        kind, slash, subkind = (part.strip() for part in media_type.partition("/"))
+        media_type, *rest = element.strip(" ").split(";")
+        kind, slash, subkind = (part.strip(" ") for part in media_type.partition("/"))
         if not slash and kind == "*":
             subkind = "*"
         if not subkind or "/" in subkind:
             continue
         pairs = (each.split("=") for each in rest)
-        parameters = {pair[0].strip(): pair[1].strip() for pair in pairs if len(pair) == 2}
+        # A parameter without a value counts as one that is not there.
+        parameters = {
+            pair[0].strip(" "): pair[1].strip(" ") for pair in pairs if len(pair) == 2 and pair[1]
+        }
         wanted = _weight(parameters.pop("q", "1"))
         ranked.append(((-wanted, kind == "*", subkind == "*"), (kind, subkind, parameters)))
     return [clause for _, clause in sorted(ranked, key=lambda each: each[0])]

@@ -83,12 +83,7 @@ class Bundle:
 
     @property
     def key_pem(self) -> bytes:
-        """PKCS #8, not encrypted."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        return pkcs8(self.key)
 
     @property
     def ca_pem(self) -> bytes:
@@ -119,6 +114,15 @@ def by_name(named: Iterable[Named]) -> dict[str, Bundle]:
             for name in each.bundle.names:
                 own.setdefault(name.lower(), each.bundle)
     return {**own, **explicit}
+
+
+def pkcs8(key: PrivateKeyTypes) -> bytes:
+    """In PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
 
 
 def _public(key: object) -> bytes:

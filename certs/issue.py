@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.bundle import Bundle, CertificateError
+from certs.bundle import Bundle, CertificateError, pkcs8
 
 LOCAL = ("localhost", "127.0.0.1", "::1")
 """The names that every throw-away certificate is good for."""
@@ -88,12 +88,7 @@ class Authority:
 
     @property
     def key_pem(self) -> bytes:
-        """PKCS #8, not encrypted."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        return pkcs8(self.key)
 
 
 def throw_away(

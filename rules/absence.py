@@ -14,7 +14,7 @@ from rules import candidates, misnomer, wording
 from rules.catalog import Series
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
-from rules.plan import Plan
+from rules.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 from rules.seen import UNHEARD, Seen
 from rules.wording import place, shown
@@ -87,7 +87,7 @@ def of_metric(
             certain = True
         elif candidates.could_give(rule, metric) and (cause := _unseen(seen, rule, metric)):
             causes.append(cause)
-            certain |= candidates.fixed_name(rule) == metric
+            certain |= candidates.means(rule, metric, candidates.fixed_name(rule))
     if not certain:
         cause = _of_name(seen, rules, metric, resource)
         if cause.stage is Stage.WRONG_NAME or not causes:
@@ -130,6 +130,19 @@ def of_plan(seen: Seen, plan: Plan) -> tuple[Cause, ...]:
         )
         causes.append(Cause(stage=Stage.NO_SAMPLE, rule=rule.index, sentence=sentence))
     return _first(causes)
+
+
+def of_query(seen: Seen, plan: ExternalPlan) -> Cause:
+    """Why the query of an external metric found nothing."""
+    rule = plan.step.rule
+    there = any(each.name == plan.step.series for each in seen.series(rule))
+    if not there and (unseen := _unseen(seen, rule, plan.metric)):
+        return unseen  # a name that a rule pins is asked before it was listed
+    sentence = (
+        f"the query of {place(rule)} found no number: {wording.query(plan.step)} has no samples "
+        "now, or none but NaN and infinities, which are 0 only where the rule says `onNaN: zero`"
+    )
+    return Cause(stage=Stage.NO_SAMPLE, rule=rule.index, sentence=sentence)
 
 
 def no_query(error: PlanError) -> Cause:
@@ -221,7 +234,7 @@ def _labels_missing(
 def _unseen(seen: Seen, rule: CompiledRule, metric: str) -> Cause | None:
     """For a rule of which no series gives the metric; None if it is no wonder that none does."""
     heard = seen.heard.get(rule.index, UNHEARD)
-    certain = candidates.fixed_name(rule) == metric
+    certain = candidates.means(rule, metric, candidates.fixed_name(rule))
     gives = f"{place(rule)} {'gives' if certain else 'could give'} it"
     query = wording.selector(rule)
     if heard.failed:

@@ -6,6 +6,7 @@ there. What cannot be excluded counts as possible.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 
 from rules import patterns, promql
@@ -29,7 +30,7 @@ def name_of(rule: CompiledRule, series: str) -> str | None:
 
 def pinned_series(rule: CompiledRule) -> str | None:
     """The one series name that the rule's selector asks for; None if there is not one."""
-    return promql.pinned_name(rule.config.series_query)
+    return _pinned(rule.config.series_query)
 
 
 def fixed_name(rule: CompiledRule) -> str | None:
@@ -42,17 +43,27 @@ def fixed_name(rule: CompiledRule) -> str | None:
     return "".join(literal) if len(literal) == len(parts) else None
 
 
+def means(rule: CompiledRule, metric: str, name: str | None) -> bool:
+    """Whether who asks for `metric` gets what `rule` calls `name`.
+
+    The case of an external metric tells nothing: autoscalers ask for it in lower case.
+    """
+    if name is None:
+        return False
+    return name == metric or (_folds(rule) and name.lower() == metric.lower())
+
+
 def could_give(rule: CompiledRule, metric: str) -> bool:
-    """Whether series may exist to which `rule` gives this name."""
+    """Whether series may exist of which `rule` makes what is meant by this name."""
     fixed = fixed_name(rule)
     if fixed is not None or pinned_series(rule) is not None:
-        return fixed == metric
+        return means(rule, metric, fixed)
     expansion = rule.namer.metric_name
     if expansion == _WHOLE and rule.namer.metric(metric) == metric:
-        return rule.filters.accept(metric) and _selects(rule.config.series_query, metric)
+        return _accepts(rule, metric) and _selects(rule, metric)
     first, last = expansion.parts[0], expansion.parts[-1]
-    return (not isinstance(first, str) or metric.startswith(first)) and (
-        not isinstance(last, str) or metric.endswith(last)
+    return (not isinstance(first, str) or means(rule, metric[: len(first)], first)) and (
+        not isinstance(last, str) or means(rule, metric[-len(last) :], last)
     )
 
 
@@ -73,17 +84,46 @@ def _made(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Serie
     return {metric: tuple(of) for metric, of in found.items()}
 
 
-def _selects(selector: str, name: str) -> bool:
-    """Whether a selector allows this name; True where that cannot be told."""
+_PARSED = 4096
+"""Selectors of which the outcome is kept: each 404 asks for those of all rules."""
+_pinned = functools.lru_cache(_PARSED)(promql.pinned_name)
+
+
+@functools.lru_cache(_PARSED)
+def _of_name(selector: str) -> tuple[promql.Matcher, ...]:
+    """What a selector asks of names; nothing where that cannot be told."""
     try:
         matchers = promql.selector(selector).matchers
-        return all(_holds(each, name) for each in matchers if each.label == "__name__")
-    except (PlanError, PatternError):
+    except PlanError:
+        return ()
+    return tuple(each for each in matchers if each.label == "__name__")
+
+
+def _folds(rule: CompiledRule) -> bool:
+    return rule.section == "externalRules"
+
+
+def _accepts(rule: CompiledRule, name: str) -> bool:
+    """Whether the filters accept this name; True where another spelling could be accepted."""
+    if not _folds(rule):
+        return rule.filters.accept(name)
+    required = (patterns.compile(f"(?i){each.text}") for each in rule.filters.required)
+    return all(each.search(name) for each in required)
+
+
+def _selects(rule: CompiledRule, name: str) -> bool:
+    """Whether the rule's selector allows this name; True where that cannot be told."""
+    try:
+        return all(_holds(rule, each, name) for each in _of_name(rule.config.series_query))
+    except PatternError:
         return True
 
 
-def _holds(matcher: promql.Matcher, name: str) -> bool:
+def _holds(rule: CompiledRule, matcher: promql.Matcher, name: str) -> bool:
+    if _folds(rule) and matcher.operator in {"!=", "!~"}:
+        return True  # what it excludes may be spelled otherwise
     if matcher.operator in {"=", "!="}:
-        return (matcher.value == name) == (matcher.operator == "=")
-    found = patterns.compile(f"^(?s:{matcher.value})$").search(name)
+        return means(rule, name, matcher.value) == (matcher.operator == "=")
+    flag = "(?i)" if _folds(rule) else ""
+    found = patterns.compile(f"{flag}^(?s:{matcher.value})$").search(name)
     return (found is not None) == (matcher.operator == "=~")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from rules import promql, quantity
 from rules.catalog import Series
 from rules.labelling import Labelling
-from rules.plan import Plan
+from rules.plan import Plan, Step
 from rules.quoting import quote
 from rules.ruleset import CompiledRule
 
@@ -55,6 +55,11 @@ def series(found: Sequence[Series]) -> str:
 def selector(rule: CompiledRule) -> str:
     """The `seriesQuery` of a rule, on one line."""
     return f"`{cut(' '.join(rule.config.series_query.split()))}`"
+
+
+def query(step: Step) -> str:
+    """The query of a step, on one line."""
+    return f"`{cut(' '.join(step.promql.split()))}`"
 
 
 def since(moment: float, now: float) -> str:

@@ -54,8 +54,7 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
     entry = backend.catalog().external_entry(metric)
     if entry is None:
         causes = await backend.absences.of_metric(metric)
-        place = f"namespace {shown(ask.namespace)}"
-        backend.absences.tell(f"external metric {shown(metric)} in {place}", causes)
+        backend.absences.tell(_subject(ask), causes)
         raise _not_found(metric, ask.namespace, causes)
     options.check_comparable(selector, "labelSelector")
     try:
@@ -65,7 +64,14 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
         raise ApiError(500, "encountered an unexpected query result type") from error
     except (PlanError, BackendError) as error:
         raise answers.internal("unable to fetch metrics") from error
+    if not rows:  # an empty list says nothing itself
+        backend.absences.tell(_subject(ask), backend.absences.of_plan(plan))
     return wire.external_metric_value_list(metric, rows)
+
+
+def _subject(ask: Ask) -> str:
+    """What is asked for, for the log."""
+    return f"external metric {shown(ask.resource)} in namespace {shown(ask.namespace)}"
 
 
 def _no_watch() -> ApiError:

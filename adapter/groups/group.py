@@ -67,7 +67,7 @@ class Absences(Protocol):
         """Why no series give this metric, without a resource an external one. Never raises."""
         ...
 
-    def of_plan(self, plan: Plan) -> tuple[Cause, ...]:
+    def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Why a plan was answered with nothing."""
         ...
 

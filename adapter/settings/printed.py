@@ -28,16 +28,29 @@ def usage() -> str:
 
 
 def markdown() -> str:
-    """One table for each subject, for the README."""
+    """For the README: one table for each subject, and one of the flags that change nothing."""
     lines: list[str] = []
+    idle: dict[str, list[str]] = {}
     for group, flags in _groups():
-        lines += [f"### {group}", "", "| Flag | Default | Meaning |", "|---|---|---|"]
+        rows = []
         for flag in flags:
-            effect = "" if flag.works else f" *No effect: {flag.effect}.*"
-            default = f"`{flag.default}`" if _has_default(flag) else ""
-            lines.append(f"| `{_spelled(flag)}` | {default} | {_cell(flag.help + effect)} |")
-        lines.append("")
-    return "\n".join(lines)
+            if flag.works:
+                default = f"`{flag.default}`" if _has_default(flag) else ""
+                rows.append(f"| `{_spelled(flag)}` | {default} | {_cell(flag.help)} |")
+            else:
+                idle.setdefault(flag.effect, []).append(f"`{_spelled(flag)}`")
+        if rows:
+            lines += [
+                f"### {group}",
+                "",
+                "| Flag | Default | Meaning |",
+                "|---|---|---|",
+                *rows,
+                "",
+            ]
+    lines += ["### Accepted, and without effect", "", "| Why | Flags |", "|---|---|"]
+    lines += [f"| {_cell(why)} | {', '.join(flags)} |" for why, flags in idle.items()]
+    return "\n".join([*lines, ""])
 
 
 def _groups() -> Iterator[tuple[str, list[Flag]]]:

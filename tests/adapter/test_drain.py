@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import itertools
 import signal
 import socket
@@ -14,6 +15,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from adapter import serving, tls
 from tests.fakes import prometheus
 
 ROOT = Path(__file__).parents[2]
@@ -209,6 +211,46 @@ async def test_a_second_signal_ends_it_at_once(replicas, slow, delay, second):
         assert await replica.process.wait() == 1
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         await under_way
+
+
+async def shaken(connection):
+    """Shake hands over a socket; gives the bytes that are still to be sent for the handshake."""
+    loop = asyncio.get_running_loop()
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = UNVERIFIED.wrap_bio(incoming, outgoing)
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            await loop.sock_sendall(connection, outgoing.read())
+            incoming.write(await loop.sock_recv(connection, 1 << 16))
+        else:
+            return outgoing.read()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_client_that_just_came_does_not_hold_up_the_end(turns):
+    """One whose handshake ends between two turns of the event loop that ends the server."""
+
+    async def never_asked(_):
+        raise AssertionError
+
+    now = dt.datetime.now(dt.UTC)
+    context = tls.Live(tls.issued("127.0.0.1", now=now)).context
+    runner = serving.runner(never_asked)
+    await runner.setup()
+    site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, goodbye_seconds=0.1)
+    await site.start()
+    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+        connection.setblocking(False)
+        last = await shaken(connection)
+        ending = asyncio.create_task(runner.cleanup())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        connection.send(last)
+
+        async with asyncio.timeout(5):
+            await ending
 
 
 class Balancer:

@@ -455,10 +455,14 @@ def test_the_help_text_names_every_flag_its_default_and_why_it_is_idle():
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_readmes_table_has_a_row_for_every_flag():
-    rows = re.findall(r"^\| `(?:-v, )?--([^`]+)` \|", settings.markdown(), re.MULTILINE)
+def test_the_readme_has_every_flag_once_and_says_which_have_no_effect():
+    works, idle = settings.markdown().split("### Accepted, and without effect")
+    names = re.compile(r"`(?:-v, )?--([^`]+)`")
+    rows = re.findall(r"^\| `(?:-v, )?--([^`]+)` \|", works, re.MULTILINE)
 
-    assert rows == [each.name for each in settings.FLAGS]
+    assert rows == [each.name for each in settings.FLAGS if each.works]
+    expected = [each.name for each in settings.FLAGS if not each.works]
+    assert sorted(names.findall(idle)) == sorted(expected)
 
 
 def test_the_module_prints_the_readmes_table():

@@ -107,7 +107,7 @@ class Absences:
         self.asked.append((metric, resource))
         return (Cause(stage=Stage.NO_SERIES, rule=0, sentence="<none> were seen"),)
 
-    def of_plan(self, plan: Plan) -> tuple[Cause, ...]:
+    def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         self.asked.append(plan)
         return (Cause(stage=Stage.NO_SAMPLE, rule=0, sentence="nothing was found"),)
 

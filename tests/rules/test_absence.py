@@ -64,6 +64,11 @@ resources: {template: '<<.Resource>>'}
 name: {as: filtered}
 metricsQuery: m
 """
+UPPER = """
+seriesQuery: '{__name__=~"DCGM_.*"}'
+resources: {namespaced: false}
+metricsQuery: m
+"""
 GOOD = Heard(listed=40.0, failed=False)
 STALE = Heard(listed=40.0, failed=True)
 NEVER = Heard(listed=None, failed=True)
@@ -284,6 +289,31 @@ EXTERNAL = {
         [("WrongName", "it is a custom metric, of nodes, pods")],
     ),
     "it is there by now": (seen(external=[UTIL], found=[["gpu_util"]]), "utilisation", []),
+    "no series, asked in lower case": (
+        seen(external=[UPPER], found=[[]]),
+        "dcgm_fi_dev_gpu_util",
+        [("NoSeries", "externalRules[0] (rules.yaml:3) could give it, but Prometheus had no ser")],
+    ),
+    "no series of a name in upper case": (
+        seen(external=[UTIL.replace("utilisation", "GPU_Busy")], found=[[]]),
+        "gpu_busy",
+        [("NoSeries", "externalRules[0] (rules.yaml:3) gives it, but Prometheus had no series")],
+    ),
+    "the name of a series in upper case": (
+        seen(external=[UPPER + "name: {as: busy}"], found=[["DCGM_FI_DEV_GPU_UTIL"]]),
+        "dcgm_fi_dev_gpu_util",
+        [("WrongName", "it is the name of a series, of which externalRules[0] (rules.yaml:3) mak")],
+    ),
+    "a wrong name of one in upper case": (
+        seen(external=[UPPER], found=[["DCGM_FI_DEV_GPU_UTIL"]]),
+        "dcgm_fi_gpu_util",
+        [("WrongName", "called dcgm_fi_gpu_util: did you mean DCGM_FI_DEV_GPU_UTIL?")],
+    ),
+    "a custom metric in upper case": (
+        seen(CONTAINERS.replace("container_", "C_"), external=[RATES], found=[["C_a pod"], []]),
+        "c_a",
+        [("WrongName", "called c_a: it is a custom metric, C_a, of pods")],
+    ),
 }
 
 
@@ -349,6 +379,25 @@ def test_what_a_query_does_not_find_is_told_with_the_labels_that_it_asked_by():
         "the query of rules[0] (rules.yaml:3) found no number for pods a, b in namespace default, "
         'asking gpu_util by label pod, ns="default", model=x: '
     )
+
+
+def test_the_query_of_an_external_metric_that_finds_nothing_is_told():
+    known = seen(external=[UPPER, UTIL], found=[["DCGM_A"], []])
+    a, utilisation = (
+        plan.external(
+            known.catalog.external_entry(name), namespace="x", selector=selectors.parse("")
+        )
+        for name in ("dcgm_a", "utilisation")
+    )
+
+    sample, series = absence.of_query(known, a), absence.of_query(known, utilisation)
+
+    assert (sample.stage, sample.rule) == (Stage.NO_SAMPLE, 0)
+    assert (
+        "the query of externalRules[0] (rules.yaml:3) found no number: `m` has" in sample.sentence
+    )
+    assert (series.stage, series.rule) == (Stage.NO_SERIES, 1)
+    assert "gives it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
 
 
 def test_of_rules_that_answer_together_each_says_how_far_it_came():

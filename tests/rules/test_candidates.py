@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from rules import candidates, ruleset
 from rules.catalog import Listing, Series
 
 
-def loaded(series_query, *, matches="", as_="", is_not=""):
+def loaded(series_query, *, matches="", as_="", is_not="", is_="", section="rules"):
     filters = f"seriesFilters: [{{isNot: '{is_not}'}}]" if is_not else ""
+    filters = f"seriesFilters: [{{is: '{is_}'}}]" if is_ else filters
     text = f"""
-rules:
+{section}:
 - seriesQuery: '{series_query}'
   resources: {{template: '<<.Resource>>'}}
   name: {{matches: '{matches}', as: '{as_}'}}
@@ -55,6 +58,51 @@ def test_names_that_a_rule_gives_or_may_give(rule, fixed, could, never):
     assert candidates.fixed_name(rule) == fixed
     assert [name for name in could if not candidates.could_give(rule, name)] == []
     assert [name for name in never if candidates.could_give(rule, name)] == []
+
+
+def external(*args, **kwargs):
+    return loaded(*args, section="externalRules", **kwargs).external[0]
+
+
+EXTERNAL = {
+    "pinned": (external("Abc"), ["abc", "Abc", "ABC"], ["ab"]),
+    "pinned and not taken": (external("Abc", matches="x"), [], ["abc"]),
+    "after any series": (external(ANY), ["abc"], []),
+    "after series of a pattern": (external('{__name__=~"A.*"}'), ["abc", "ABC"], ["b", "ba"]),
+    "after a name's alternatives": (external('{__name__="A",__name__!="b"}'), ["a"], ["b"]),
+    "after series of no pattern": (external('{__name__!~"a.*",__name__!="b"}'), ["abc", "b"], []),
+    "after series that pass": (external(ANY, is_="^Ab"), ["abc"], ["bc"]),
+    "after series that are not kept out": (external(ANY, is_not="^ab"), ["abc"], []),
+    "between literals": (
+        external(ANY, matches="^(.*)_total$", as_="X_${1}_Rate"), ["x_a_rate"], ["a_rate", "x_a"]
+    ),
+}  # fmt: skip  # more to a line
+
+
+@pytest.mark.parametrize(("rule", "could", "never"), EXTERNAL.values(), ids=EXTERNAL)
+def test_external_metrics_are_meant_in_whatever_case(rule, could, never):
+    assert [name for name in could if not candidates.could_give(rule, name)] == []
+    assert [name for name in never if candidates.could_give(rule, name)] == []
+
+
+def test_of_many_rules_each_is_read_once():
+    text = "".join(
+        f"""
+- seriesQuery: '{{__name__=~"read_once_{number}_.*",job!="x",pod!="",namespace!=""}}'
+  resources: {{namespaced: false}}
+  metricsQuery: m"""
+        for number in range(100)
+    )
+    rules = ruleset.load([("rules.yaml", f"externalRules:{text}")]).external
+    taken = []
+
+    for _ in range(4):
+        began = time.process_time()
+        assert sum(candidates.could_give(each, "read_once_7_b") for each in rules) == 1
+        taken.append(time.process_time() - began)
+
+    first, *then = taken
+    assert min(then) < first / 2
 
 
 def test_series_of_which_metrics_are_made():
