@@ -196,12 +196,12 @@ async def of(configuration: Any) -> Credentials:
 
 
 def _context(shown: Credentials) -> ssl.SSLContext:
+    named = " and ".join(each for each in (shown.ca_file, shown.certificate_file) if each)
     try:
         context = ssl.create_default_context(cafile=shown.ca_file)
         if shown.certificate_file is not None:
-            context.load_cert_chain(shown.certificate_file, shown.key_file)
-    except OSError as error:
-        named = " and ".join(each for each in (shown.ca_file, shown.certificate_file) if each)
+            context.load_cert_chain(shown.certificate_file, shown.key_file, _no_passphrase)
+    except (OSError, errors.Unreachable) as error:
         raise errors.Unreachable(f"from {named}: {error}") from error
     # Go does not check what this checks, and clusters have CAs that would not pass.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
@@ -209,6 +209,11 @@ def _context(shown: Credentials) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _no_passphrase() -> str:
+    """In place of OpenSSL's question on the terminal."""
+    raise errors.Unreachable("its key is encrypted: store it without a passphrase")
 
 
 def _stamp(file: pathlib.Path) -> tuple[int, ...]:

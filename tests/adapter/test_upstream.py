@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter import credentials, errors, settings, upstream
@@ -495,6 +496,24 @@ async def test_what_cannot_be_used_is_told_at_the_start(tmp_path, caplog, cluste
         await asked("http://127.0.0.1:9", kubeconfig(tmp_path, cluster, user))
 
     assert TOKEN not in str(caught.value) + caplog.text
+
+
+async def test_nobody_is_asked_for_a_passphrase(folder, tmp_path):
+    key = tmp_path / "encrypted.key"
+    key.write_bytes(
+        CLIENT.bundle.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    flags = (
+        f"--prometheus-client-tls-cert-file={folder / 'client.crt'}",
+        f"--prometheus-client-tls-key-file={key}",
+    )
+
+    with pytest.raises(errors.StartError, match=r"client\.crt: its key is encrypted"):
+        await asked("https://127.0.0.1:1", *flags)
 
 
 async def test_outside_a_pod_there_is_no_service_account(monkeypatch):
