@@ -160,7 +160,16 @@ class Connection(web.RequestHandler):
         # Again: one that was made just before it was first told so began to wait only afterwards,
         # for a request that would not be heard.
         self.close()
-        await super().shutdown(timeout)
+        # What is found already is only to be received.
+        sending = self._request_in_progress and self._current_request is None
+        patience = 0.0 if sending else timeout
+        limit = None if patience is None else patience + self._goodbye_seconds
+        try:
+            async with asyncio.timeout(limit):
+                await super().shutdown(timeout)
+        except TimeoutError:
+            if self.transport is not None:
+                self.transport.abort()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._goodbye_seconds):
                 await self._lost.wait()

@@ -136,8 +136,9 @@ def of_query(seen: Seen, plan: ExternalPlan) -> Cause:
     """Why the query of an external metric found nothing."""
     rule = plan.step.rule
     there = any(each.name == plan.step.series for each in seen.series(rule))
-    if not there and (unseen := _unseen(seen, rule, plan.metric)):
-        return unseen  # a name that a rule pins is asked before it was listed
+    unseen = None if there else _unseen(seen, rule, plan.metric)
+    if unseen and unseen.stage is Stage.NO_SERIES:  # what is not known tells less than the query
+        return unseen
     sentence = (
         f"the query of {place(rule)} found no number: {wording.query(plan.step)} has no samples "
         "now, or none but NaN and infinities, which are 0 only where the rule says `onNaN: zero`"

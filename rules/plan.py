@@ -22,6 +22,7 @@ from rules.selectors import Requirement, Selector
 from rules.template import Template
 
 _METACHARACTER = re.compile(r"[\\.+*?()|\[\]{}^$]")
+_UNQUOTABLE = re.compile(r"""["'`\\\x00-\x1f]""")
 _OPERATORS = {
     "=": ("=", "=~"),
     "==": ("=", "=~"),
@@ -227,6 +228,20 @@ def _objects(label: str, names: Sequence[str]) -> _Matcher:
     )
 
 
+def _check_quotable(matchers: Iterable[_Matcher], where: str) -> None:
+    """A template puts such values between quotation marks of its own, and whoever asks names them.
+
+    Else `x"} or secret{pod="y` would ask for what its author may not read.
+    """
+    for matcher in matchers:
+        for value in matcher.values:
+            if _UNQUOTABLE.search(value):
+                raise PlanError(
+                    f"{where}: {value!r} has a character that may end a string of PromQL, and the "
+                    "template uses <<.LabelValuesByName>>; <<.LabelMatchers>> has it escaped"
+                )
+
+
 def _first_label(bound: BoundMapping, resource: GroupResource) -> str:
     labels = bound.labels(resource)
     if not labels:
@@ -244,6 +259,8 @@ def _rendered(
     group_by: tuple[str, ...],
 ) -> str:
     matchers = tuple(matchers)
+    if "LabelValuesByName" in query.source:
+        _check_quotable(matchers, where)
     data: dict[str, object] = {
         "Series": series,
         "LabelMatchers": ",".join(map(str, matchers)),

@@ -18,7 +18,7 @@ import aiohttp
 from aiohttp import web
 
 from adapter import app, errors, settings
-from adapter.commands import serve
+from adapter.commands import ending, serve
 from adapter.demo import binary, exporter, manifests, prometheus
 from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
@@ -44,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         _check_free(asked.secure_port)
         program = binary.find()
-        asyncio.run(_demo(asked, program))
+        ending.run(_demo(asked, program))
     except (
         errors.StartError,
         binary.NoPrometheusError,
@@ -112,6 +112,17 @@ def _check_free(port: int) -> None:
 
 
 async def _demo(asked: argparse.Namespace, program: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        stop = stack.enter_context(ending.stopping())
+        await ending.unless(stop, _start(asked, program, stack))
+        await stop.wait()
+        _say("stopping")
+
+
+async def _start(
+    asked: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
+) -> None:
+    """Returns once every pod has a value, and it was said where to look."""
     generation = GENERATIONS[asked.generation]
     fleet = Fleet.of(
         nodes=asked.nodes,
@@ -120,46 +131,33 @@ async def _demo(asked: argparse.Namespace, program: Path) -> None:
         mig=generation.mig,
     )
     began = time.monotonic()
-    async with contextlib.AsyncExitStack() as stack:
-        stop = stack.enter_context(serve.stopping())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
-        exporters = await _serve_exporters(
-            exporter.application(fleet, generation, lambda: time.monotonic() - began), stack
-        )
-        _say(f"{len(fleet.gpus)} GPUs on {asked.nodes} nodes, as {generation.summary} reports them")
-        text = prometheus.config(fleet.nodes, exporters, honor_labels=asked.honor_labels)
-        port = _free_port()
-        _say(f"starting {program}")
-        url = await stack.enter_async_context(prometheus.running(program, text, port, folder))
-        objects = folder / "objects.yaml"
-        objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
-        flags = [
-            f"--secure-port={asked.secure_port}",
-            f"--prometheus-url={url}",
-            f"--objects={objects}",
-            f"--preset={generation.preset}",
-            "--metrics-relist-interval=10s",
-            "--metrics-max-age=1m",
-        ]
-        if generation.preset == "gpu-dcgm":
-            flags.append("--preset=gpu-dcgm-prof")
-        server = await stack.enter_async_context(app.running(settings.parse(flags)))
-        stopped = asyncio.ensure_future(stop.wait())
-        by_node = generation.preset == "gpu-node"
-        question = _NODES if by_node else _METRIC
-        expected = len(fleet.nodes) if by_node else sum(pod.app == _APP for pod in fleet.pods)
-        answered = asyncio.ensure_future(_first_answer(server.url + question, expected))
-        await asyncio.wait({stopped, answered}, return_when=asyncio.FIRST_COMPLETED)
-        if answered.done():
-            answered.result()
-            _say(
-                _TO_TRY.format(
-                    url=server.url, metric=question, nodes=_NODES, list=_LIST, prometheus=url
-                )
-            )
-        await stopped
-        answered.cancel()
-        _say("stopping")
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
+    exporters = await _serve_exporters(
+        exporter.application(fleet, generation, lambda: time.monotonic() - began), stack
+    )
+    _say(f"{len(fleet.gpus)} GPUs on {asked.nodes} nodes, as {generation.summary} reports them")
+    text = prometheus.config(fleet.nodes, exporters, honor_labels=asked.honor_labels)
+    port = _free_port()
+    _say(f"starting {program}")
+    url = await stack.enter_async_context(prometheus.running(program, text, port, folder))
+    objects = folder / "objects.yaml"
+    objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
+    flags = [
+        f"--secure-port={asked.secure_port}",
+        f"--prometheus-url={url}",
+        f"--objects={objects}",
+        f"--preset={generation.preset}",
+        "--metrics-relist-interval=10s",
+        "--metrics-max-age=1m",
+    ]
+    if generation.preset == "gpu-dcgm":
+        flags.append("--preset=gpu-dcgm-prof")
+    server = await stack.enter_async_context(app.running(settings.parse(flags)))
+    by_node = generation.preset == "gpu-node"
+    question = _NODES if by_node else _METRIC
+    expected = len(fleet.nodes) if by_node else sum(pod.app == _APP for pod in fleet.pods)
+    await _first_answer(server.url + question, expected)
+    _say(_TO_TRY.format(url=server.url, metric=question, nodes=_NODES, list=_LIST, prometheus=url))
 
 
 _TO_TRY = """

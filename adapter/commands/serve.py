@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-import os
-import signal
 import sys
-import types
-from collections.abc import Iterator, Sequence
-from typing import NoReturn
+from collections.abc import Sequence
 
 from adapter import app, errors, settings
+from adapter.commands import ending
 from rules.errors import ConfigError
 
 NAME = "serve"
@@ -20,7 +16,6 @@ SUMMARY = "answer the Kubernetes metrics API (when no command is named)"
 
 log = logging.getLogger(__name__)
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _DEBUG = 6
 """The verbosity at which the original logs every request to Prometheus."""
 
@@ -37,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     set_up_logging(logging.DEBUG if asked.verbosity >= _DEBUG else logging.INFO)
     try:
-        asyncio.run(_serve(asked))
+        ending.run(_serve(asked))
     except (ConfigError, errors.StartError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -64,33 +59,8 @@ def log_unraisable(told: sys.UnraisableHookArgs) -> None:
     log.warning("%s: %r: %s: %s", told.err_msg or "ignored", told.object, what, told.exc_value)
 
 
-@contextlib.contextmanager
-def stopping() -> Iterator[asyncio.Event]:
-    """An event that is set by the first SIGTERM or SIGINT; a second one ends the process."""
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-
-    def told() -> None:
-        stop.set()
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
-            # Not by the event loop, which may be what is stuck.
-            signal.signal(each, _end_at_once)
-
-    for each in _SIGNALS:
-        loop.add_signal_handler(each, told)
-    try:
-        yield stop
-    finally:
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
-
-
-def _end_at_once(_signal: int, _frame: types.FrameType | None) -> NoReturn:
-    os._exit(1)
-
-
 async def _serve(asked: settings.Settings) -> None:
-    with stopping() as stop:
-        async with app.running(asked):
+    async with contextlib.AsyncExitStack() as stack:
+        stop = stack.enter_context(ending.stopping())
+        if await ending.unless(stop, stack.enter_async_context(app.running(asked))):
             await stop.wait()

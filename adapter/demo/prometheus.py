@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,11 @@ async def running(program: Path, text: str, port: int, folder: Path) -> AsyncIte
     """Run `program` with the configuration `text`; gives its URL once it is ready."""
     (folder / "prometheus.yml").write_text(text, encoding="utf-8")
     log = folder / "prometheus.log"
+    setpriv = shutil.which("setpriv")
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
+            # However we end, by a second Ctrl-C for instance, it is not to stay behind.
+            *([setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []),
             program,
             f"--config.file={folder / 'prometheus.yml'}",
             f"--storage.tsdb.path={folder / 'data'}",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from adapter import serving, tls
 from tests.fakes import prometheus
@@ -27,6 +28,10 @@ rules:
   metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
 POD = "{apiVersion: v1, kind: Pod, metadata: {namespace: ns, name: web-1}}"
+KUBECONFIG = """
+{clusters: [{name: x, cluster: {server: "%s"}}], users: [{name: x, user: {token: x}}],
+ contexts: [{name: x, context: {cluster: x, user: x}}], current-context: x}
+"""
 METRIC = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns/pods/*/requests"
 STATUSES = {METRIC: 404, "/apis": 200, "/healthz": 200}
 """Of the metric no sample exists; that takes a question to Prometheus."""
@@ -213,6 +218,51 @@ async def test_a_second_signal_ends_it_at_once(replicas, slow, delay, second):
         await under_way
 
 
+@contextlib.asynccontextmanager
+async def silent():
+    """A server that answers nothing: its URL, and an event that somebody came."""
+    came, over = asyncio.Event(), asyncio.Event()
+
+    async def listen(_, writer):
+        came.set()
+        await over.wait()
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    async with server:
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", came
+        finally:
+            over.set()
+
+
+@pytest.mark.parametrize("chosen", [True, False], ids=["cluster", "prometheus"])
+async def test_one_that_still_starts_ends_at_once(tmp_path, chosen):
+    """It waits for an answer of the API server, or of Prometheus for want of rules."""
+    async with silent() as (url, came):
+        (tmp_path / "kubeconfig").write_text(KUBECONFIG % url)
+        arguments = [
+            f"--lister-kubeconfig={tmp_path / 'kubeconfig'}",
+            f"--prometheus-url={url}",
+            f"--secure-port={free_port()}",
+            *(["--preset=gpu-dcgm"] if chosen else []),
+        ]
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "adapter", *arguments, cwd=ROOT
+        )
+        try:
+            async with asyncio.timeout(60):
+                await came.wait()
+            process.terminate()
+
+            async with asyncio.timeout(20):  # the answer would be waited for for 30 s
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
 async def shaken(connection):
     """Shake hands over a socket; gives the bytes that are still to be sent for the handshake."""
     loop = asyncio.get_running_loop()
@@ -251,6 +301,26 @@ async def test_a_client_that_just_came_does_not_hold_up_the_end(turns):
 
         async with asyncio.timeout(5):
             await ending
+
+
+async def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_end():
+    answered = asyncio.Event()
+
+    async def answer(_):
+        answered.set()
+        return web.Response(body=bytes(32 << 20))
+
+    runner = serving.runner(answer)
+    await runner.setup()
+    site = serving.Site(runner, "127.0.0.1", 0, goodbye_seconds=0.1)
+    await site.start()
+    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+        connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await answered.wait()
+        await asyncio.sleep(0.1)
+
+        async with asyncio.timeout(10):
+            await runner.cleanup()
 
 
 class Balancer:

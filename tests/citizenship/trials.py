@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import signal
 import time
 from collections.abc import Callable
 
@@ -87,11 +85,6 @@ def _namespace_deleted(town: Town) -> list[str]:
     return []
 
 
-def _kill_prometheus(town: Town) -> None:
-    os.kill(town.cluster.prometheus.pid, signal.SIGKILL)
-    town.cluster.prometheus.stop()
-
-
 def _kill_api_server(town: Town) -> None:
     town.plane.apiserver.kill()
     _lose_lease(town)
@@ -133,7 +126,7 @@ class Fault:
 FAULTS = (
     Fault(
         name="Prometheus",
-        kill=_kill_prometheus,
+        kill=lambda town: town.cluster.prometheus.kill(),
         start=lambda town: town.cluster.prometheus.start(),
     ),
     Fault(

@@ -30,8 +30,8 @@ from tests.control_plane.plane import ControlPlane
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
 
-POLL = 0.3
-"""Seconds between two looks at an HPA."""
+_PAUSE = 0.3
+"""Seconds until an HPA that could not be seen is looked for again."""
 
 
 class Cluster:
@@ -129,23 +129,26 @@ class Cluster:
     ) -> Hpa:
         """Wait for `until`; `table` gets a row whenever the line of `kubectl get hpa` changes.
 
-        An outage of the API server is waited out. Raises TimeoutError with the table and the
-        conditions.
+        No state is missed, however short; `until` is asked at least once a second. An outage of
+        the API server is waited out. Raises TimeoutError with the table and the conditions.
         """
         rows = Table() if table is None else table
         deadline = time.monotonic() + seconds
         told = "it was never seen"
         while time.monotonic() < deadline:
             try:
-                found = self.hpa(name, namespace)
-            except (RefusedError, OSError, http.client.HTTPException) as problem:
+                with contextlib.closing(hpa.states(self.plane.admin, name, namespace)) as states:
+                    for found in states:
+                        rows.add(found)
+                        if until(found):
+                            return found
+                        conditions = found.conditions.items()
+                        told = "\n".join(f"{kind}: {each}" for kind, each in conditions)
+                        if time.monotonic() > deadline:
+                            break
+            except (RefusedError, OSError, http.client.HTTPException, ValueError) as problem:
                 told = str(problem)
-            else:
-                rows.add(found)
-                if until(found):
-                    return found
-                told = "\n".join(f"{kind}: {each}" for kind, each in found.conditions.items())
-            time.sleep(POLL)
+            time.sleep(_PAUSE)
         raise TimeoutError(f"not within {seconds} s; {name} has been\n{rows}\nand now\n{told}")
 
 
@@ -190,6 +193,8 @@ def running(
             rules=rules if rules_yaml is not None else None,
         )
         scraping = stack.enter_context(prometheus.run(folder, text))
+        if tidy:
+            stack.callback(kubelet.withdraw)
         stack.callback(kubelet.stop)
         kubelet.start()
         yield Cluster(

@@ -49,7 +49,10 @@ def serving(found: Pages) -> Iterator[int]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="exporters")
+        # A daemon, as Ctrl-C may come before there is anybody to end it.
+        thread = threading.Thread(
+            target=server.serve_forever, args=(0.05,), name="exporters", daemon=True
+        )
         thread.start()
         try:
             yield server.server_port

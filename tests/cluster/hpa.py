@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tests.control_plane.client import Client
@@ -91,9 +92,41 @@ class Table:
 
 def read(client: Client, name: str, namespace: str = "default") -> Hpa:
     """As it is now. Raises RefusedError, among others where there is none, and OSError."""
-    path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers/{name}"
-    table = client.get(f"{path}?includeObject=Object", accept=_AS_TABLE)
-    titles = [column["name"].upper() for column in table["columnDefinitions"]]
+    table = client.get(f"{_path(namespace)}/{name}?includeObject=Object", accept=_AS_TABLE)
+    return _shown(table, _titles(table))
+
+
+def states(client: Client, name: str, namespace: str = "default") -> Iterator[Hpa]:
+    """As it is now, and then each state that it comes to, not one left out.
+
+    After a second without another the last one comes again. Ends when it is deleted, or when the
+    server remembers too little. Raises as `read` does.
+    """
+    # Only the first table of a watch would say what its columns are.
+    table = client.get(f"{_path(namespace)}/{name}?includeObject=Object", accept=_AS_TABLE)
+    titles = _titles(table)
+    yield (last := _shown(table, titles))
+    path = f"{_path(namespace)}?includeObject=Object&fieldSelector=metadata.name%3D{name}"
+    while True:
+        version = last.document["metadata"]["resourceVersion"]
+        since = f"{path}&watch=true&timeoutSeconds=1&resourceVersion={version}"
+        with contextlib.closing(client.watch(since, accept=_AS_TABLE)) as events:
+            for event in events:
+                if event["type"] not in ("ADDED", "MODIFIED"):
+                    return
+                yield (last := _shown(event["object"], titles))
+        yield last
+
+
+def _path(namespace: str) -> str:
+    return f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
+
+
+def _titles(table: dict[str, Any]) -> list[str]:
+    return [column["name"].upper() for column in table["columnDefinitions"]]
+
+
+def _shown(table: dict[str, Any], titles: list[str]) -> Hpa:
     (row,) = table["rows"]
     printed = dict(zip(titles, map(str, row["cells"]), strict=True))
     return Hpa(document=row["object"], cells=tuple(printed[title] for title in HEADER))

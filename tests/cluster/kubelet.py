@@ -56,10 +56,12 @@ class Kubelet:
         self._thread.start()
 
     def stop(self) -> None:
-        """Take the nodes away again, and what is still on them."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def withdraw(self) -> None:
+        """Once it is stopped: take the nodes away again, and what is still on them."""
         for pod in self._list("/api/v1/pods"):
             if pod["spec"].get("nodeName") in self.fleet.nodes:
                 self._end(pod)

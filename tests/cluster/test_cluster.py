@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster import cluster
+from tests.cluster import cluster, hpa
 from tests.cluster.cluster import Cluster
-from tests.cluster.hpa import Table
+from tests.cluster.hpa import HEADER, Table
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 
@@ -44,6 +46,7 @@ spec:
       metric: {{name: duty_cycle_current}}
       target: {{type: AverageValue, averageValue: 40}}
 """
+MAXPODS = HEADER.index("MAXPODS")
 RULES = f"""
 groups:
 - name: gpus
@@ -100,6 +103,11 @@ def pod(name: str, *, gpus: int) -> str:
 
 def seen(c: Cluster, name: str) -> Any:
     return c.plane.admin.get(f"/api/v1/namespaces/default/pods/{name}")
+
+
+def considered(c: Cluster, name: str) -> None:
+    """Wait until the kubelet has tried to bind a pod."""
+    wait_for(lambda: name in {each["metadata"]["name"] for each in c.kubelet.view.pods}, name)
 
 
 def test_nodes_tell_their_gpus_and_are_ready(c: Cluster) -> None:
@@ -159,6 +167,7 @@ def test_kube_state_metrics_tells_of_pods_and_their_owners(c: Cluster) -> None:
 def test_pod_without_gpus_runs_anywhere_and_one_that_asks_for_too_many_nowhere(c: Cluster) -> None:
     c.apply(pod("modest", gpus=0) + pod("greedy", gpus=3))
     c.plane.kubectl("wait", "pod/modest", "--for=condition=Ready", "--timeout=20s")
+    considered(c, "greedy")
 
     assert "nodeName" not in seen(c, "greedy")["spec"]
     assert seen(c, "greedy")["status"]["phase"] == "Pending"
@@ -170,6 +179,7 @@ def test_pod_gets_its_gpus_once_another_one_ends(c: Cluster) -> None:
     c.plane.kubectl("wait", "pod/first", "--for=condition=Ready", "--timeout=20s")
     c.plane.kubectl("wait", "pod/second", "--for=condition=Ready", "--timeout=20s")
     c.apply(pod("third", gpus=1))
+    considered(c, "third")
     assert seen(c, "third")["status"]["phase"] == "Pending"
 
     c.plane.kubectl("delete", "pod", "first", "--timeout=10s")
@@ -201,15 +211,33 @@ def test_adapter_answers_with_what_the_gpus_read_and_the_autoscaler_believes_it(
     c.apply(HPA)
     with c.adapter("--preset=gpu-nvidia-alibaba", "--metrics-relist-interval=2s") as adapter:
         items = json.loads(c.plane.kubectl("get", "--raw", ASKED))["items"]
-        hpa = c.watch_hpa(APP, until=lambda found: found.metrics == ["50"], table=table)
+        found = c.watch_hpa(APP, until=lambda hpa: hpa.metrics == ["50"], table=table)
         assert "serving on" in adapter.log
     c.plane.kubectl("delete", "hpa", APP)
 
     assert {each["describedObject"]["name"] for each in items} == names(c)
     assert {each["value"] for each in items} == {"50"}
-    assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
-    assert hpa.row().split()[:3] == [APP, f"Deployment/{APP}", "50/40"]
+    assert found.condition("ScalingActive").reason == "ValidMetricFound"
+    assert found.row().split()[:3] == [APP, f"Deployment/{APP}", "50/40"]
     assert str(table).splitlines()[0].split()[0] == "NAME"
+
+
+def test_no_state_of_an_hpa_is_left_out_however_short(c: Cluster) -> None:
+    c.apply(HPA.replace(f"{{name: {APP}, namespace", "{name: brief, namespace"))
+    with contextlib.closing(hpa.states(c.plane.admin, "brief")) as states:
+        assert next(states).cells[MAXPODS] == "2"
+        for most in (3, 4, 5):
+            patch = json.dumps({"spec": {"maxReplicas": most}})
+            c.plane.kubectl("patch", "hpa", "brief", "--patch", patch)
+        seen = [state.cells[MAXPODS] for state in itertools.takewhile(below_five, states)]
+        c.plane.kubectl("delete", "hpa", "brief")
+
+        assert list(dict.fromkeys(["2", *seen])) == ["2", "3", "4"]
+        assert {state.cells[MAXPODS] for state in states} <= {"5"}
+
+
+def below_five(found: hpa.Hpa) -> bool:
+    return found.cells[MAXPODS] != "5"
 
 
 def test_hpa_that_does_not_come_to_pass_is_told(c: Cluster) -> None:

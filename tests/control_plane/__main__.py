@@ -8,17 +8,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from adapter.demo.debian import NoProgramError
-from tests.control_plane import build, plane
+from tests.control_plane import build, foreground, plane
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: sys.exit(0))
-    try:
-        programs = build.find()
-    except NoProgramError as error:
-        sys.exit(str(error))
+    programs = build.find()
     with tempfile.TemporaryDirectory(prefix="control-plane-") as folder:
         began = time.monotonic()
         print(f"starting Kubernetes {programs.version}; logs are in {folder}", file=sys.stderr)
@@ -35,4 +29,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with foreground.program():
+        main()

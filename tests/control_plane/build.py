@@ -13,6 +13,7 @@ import dataclasses
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -117,8 +118,9 @@ def _build(names: list[str], version: str, environ: Mapping[str, str], told_each
     """Build the programs `names` into the cache, unless another process does so meanwhile."""
     if not modules.folder(version).exists():
         raise NoProgramError(
-            f"there are no module files for Kubernetes {version}: write them by "
-            f"`python -m tests.control_plane.modules {version}`"
+            f"there are no module files for Kubernetes {version}, but for "
+            f"{' and '.join(modules.versions())}: ask for one of these by $KUBERNETES, or write "
+            f"them by `python -m tests.control_plane.modules {version}`"
         )
     if not shutil.which("go", path=environ.get("PATH")):
         raise NoProgramError(
@@ -160,27 +162,40 @@ def _go_build(
     # No C compiler is needed, and none is asked for. The compiler collects its garbage only where
     # there is much of it, which saves a third of its time.
     own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": "off", "GOMEMLIMIT": "2GiB"}
+    # Told to stop, Go may leave what it has there.
+    own["GOTMPDIR"] = str(into)
     what = f"building {', '.join(names)} {version}, 6 to 10 minutes on two cores"
     _say(what)
     began = time.monotonic()
     lines: list[str] = []
+    # In a session of its own, so that the compilers it started can be told to stop as well.
     with subprocess.Popen(
-        command, cwd=source, env={**environ, **own}, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=source,
+        env={**environ, **own},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     ) as process:
         assert process.stderr
-        reader = threading.Thread(target=lines.extend, args=(process.stderr,))
-        reader.start()
+        reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
         try:
+            reader.start()
             while not _ended(process, told_each):
                 took = time.monotonic() - began
                 _say(f"{what} ... {_duration(took)}, {len(lines)} packages")
-        except BaseException:
-            process.terminate()
-            raise
-        finally:
             reader.join()
+        except BaseException:
+            # At this one Go waits for its compilers, before we remove what they write into.
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGINT)
+            raise
     if process.returncode:
-        raise NoProgramError(f"`go build` failed in {source}:\n{''.join(lines[-20:])}")
+        raise NoProgramError(
+            f"`go build` failed in {source}:\n{''.join(lines[-20:])}"
+            "It fetches Kubernetes' modules from $GOPROXY: see that they can be had there, or name "
+            "a folder that has the programs in $KUBEBUILDER_ASSETS"
+        )
     _say(f"built {', '.join(names)} {version} in {_duration(time.monotonic() - began)}")
 
 

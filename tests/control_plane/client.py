@@ -9,7 +9,7 @@ import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,15 @@ class Client:
         accept: str = JSON,
     ) -> Reply:
         """Whatever the answer is. Raises OSError where there is none."""
+        asked = self._asked(method, path, body, content_type=content_type, accept=accept)
+        with asked as answer:
+            return _reply(answer)
+
+    @contextlib.contextmanager
+    def _asked(
+        self, method: str, path: str, body: object = None, *, content_type: str = JSON, accept: str
+    ) -> Iterator[http.client.HTTPResponse]:
+        """An answer that is still to be read."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -79,10 +88,7 @@ class Client:
         connection = http.client.HTTPSConnection(self._address, context=self._context, timeout=30)
         with contextlib.closing(connection):
             connection.request(method, path, content, headers)
-            answer = connection.getresponse()
-            return Reply(
-                status=answer.status, headers=dict(answer.getheaders()), body=answer.read()
-            )
+            yield connection.getresponse()
 
     def call(
         self,
@@ -101,6 +107,14 @@ class Client:
 
     def get(self, path: str, *, accept: str = JSON) -> Any:
         return self.call("GET", path, accept=accept)
+
+    def watch(self, path: str, *, accept: str = JSON) -> Iterator[Any]:
+        """The events of a watch, until the server ends it. Raises as `get` does."""
+        with self._asked("GET", path, accept=accept) as answer:
+            if answer.status >= 300:
+                raise RefusedError(f"GET {path}", _reply(answer))
+            for line in answer:
+                yield json.loads(line)
 
     def apply(self, path: str, document: object) -> Any:
         """Server-side apply of the object at `path`, whoever owned the fields before."""
@@ -139,6 +153,10 @@ class Client:
         )
         path.chmod(0o600)
         return path
+
+
+def _reply(answer: http.client.HTTPResponse) -> Reply:
+    return Reply(status=answer.status, headers=dict(answer.getheaders()), body=answer.read())
 
 
 def _message(reply: Reply) -> str:

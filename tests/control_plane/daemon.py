@@ -51,7 +51,7 @@ class Daemon:
     def launch(self) -> None:
         """Start it without waiting."""
         assert not self.running
-        self._process = _STARTER.submit(self._popen).result()
+        _STARTER.submit(self._launch).result()
 
     def wait(self) -> None:
         """Wait until it is ready. Raises RuntimeError with its last words where it is not."""
@@ -70,7 +70,7 @@ class Daemon:
 
         An API server takes all of that while anybody watches something; `kill` is quick.
         """
-        process = self._process
+        process = self._launched()
         if process is None:
             return 0
         process.terminate()
@@ -82,9 +82,9 @@ class Daemon:
 
     def kill(self) -> None:
         """End it at once, as a lost machine does; frozen or not."""
-        if self._process:
-            self._process.kill()
-            self._process.wait()
+        if process := self._launched():
+            process.kill()
+            process.wait()
             self._process = None
 
     def freeze(self) -> None:
@@ -99,13 +99,20 @@ class Daemon:
     def last_lines(self, count: int = 20) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
-    def _popen(self) -> subprocess.Popen[bytes]:
+    def _launched(self) -> subprocess.Popen[bytes] | None:
+        """The process, also where Ctrl-C left `launch` before it was there."""
+        _STARTER.submit(lambda: None).result()  # one after the other, so this waits for it
+        return self._process
+
+    def _launch(self) -> None:
         command = [*map(str, self.command)]
         if setpriv := shutil.which("setpriv"):
             command = [setpriv, "--pdeathsig", "KILL", "--", *command]
         with self.log.open("ab") as log:
             # In a session of its own: Ctrl-C is for us to pass on, in order.
-            return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True
+            )
 
 
 def free_ports(count: int) -> list[int]:

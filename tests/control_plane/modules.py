@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -24,13 +25,19 @@ def folder(version: str) -> Path:
     return Path(__file__).parent / "go" / version
 
 
+def versions() -> list[str]:
+    """Those that have theirs here, the oldest first."""
+    return sorted((each.name for each in folder("").iterdir()), key=_numbers)
+
+
 def package(program: str) -> str:
     return f"k8s.io/kubernetes/cmd/{program}"
 
 
 def write(version: str, into: Path) -> None:
+    text = _go_mod(version)
     into.mkdir(parents=True, exist_ok=True)
-    (into / "go.mod").write_text(_go_mod(version))
+    (into / "go.mod").write_text(text)
     _go("mod", "tidy", folder=into)
 
 
@@ -60,6 +67,8 @@ def _numbers(version: str) -> list[int]:
 
 
 def _go(*arguments: str, folder: Path | None = None) -> str:
+    if not shutil.which("go"):
+        sys.exit("module files are written by Go: install it (https://go.dev/dl/)")
     # Outside any module, so that the one of the working directory is not asked about.
     done = subprocess.run(
         ["go", *arguments],

@@ -13,7 +13,6 @@ import base64
 import contextlib
 import itertools
 import subprocess
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from tests.control_plane import build, flags
 from tests.control_plane.client import Client
 from tests.control_plane.credentials import Credentials
 from tests.control_plane.daemon import Daemon, free_ports
-from tests.real.prometheus import wait_for
+from tests.real.prometheus import status, wait_for
 
 
 class ControlPlane:
@@ -48,7 +47,7 @@ class ControlPlane:
         self.etcd = daemon(
             "etcd",
             flags.etcd(programs, ports, folder / "etcd"),
-            lambda: _healthy(f"http://127.0.0.1:{ports.etcd}/health"),
+            lambda: status(f"http://127.0.0.1:{ports.etcd}/health") == 200,
         )
         self.apiserver = daemon(
             "kube-apiserver",
@@ -192,12 +191,3 @@ def running(folder: Path, programs: build.Programs | None = None) -> Iterator[Co
         yield cluster
     finally:
         cluster.stop()
-
-
-def _healthy(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=1) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False

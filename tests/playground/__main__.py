@@ -9,20 +9,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shlex
 import shutil
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from adapter.demo.binary import NoPrometheusError
-from adapter.demo.debian import NoProgramError
 from adapter.demo.generations import DEFAULT, GENERATIONS, Generation
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
-from tests.control_plane import build, plane
+from tests.control_plane import build, foreground, plane
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane
 from tests.playground import objects, screen
@@ -42,7 +40,6 @@ RAISED = 8
 """Replicas of the load once it is raised, which is 120 % of a GPU."""
 METRIC = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
 _PATIENCE = 60.0
-_STOPPERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def generations() -> dict[str, Generation]:
@@ -56,36 +53,21 @@ def generations() -> dict[str, Generation]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     asked = _parser().parse_args(argv)
-    for number in _STOPPERS:
-        signal.signal(number, _stop)
     sys.stdout.reconfigure(errors="replace")
+    programs = build.find()
+    step = Steps()
     try:
-        programs = build.find()
-        step = Steps()
-        try:
-            with tempfile.TemporaryDirectory(prefix="playground-") as folder:
-                _run(asked, programs, Path(folder), step)
-        finally:
-            step.last("nothing of it is left")
-    except BrokenPipeError:
-        sys.exit(1)
-    except (NoProgramError, NoPrometheusError, RuntimeError, TimeoutError) as error:
-        sys.exit(str(error))
-
-
-def _stop(*_: object) -> None:
-    """Ends it in order, which whoever is impatient shall not disturb."""
-    for number in _STOPPERS:
-        signal.signal(number, signal.SIG_IGN)
-    sys.exit(0)
+        with tempfile.TemporaryDirectory(prefix="playground-") as folder:
+            _run(asked, programs, Path(folder), step)
+    finally:
+        step.last("nothing of it is left")
 
 
 def _count(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        number = int(text)
-        if not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"{text}: it is {least} to {most}")
-        return number
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"a number from {least} to {most}, not {text!r}")
+        return int(text)
 
     return read
 
@@ -186,8 +168,9 @@ def commands(control: ControlPlane, environ: Mapping[str, str], *, load: int) ->
     kubectl = control.programs.kubectl
     on_path = shutil.which("kubectl", path=environ.get("PATH"))
     path = "" if on_path else f' PATH="{kubectl.parent}:$PATH"'
+    config = shlex.quote(str(control.kubeconfig))
     scale = f"kubectl scale deployment {objects.LOAD} --replicas"
-    yield Command(purpose="let kubectl in", text=f"export KUBECONFIG={control.kubeconfig}{path}")
+    yield Command(purpose="let kubectl in", text=f"export KUBECONFIG={config}{path}")
     yield Command(purpose="watch the HPA", text="kubectl get hpa -w")
     yield Command(purpose="ask as it does", text=f"kubectl get --raw '{METRIC}'")
     yield Command(purpose="raise the load", text=f"{scale}={max(RAISED, load + 4)}")
@@ -195,4 +178,5 @@ def commands(control: ControlPlane, environ: Mapping[str, str], *, load: int) ->
 
 
 if __name__ == "__main__":
-    main()
+    with foreground.program():
+        main()

@@ -7,10 +7,10 @@ and waits for neither: Prometheus itself would begin to scrape after five second
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import ssl
 import struct
-import subprocess
 import time
 import urllib.error
 import urllib.parse
@@ -23,12 +23,15 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter.demo import binary
-from tests.control_plane.daemon import free_ports
+from tests.control_plane.daemon import Daemon, free_ports
 
 Labels = Mapping[str, str]
 
 STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
 """The value by which a scrape says that a series ended."""
+
+_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Whatever proxy is configured, it is not asked for what is on this machine."""
 
 
 class Prometheus:
@@ -45,56 +48,40 @@ class Prometheus:
     ) -> None:
         (self.port,) = free_ports(1)
         self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
-        self._headers = headers
-        self._context = context
-        self._web = directory / "web.yml"
-        self._web.write_text(web)
-        self._data = directory / "data"
-        self._log = directory / "prometheus.log"
-        self._config = directory / "prometheus.yml"
-        self._config.write_text(config)
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process
-        return self._process.pid
-
-    def start(self) -> None:
-        arguments = (
+        configured, demanded = directory / "prometheus.yml", directory / "web.yml"
+        configured.write_text(config)
+        demanded.write_text(web)
+        command = [
             binary.find(),
-            f"--config.file={self._config}",
-            f"--web.config.file={self._web}",
-            f"--storage.tsdb.path={self._data}",
+            f"--config.file={configured}",
+            f"--web.config.file={demanded}",
+            f"--storage.tsdb.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-remote-write-receiver",
             "--log.level=warn",
+        ]
+        ready = urllib.request.Request(f"{self.url}/-/ready", headers=dict(headers))
+        self._daemon = Daemon(
+            "Prometheus",
+            command,
+            directory / "prometheus.log",
+            lambda: status(ready, context=context) == 200,
         )
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
-        try:
-            wait_for(lambda: self._status("/-/ready") == 200, "Prometheus is ready")
-        except TimeoutError as e:
-            self.stop()
-            raise TimeoutError(self._log.read_text()) from e
 
-    def _status(self, path: str) -> int:
-        asked = urllib.request.Request(f"{self.url}{path}", headers=dict(self._headers))
-        try:
-            with urllib.request.urlopen(asked, timeout=1, context=self._context) as response:
-                status: int = response.status
-                return status
-        except urllib.error.HTTPError as e:
-            e.close()
-            return e.code
-        except OSError:
-            return 0
+    @property
+    def pid(self) -> int:
+        return self._daemon.pid
+
+    def start(self) -> None:
+        """Returns once it is ready. Raises RuntimeError with its last words where it is not."""
+        self._daemon.start()
 
     def stop(self) -> None:
-        if self._process:
-            self._process.terminate()
-            self._process.wait(timeout=30)
-            self._process = None
+        self._daemon.stop()
+
+    def kill(self) -> None:
+        """As a lost machine ends it."""
+        self._daemon.kill()
 
     def put(self, *lines: str, at: float | None = None) -> None:
         """Samples in the text format, `foo{pod="a"} 1`, taken `at` (Unix seconds; else now)."""
@@ -116,13 +103,13 @@ class Prometheus:
                 "X-Prometheus-Remote-Write-Version": "0.1.0",
             },
         )
-        with urllib.request.urlopen(request, timeout=60):
+        with _DIRECTLY.open(request, timeout=60):
             pass
 
     def get(self, path: str, **parameters: str) -> Any:
         """`data` of an API answer."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=60) as response:
+        with _DIRECTLY.open(url, timeout=60) as response:
             return json.load(response)["data"]
 
 
@@ -153,6 +140,23 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20)
         if time.monotonic() > until:
             raise TimeoutError(f"not within {seconds} s: {what}")
         time.sleep(0.02)
+
+
+def status(asked: str | urllib.request.Request, *, context: ssl.SSLContext | None = None) -> int:
+    """What a server on this machine answers; 0 if it does not."""
+    opener = _DIRECTLY
+    if context is not None:
+        secured = urllib.request.HTTPSHandler(context=context)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secured)
+    try:
+        with opener.open(asked, timeout=1) as response:
+            found: int = response.status
+            return found
+    except urllib.error.HTTPError as e:
+        e.close()
+        return e.code
+    except (OSError, http.client.HTTPException):
+        return 0
 
 
 def _samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:

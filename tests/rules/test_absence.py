@@ -400,6 +400,18 @@ def test_the_query_of_an_external_metric_that_finds_nothing_is_told():
     assert "gives it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
 
 
+@pytest.mark.parametrize("heard", [STARTED, NEVER])
+def test_a_query_that_was_answered_tells_more_than_a_listing_that_was_not(heard):
+    known = seen(external=[UTIL], heard=[heard])
+    entry = known.catalog.external_entry("utilisation")
+
+    cause = absence.of_query(
+        known, plan.external(entry, namespace="x", selector=selectors.parse(""))
+    )
+
+    assert cause.stage is Stage.NO_SAMPLE
+
+
 def test_of_rules_that_answer_together_each_says_how_far_it_came():
     merged = (
         "seriesQuery: a\nmerge: true\nmetricsQuery: m\nname: {as: u}\n"

@@ -122,6 +122,15 @@ def test_values_by_name_hold_the_names_as_they_are():
     assert text == "map[k:x|y namespace:ml pod:a.b|c z:]"
 
 
+@pytest.mark.parametrize("name", ['x"} or secret{pod="y', "x' or", "x`", "x\\", "x\n"])
+def test_a_name_that_could_end_a_string_gets_into_no_template_that_quotes_by_itself(name):
+    template = '<<.Series>>{<<.LabelMatchers>>,pod=~"<<index .LabelValuesByName `pod`>>"}'
+
+    with pytest.raises(PlanError, match="may end a string of PromQL"):
+        query(entry_of(rule_with(template)), name)
+    assert query(MATCHERS, name) == f'namespace="ml",pod={promql.quote(name)}'
+
+
 def test_group_by_is_the_label_of_the_resource():
     text = query(entry_of(rule_with("<<.GroupBy>> <<.GroupBySlice>>")), "p")
 

@@ -15,7 +15,7 @@ import pytest
 from rules import quantity
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
-from tests.cluster.hpa import Hpa, Table
+from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.cluster.server import Server
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
@@ -150,7 +150,7 @@ def answers_its_four_metrics(story: Story) -> None:
             for each in answer["items"]
         }
         tell(", ".join(f"{name} {value:.10g}" for name, value in values.items()))
-        assert values == pytest.approx(scraped(story.cluster, series), abs=0.5)
+        assert values == pytest.approx(scraped(story.cluster, series), abs=0.001)
 
 
 def tells_why_a_target_is_unknown(story: Story, adapter: Server) -> None:
@@ -162,6 +162,7 @@ def tells_why_a_target_is_unknown(story: Story, adapter: Server) -> None:
         table.add(hpa)
         said[why] = hpa.condition("ScalingActive").message
     tell(f"$ kubectl get hpa\n{table}")
+    assert {row[HEADER.index("TARGETS")] for row in table.rows} == {"<unknown>/20"}
     for why, metric in UNKNOWN.items():
         tell(f"$ kubectl describe hpa {name(why)}\n  {said[why]}")
         if why == "no sample":

@@ -39,10 +39,15 @@ class Process:
         try:
             return self.popen.wait(PATIENCE)
         finally:
-            self.popen.kill()
-            self._reader.join()
-            assert self.popen.stdout
-            self.popen.stdout.close()
+            self.close()
+
+    def close(self) -> None:
+        """End it at once where it still runs; all that it said has been read then."""
+        self.popen.kill()
+        self.popen.wait()
+        self._reader.join()
+        assert self.popen.stdout
+        self.popen.stdout.close()
 
     def _read(self) -> None:
         assert self.popen.stdout
@@ -58,6 +63,7 @@ def running(*command: str) -> Iterator[Process]:
     finally:
         if found.popen.poll() is None:
             found.end(signal.SIGTERM)
+        found.close()
 
 
 def test_playground() -> None:
@@ -76,6 +82,7 @@ def test_playground() -> None:
             wait_for(lambda: scaled(hpa)[-1] >= 5, "there are more pods", seconds=PATIENCE)
             shell(enter, none)
             wait_for(lambda: " 0/20 " in hpa.lines[-1], "there is no load", seconds=PATIENCE)
+            wait_for(lambda: scaled(hpa)[-1] == 1, "one pod is enough again", seconds=PATIENCE)
             tell("\n".join(hpa.lines))
         assert running_in(folder)
         assert playground.end(signal.SIGINT) == 0
@@ -92,6 +99,7 @@ def test_playground() -> None:
 
 def commands(playground: Process) -> list[str]:
     """All of those that it prints, in order, or none."""
+    assert playground.popen.poll() is None, "it ended"
     found = [match[1] for match in map(COMMAND.fullmatch, playground.lines) if match]
     return found if len(found) == 5 else []
 

@@ -72,7 +72,7 @@ def scales_out(story: Story) -> None:
     tell(f"$ {BUSY}")
     offer(CUDA_TEST, 12)
     story.shows("12/5", replicas=(1, 3))
-    story.settles("4/5", "12/5", replicas=3)
+    story.settles("4/5", replicas=3)
     tell(f"$ {BUSY}")
     offer(CUDA_TEST, 23)
     # These would be five pods, of which there may be three.

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import os
+import shutil
 import signal
 import socket
 import ssl
@@ -124,6 +125,61 @@ async def test_demo_answers_in_every_generation() -> None:
         asked = [group.create_task(answers(generation)) for generation in others]
 
     assert [each.result() for each in asked] == [True] * len(others)
+
+
+@pytest.fixture
+def never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands for a Prometheus that starts for ever, and writes its process' id into the file."""
+    program, pid = tmp_path / "prometheus", tmp_path / "pid"
+    program.write_text(f"#!/bin/sh\necho $$ > {pid}.part\nmv {pid}.part {pid}\nexec sleep 120\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("PROMETHEUS", str(program))
+    return pid
+
+
+async def running(pid: Path) -> int:
+    """The process' id, once there is one."""
+    async with asyncio.timeout(ENDS_WITHIN):
+        while not is_there(pid):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    return number_in(pid)
+
+
+def is_there(file: Path) -> bool:
+    return file.exists()
+
+
+def number_in(file: Path) -> int:
+    return int(file.read_text())
+
+
+def is_gone(pid: int) -> bool:
+    """Whether it has ended, be it that nobody has asked for its status yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
+    async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
+        pid = await running(never_ready)
+        process.send_signal(signal.SIGINT)
+        assert await ended(process) == 0
+
+    assert is_gone(pid)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv, of util-linux")
+async def test_demo_that_is_killed_leaves_no_prometheus(never_ready: Path) -> None:
+    async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
+        pid = await running(never_ready)
+        process.kill()
+        await ended(process)
+
+    async with asyncio.timeout(5):
+        while not is_gone(pid):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
 
 
 def test_demo_says_when_the_port_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
