@@ -13,10 +13,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 from prometheus_client import CollectorRegistry
 
-from adapter import answers, detection, errors, ops, proxies, secure, serving, telemetry
+from adapter import answers, detection, errors, ops, secure, serving, telemetry, upstream
 from adapter.absences import Absences
 from adapter.background import Background
 from adapter.discovery import Discovery
@@ -68,22 +67,6 @@ def rules(sources: tuple[Source, ...]) -> RuleSet:
 
 
 @contextlib.asynccontextmanager
-async def prometheus_of(
-    settings: Settings, requests: telemetry.Requests | None = None
-) -> AsyncIterator[Prometheus]:
-    """The Prometheus that `settings` name; raises StartError for a file that they name."""
-    async with _session(settings) as session:
-        yield Prometheus(
-            session,
-            settings.prometheus_url,
-            headers=_headers(settings),
-            verb=settings.prometheus_verb,
-            timeout=settings.prometheus_timeout,
-            requests=requests,
-        )
-
-
-@contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Running]:
     """Serve as `settings` say; listening, if not yet ready, when this is entered.
 
@@ -95,7 +78,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
         prometheus = await stack.enter_async_context(
-            prometheus_of(settings, telemetry.Requests(registry))
+            upstream.prometheus_of(settings, telemetry.Requests(registry))
         )
         compiled = rules(settings.sources or await _chosen(prometheus))
         for problem in (*compiled.problems, *check.warnings(compiled)):
@@ -219,40 +202,6 @@ def _not_closing(closing: asyncio.Event) -> None:
         raise RuntimeError("process is shutting down")
 
 
-def _headers(settings: Settings) -> dict[str, str]:
-    headers = dict(settings.prometheus_headers)
-    if settings.prometheus_token_file is not None:
-        try:
-            token = Path(settings.prometheus_token_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise errors.StartError(
-                f"--prometheus-token-file={settings.prometheus_token_file}: {error.strerror}"
-            ) from error
-        headers["Authorization"] = f"Bearer {token}"
-    return headers
-
-
-@contextlib.asynccontextmanager
-async def _session(settings: Settings) -> AsyncIterator[aiohttp.ClientSession]:
-    connector = aiohttp.TCPConnector(ssl=_trust(settings), limit=0)
-    proxy = proxies.on_the_way_to(settings.prometheus_url)
-    async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
-        yield session
-
-
-def _trust(settings: Settings) -> ssl.SSLContext:
-    """Whom to believe to be Prometheus, and what to show it."""
-    ca, certificate = settings.prometheus_ca_file, settings.prometheus_client_tls_cert_file
-    try:
-        context = ssl.create_default_context(cafile=ca)
-        if certificate is not None:
-            context.load_cert_chain(certificate, settings.prometheus_client_tls_key_file)
-    except (OSError, ssl.SSLError) as error:
-        named = " and ".join(name for name in (ca, certificate) if name)
-        raise errors.StartError(f"TLS towards Prometheus, from {named}: {error}") from error
-    return context
-
-
 async def _listen(
     settings: Settings,
     handler: answers.Handler,
@@ -262,7 +211,13 @@ async def _listen(
     runner = serving.runner(handler)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
-    site = serving.Site(runner, settings.bind_address, settings.secure_port, ssl_context=context)
+    site = serving.Site(
+        runner,
+        settings.bind_address,
+        settings.secure_port,
+        ssl_context=context,
+        reuse_port=settings.permit_port_sharing,
+    )
     try:
         await site.start()
     except OSError as error:

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, Self, TypeVar
 
 import aiohttp
-import yaml
 from kubernetes.aio import config as configs
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
@@ -47,6 +46,8 @@ _LIMIT = 64 << 20
 _CHUNK = 64 << 10
 _TIMEOUT = 30.0
 _DISCOVERY_TIMEOUT = 32.0
+_ANY = "https://any"
+"""The library reads CAs and certificates only for a server that has this scheme."""
 
 
 class Kube:
@@ -71,27 +72,13 @@ class Kube:
 
         Nothing is asked of it yet. Raises Unreachable, naming the file and what it lacks.
         """
-        configuration: Any = Configuration()
-        # Go does not check what this checks, and clusters have CAs that would not pass.
-        configuration.disable_strict_ssl_verification = True
-        # As client-go does: an API server under load is asked again when it says so.
-        configuration.client_go_retries = True
-        place = "in-cluster configuration" if kubeconfig is None else kubeconfig
-        try:
-            if kubeconfig is None:
-                configs.load_incluster_config(configuration)
-            else:
-                await _load(pathlib.Path(kubeconfig), configuration)
+        with _placed(kubeconfig):
+            configuration = await _configured(kubeconfig)
+            # As client-go does: an API server under load is asked again when it says so.
+            configuration.client_go_retries = True
             configuration.proxy = configuration.proxy or proxies.on_the_way_to(configuration.host)
             configuration.client_session_kwargs = {"trust_env": False}
             client = ApiClient(configuration)
-        except (configs.ConfigException, OSError, yaml.YAMLError) as error:
-            raise errors.Unreachable(f"{place}: {error}") from error
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            # The library walks through a malformed file unchecked.
-            raise errors.Unreachable(
-                f"{place}: not a kubeconfig with a context, a cluster and a user: {error!r}"
-            ) from error
         client.user_agent = f"gpu-metrics-adapter/{__version__}"
         return cls(client, qps=qps, burst=burst, patience=patience)
 
@@ -286,27 +273,53 @@ class Kube:
         return response
 
 
-def _read(path: pathlib.Path) -> Any:
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+async def credentials_of(kubeconfig: str | None) -> credentials.Credentials:
+    """What the file `kubeconfig`, or the cluster that the process runs in, gives to show a server.
+
+    Which server that is does not matter: not even whether the file names one, nor by which scheme.
+    Raises Unreachable, naming the file and what it lacks.
+    """
+    with _placed(kubeconfig):
+        return await credentials.of(await _configured(kubeconfig, server=_ANY))
 
 
-async def _load(path: pathlib.Path, configuration: Any) -> None:
-    document = _read(path)
-    loader = await configs.load_kube_config(
-        str(path), client_configuration=configuration, persist_config=False
-    )
-    named = loader.current_context["context"].get("user")
-    user = next(
-        (each["user"] or {} for each in document.get("users") or () if each["name"] == named), {}
-    )
-    if "tokenFile" in user:
-        token = credentials.TokenFile(path.parent / user["tokenFile"])
+async def _configured(kubeconfig: str | None, *, server: str | None = None) -> Any:
+    configuration: Any = Configuration()
+    # Go does not check what this checks, and clusters have CAs that would not pass.
+    configuration.disable_strict_ssl_verification = True
+    if kubeconfig is None:
+        configs.load_incluster_config(configuration, try_refresh_token=False)
+        token = credentials.TokenFile(pathlib.Path(configs.incluster_config.SERVICE_TOKEN_FILENAME))
         configuration.refresh_api_key_hook = token.refresh
         token.refresh(configuration)
-    elif "exec" in user:
-        if "BearerToken" not in configuration.api_key and not configuration.cert_file:
-            raise configs.ConfigException(f"its command gives no credentials: {user['exec']!r}")
-        configuration.refresh_api_key_hook = credentials.Plugin(loader).refresh
+    else:
+        await _load(pathlib.Path(kubeconfig), configuration, server)
+    return configuration
+
+
+async def _load(path: pathlib.Path, configuration: Any, server: str | None) -> None:
+    document = credentials.kubeconfig(path)
+    if server:
+        for each in document["clusters"]:
+            each["cluster"]["server"] = server
+    # From a document, not from a file: the library's messages would quote it.
+    loader = configs.kube_config.KubeConfigLoader(document, config_base_path=str(path.parent))
+    await credentials.load(configuration, loader, document, path.parent)
+
+
+@contextlib.contextmanager
+def _placed(kubeconfig: str | None) -> Iterator[None]:
+    """Raises what the library raises as Unreachable, naming where it read."""
+    place = "in-cluster configuration" if kubeconfig is None else kubeconfig
+    try:
+        yield
+    except (configs.ConfigException, errors.Unreachable, OSError) as error:
+        raise errors.Unreachable(f"{place}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # The library walks through a malformed file unchecked.
+        raise errors.Unreachable(
+            f"{place}: not a kubeconfig with a context, a cluster and a user: {error!r}"
+        ) from error
 
 
 @contextlib.contextmanager

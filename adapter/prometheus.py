@@ -7,6 +7,7 @@ BackendError whose text has what was asked and what the other side said: for the
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
@@ -16,6 +17,7 @@ import orjson
 import yarl
 
 from adapter import cutoff, errors, jsonstream, telemetry
+from adapter.credentials import Authorization
 from adapter.result import QueryResult, data, query_result, strings
 
 Verb = Literal["GET", "POST"]
@@ -35,9 +37,12 @@ _GRACE = 1.0
 class Prometheus:
     """Knows how to ask one Prometheus.
 
-    `url` is the base: its path is kept, its query is ignored. `verb` is how queries are sent;
-    listing is always a GET. `timeout` (seconds) bounds each request that has no nearer deadline.
-    Deadlines are times of the running event loop. Methods raise BackendError subclasses only.
+    `url` is the base: its path is kept, its query is ignored. `authorization` is sent where
+    neither `headers` nor a user in the URL says who asks. `trust` is asked for the TLS of each
+    connection, without which it is the session's; `server_name` is whom the certificate is for, if
+    not the URL's host. `verb` is how queries are sent; listing is always a GET. `timeout` (seconds)
+    bounds each request that has no nearer deadline. Deadlines are times of the running event loop.
+    Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -48,6 +53,9 @@ class Prometheus:
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
+        authorization: Authorization | None = None,
+        trust: Callable[[], ssl.SSLContext] | None = None,
+        server_name: str | None = None,
         verb: Verb = "GET",
         timeout: float = 30.0,
         limit: int = LIMIT,
@@ -61,9 +69,15 @@ class Prometheus:
             )
         if any(name.lower() == "authorization" for name in headers or ()):
             base = base.with_user(None)  # aiohttp refuses both; Go prefers the header
+            authorization = None
+        elif base.user is not None or base.password is not None:
+            authorization = None
         self._session = session
         self._base = base.with_path(base.path.rstrip("/"))
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
+        self._authorization = authorization
+        self._trust = trust
+        self._server_name = server_name
         self._verb: Verb = verb
         self._timeout = timeout
         self._limit = limit
@@ -137,8 +151,10 @@ class Prometheus:
                     self._base / path[1:],
                     params=asked if verb == "GET" else None,
                     data=asked if verb == "POST" else None,
-                    headers=self._headers,
+                    headers=await self._signed(),
                     timeout=aiohttp.ClientTimeout(),
+                    ssl=self._trust() if self._trust else True,
+                    server_hostname=self._server_name,
                 )
                 async with cutoff.reading(response):
                     try:
@@ -159,6 +175,11 @@ class Prometheus:
                 spent = self._ticks() - began
                 self._requests.ended(path, outcome=outcome, seconds=spent, received=received)
         return answer
+
+    async def _signed(self) -> Mapping[str, str]:
+        if self._authorization is None:
+            return self._headers
+        return {**self._headers, "Authorization": await self._authorization()}
 
     async def _read(self, response: aiohttp.ClientResponse, reader: _Reader[T]) -> T:
         size = 0

@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adapter import app, detection, errors, settings
+from adapter import detection, errors, settings, upstream
 from rules import detect, presets
 from rules.errors import ConfigError
 
@@ -88,7 +88,7 @@ def _detect(asked: argparse.Namespace) -> int:
 
 
 async def _look(asked: settings.Settings) -> detect.Report:
-    async with app.prometheus_of(asked) as prometheus:
+    async with upstream.prometheus_of(asked) as prometheus:
         return detect.judge(await detection.look(prometheus))
 
 

@@ -83,6 +83,7 @@ class _Checked:
             client_burst=burst if burst > 0 else _CLIENT_BURST,
             bind_address=self.bind_address(),
             secure_port=self.port(),
+            permit_port_sharing=self.switch("permit-port-sharing"),
             tls_cert_file=self.file("tls-cert-file"),
             tls_private_key_file=self.file("tls-private-key-file"),
             cert_dir=self.text("cert-dir"),
@@ -145,12 +146,7 @@ class _Checked:
 
     def check_kubeconfigs(self) -> None:
         kubeconfig = self.text("prometheus-auth-config")
-        # As in the original, a CA file makes both without effect, hence without contradiction.
-        if (
-            self.switch("prometheus-auth-incluster")
-            and kubeconfig
-            and not self.file("prometheus-ca-file")
-        ):
+        if self.switch("prometheus-auth-incluster") and kubeconfig:
             self.problems.append(
                 f"--prometheus-auth-incluster and --prometheus-auth-config={kubeconfig} "
                 "exclude each other"
@@ -262,7 +258,19 @@ class _Checked:
                 "--lister-kubeconfig: accepted, without effect: "
                 "the manifests of --objects stand for the cluster"
             )
+        if self.file("prometheus-token-file") and (named := self.asker()):
+            notices.append(f"--prometheus-token-file: accepted, without effect: {named} goes first")
         return tuple(notices)
+
+    def asker(self) -> str | None:
+        """What says who asks Prometheus, and leaves no place for a token."""
+        if any(
+            text.lower().startswith("authorization=") for text in self.texts("prometheus-header")
+        ):
+            return "the Authorization of --prometheus-header"
+        if re.match("[^/]*//[^/?#]*@", self.text("prometheus-url")):
+            return "the user in --prometheus-url"
+        return None
 
     def seconds(self, name: str, *, above_zero: bool = False) -> float:
         nanoseconds = self.integer(name)

@@ -6,8 +6,6 @@ from functools import partial
 
 from adapter.settings.flag import Flag
 
-_KUBECONFIG_AUTH = "so far --prometheus-token-file and --prometheus-ca-file serve instead"
-
 _rules = partial(Flag, group="Rules")
 _prometheus = partial(Flag, group="Prometheus")
 _cluster = partial(Flag, group="Cluster")
@@ -68,19 +66,22 @@ FLAGS = (
         name="prometheus-token-file",
         type="string",
         default="",
-        help="File with the bearer token for Prometheus.",
+        help="File with the bearer token for Prometheus, read again every minute. An "
+        "Authorization in --prometheus-header, or a user in --prometheus-url, goes before it.",
     ),
     _prometheus(
         name="prometheus-ca-file",
         type="string",
         default="",
-        help="File with the CA certificates that Prometheus' certificate must chain to.",
+        help="File with the CA certificates that Prometheus' certificate must chain to, read again "
+        "every minute.",
     ),
     _prometheus(
         name="prometheus-client-tls-cert-file",
         type="string",
         default="",
-        help="File with the client certificate that is shown to Prometheus.",
+        help="File with the client certificate that is shown to Prometheus, read again every "
+        "minute.",
     ),
     _prometheus(
         name="prometheus-client-tls-key-file",
@@ -92,15 +93,16 @@ FLAGS = (
         name="prometheus-auth-incluster",
         type="bool",
         default="false",
-        help="Show Prometheus the service account's token.",
-        effect=_KUBECONFIG_AUTH,
+        help="Show Prometheus the token of the pod's service account, and believe the cluster's "
+        "CA. --prometheus-token-file and --prometheus-ca-file go before these.",
     ),
     _prometheus(
         name="prometheus-auth-config",
         type="string",
         default="",
-        help="Kubeconfig whose credentials are shown to Prometheus.",
-        effect=_KUBECONFIG_AUTH,
+        help="Kubeconfig whose credentials are shown to Prometheus, and whose CA is believed; the "
+        "server that it names does not matter. The flags for a token, a CA and a client "
+        "certificate go before it.",
     ),
     _cluster(
         name="lister-kubeconfig",

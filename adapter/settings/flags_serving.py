@@ -7,7 +7,6 @@ from functools import partial
 from adapter.settings.flag import Flag
 
 _HTTP1 = "only HTTP/1.1 is served"
-_NOT_YET = "not built yet"
 
 _serving = partial(Flag, group="Serving")
 _authentication = partial(Flag, group="Authentication")
@@ -112,8 +111,7 @@ FLAGS = (
         name="permit-port-sharing",
         type="bool",
         default="false",
-        help="Listen with SO_REUSEPORT.",
-        effect=_NOT_YET,
+        help="Listen with SO_REUSEPORT, so that another process may listen on the same port.",
     ),
     _serving(
         name="permit-address-sharing",

@@ -54,6 +54,7 @@ class Settings:
     bind_address: str
     """An IP address, or `localhost`; a loopback address if nobody is asked who they are."""
     secure_port: int
+    permit_port_sharing: bool
     tls_cert_file: str | None
     tls_private_key_file: str | None
     cert_dir: str

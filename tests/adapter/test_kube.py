@@ -286,14 +286,23 @@ async def test_a_token_file_is_read_again_without_its_newline(
     assert sent == ["Bearer first", "Bearer first", "Bearer second", "Bearer third"]
 
 
-async def test_a_token_file_that_vanishes_is_told(cluster, connect, tmp_path, monkeypatch):
+async def test_the_last_token_of_a_file_that_vanishes_is_used_on(
+    cluster, connect, tmp_path, monkeypatch, caplog
+):
     monkeypatch.setattr(credentials, "_AGE", -1.0)
     (tmp_path / "token").write_text("first\n")
     api = await connect(user={"tokenFile": "token"})
     (tmp_path / "token").unlink()
 
-    with pytest.raises(errors.Unreachable, match="token"):
-        await api.get("/api/v1/pods")
+    await api.get("/api/v1/pods")
+
+    assert cluster.requests[0].authorization == "Bearer first"
+    assert "token: No such file or directory; the token from before is used on" in caplog.text
+
+
+async def test_a_token_file_that_never_was_is_told(connect, tmp_path):
+    with pytest.raises(errors.Unreachable, match=r"kubeconfig: .*token: No such file"):
+        await connect(user={"tokenFile": "token"})
 
 
 def plugin(folder, script):
@@ -526,7 +535,7 @@ async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed
     ("text", "message"),
     [
         ("", "not a kubeconfig"),
-        ("{", "flow"),
+        ("{", "no YAML in line 1"),
         ("clusters: []", "current-context"),
         (
             "{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: []}",

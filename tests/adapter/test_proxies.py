@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter import app, errors, kube, proxies, settings
+from adapter import errors, kube, proxies, settings, upstream
 from tests.fakes import kubernetes, prometheus
 
 
@@ -86,7 +86,7 @@ async def test_prometheus_is_asked_through_it(environment, aiohttp_server, tmp_p
     environment.setenv("http_proxy", str(proxy.make_url("/")))
     asked = settings.parse(("--prometheus-url=http://prometheus.invalid", "--secure-port=6443"))
 
-    async with app.prometheus_of(asked) as found:
+    async with upstream.prometheus_of(asked) as found:
         result = await found.query("up")
 
     assert result.samples == ()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from datetime import UTC, datetime
 
@@ -303,6 +304,20 @@ async def test_a_site_says_where_it_listens(caplog):
         await site.start()
         assert site.port > 0
         assert site.name == f"https://[::1]:{site.port}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_port_is_shared_only_where_that_is_permitted(shared):
+    runner = serving.runner(surface())
+    await runner.setup()
+    try:
+        first = serving.Site(runner, "127.0.0.1", 0, reuse_port=shared)
+        await first.start()
+        second = serving.Site(runner, "127.0.0.1", first.port, reuse_port=shared)
+        with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
+            await second.start()
     finally:
         await runner.cleanup()
 

@@ -47,6 +47,7 @@ def test_defaults_are_the_originals():
         client_burst=10,
         bind_address="0.0.0.0",
         secure_port=443,
+        permit_port_sharing=False,
         tls_cert_file=None,
         tls_private_key_file=None,
         cert_dir="apiserver.local.config/certificates",
@@ -325,14 +326,25 @@ def test_two_ways_to_authenticate_exclude_each_other():
     )
 
 
-def test_a_ca_file_settles_the_two_ways_to_authenticate_as_in_the_original():
-    got = parse(
-        "--prometheus-auth-incluster",
-        "--prometheus-auth-config=/kube",
-        "--prometheus-ca-file=/ca",
-    )
+@pytest.mark.parametrize(
+    ("argv", "first"),
+    [
+        (["--prometheus-header=authorization=Basic x"], "the Authorization of --prometheus-header"),
+        (["--prometheus-url=https://jane:x@there/a"], "the user in --prometheus-url"),
+    ],
+)
+def test_a_token_that_is_not_sent_is_said(argv, first):
+    got = parse("--prometheus-token-file=/token", *argv)
 
-    assert got.prometheus_ca_file == "/ca"
+    (notice,) = got.notices
+    assert notice == f"--prometheus-token-file: accepted, without effect: {first} goes first"
+
+
+@pytest.mark.parametrize(
+    "argv", [["--prometheus-header=X-Scope=a"], ["--prometheus-url=https://there?/a@b"]]
+)
+def test_a_token_that_is_sent_is_none_to_tell_of(argv):
+    assert parse("--prometheus-token-file=/token", *argv).notices == ()
 
 
 def test_all_problems_are_told_at_once():

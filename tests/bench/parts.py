@@ -16,7 +16,7 @@ from pathlib import Path
 from aiohttp import test_utils, web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter import answers, app, serving, settings, tls
+from adapter import answers, serving, settings, tls, upstream
 from adapter.prometheus import LIMIT
 from certs.bundle import Bundle
 from tests.certificates import Holder
@@ -146,7 +146,7 @@ async def _great(folder: Path) -> None:
 async def _reader(folder: Path) -> None:
     """What the adapter is made of asks once, and tells its greatest size."""
     asked = settings.parse((f"--prometheus-url=http://127.0.0.1:{told(folder, 'great')}",))
-    async with app.prometheus_of(asked) as prometheus:
+    async with upstream.prometheus_of(asked) as prometheus:
         await prometheus.query("great")
     _tell(folder, "reader", round(mebibytes(os.getpid(), "VmHWM")))
     await asyncio.Event().wait()

@@ -413,9 +413,9 @@ COMMAND_LINES = [
     (("detect", "--prometheus-url=ftp://x"), 2, "must be an http or https URL with a host"),
     (("detect", "--prometheus-token-file=/none"), 1, "/none: No such file or directory"),
     (
-        ("detect", "--prometheus-url=http://127.0.0.1:9", "--prometheus-auth-incluster"),
+        ("detect", "--prometheus-url=http://127.0.0.1:9", "--prometheus-auth-config=/none"),
         1,
-        "--prometheus-auth-incluster: accepted, without effect",
+        "--prometheus-auth-config=/none: [Errno 2] No such file",
     ),
 ]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import ssl
 import struct
 import time
 import urllib.error
@@ -16,6 +17,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,24 +37,35 @@ _DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class Prometheus:
     """A Prometheus that can be stopped and started again on the same port and data."""
 
-    def __init__(self, directory: Path, config: str = "global: {}\n") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        config: str = "global: {}\n",
+        *,
+        web: str = "{}\n",
+        headers: Mapping[str, str] = MappingProxyType({}),
+        context: ssl.SSLContext | None = None,
+    ) -> None:
         (self.port,) = free_ports(1)
-        self.url = f"http://127.0.0.1:{self.port}"
-        configured = directory / "prometheus.yml"
+        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
+        configured, demanded = directory / "prometheus.yml", directory / "web.yml"
         configured.write_text(config)
+        demanded.write_text(web)
         command = [
             binary.find(),
             f"--config.file={configured}",
+            f"--web.config.file={demanded}",
             f"--storage.tsdb.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-remote-write-receiver",
             "--log.level=warn",
         ]
+        ready = urllib.request.Request(f"{self.url}/-/ready", headers=dict(headers))
         self._daemon = Daemon(
             "Prometheus",
             command,
             directory / "prometheus.log",
-            lambda: status(f"{self.url}/-/ready") == 200,
+            lambda: status(ready, context=context) == 200,
         )
 
     @property
@@ -101,9 +114,19 @@ class Prometheus:
 
 
 @contextlib.contextmanager
-def run(directory: Path, config: str = "global: {}\n") -> Iterator[Prometheus]:
-    """A Prometheus for as long as the context lasts; `config` may tell it to scrape."""
-    found = Prometheus(directory, config)
+def run(
+    directory: Path,
+    config: str = "global: {}\n",
+    *,
+    web: str = "{}\n",
+    headers: Mapping[str, str] = MappingProxyType({}),
+    context: ssl.SSLContext | None = None,
+) -> Iterator[Prometheus]:
+    """A Prometheus for as long as the context lasts; `config` may tell it to scrape.
+
+    `web` may have it demand TLS and passwords; `headers` and `context` are then what lets us in.
+    """
+    found = Prometheus(directory, config, web=web, headers=headers, context=context)
     try:
         found.start()
         yield found
@@ -119,10 +142,14 @@ def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20)
         time.sleep(0.02)
 
 
-def status(url: str) -> int:
+def status(asked: str | urllib.request.Request, *, context: ssl.SSLContext | None = None) -> int:
     """What a server on this machine answers; 0 if it does not."""
+    opener = _DIRECTLY
+    if context is not None:
+        secured = urllib.request.HTTPSHandler(context=context)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secured)
     try:
-        with _DIRECTLY.open(url, timeout=1) as response:
+        with opener.open(asked, timeout=1) as response:
             found: int = response.status
             return found
     except urllib.error.HTTPError as e:

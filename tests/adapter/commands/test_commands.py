@@ -231,6 +231,22 @@ async def test_serve_ends_in_peace_when_told(tmp_path: Path) -> None:
     assert "--logtostderr: accepted, without effect" in said
 
 
+async def test_two_servers_share_a_port_where_both_permit_it(tmp_path: Path) -> None:
+    (tmp_path / "objects.yaml").write_text("")
+    arguments = (
+        "--preset=gpu-dcgm",
+        f"--objects={tmp_path / 'objects.yaml'}",
+        f"--secure-port={free_port()}",
+        "--prometheus-url=http://127.0.0.1:9",
+        "--permit-port-sharing",
+    )
+    async with (
+        started(*arguments, until="serving on"),
+        started(*arguments, until="serving on") as (_, said),
+    ):
+        assert "without effect" not in said
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
