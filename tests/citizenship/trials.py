@@ -59,7 +59,7 @@ def _quiet(town: Town, seconds: float) -> bool:
 
 
 def _resources(town: Town) -> list[str]:
-    """`kubectl api-resources` works, and lists nothing of ours that could not be listed."""
+    """`kubectl api-resources` gets through every group, and lists what it listed."""
     shown = town.plane.kubectl("api-resources")
     missing = [
         name for name in ("pods", "deployments", "horizontalpodautoscalers") if name not in shown
