@@ -170,7 +170,7 @@ def _go_build(
     own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": "400"}
     # Told to stop, Go may leave what it has there.
     own["GOTMPDIR"] = str(into)
-    what = f"building {', '.join(names)} {version}, 5 to 8 minutes on two cores"
+    what = f"building {', '.join(names)} {version}, 6 to 10 minutes on two cores"
     _say(what)
     began = time.monotonic()
     lines: list[str] = []
