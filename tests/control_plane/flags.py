@@ -81,7 +81,7 @@ def controllers(programs: Programs, ports: Ports, files: Credentials, kubeconfig
         "--use-service-account-credentials=true",
         "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
         "--leader-elect=false",
-        "--horizontal-pod-autoscaler-sync-period=1s",
+        "--horizontal-pod-autoscaler-sync-period=2s",
         # Else asking for the tokens of forty accounts takes four seconds.
         "--kube-api-qps=200",
         "--kube-api-burst=400",

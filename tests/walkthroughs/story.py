@@ -28,11 +28,12 @@ PATIENCE = 90.0
 """Seconds that a step may take on a busy machine; on an idle one it takes a few."""
 
 _QUICK = {
-    "scaleDown": {"stabilizationWindowSeconds": 1},
+    "scaleDown": {"stabilizationWindowSeconds": 5},
     "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 15}]},
 }
-"""Instead of the five minutes for which a load that is gone might come back, and of the quarter of
-a minute for which twice the replicas must do."""
+"""Instead of the five minutes for which a load that is gone might come back (as long as it takes
+until all nodes are scraped anew), and of the quarter of a minute for which twice the replicas must
+do."""
 
 _TARGETS, _REPLICAS = HEADER.index("TARGETS"), HEADER.index("REPLICAS")
 
