@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import yaml
+
+from adapter.demo import child
 
 READY_WITHIN = 60.0
 """Seconds that a start may take on a slow disk."""
@@ -65,16 +66,16 @@ async def running(program: Path, text: str, port: int, folder: Path) -> AsyncIte
     """Run `program` with the configuration `text`; gives its URL once it is ready."""
     (folder / "prometheus.yml").write_text(text, encoding="utf-8")
     log = folder / "prometheus.log"
-    setpriv = shutil.which("setpriv")
+    command = child.command(
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--storage.tsdb.retention.time=1h",
+    )
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            # However we end, by a second Ctrl-C for instance, it is not to stay behind.
-            *([setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []),
-            program,
-            f"--config.file={folder / 'prometheus.yml'}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            f"--web.listen-address=127.0.0.1:{port}",
-            "--storage.tsdb.retention.time=1h",
+            *command,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is ours to pass on, in order

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,6 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from pathlib import Path
+
+from adapter.demo import child
 
 READY_WITHIN = 90.0
 """Seconds that a start may take on a machine with other work."""
@@ -105,9 +106,7 @@ class Daemon:
         return self._process
 
     def _launch(self) -> None:
-        command = [*map(str, self.command)]
-        if setpriv := shutil.which("setpriv"):
-            command = [setpriv, "--pdeathsig", "KILL", "--", *command]
+        command = child.command(*self.command)
         with self.log.open("ab") as log:
             # In a session of its own: Ctrl-C is for us to pass on, in order.
             self._process = subprocess.Popen(
