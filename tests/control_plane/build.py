@@ -165,9 +165,9 @@ def _go_build(
     command += [f"-gcflags={each}=-N -l {_WITHOUT_DEBUGGER}" for each in _PLAIN]
     command += ["-o", f"{into}/", *map(modules.package, names)]
     source = modules.folder(version)
-    # No C compiler is needed, and none is asked for. The compiler collects its garbage only where
-    # there is much of it, which saves a third of its time.
-    own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": "400"}
+    # No C compiler is needed, and none is asked for. The compiler is spared most of its garbage
+    # collections, for a third more memory.
+    own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": environ.get("GOGC", "400")}
     # Told to stop, Go may leave what it has there.
     own["GOTMPDIR"] = str(into)
     what = f"building {', '.join(names)} {version}, 6 to 10 minutes on two cores"
@@ -199,8 +199,8 @@ def _go_build(
     if process.returncode:
         raise NoProgramError(
             f"`go build` failed in {source}:\n{''.join(lines[-20:])}"
-            "It fetches Kubernetes' modules from $GOPROXY: see that they can be had there, or name "
-            "a folder that has the programs in $KUBEBUILDER_ASSETS"
+            "It fetches Kubernetes' modules: see that Go can do so here, or name a folder that has "
+            "the programs in $KUBEBUILDER_ASSETS"
         )
     _say(f"built {', '.join(names)} {version} in {_duration(time.monotonic() - began)}")
 

@@ -60,7 +60,7 @@ def test_what_is_missing_is_built_once(environ, tmp_path, capfd):
     assert builds(environ) == [" ".join(NAMES)]
     assert first.apiserver == tmp_path / "cache/kubernetes-1.36.3/kube-apiserver"
     assert first.version == "1.36.3"
-    assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3, " in (
+    assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3, 6 to 10" in (
         capfd.readouterr().err
     )
 
@@ -150,7 +150,7 @@ def test_failing_build_shows_its_last_words(environ, tmp_path):
     program(tmp_path / "bin", "go", "echo no such package >&2; exit 1")
 
     with pytest.raises(
-        NoProgramError, match=r"(?s)`go build` failed in .*:\nno such package\n.*\$GOPROXY: see"
+        NoProgramError, match=r"(?s)`go build` failed in .*:\nno such package\n.* modules: see"
     ):
         build.find(environ)
     assert not list((tmp_path / "cache/kubernetes-1.36.3").iterdir())
