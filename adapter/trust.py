@@ -198,8 +198,7 @@ class TrustSource:
         try:
             follower(self._current)
         except CertificateError as error:
-            # A file of an operator's, not a fault of ours: no traceback.
-            log.error("%s; certificates of these CAs are not asked for", error)  # noqa: TRY400
+            log.error("%s; certificates of these CAs are not asked for", error)  # noqa: TRY400 - an operator's file is no fault of ours
 
 
 class _File:

@@ -126,8 +126,7 @@ def pkcs8(key: PrivateKeyTypes) -> bytes:
 
 
 def _public(key: object) -> bytes:
-    # Each kind that a certificate can have has this, and no class that says so.
-    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]
+    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]  # all have it; no class says so
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return encoded

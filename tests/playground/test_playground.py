@@ -16,9 +16,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.real.prometheus import wait_for
+from tests.walkthroughs.story import PATIENCE
 
-PATIENCE = 90.0
-"""Seconds that a step may take on a busy machine; on an idle one it takes a few."""
 COMMAND = re.compile(r" {3}\S.*? {2,}((?:export|kubectl) .*)")
 """A line that says what for, and what to type."""
 REPLICAS = re.compile(r"bert-intent-detection .* (\d+) +\S+")
@@ -37,10 +36,7 @@ class Process:
     def end(self, number: signal.Signals) -> int:
         """Its status after this signal. Raises TimeoutExpired."""
         self.popen.send_signal(number)
-        try:
-            return self.popen.wait(PATIENCE)
-        finally:
-            self.close()
+        return self.popen.wait(PATIENCE)
 
     def close(self) -> None:
         """End it at once where it still runs; all that it said has been read then."""
@@ -58,13 +54,12 @@ class Process:
 
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[Process]:
-    found = Process(command)
-    try:
-        yield found
-    finally:
-        if found.popen.poll() is None:
-            found.end(signal.SIGTERM)
-        found.close()
+    with contextlib.closing(Process(command)) as found:
+        try:
+            yield found
+        finally:
+            if found.popen.poll() is None:
+                found.end(signal.SIGTERM)
 
 
 def test_playground() -> None:

@@ -31,9 +31,9 @@ _QUICK = {
     "scaleDown": {"stabilizationWindowSeconds": 5},
     "scaleUp": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 15}]},
 }
-"""Instead of the five minutes for which a load that is gone might come back (as long as it takes
-until all nodes are scraped anew), and of the quarter of a minute for which twice the replicas must
-do."""
+"""Instead of the five minutes for which a load that is gone might come back, and of the quarter of
+a minute for which twice the replicas must do. Not less than five seconds: until every node has been
+scraped anew, the mean is of old and new values."""
 
 _TARGETS, _REPLICAS = HEADER.index("TARGETS"), HEADER.index("REPLICAS")
 
