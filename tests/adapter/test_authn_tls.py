@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from adapter import answers, authn, authz, guard, kube, serving, tls, tokens
+from adapter import answers, authn, authz, guard, serving, tls, tokens
 from adapter.trust import Headers, Trust
 from tests.certificates import DAY, Holder
 from tests.fakes import kubernetes
@@ -89,13 +89,7 @@ async def cluster():
 
 
 @pytest.fixture
-async def api_server(cluster, aiohttp_server):
-    return await aiohttp_server(cluster.app())
-
-
-@pytest.fixture
-async def server(api_server, tmp_path):
-    api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, api_server), qps=99, burst=99)
+async def server(api):
     server = Server(tls.Live(SERVING), api)
     runner = serving.runner(answers.outermost(server.respond))
     await runner.setup()
@@ -104,7 +98,6 @@ async def server(api_server, tmp_path):
     server.port = site.port
     yield server
     await runner.cleanup()
-    await api.close()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from adapter import access, ask, authz, errors, kube
+from adapter import access, ask, authz, errors
 from adapter.user import User
 from tests.fakes import kubernetes
 
@@ -49,20 +49,6 @@ def test_a_path_that_is_open_in_its_middle_is_refused(path):
 
 
 # Verdicts
-
-
-@pytest.fixture
-def cluster():
-    return kubernetes.Cluster()
-
-
-@pytest.fixture
-async def api(cluster, aiohttp_server, tmp_path):
-    server = await aiohttp_server(cluster.app())
-    path = kubernetes.kubeconfig(tmp_path, server)
-    connected = await kube.Kube.connect(path, qps=200, burst=400)
-    yield connected
-    await connected.close()
 
 
 class Clock:

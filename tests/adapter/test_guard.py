@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from adapter import authn, authz, guard, kube, tokens, trust
+from adapter import authn, authz, guard, tokens, trust
 from rules.catalog import Catalog
 from rules.kinds import Kinds
 from tests.adapter import wired
@@ -31,15 +31,6 @@ def cluster():
         "root-s3cret": token("root", "system:masters"),
     }
     return cluster
-
-
-@pytest.fixture
-async def api(cluster, aiohttp_server, tmp_path):
-    server = await aiohttp_server(cluster.app())
-    path = kubernetes.kubeconfig(tmp_path, server)
-    connected = await kube.Kube.connect(path, qps=200, burst=400)
-    yield connected
-    await connected.close()
 
 
 def made(api, **limits):

@@ -9,11 +9,9 @@ import pytest
 from cryptography import x509
 
 from adapter import errors, identity
-from adapter.kube import Kube
 from adapter.registration import Registration
 from certs import renew, secret
 from tests.certificates import DAY, NOW
-from tests.fakes import kubernetes
 from tests.fakes.store import Store
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
@@ -76,16 +74,13 @@ def store():
 
 
 @pytest.fixture
-async def kube(aiohttp_server, store, tmp_path):
-    server = await aiohttp_server(store.app())
-    connected = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
-    yield connected
-    await connected.close()
+def cluster(store):
+    return store
 
 
 @pytest.fixture
-def replica(kube):
-    return Replica(kube)
+def replica(api):
+    return Replica(api)
 
 
 def published(store):
@@ -130,9 +125,9 @@ async def test_a_look_at_what_is_well_writes_nothing(store, replica):
     assert len(replica.served) == 1
 
 
-async def test_two_that_start_at_once_end_with_one_authority_that_both_are_trusted_by(store, kube):
+async def test_two_that_start_at_once_end_with_one_authority_that_both_are_trusted_by(store, api):
     store.delay = 0.01
-    one, other = Replica(kube), Replica(kube, jitter=1.0)
+    one, other = Replica(api), Replica(api, jitter=1.0)
 
     assert await asyncio.gather(one.identity.attempt(), other.identity.attempt()) == [True, True]
 
@@ -176,8 +171,8 @@ async def test_a_secret_that_cannot_be_read_is_left_alone(store, replica, caplog
     assert replica.meter.outcomes == ["failed", "failed"]
 
 
-async def test_a_certificate_is_renewed_and_replicas_take_it_over(store, kube):
-    one, other = Replica(kube), Replica(kube, jitter=1.0)
+async def test_a_certificate_is_renewed_and_replicas_take_it_over(store, api):
+    one, other = Replica(api), Replica(api, jitter=1.0)
     for each in (one, other):
         await each.identity.attempt()
 
@@ -338,8 +333,8 @@ async def test_it_looks_at_intervals_and_sooner_after_failures(store, replica):
     assert replica.slept == [1.0, 2.0, 4.0, 8.0, 9.0, 9.0, 9.0, 9.0]
 
 
-async def test_a_replica_that_lags_does_not_take_back_what_another_published(store, kube):
-    lagging, ahead = Replica(kube), Replica(kube)
+async def test_a_replica_that_lags_does_not_take_back_what_another_published(store, api):
+    lagging, ahead = Replica(api), Replica(api)
     await lagging.identity.attempt()
     await ahead.identity.attempt()
     overtaken = False

@@ -11,18 +11,12 @@ from tests.fakes import kubernetes
 
 
 @pytest.fixture
-def cluster():
-    return kubernetes.Cluster()
-
-
-@pytest.fixture
-async def connect(cluster, aiohttp_server, tmp_path):
+async def connect(api_server, tmp_path):
     """Connects to the fake; closes at the end what was connected."""
-    server = await aiohttp_server(cluster.app())
     connected = []
 
     async def _connect(*, qps=1000.0, burst=1000, patience=5.0, user=None):
-        path = kubernetes.kubeconfig(tmp_path, server, **(user or {}))
+        path = kubernetes.kubeconfig(tmp_path, api_server, **(user or {}))
         one = await kube.Kube.connect(path, qps=qps, burst=burst, patience=patience)
         connected.append(one)
         return one
@@ -175,16 +169,11 @@ async def test_a_list_of_another_shape_is_broken(cluster, connect, body):
         await api.collect("/api/v1/pods", {}, name)
 
 
-async def test_nobody_listens(connect, aiohttp_server, cluster, tmp_path):
-    server = await aiohttp_server(cluster.app())
-    path = kubernetes.kubeconfig(tmp_path, server)
-    await server.close()
-    api = await kube.Kube.connect(path, qps=5, burst=10)
+async def test_nobody_listens(api_server, api):
+    await api_server.close()
 
     with pytest.raises(errors.Unreachable, match="/api/v1/pods"):
         await api.get("/api/v1/pods")
-
-    await api.close()
 
 
 # Discovery

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from adapter import errors, kube, objects
+from adapter import errors, objects
 from rules import selectors
 from rules.kinds import GroupResource
 from tests.fakes import kubernetes
@@ -55,12 +55,8 @@ def time():
 
 
 @pytest.fixture
-async def known(cluster, time, aiohttp_server, tmp_path):
-    server = await aiohttp_server(cluster.app())
-    path = kubernetes.kubeconfig(tmp_path, server)
-    api = await kube.Kube.connect(path, qps=1000, burst=1000, patience=5)
-    yield objects.ClusterObjects(api, interval=600, clock=time, sleep=time.sleep)
-    await api.close()
+def known(api, time):
+    return objects.ClusterObjects(api, interval=600, clock=time, sleep=time.sleep)
 
 
 @contextlib.asynccontextmanager

@@ -8,11 +8,9 @@ import logging
 import pytest
 
 from adapter import errors
-from adapter.kube import Kube
 from adapter.registration import Registration
 from tests import chains
 from tests.certificates import Holder
-from tests.fakes import kubernetes
 from tests.fakes.store import REGISTRATION, Store
 
 CUSTOM, EXTERNAL = "v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io"
@@ -30,16 +28,13 @@ def store():
 
 
 @pytest.fixture
-async def kube(aiohttp_server, store, tmp_path):
-    server = await aiohttp_server(store.app())
-    connected = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
-    yield connected
-    await connected.close()
+def cluster(store):
+    return store
 
 
 @pytest.fixture
-def registration(kube):
-    return Registration(kube, (CUSTOM, EXTERNAL), service="adapter", namespace="ns")
+def registration(api):
+    return Registration(api, (CUSTOM, EXTERNAL), service="adapter", namespace="ns")
 
 
 def encoded(*holders):
@@ -164,7 +159,7 @@ async def test_other_failures_are_raised(store, registration):
         await registration.publish(found, frozenset({CA.certificate}), CA.pem)
 
 
-async def test_those_that_are_not_available_are_annotated_until_they_are(store, kube):
+async def test_those_that_are_not_available_are_annotated_until_they_are(store, api):
     path = store.register(CUSTOM, "adapter", "ns")
     store.objects[store.register(EXTERNAL, "adapter", "ns")]["status"] = AVAILABLE
 
@@ -172,7 +167,7 @@ async def test_those_that_are_not_available_are_annotated_until_they_are(store, 
         if pauses == 3:
             store.objects[path]["status"] = AVAILABLE
 
-    made = await running(kube, pauses=5, between=between)
+    made = await running(api, pauses=5, between=between)
 
     assert made == [0.5, 0.5, 1.0, 20.0, 20.0]
     assert {name for _, name, _ in store.writes} == {path}
@@ -183,7 +178,7 @@ async def test_those_that_are_not_available_are_annotated_until_they_are(store, 
     assert len(set(values)) == 3
 
 
-async def test_the_writes_end_where_they_do_not_help_and_begin_again_after_a_loss(store, kube):
+async def test_the_writes_end_where_they_do_not_help_and_begin_again_after_a_loss(store, api):
     path = store.register(CUSTOM, "adapter", "ns")
     writes = []
 
@@ -194,13 +189,13 @@ async def test_the_writes_end_where_they_do_not_help_and_begin_again_after_a_los
         if pauses == 9:
             store.objects[path]["status"] = {}
 
-    made = await running(kube, pauses=10, between=between)
+    made = await running(api, pauses=10, between=between)
 
     assert made == [0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 20.0, 20.0, 0.5]
     assert writes == [1, 2, 3, 4, 5, 6, 6, 6, 6, 7]
 
 
-async def test_failures_are_told_once_and_tried_again_soon(store, kube, caplog):
+async def test_failures_are_told_once_and_tried_again_soon(store, api, caplog):
     store.register(CUSTOM, "adapter", "ns")
     store.refuse = lambda *_: 403
 
@@ -208,7 +203,7 @@ async def test_failures_are_told_once_and_tried_again_soon(store, kube, caplog):
         if pauses == 6:
             store.refuse = lambda *_: 0
 
-    made = await running(kube, pauses=7, between=between)
+    made = await running(api, pauses=7, between=between)
 
     assert made == [1.0, 2.0, 4.0, 8.0, 16.0, 20.0, 0.5]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]

@@ -7,9 +7,8 @@ import logging
 import pytest
 from multidict import CIMultiDict
 
-from adapter import errors, kube, tokens
+from adapter import errors, tokens
 from adapter.user import User
-from tests.fakes import kubernetes
 
 SECRET = "s3cret.t0ken"
 JANE = {
@@ -122,16 +121,8 @@ def clock():
 
 
 @pytest.fixture
-def cluster():
-    return kubernetes.Cluster()
-
-
-@pytest.fixture
-async def reviewing(cluster, aiohttp_server, tmp_path, clock):
-    server = await aiohttp_server(cluster.app())
-    api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1000, burst=1000)
-    yield lambda ttl=10.0: tokens.TokenReviews(api, ttl=ttl, clock=clock)
-    await api.close()
+def reviewing(api, clock):
+    return lambda ttl=10.0: tokens.TokenReviews(api, ttl=ttl, clock=clock)
 
 
 async def rejected(reviews, token=SECRET):
@@ -295,14 +286,10 @@ async def test_a_review_has_ten_seconds_for_everything(cluster, reviewing, monke
     assert asyncio.get_running_loop().time() - began < 1.5
 
 
-async def test_an_api_server_that_is_down_lets_nobody_in(cluster, aiohttp_server, tmp_path):
-    server = await aiohttp_server(cluster.app())
-    path = kubernetes.kubeconfig(tmp_path, server)
-    await server.close()
-    api = await kube.Kube.connect(path, qps=1000, burst=1000)
+async def test_an_api_server_that_is_down_lets_nobody_in(api_server, api):
+    await api_server.close()
 
     assert "Cannot connect" in await rejected(tokens.TokenReviews(api))
-    await api.close()
 
 
 async def test_who_asks_at_the_same_time_shares_one_review(cluster, reviewing):

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from adapter import errors, kube, trust
+from adapter import errors, trust
 from certs.bundle import CertificateError
 from tests import certificates
 from tests.fakes import kubernetes
@@ -40,14 +40,6 @@ def cluster():
     cluster = kubernetes.Cluster()
     cluster.resources.append(kubernetes.CONFIGMAPS)
     return cluster
-
-
-@pytest.fixture
-async def api(cluster, aiohttp_server, tmp_path):
-    server = await aiohttp_server(cluster.app())
-    api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1000, burst=1000)
-    yield api
-    await api.close()
 
 
 @contextlib.asynccontextmanager
