@@ -60,7 +60,7 @@ def test_what_is_missing_is_built_once(environ, tmp_path, capfd):
     assert builds(environ) == [" ".join(NAMES)]
     assert first.apiserver == tmp_path / "cache/kubernetes-1.36.3/kube-apiserver"
     assert first.version == "1.36.3"
-    assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3, 5 to 8" in (
+    assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3, 5 to 8 minutes" in (
         capfd.readouterr().err
     )
 
