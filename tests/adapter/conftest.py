@@ -20,8 +20,8 @@ async def api_server(cluster, aiohttp_server):
 
 @pytest.fixture
 async def api(api_server, tmp_path):
-    """Asks as fast as it is told to, and waits for an answer no longer than a test should."""
+    """Asks as fast as it is told to."""
     path = kubernetes.kubeconfig(tmp_path, api_server)
-    connected = await Kube.connect(path, qps=1e6, burst=10**6, patience=5)
+    connected = await Kube.connect(path, qps=1e6, burst=10**6)
     yield connected
     await connected.close()

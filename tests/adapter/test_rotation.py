@@ -10,13 +10,12 @@ import datetime as dt
 import random
 import ssl
 
+import pytest
 from cryptography import x509
 
 from adapter import identity, tls
-from adapter.kube import Kube
 from adapter.registration import Registration
 from tests.certificates import NOW
-from tests.fakes import kubernetes
 from tests.fakes.store import REGISTRATION, Store
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
@@ -134,16 +133,20 @@ class Client:
                 await asyncio.sleep(0.005)
 
 
-async def test_ten_renewals_of_both_lose_no_request(aiohttp_server, tmp_path):
-    store, time, chance = Store(), Time(), random.Random(1)
+@pytest.fixture
+def cluster():
+    store = Store()
     store.register(API_SERVICE, SERVICE, NAMESPACE)
-    server = await aiohttp_server(store.app())
-    kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
-    replicas = [Replica(kube, time, jitter) for jitter in (0.1, 0.9)]
+    return store
+
+
+async def test_ten_renewals_of_both_lose_no_request(cluster, api):
+    time, chance = Time(), random.Random(1)
+    replicas = [Replica(api, time, jitter) for jitter in (0.1, 0.9)]
     await asyncio.gather(*(each.identity.attempt() for each in replicas))
     for each in replicas:
         await each.listen()
-    client = Client(store, replicas, time)
+    client = Client(cluster, replicas, time)
     load = [
         asyncio.create_task(client.always_anew(late=False)),
         asyncio.create_task(client.always_anew(late=True)),
@@ -171,7 +174,6 @@ async def test_ten_renewals_of_both_lose_no_request(aiohttp_server, tmp_path):
     for each in replicas:
         each.server.close()
         await each.server.wait_closed()
-    await kube.close()
     assert client.failures == []
     assert len(leaves) > RENEWALS
     assert client.answers > 100
