@@ -19,7 +19,7 @@ help: ## Print this list
 setup: $(READY) ## Make the virtual environment from the lock, and fetch Prometheus where there is none
 	@$(BIN)/python -m adapter.demo.binary >/dev/null
 
-# Python compiles what is imported when it is: most of this never is.
+# --no-compile: Python compiles what is imported, when it is; most of this never is.
 $(READY): tests/requirements.lock setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Python 3.11 or later is needed; name one with PYTHON=python3.11" >&2; exit 1; }
