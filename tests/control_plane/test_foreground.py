@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 PROGRAM = """\
-import signal, sys, time
+import sys, time
 from tests.control_plane import foreground
 
 with foreground.program(stopped=7):
@@ -18,16 +18,24 @@ with foreground.program(stopped=7):
         {body}
     finally:
         print("ending", flush=True)
-        time.sleep(0.3)
+        sys.stdin.read()  # until the test has said all that it has to say
         print("ended", flush=True)
 """
+
+
+@pytest.fixture(autouse=True)
+def _hangups_arrive() -> Iterator[None]:
+    """Also where the tests themselves run under nohup, whose children ignore SIGHUP as it does."""
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager
 def running(body: str, *before: str) -> Iterator[subprocess.Popen[str]]:
     command = [*before, sys.executable, "-c", PROGRAM.format(body=body)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == "up\n"
@@ -49,7 +57,7 @@ def test_told_to_stop_it_ends_in_order_however_often_it_is_told(number: signal.S
 
 
 def test_under_nohup_a_closed_terminal_does_not_end_it() -> None:
-    with running("time.sleep(0.5)", "nohup") as process:
+    with running("sys.stdin.read()", "nohup") as process:
         process.send_signal(signal.SIGHUP)
         told, _ = process.communicate(timeout=20)
 
