@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from rules.absence import Cause
+from rules.diagnosis.missing import Cause
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
 """For what repeats a caller's own words: no browser may guess that it is a page."""
@@ -53,6 +53,45 @@ class ApiError(Exception):
         self.causes = tuple(causes)
         self.told = False
         self.headers = dict(headers or {})
+
+
+def bad_request(message: str) -> ApiError:
+    return ApiError(400, message, reason="BadRequest")
+
+
+def internal(message: str) -> ApiError:
+    """The 500 whose cause goes to the log alone: raise it `from` that cause."""
+    return ApiError(
+        500,
+        f"Internal error occurred: {message}",
+        reason="InternalError",
+        details={"causes": [{"message": message}]},
+    )
+
+
+def no_route() -> ApiError:
+    return ApiError(
+        404, "the server could not find the requested resource", reason="NotFound", details={}
+    )
+
+
+def wrong_method() -> ApiError:
+    return ApiError(
+        405,
+        "the server does not allow this method on the requested resource",
+        reason="MethodNotAllowed",
+        details={},
+    )
+
+
+def not_acceptable(representations: Sequence[str]) -> ApiError:
+    """The router's own 406, given before any handler runs."""
+    return ApiError(
+        406,
+        f"406: Not Acceptable\n\nAvailable representations: {', '.join(representations)}",
+        reason="NotAcceptable",
+        details={},
+    )
 
 
 class Unauthenticated(Exception):

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rules import config, patterns, template
+from rules import patterns, template
+from rules.document import config
 from rules.errors import MappingError, PatternError, TemplateExecError, UnknownResourceError
 from rules.kinds import GroupResource, Kinds
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from rules import config, patterns
+from rules import patterns
+from rules.document import config
 from rules.errors import PatternError
 
 pattern = patterns.compile

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, TypeVar
 
-from rules import config, document, mapping, naming, promql, template
+from rules import mapping, naming, promql, template
+from rules.document import config, yaml
 from rules.errors import (
     ConfigError,
     MappingError,
@@ -215,7 +216,7 @@ class _Compiler:
             self.problems.append(rule.where.problem("warning", "seriesQuery", message))
 
     def _is_broken(self, where: config.Where, path: str) -> bool:
-        whole = document.join(where.path, path)
+        whole = yaml.join(where.path, path)
         return any(
             file == where.file
             and (broken == whole or broken.startswith((f"{whole}.", f"{whole}[")))

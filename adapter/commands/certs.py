@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from adapter import identity
+from adapter.tls import serving_certificate
 from certs import secret
 from certs.bundle import CertificateError
 from certs.issue import Authority
@@ -116,7 +116,7 @@ def _issue(asked: argparse.Namespace) -> State:
         authority = Authority.parse(asked.ca_cert_file.read_bytes(), asked.ca_key_file.read_bytes())
     else:
         authority = Authority.create(name, now=now, valid=dt.timedelta(days=asked.ca_days))
-    hosts = (*identity.policy(name, asked.service_namespace).hosts, *asked.host)
+    hosts = (*serving_certificate.policy(name, asked.service_namespace).hosts, *asked.host)
     valid = dt.timedelta(days=asked.days)
     return State(
         authority=authority, serving=authority.issue(hosts, name=name, now=now, valid=valid)
@@ -126,7 +126,7 @@ def _issue(asked: argparse.Namespace) -> State:
 def _files(state: State, asked: argparse.Namespace) -> Mapping[str, bytes]:
     document = secret.document(
         state,
-        name=asked.secret_name or identity.secret_name(asked.service_name),
+        name=asked.secret_name or serving_certificate.secret_name(asked.service_name),
         namespace=asked.service_namespace,
     )
     return {

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from adapter import app
+from adapter.app import rule_files
 from adapter.settings import Source
-from rules import check
 from rules.errors import ConfigError, Problem
 from rules.kinds import Kinds
+from rules.lint import check
 
 NAME = "check"
 SUMMARY = "tell everything that is wrong, or will surprise, in rules files: check FILE..."
@@ -31,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
         print(_USAGE, end="", file=sys.stderr)
         return 2
     try:
-        compiled = app.rules(sources)
+        compiled = rule_files.load(sources)
     except ConfigError as error:
         return _report(error.problems)
     return _report((*compiled.problems, *check.warnings(compiled, Kinds.builtin())))

@@ -17,8 +17,9 @@ from pathlib import Path
 import aiohttp
 from aiohttp import web
 
-from adapter import app, errors, settings
-from adapter.commands import ending, serve
+from adapter import errors, settings
+from adapter.app import server as app
+from adapter.commands import serve, shutdown
 from adapter.demo import binary, exporter, manifests, prometheus
 from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
@@ -44,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         _check_free(asked.secure_port)
         program = binary.find()
-        ending.run(_demo(asked, program))
+        shutdown.run(_demo(asked, program))
     except (
         errors.StartError,
         binary.NoPrometheusError,
@@ -113,8 +114,8 @@ def _check_free(port: int) -> None:
 
 async def _demo(asked: argparse.Namespace, program: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        stop = stack.enter_context(ending.stopping())
-        await ending.unless(stop, _start(asked, program, stack))
+        stop = stack.enter_context(shutdown.stopping())
+        await shutdown.unless(stop, _start(asked, program, stack))
         await stop.wait()
         _say("stopping")
 

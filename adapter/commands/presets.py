@@ -11,9 +11,12 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from adapter import detection, errors, settings, upstream
-from rules import detect, presets
+from adapter import errors, settings
+from adapter.app import sources
+from adapter.metrics import detection
+from rules import presets
 from rules.errors import ConfigError
+from rules.exporters import detect
 
 NAME = "presets"
 SUMMARY = "list the presets, print one, or see which fit: presets [NAME | detect]"
@@ -88,7 +91,7 @@ def _detect(asked: argparse.Namespace) -> int:
 
 
 async def _look(asked: settings.Settings) -> detect.Report:
-    async with upstream.prometheus_of(asked) as prometheus:
+    async with sources.prometheus_of(asked) as prometheus:
         return detect.judge(await detection.look(prometheus))
 
 

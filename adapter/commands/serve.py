@@ -7,8 +7,9 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from adapter import app, errors, settings
-from adapter.commands import ending
+from adapter import errors, settings
+from adapter.app import server
+from adapter.commands import shutdown
 from rules.errors import ConfigError
 
 NAME = "serve"
@@ -32,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     set_up_logging(logging.DEBUG if asked.verbosity >= _DEBUG else logging.INFO)
     try:
-        ending.run(_serve(asked))
+        shutdown.run(_serve(asked))
     except (ConfigError, errors.StartError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -61,6 +62,6 @@ def log_unraisable(told: sys.UnraisableHookArgs) -> None:
 
 async def _serve(asked: settings.Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        stop = stack.enter_context(ending.stopping())
-        if await ending.unless(stop, stack.enter_async_context(app.running(asked))):
+        stop = stack.enter_context(shutdown.stopping())
+        if await shutdown.unless(stop, stack.enter_async_context(server.running(asked))):
             await stop.wait()

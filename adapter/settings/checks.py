@@ -8,11 +8,12 @@ import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from adapter import authz, ciphers, pairs, trust
+from adapter.auth import authorization, trust
 from adapter.settings import argv as command_line
 from adapter.settings.flag import Flag, Value
 from adapter.settings.settings import Settings, Source
 from adapter.settings.table import FLAGS
+from adapter.tls import ciphers, files
 from rules import quantity
 
 _NANOSECONDS = 1_000_000_000
@@ -219,11 +220,11 @@ class _Checked:
             self.problems.append(f"--{named}: {error}")
             return ciphers.terms()
 
-    def tls_sni(self) -> tuple[pairs.Pair, ...]:
-        found: list[pairs.Pair] = []
+    def tls_sni(self) -> tuple[files.Pair, ...]:
+        found: list[files.Pair] = []
         for text in self.texts("tls-sni-cert-key"):
             try:
-                found.append(pairs.sni(text))
+                found.append(files.sni(text))
             except ValueError as error:
                 self.problems.append(f"--tls-sni-cert-key={text}: {error}")
         return tuple(found)
@@ -231,7 +232,7 @@ class _Checked:
     def open_paths(self) -> tuple[str, ...]:
         paths = self.texts("authorization-always-allow-paths")
         try:
-            authz.OpenPaths(paths)
+            authorization.OpenPaths(paths)
         except ValueError as error:
             self.problems.append(f"--authorization-always-allow-paths: {error}")
         return paths

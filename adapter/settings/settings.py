@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.ciphers import Terms
-from adapter.pairs import Pair
-from adapter.trust import Headers
+from adapter.auth.trust import Headers
+from adapter.tls.ciphers import Terms
+from adapter.tls.files import Pair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.kube import Kube
+from adapter.clients.kubernetes import Kube
 from tests.fakes import kubernetes
 
 

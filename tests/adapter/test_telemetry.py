@@ -5,7 +5,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter import app, settings, telemetry, tls
+from adapter import settings, telemetry
+from adapter.app import server as app
+from adapter.tls import context
 from tests.certificates import NOW
 from tests.control_plane.daemon import free_ports
 from tests.fakes import kubernetes
@@ -80,7 +82,7 @@ async def test_a_server_counts_whom_it_lets_in(aiohttp_server, tmp_path):
         cluster.tokens[name] = {"authenticated": True, "user": {"username": name}}
     cluster.decide = lambda spec: {"allowed": spec["user"] != "joe"}
     kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(cluster.app()))
-    serving = tls.issued("127.0.0.1", now=NOW)
+    serving = context.issued("127.0.0.1", now=NOW)
     (tmp_path / "tls.crt").write_bytes(serving.chain_pem)
     (tmp_path / "tls.key").write_bytes(serving.key_pem)
     (tmp_path / "rules.yaml").write_text(RULES)

@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 
-from adapter import answers, discovery, groups, ops, serving
-from adapter.groups.group import Backend
-from adapter.openapi import OpenApi
-from rules.absence import Cause, Stage
-from rules.aggregate import ExternalValue, Value
-from rules.catalog import Catalog
+from adapter.api import discovery, groups, health, router
+from adapter.api.groups.group import Backend
+from adapter.api.openapi import OpenApi
+from adapter.http import responses, server
+from rules.diagnosis.missing import Cause, Stage
 from rules.kinds import GroupResource, Kinds
-from rules.plan import ExternalPlan, Plan
-from rules.selectors import Selector
+from rules.query.aggregate import ExternalValue, Value
+from rules.query.catalog import Catalog
+from rules.query.plan import ExternalPlan, Plan
+from rules.selectors.selectors import Selector
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,13 +123,13 @@ def surface(
     *,
     absences: Absences | None = None,
     port: int = 6443,
-    live: Sequence[ops.Check] = (),
-    ready: Sequence[ops.Check] = (),
+    live: Sequence[health.Check] = (),
+    ready: Sequence[health.Check] = (),
     **options: object,
-) -> answers.Handler:
+) -> responses.Handler:
     found = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
     openapi = OpenApi(groups.GROUPS)
-    operations = ops.Ops(
+    operations = health.Ops(
         live=live,
         ready=ready,
         registry=CollectorRegistry(),
@@ -140,7 +141,7 @@ def surface(
         evaluation=evaluation,
         absences=absences or Absences(),
     )
-    return serving.surface(
+    return router.surface(
         discovery=found,
         openapi=openapi,
         operations=operations,
@@ -150,11 +151,11 @@ def surface(
 
 
 @contextlib.asynccontextmanager
-async def listening(handler: answers.Handler, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
+async def listening(handler: responses.Handler, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
     """The port on which `handler` is served until the end of the block."""
-    runner = serving.runner(handler, shutdown_timeout=1.0)
+    runner = server.runner(handler, shutdown_timeout=1.0)
     await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, head_seconds=head_seconds)
+    site = server.Site(runner, "127.0.0.1", 0, head_seconds=head_seconds)
     await site.start()
     try:
         yield site.port

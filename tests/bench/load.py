@@ -30,7 +30,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from adapter.prometheus import LIMIT
+from adapter.clients.prometheus import LIMIT
 from tests.bench import parts
 from tests.certificates import Holder
 from tests.control_plane.daemon import free_ports

@@ -16,8 +16,12 @@ from pathlib import Path
 from aiohttp import test_utils, web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter import answers, serving, settings, tls, upstream
-from adapter.prometheus import LIMIT
+from adapter import settings
+from adapter.app import sources
+from adapter.clients.prometheus import LIMIT
+from adapter.http import responses
+from adapter.http import server as serving
+from adapter.tls import context as tls
 from certs.bundle import Bundle
 from tests.certificates import Holder
 from tests.fakes import kubernetes
@@ -113,7 +117,7 @@ async def _bare(folder: Path) -> None:
     authority = ssl.PEM_cert_to_DER_cert((folder / "proxy-ca.crt").read_text())
 
     async def answer(_: web.BaseRequest) -> web.StreamResponse:
-        return answers.Response(body=_BODY)
+        return responses.Response(body=_BODY)
 
     runner = serving.runner(answer)
     await runner.setup()
@@ -146,7 +150,7 @@ async def _great(folder: Path) -> None:
 async def _reader(folder: Path) -> None:
     """What the adapter is made of asks once, and tells its greatest size."""
     asked = settings.parse((f"--prometheus-url=http://127.0.0.1:{told(folder, 'great')}",))
-    async with upstream.prometheus_of(asked) as prometheus:
+    async with sources.prometheus_of(asked) as prometheus:
         await prometheus.query("great")
     _tell(folder, "reader", round(mebibytes(os.getpid(), "VmHWM")))
     await asyncio.Event().wait()

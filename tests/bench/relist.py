@@ -27,8 +27,8 @@ import aiohttp
 import prometheus_client
 
 from adapter import telemetry
-from adapter.prometheus import Prometheus
-from adapter.relist import Relist
+from adapter.clients.prometheus import Prometheus
+from adapter.metrics.relist import Relist
 from rules import ruleset
 from rules.kinds import Kinds
 from tests.real import prometheus as real

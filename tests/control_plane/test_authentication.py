@@ -8,8 +8,10 @@ import dataclasses
 
 import pytest
 
-from adapter import errors, kube, tokens
-from adapter.trust import Headers, Trust, TrustSource
+from adapter import errors
+from adapter.auth import tokens
+from adapter.auth.trust import Headers, Trust, TrustSource
+from adapter.clients import kubernetes
 from tests.certificates import Holder
 from tests.control_plane.credentials import FRONT_PROXY
 
@@ -56,7 +58,7 @@ async def connect(control_plane, accounts):
 
         async def _connect(account):
             path = control_plane.account_kubeconfig(account, "default")
-            api = await kube.Kube.connect(str(path), qps=200, burst=400)
+            api = await kubernetes.Kube.connect(str(path), qps=200, burst=400)
             stack.push_async_callback(api.close)
             return api
 

@@ -8,10 +8,11 @@ import itertools
 
 import pytest
 
-from adapter import authz, guard, kube
-from adapter.user import User, authenticated
-from rules.catalog import Catalog
+from adapter.auth import authorization, filters
+from adapter.auth.user import User, authenticated
+from adapter.clients import kubernetes
 from rules.kinds import Kinds
+from rules.query.catalog import Catalog
 from tests.adapter import wired
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -120,7 +121,7 @@ class Named:
 async def both(granted, tmp_path):
     """What the API server and we answer to the same request of the same new user of a group."""
     delegate = granted.user("delegate", "delegate").write_kubeconfig(tmp_path / "delegate")
-    api = await kube.Kube.connect(str(delegate), qps=200, burst=400)
+    api = await kubernetes.Kube.connect(str(delegate), qps=200, burst=400)
 
     async def ask(group, target, headers=(), *, method="GET"):
         # The API server remembers how a user last succeeded, and tries that first.
@@ -131,7 +132,7 @@ async def both(granted, tmp_path):
             Catalog.empty(),
             objects,
             wired.Evaluation({}),
-            guard=guard.Guard(Named(name, group), authz.Authorizer(api)),
+            guard=filters.Guard(Named(name, group), authorization.Authorizer(api)),
         )
         async with wired.listening(handler) as port:
             lines = "".join(f"{key}: {value}\r\n" for key, value in headers)

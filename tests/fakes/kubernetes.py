@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 from aiohttp import test_utils, web
 
-from rules import selectors
+from rules.selectors import selectors
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

@@ -11,16 +11,16 @@ import time
 import pytest
 from aiohttp import web
 
-from adapter import identity, tls
-from adapter.groups import GROUPS
-from adapter.kube import Kube
-from adapter.registration import Registration
+from adapter.api.groups import GROUPS
+from adapter.clients.kubernetes import Kube
+from adapter.tls import context, serving_certificate
+from adapter.tls.apiservices import Registration
 from tests.cluster import server
 from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
 
 API_SERVICES = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
 PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{identity.secret_name(NAME)}"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{serving_certificate.secret_name(NAME)}"
 NOW = dt.datetime.now(dt.UTC)
 
 
@@ -35,15 +35,15 @@ class Replica:
 
     def __init__(self, kube):
         self.now = NOW
-        self.live = tls.Live(tls.issued("127.0.0.1", now=NOW))
+        self.live = context.Live(context.issued("127.0.0.1", now=NOW))
         self.registration = Registration(kube, API_SERVICES, service=NAME, namespace=NAMESPACE)
-        self.identity = identity.Identity(
+        self.identity = serving_certificate.Identity(
             kube,
             self.registration,
             self.live.serve,
-            name=identity.secret_name(NAME),
+            name=serving_certificate.secret_name(NAME),
             namespace=NAMESPACE,
-            policy=identity.policy(NAME, NAMESPACE),
+            policy=serving_certificate.policy(NAME, NAMESPACE),
             clock=lambda: self.now,
         )
 
@@ -118,7 +118,7 @@ async def test_a_change_of_authority_needs_no_other_rights(applied, kube):
     replica = Replica(kube)
     await replica.identity.attempt()
     old = replica.live.bundle.ca_pem
-    policy = identity.policy(NAME, NAMESPACE)
+    policy = serving_certificate.policy(NAME, NAMESPACE)
     steps = []
 
     for after in (dt.timedelta(days=300), policy.settle, policy.serving):

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from adapter import __version__, identity, settings
-from adapter.groups import GROUPS, custom
-from adapter.kube import Kube
-from adapter.registration import Registration
+from adapter import __version__, settings
+from adapter.api.groups import GROUPS, custom
+from adapter.clients.kubernetes import Kube
+from adapter.tls import serving_certificate
+from adapter.tls.apiservices import Registration
 from rules import presets
 from tests.certificates import DAY, NOW
 from tests.fakes import kubernetes
@@ -234,7 +235,7 @@ def test_the_account_may_do_nothing_more_than_it_does(base):
     registered = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
     assert granted == {
         ("create", "secrets", None),
-        *((verb, "secrets", identity.secret_name(NAME)) for verb in ("get", "update")),
+        *((verb, "secrets", serving_certificate.secret_name(NAME)) for verb in ("get", "update")),
         *(
             (verb, "apiregistration.k8s.io/apiservices", name)
             for verb in ("get", "patch")
@@ -291,13 +292,13 @@ async def test_the_identity_needs_no_other_rights(external_metrics, aiohttp_serv
     kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
     names = [each["metadata"]["name"] for each in base.of("APIService")]
     registration = Registration(kube, names, service=NAME, namespace=NAMESPACE)
-    ours = identity.Identity(
+    ours = serving_certificate.Identity(
         kube,
         registration,
         served.append,
-        name=identity.secret_name(NAME),
+        name=serving_certificate.secret_name(NAME),
         namespace=NAMESPACE,
-        policy=identity.policy(NAME, NAMESPACE),
+        policy=serving_certificate.policy(NAME, NAMESPACE),
         clock=lambda: now,
     )
 
@@ -331,8 +332,8 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
     assert f"--tls-private-key-file={mounts['certificates']}/tls.key" in asked
     spec = certificate["spec"]
     assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
-    assert spec["secretName"] != identity.secret_name(NAME)
-    assert tuple(spec["dnsNames"]) == identity.policy(NAME, NAMESPACE).hosts
+    assert spec["secretName"] != serving_certificate.secret_name(NAME)
+    assert tuple(spec["dnsNames"]) == serving_certificate.policy(NAME, NAMESPACE).hosts
     for each in cert_manager.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from adapter import identity
+from adapter.tls import serving_certificate
 from tests.cluster import server
 from tests.cluster.server import NAME, NAMESPACE, Server
 from tests.control_plane.plane import ControlPlane
@@ -111,7 +111,7 @@ def test_server_is_available_at_once_also_after_an_outage_and_lets_in_who_may(
     status, document = answered(cluster, "reader")
     refused, refusal = answered(cluster, "stranger")
     secret = cluster.admin.get(
-        f"/api/v1/namespaces/{NAMESPACE}/secrets/{identity.secret_name(NAME)}"
+        f"/api/v1/namespaces/{NAMESPACE}/secrets/{serving_certificate.secret_name(NAME)}"
     )
     bundles = [
         cluster.admin.get(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")["spec"]

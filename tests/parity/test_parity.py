@@ -16,13 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from adapter import answers, errors, ops, wire
-from adapter.groups import GROUPS
-from rules import catalog as catalogs
+from adapter import errors
+from adapter.api import health
+from adapter.api.groups import GROUPS
+from adapter.http import encoding, responses
 from rules import ruleset
-from rules.aggregate import ExternalValue, Value
-from rules.catalog import Listing, Series
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.query import catalog as catalogs
+from rules.query.aggregate import ExternalValue, Value
+from rules.query.catalog import Listing, Series
 from tests.adapter import wired
 
 HERE = Path(__file__).parent
@@ -47,15 +49,15 @@ UNSERVED = (
 PORT = 16443
 
 HOOKS = [
-    ops.Check(name=f"poststarthook/{name}", run=lambda: None)
+    health.Check(name=f"poststarthook/{name}", run=lambda: None)
     for name in (
         "generic-apiserver-start-informers",
         "max-in-flight-filter",
         "storage-object-count-tracker-hook",
     )
 ]
-INFORMERS = ops.Check(name="informer-sync", run=lambda: None)
-SHUTDOWN = ops.Check(name="shutdown", run=lambda: None)
+INFORMERS = health.Check(name="informer-sync", run=lambda: None)
+SHUTDOWN = health.Check(name="shutdown", run=lambda: None)
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -159,13 +161,13 @@ def _original(case: dict) -> str | None:
     if '"paths"' in body:
         found = json.loads(body)
         paths = [path for path in found["paths"] if not path.startswith(UNSERVED)]
-        return wire.encode({"paths": paths}, pretty=True).decode()
+        return encoding.encode({"paths": paths}, pretty=True).decode()
     if '"APIResourceList"' in body:
         found = json.loads(body)
         found["resources"].sort(key=lambda each: each["name"])
-        return wire.encode(found, pretty=True).decode()
-    produced = ", ".join(wire.PRODUCED)
-    streamed = ", ".join(f"{each};stream=watch" for each in wire.PRODUCED if each in STREAMED)
+        return encoding.encode(found, pretty=True).decode()
+    produced = ", ".join(encoding.PRODUCED)
+    streamed = ", ".join(f"{each};stream=watch" for each in encoding.PRODUCED if each in STREAMED)
     return body.replace(", ".join(ALL_ENCODINGS), produced).replace(
         ", ".join(f"{each};stream=watch" for each in STREAMED), streamed
     )
@@ -180,7 +182,7 @@ def _times(body: str | None) -> float:
     return 0.0
 
 
-def _outsider(respond: answers.Responder) -> answers.Responder:
+def _outsider(respond: responses.Responder) -> responses.Responder:
     """A guard for callers who may ask for everything save what discovery says."""
     return respond
 
@@ -211,7 +213,7 @@ async def _ours(case: dict, kinds, catalog, guard=_outsider) -> wired.Reply:
 
 def _skip_unproduced(case: dict) -> None:
     wanted = case["headers"].get("Accept", "")
-    if wanted in ALL_ENCODINGS and wanted not in wire.PRODUCED:
+    if wanted in ALL_ENCODINGS and wanted not in encoding.PRODUCED:
         pytest.skip(f"{wanted} is not produced yet")
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import aiohttp
 
-from adapter import app, settings
+from adapter import settings
+from adapter.app import server as app
 from rules import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"

@@ -14,10 +14,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from adapter import detection, errors
+from adapter import errors
 from adapter.__main__ import main
-from adapter.prometheus import Prometheus
-from rules import detect
+from adapter.clients.prometheus import Prometheus
+from adapter.metrics import detection
+from rules.exporters import detect
 from tests.fakes import prometheus as fakes
 from tests.presets import worlds
 from tests.presets.worlds import EXPORTERS, SCHEMES, World

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rules import mapping
-from rules.config import Override, ResourceMapping
+from rules.document.config import Override, ResourceMapping
 from rules.errors import MappingError, TemplateSyntaxError
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 

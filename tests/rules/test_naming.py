@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from rules import naming
-from rules.config import SeriesFilter
+from rules.document.config import SeriesFilter
 from rules.errors import PatternError
 
 

@@ -4,9 +4,10 @@ import importlib.resources
 
 import pytest
 
-from rules import check, presets, ruleset
+from rules import presets, ruleset
 from rules.errors import ConfigError
 from rules.kinds import Kinds
+from rules.lint import check
 
 
 def test_every_file_beside_the_module_is_a_preset():

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rules import config, ruleset
+from rules import ruleset
+from rules.document import config
 from rules.errors import ConfigError
 
 GOOD = "{seriesQuery: up, metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'}"

@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 
 from adapter import __main__ as program
-from adapter import tls
 from adapter.commands import serve
 from adapter.demo.generations import GENERATIONS
+from adapter.tls import context
 from rules import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -367,7 +367,7 @@ def test_a_server_name_that_is_no_ascii_is_one_line_in_the_log(monkeypatch, capl
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
     outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-    live = tls.Live(tls.issued("127.0.0.1", now=dt.datetime.now(dt.UTC)))
+    live = context.Live(context.issued("127.0.0.1", now=dt.datetime.now(dt.UTC)))
     server = live.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
 
     with pytest.raises(ssl.SSLWantReadError):

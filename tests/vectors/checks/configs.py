@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rules import config, mapping, quantity, ruleset
+from rules import mapping, quantity, ruleset
+from rules.document import config
 from rules.errors import ConfigError, RulesError
 from rules.kinds import Kinds
 from tests.vectors.checks.naming_config import kinds_of

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rules import catalog, ruleset
+from rules import ruleset
 from rules.errors import RulesError
 from rules.kinds import ApiGroup, ApiResource, Kinds
+from rules.query import catalog
 from tests.vectors.expect import same
 
 

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules import labelling, plan, promql, ruleset, selectors
-from rules.catalog import Entry, ExternalEntry, Source
+from rules import promql, ruleset
 from rules.errors import PlanError, RulesError, SelectorError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
-from rules.labelling import Labelling
 from rules.mapping import BoundMapping
+from rules.query import label_binding, plan
+from rules.query.catalog import Entry, ExternalEntry, Source
+from rules.query.label_binding import Labelling
+from rules.selectors import selectors
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
 
@@ -99,7 +101,7 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
 def _external(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     rule = _rule(case, "externalRules")
     bound = rule.mapping.bind(kinds)
-    (only,) = labelling.possible(rule, bound, frozenset(), kinds)[NAMESPACES]
+    (only,) = label_binding.possible(rule, bound, frozenset(), kinds)[NAMESPACES]
     entry = ExternalEntry(
         metric="m",
         namespaced=rule.config.resources.namespaced is not False,

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rules import selectors
 from rules.errors import SelectorError
+from rules.selectors import selectors
 from tests.vectors.expect import same
 
 FILE = "selectors.json"

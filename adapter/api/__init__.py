@@ -1,0 +1,1 @@
+"""What the server serves: routing, discovery, health, OpenAPI and the API groups."""

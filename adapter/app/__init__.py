@@ -1,0 +1,1 @@
+"""Composition root: builds every part from the settings and wires them together."""

@@ -1,0 +1,28 @@
+"""Reads the rules files and presets that the settings name, and compiles them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from adapter.settings import Source
+from rules import presets, ruleset
+from rules.errors import ConfigError, Problem
+from rules.ruleset import RuleSet
+
+
+def load(sources: tuple[Source, ...]) -> RuleSet:
+    """The rules of `sources`, in order. Raises ConfigError with every problem of all of them."""
+    texts: list[tuple[str, str | bytes]] = []
+    unreadable: list[Problem] = []
+    for source in sources:
+        if source.kind == "preset":
+            texts.append((f"preset {source.name}", presets.text(source.name)))
+            continue
+        try:
+            texts.append((source.name, Path(source.name).read_bytes()))
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            unreadable.append(Problem(severity="error", message=message, file=source.name))
+    if unreadable:
+        raise ConfigError(unreadable)
+    return ruleset.load(texts)

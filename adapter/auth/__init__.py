@@ -1,0 +1,1 @@
+"""Authentication and authorization of callers, as kube-apiserver delegates them."""

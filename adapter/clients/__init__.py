@@ -1,0 +1,1 @@
+"""Clients of Prometheus and of the Kubernetes API."""

@@ -1,0 +1,1 @@
+"""Resource kinds and objects of the cluster."""

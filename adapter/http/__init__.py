@@ -1,0 +1,1 @@
+"""HTTP below the API: connections, request info, responses and encodings."""

@@ -1,0 +1,1 @@
+"""Which metrics exist and what their values are, as Prometheus reports them."""

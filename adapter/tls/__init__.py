@@ -1,0 +1,1 @@
+"""Serving certificates: TLS contexts, certificate files, issuing and publishing."""

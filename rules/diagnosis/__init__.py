@@ -1,0 +1,1 @@
+"""Why a metric is missing, from what a relist has seen."""

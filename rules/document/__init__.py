@@ -1,0 +1,1 @@
+"""Reading a rules file: YAML, scalars, schema and the frozen configuration."""

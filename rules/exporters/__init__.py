@@ -1,0 +1,1 @@
+"""GPU exporter generations: how to recognize them and which presets fit."""

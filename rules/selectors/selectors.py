@@ -1,0 +1,279 @@
+"""Label selectors (and, from `rules.fields`, field selectors), read as Kubernetes reads them.
+
+What labels.Parse of k8s.io/apimachinery accepts and refuses, `parse` does, with the messages of its
+0.36, which reach the callers of the API word for word. A selector is a value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rules.errors import SelectorError
+from rules.quoting import quote
+from rules.selectors import labels
+from rules.selectors.fields import FieldRequirement, parse_fields
+
+__all__ = [
+    "FieldRequirement",
+    "Operator",
+    "Requirement",
+    "Selector",
+    "label_selector",
+    "parse",
+    "parse_fields",
+]
+
+Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
+
+_SPELLED: Mapping[str, str] = {"in": " in ", "notin": " notin ", "gt": ">", "lt": "<"}
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requirement:
+    """One condition on one label; a selector is all of them together."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+    """Sorted, without duplicates: none for `exists` and `!`, several only for `in` and `notin`."""
+
+    def matches(self, carried: Mapping[str, str]) -> bool:
+        """Whether an object that carries these labels meets the condition.
+
+        As in Kubernetes, `!=` and `notin` are met by an object without the label.
+        """
+        value = carried.get(self.key)
+        match self.operator:
+            case "=" | "==" | "in":
+                return value in self.values
+            case "!=" | "notin":
+                return value not in self.values
+            case "exists":
+                return value is not None
+            case "!":
+                return value is None
+        number, bound = _int64(value or ""), _int64(self.values[0])
+        if number is None or bound is None:
+            return False
+        return number > bound if self.operator == "gt" else number < bound
+
+    def __str__(self) -> str:
+        match self.operator:
+            case "exists":
+                return self.key
+            case "!":
+                return f"!{self.key}"
+            case "in" | "notin":
+                return f"{self.key}{_SPELLED[self.operator]}({','.join(self.values)})"
+        return f"{self.key}{_SPELLED.get(self.operator, self.operator)}{self.values[0]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selector:
+    """A label selector; `str()` is Kubernetes' canonical form, which parses to an equal one."""
+
+    requirements: tuple[Requirement, ...] = ()
+    """Sorted by key; those of one key in the order in which they were written."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it selects everything."""
+        return not self.requirements
+
+    def matches(self, carried: Mapping[str, str]) -> bool:
+        return all(requirement.matches(carried) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.requirements))
+
+
+def _int64(text: str) -> int | None:
+    if not _INTEGER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**63) <= number < 2**63 else None
+
+
+# One token of a selector. As in the original a NUL byte ends a token, or the text.
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?")
+_OPERATORS: Mapping[str, Operator] = {
+    "in": "in",
+    "notin": "notin",
+    "=": "=",
+    "==": "==",
+    "!=": "!=",
+    ">": "gt",
+    "<": "lt",
+}
+_END = ""
+_SYMBOLS = frozenset({_END, "=", "==", "!=", "!", "(", ")", ",", "<", ">"})
+
+
+def parse(text: str) -> Selector:
+    """The label selector that `text` says; the empty text selects everything.
+
+    Raises SelectorError with the message of labels.Parse (k8s.io/apimachinery, pkg/labels).
+    """
+    reader = _Reader(text)
+    requirements: list[Requirement] = []
+    while reader.next != _END:
+        if reader.next != "!" and not reader.at_word:
+            raise SelectorError(
+                f"found '{reader.next}', expected: !, identifier, or 'end of string'"
+            )
+        try:
+            requirements.append(reader.requirement())
+        except SelectorError as error:
+            raise SelectorError(f"unable to parse requirement: {error}") from None
+        separator = reader.take()
+        if separator == _END:
+            break
+        if separator != ",":
+            raise SelectorError(f"found '{separator}', expected: ',' or 'end of string'")
+        if reader.next != "!" and not reader.at_word:
+            raise SelectorError(f"found '{reader.next}', expected: identifier after ','")
+    return Selector(requirements=tuple(sorted(requirements, key=lambda found: found.key)))
+
+
+class _Reader:
+    """The tokens of a selector, read from left to right; the empty one is the end."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = []
+        position = 0
+        while match := _TOKEN.match(text, position):
+            self._tokens.append(match[1])
+            position = match.end()
+        self._tokens.append(_END)
+        self._position = 0
+
+    @property
+    def next(self) -> str:
+        return self._tokens[self._position]
+
+    @property
+    def at_word(self) -> bool:
+        return self.next not in _SYMBOLS
+
+    def take(self) -> str:
+        taken = self.next
+        self._position += taken != _END
+        return taken
+
+    def requirement(self) -> Requirement:
+        absent = self.next == "!"
+        if absent:
+            self.take()
+        if not self.at_word:
+            raise SelectorError(f"found '{self.next}', expected: identifier")
+        key = self.take()
+        if problem := labels.key_problem(key):
+            raise SelectorError(f"<nil>: Invalid value: {quote(key)}: {problem}")
+        if absent:
+            return Requirement(key=key, operator="!")
+        if self.next in (_END, ","):
+            return Requirement(key=key, operator="exists")
+        symbol = self.take()
+        operator = _OPERATORS.get(symbol)
+        if operator is None:
+            raise SelectorError(f"found '{symbol}', expected: in, notin, =, ==, !=, gt, lt")
+        values = self._set() if operator in ("in", "notin") else self._value()
+        requirement = Requirement(key=key, operator=operator, values=tuple(sorted(values)))
+        _check_values(requirement)
+        return requirement
+
+    def _value(self) -> set[str]:
+        if self.next in (_END, ","):
+            return {""}
+        if not self.at_word:
+            raise SelectorError(f"found '{self.next}', expected: identifier")
+        return {self.take()}
+
+    def _set(self) -> set[str]:
+        opening = self.take()
+        if opening != "(":
+            raise SelectorError(f"found '{opening}' expected: '('")
+        if self.next == ")":
+            values = {""}
+        elif self.at_word or self.next == ",":
+            values = self._words()
+        else:
+            raise SelectorError(f"found '{self.next}', expected: ',', ')' or identifier")
+        self.take()
+        return values
+
+    def _words(self) -> set[str]:
+        """The words up to `)`, which stays; a word left out beside a comma is the empty value."""
+        values: set[str] = set()
+        while True:
+            is_word, taken = self.at_word, self.take()
+            if is_word:
+                values.add(taken)
+                if self.next == ")":
+                    return values
+                if self.next != ",":
+                    raise SelectorError(f"found '{self.next}', expected: ',' or ')'")
+            elif taken != ",":
+                raise SelectorError(f"found '{taken}', expected: ',', or identifier")
+            else:
+                if not values or self.next in (",", ")"):
+                    values.add("")
+                if self.next == ")":
+                    return values
+                if self.next == ",":
+                    self.take()
+
+
+def _check_values(requirement: Requirement) -> None:
+    problems: list[str] = []
+    if requirement.operator in ("gt", "lt") and _int64(requirement.values[0]) is None:
+        problems.append(
+            f"values[0]: Invalid value: {quote(requirement.values[0])}:"
+            " for 'Gt', 'Lt' operators, the value must be an integer"
+        )
+    for index, value in enumerate(requirement.values):
+        if problem := labels.value_problem(value):
+            place = f"values[{index}][{requirement.key}]"
+            problems.append(f"{place}: Invalid value: {quote(value)}: {problem}")
+    if problems:
+        raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
+
+
+_EXPRESSIONS: Mapping[str, str] = {
+    "in": "In",
+    "notin": "NotIn",
+    "!=": "NotIn",
+    "exists": "Exists",
+    "!": "DoesNotExist",
+}
+
+
+def label_selector(selector: Selector) -> dict[str, Any] | None:
+    """The selector as a metav1.LabelSelector object, or None for the empty one.
+
+    `!=` is written as NotIn, which means the same; the original has no form for it. Of several `=`
+    on one key the last is kept, as there. Raises SelectorError for `>` and `<`, which have no form.
+    """
+    equal: dict[str, str] = {}
+    expressions: list[dict[str, Any]] = []
+    for requirement in selector.requirements:
+        if requirement.operator in ("=", "=="):
+            equal[requirement.key] = requirement.values[0]
+            continue
+        operator = _EXPRESSIONS.get(requirement.operator)
+        if operator is None:
+            raise SelectorError(f'"{requirement.operator}" isn\'t supported in label selectors')
+        expression: dict[str, Any] = {"key": requirement.key, "operator": operator}
+        if requirement.values:
+            expression["values"] = list(requirement.values)
+        expressions.append(expression)
+    form: dict[str, Any] = {}
+    if equal:
+        form["matchLabels"] = equal
+    if expressions:
+        form["matchExpressions"] = expressions
+    return form or None

@@ -1,0 +1,270 @@
+"""`/openapi/v2` and `/openapi/v3`, as aggregators and kubectl read them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime, parsedate_to_datetime
+
+import pytest
+
+from adapter.api import groups
+from adapter.api.openapi import documents
+from adapter.api.openapi.apis import APIS
+from rules.kinds import PODS, Kinds
+from rules.query.aggregate import Value
+from rules.query.catalog import Catalog, Entry
+from tests.adapter import wired
+
+V1BETA1 = "apis/custom.metrics.k8s.io/v1beta1"
+KIND = "x-kubernetes-group-version-kind"
+VERSIONS = [
+    pytest.param(group, version, id=f"{group.NAME}/{version}")
+    for group in groups.GROUPS
+    for version in group.VERSIONS
+]
+
+
+@pytest.fixture
+async def port():
+    metric = Entry(metric="m", resource=PODS, namespaced=True, sources=())
+    objects = wired.Objects(Kinds.builtin(), {})
+    value = Value(milli=1500, time=0.0, samples=1)
+    handler = wired.surface(
+        Catalog.of([metric], (), ()), objects, wired.Evaluation({(PODS, "p"): value})
+    )
+    async with wired.listening(handler) as port:
+        yield port
+
+
+async def get(port: int, target: str, **headers: str):
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await wired.fetch(port, target, headers=named)
+
+
+def parts(document: object) -> Iterator[dict]:
+    """Every object within a document."""
+    if isinstance(document, dict):
+        yield document
+        document = list(document.values())
+    if isinstance(document, list):
+        for each in document:
+            yield from parts(each)
+
+
+def documents_of_all() -> list:
+    third = [pytest.param(documents.third(of, api), id="/".join(of)) for of, api in APIS.items()]
+    return [pytest.param(documents.second(APIS), id="swagger"), *third]
+
+
+@pytest.mark.parametrize("document", documents_of_all())
+def test_every_reference_leads_to_a_definition_and_every_definition_is_used(document):
+    found = document.get("definitions") or document["components"]["schemas"]
+    prefix = "#/definitions/" if "definitions" in document else "#/components/schemas/"
+
+    references = {part["$ref"] for part in parts(document) if "$ref" in part}
+
+    assert references == {f"{prefix}{name}" for name in found}
+
+
+@pytest.mark.parametrize("document", documents_of_all())
+def test_nothing_stands_beside_a_reference_but_in_swagger_a_description(document):
+    allowed = {"$ref", "description"} if "swagger" in document else {"$ref"}
+
+    assert all(part.keys() <= allowed for part in parts(document) if "$ref" in part)
+
+
+@pytest.mark.parametrize("document", documents_of_all())
+def test_every_parameter_of_a_path_is_described_and_every_property_too(document):
+    schemas = document.get("definitions") or document["components"]["schemas"]
+
+    for path, item in document["paths"].items():
+        named = {each["name"] for each in item["parameters"] if each["in"] == "path"}
+        assert named == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
+    for schema in schemas.values():
+        assert all(each["description"] for each in (schema, *schema["properties"].values()))
+        assert set(schema.get("required", ())) <= schema["properties"].keys()
+    names = [item["get"]["operationId"] for item in document["paths"].values()]
+    assert len(set(names)) == len(names)
+
+
+def test_no_definition_is_named_as_one_of_the_api_server_may_be():
+    names = documents.second(APIS)["definitions"]
+
+    assert all(name.startswith("io.k8s.metrics.pkg.apis.") for name in names)
+
+
+@pytest.mark.parametrize(("group", "version"), VERSIONS)
+def test_every_documented_path_is_a_route(group, version):
+    of = (group.NAME, version)
+
+    paths = documents.third(of, APIS[of])["paths"]
+
+    for path in paths:
+        start, _, below = path.partition(f"/apis/{group.NAME}/{version}/")
+        assert start == ""
+        assert group.routes(below.split("/"))
+
+
+@pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
+async def test_an_answer_has_the_properties_that_are_documented(port, version):
+    target = f"/apis/custom.metrics.k8s.io/{version}/namespaces/default/pods/p/m"
+    answer = json.loads((await get(port, target)).body)
+    of = ("custom.metrics.k8s.io", version)
+    schemas = documents.third(of, APIS[of])["components"]["schemas"]
+    package = f"io.k8s.metrics.pkg.apis.custom_metrics.{version}"
+    whole, item = schemas[f"{package}.MetricValueList"], schemas[f"{package}.MetricValue"]
+
+    assert whole[KIND] == [
+        {"group": "custom.metrics.k8s.io", "version": version, "kind": answer["kind"]}
+    ]
+    for schema, found in ((whole, answer), (item, answer["items"][0])):
+        assert set(schema["required"]) <= found.keys() <= schema["properties"].keys()
+
+
+async def test_swagger_has_every_version_and_is_tagged_by_its_hash(port):
+    reply = await get(port, "/openapi/v2")
+
+    document = json.loads(reply.body)
+    assert reply.status == 200
+    assert document["swagger"] == "2.0"
+    assert {path.split("/")[3] for path in document["paths"]} == {"v1beta1", "v1beta2"}
+    assert reply.headers["Content-Type"] == "application/json"
+    assert reply.headers["Cache-Control"] == "no-cache, private"
+    assert reply.headers["Vary"] == "Accept-Encoding, Accept"
+    assert reply.headers["Etag"] == f'"{hashlib.sha512(reply.body).hexdigest().upper()}"'
+    assert parsedate_to_datetime(reply.headers["Last-Modified"]) <= datetime.now(UTC)
+
+
+async def test_the_index_lists_each_version_by_its_hash_and_no_key_of_the_api_servers_own(port):
+    reply = await get(port, "/openapi/v3", Accept="text/html")
+
+    paths = json.loads(reply.body)["paths"]
+    assert list(paths) == [
+        f"apis/{group.NAME}/{version}" for group in groups.GROUPS for version in group.VERSIONS
+    ]
+    for key, entry in paths.items():
+        document = await get(port, entry["serverRelativeURL"])
+        tag = hashlib.sha512(document.body).hexdigest().upper()
+        assert entry["serverRelativeURL"] == f"/openapi/v3/{key}?hash={tag}"
+        assert json.loads(document.body)["openapi"] == "3.0.0"
+
+
+async def test_what_is_asked_for_by_its_hash_may_be_kept_for_a_year(port):
+    index = json.loads((await get(port, "/openapi/v3")).body)
+
+    reply = await get(port, index["paths"][V1BETA1]["serverRelativeURL"])
+
+    expires = reply.headers["Expires"]
+    assert reply.headers["Cache-Control"] == "public, immutable"
+    assert expires.endswith(" UTC")
+    assert parsedate_to_datetime(expires.replace("UTC", "GMT")) - datetime.now(UTC) > timedelta(364)
+
+
+async def test_another_hash_is_sent_to_the_right_one(port):
+    index = json.loads((await get(port, "/openapi/v3")).body)
+
+    reply = await get(port, f"/openapi/v3/{V1BETA1}?hash=OLD")
+
+    assert (reply.status, reply.body) == (301, b"")
+    assert reply.headers["Location"] == index["paths"][V1BETA1]["serverRelativeURL"]
+
+
+async def test_without_a_hash_a_document_may_not_be_kept(port):
+    reply = await get(port, f"/openapi/v3/{V1BETA1}")
+
+    assert reply.status == 200
+    assert reply.headers["Cache-Control"] == "no-cache, private"
+    assert reply.headers["Vary"] == "Accept"
+
+
+@pytest.mark.parametrize("key", ["", "apis", "version", f"{V1BETA1}/", "apis/apps/v1"])
+async def test_an_unknown_document_is_nothing_at_all(port, key):
+    reply = await get(port, f"/openapi/v3/{key}")
+
+    assert (reply.status, reply.body) == (200, b"")
+    assert "Content-Type" not in reply.headers
+
+
+TARGETS = ["/openapi/v2", "/openapi/v3", f"/openapi/v3/{V1BETA1}"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("tag", ["{}", "W/{}", '"x", {}', "*"])
+async def test_who_has_a_document_is_told_so(port, target, tag):
+    current = (await get(port, target)).headers["Etag"]
+
+    reply = await get(port, target, If_None_Match=tag.format(current))
+
+    assert (reply.status, reply.body) == (304, b"")
+    assert reply.headers["Etag"] == current
+    assert "Content-Type" not in reply.headers
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("seconds", "status"), [(0, 304), (3600, 304), (-3600, 200)])
+async def test_who_has_a_document_of_a_later_time_is_told_so(port, target, seconds, status):
+    modified = parsedate_to_datetime((await get(port, target)).headers["Last-Modified"])
+    since = format_datetime(modified + timedelta(seconds=seconds), usegmt=True)
+
+    assert (await get(port, target, If_Modified_Since=since)).status == status
+    # A tag, where there is one, decides alone.
+    assert (await get(port, target, If_Modified_Since=since, If_None_Match='"x"')).status == 200
+
+
+async def test_swagger_is_compressed_whatever_its_size(port):
+    plain = await get(port, "/openapi/v2")
+
+    reply = await get(port, "/openapi/v2", Accept_Encoding="gzip")
+
+    assert reply.headers["Content-Encoding"] == "gzip"
+    assert reply.headers["Vary"] == "Accept-Encoding, Accept"
+    assert gzip.decompress(reply.body) == plain.body
+
+
+PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"),
+    [
+        ("", 200),
+        ("*/*", 200),
+        ("application/*", 200),
+        ("application/json;q=0.1", 200),
+        (f"{PROTOBUF}, application/json", 200),
+        (PROTOBUF, 406),
+        ("text/html", 406),
+        ("application/yaml", 406),
+    ],
+)
+@pytest.mark.parametrize("target", ["/openapi/v2", f"/openapi/v3/{V1BETA1}"])
+async def test_json_is_all_that_there_is(port, target, accept, status):
+    reply = await get(port, target, Accept=accept)
+
+    assert reply.status == status
+    assert (reply.body == b"") is (status == 406)
+
+
+@pytest.mark.parametrize(
+    ("target", "method", "status"),
+    [
+        ("/openapi/v2", "POST", 200),
+        ("/openapi/v2", "HEAD", 200),
+        ("/openapi", "GET", 404),
+        ("/openapi/", "GET", 404),
+        ("/openapi/v2/", "GET", 404),
+        ("/openapi/v4", "GET", 404),
+    ],
+)
+async def test_paths_are_exact_and_take_any_method(port, target, method, status):
+    reply = await wired.fetch(port, target, method=method)
+
+    assert reply.status == status
+    if status == 404:
+        assert {"/openapi/v2", "/openapi/v3", "/openapi/v3/"} <= set(
+            json.loads(reply.body)["paths"]
+        )

@@ -1,0 +1,462 @@
+"""Whatever is sent: who is not allowed never gets an answer, and nobody sees our insides.
+
+One user may ask two paths, each for one value; every other value is one that nobody may see.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from urllib.parse import unquote_to_bytes
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from adapter.auth import authentication, authorization, filters, tokens, trust
+from adapter.http import server
+from rules import ruleset
+from rules.kinds import GroupResource, Kinds
+from rules.query import catalog as catalogs
+from rules.query.aggregate import ExternalValue, Value
+from rules.query.catalog import Listing, Series
+from tests.adapter import wired
+
+RULES = """
+rules:
+- seriesQuery: 'requests'
+  resources:
+    overrides:
+      namespace: {resource: namespace}
+      pod: {resource: pod}
+      node: {resource: node}
+  metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+externalRules:
+- seriesQuery: 'queue'
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+- seriesQuery: 'namespaces'
+  resources: {namespaced: false}
+  metricsQuery: '<<.Series>>'
+"""
+GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
+ALLOWED = f"{GROUP}/namespaces/ns/pods/web-1/requests"
+QUEUE = "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/queue"
+OPEN = {b"/healthz", b"/livez", b"/readyz"}
+TOKEN = b"t0ken-of-jane"
+PODS, NODES = GroupResource("", "pods"), GroupResource("", "nodes")
+NAMESPACES = GroupResource("", "namespaces")
+SHOWN = b"424242"
+HIDDEN = (b"616161", b"717171", b"818181")
+HEAD_SECONDS = 0.05
+QUIET_SECONDS = 0.05
+STATUSES = {200, 400, 401, 403, 404, 405, 406, 431}
+
+
+def value(number):
+    return Value(milli=int(number) * 1000, time=100.5, samples=1)
+
+
+class Api:
+    """Knows one token and allows two questions."""
+
+    async def post(self, path, document, *, timeout=None):
+        spec = document["spec"]
+        if "tokenreviews" in path:
+            known = spec["token"].encode() == TOKEN
+            user = {"username": "jane" if known else "", "groups": []}
+            return {"status": {"authenticated": known, "user": user}}
+        allowed = spec.get("user") == "jane" and spec.get("resourceAttributes") in (
+            {
+                "verb": "get",
+                "group": "custom.metrics.k8s.io",
+                "version": "v1beta2",
+                "namespace": "ns",
+                "resource": "pods",
+                "subresource": "requests",
+                "name": "web-1",
+            },
+            {
+                "verb": "list",
+                "group": "external.metrics.k8s.io",
+                "version": "v1beta1",
+                "namespace": "ns",
+                "resource": "queue",
+            },
+        )
+        return {"status": {"allowed": allowed}}
+
+
+class Evaluation(wired.Evaluation):
+    """Shows the queue of one namespace, and of no other."""
+
+    async def rows(self, plan, *, deadline=None):
+        shown = plan.step.promql == 'queue{namespace="ns"}'
+        return [ExternalValue(labels={}, value=value(SHOWN if shown else HIDDEN[0]))]
+
+
+def surface():
+    kinds = Kinds.builtin()
+    objects = wired.Objects(
+        kinds,
+        {
+            (PODS, "ns"): {"web-1": {}, "web-2": {}},
+            (PODS, ""): {"web-1": {}, "web-2": {}},
+            (NODES, ""): {"web-1": {}, "n": {}},
+            (NAMESPACES, ""): {"ns": {}},
+        },
+    )
+    evaluation = Evaluation(
+        {
+            (PODS, "web-1"): value(SHOWN),
+            (PODS, "web-2"): value(HIDDEN[0]),
+            (NODES, "web-1"): value(HIDDEN[1]),
+            (NODES, "n"): value(HIDDEN[1]),
+            (NAMESPACES, "ns"): value(HIDDEN[2]),
+        }
+    )
+    compiled = ruleset.load([("rules.yaml", RULES)])
+    labels = frozenset({"namespace", "pod", "node"})
+    listing = Listing(series=(Series(name="requests", labels=labels),))
+    catalog = catalogs.build(compiled, {compiled.rules[0].index: listing}, kinds)
+    api = Api()
+    authenticator = authentication.Authenticator(trust.Trust, tokens.TokenReviews(api))
+    guarded = filters.Guard(authenticator, authorization.Authorizer(api))
+    return wired.surface(catalog, objects, evaluation, guard=guarded)
+
+
+@pytest.fixture(scope="module")
+def ask():
+    """Sends bytes to a server that lives as long as the module, and gives what came back."""
+    with asyncio.Runner() as loop:
+
+        async def start():
+            runner = server.runner(surface(), shutdown_timeout=0.1)
+            await runner.setup()
+            site = server.Site(
+                runner, "127.0.0.1", 0, head_seconds=HEAD_SECONDS, goodbye_seconds=0.1
+            )
+            await site.start()
+            return runner, site.port
+
+        runner, port = loop.run(start())
+
+        async def exchange(data):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(data)
+            answer = b""
+            try:
+                while True:
+                    # A connection that is kept after its answer would otherwise never end.
+                    async with asyncio.timeout(QUIET_SECONDS if answer else 10):
+                        if not (piece := await reader.read(65536)):
+                            return answer
+                    answer += piece
+            except (ConnectionError, TimeoutError):
+                return answer
+            finally:
+                writer.close()
+
+        yield lambda data: loop.run(exchange(data))
+        loop.run(runner.cleanup())
+
+
+def request(target, headers=(), *, method=b"GET"):
+    closing = () if any(name == b"Connection" for name, _ in headers) else CLOSING
+    fields = b"".join(name + b": " + value + b"\r\n" for name, value in (*headers, *closing))
+    return method + b" " + target + b" HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n"
+
+
+def judged(answer):
+    """The statuses of an answer's responses, once it shows nothing that nobody may see."""
+    assert b"Traceback" not in answer, answer
+    assert b"aiohttp" not in answer.lower(), answer
+    assert not any(hidden in answer for hidden in HIDDEN), answer
+    statuses = {int(each) for each in re.findall(rb"HTTP/1\.[01] (\d+) ", answer)}
+    assert statuses <= STATUSES, answer
+    return statuses
+
+
+def is_allowed(target):
+    """Whether jane may have an answer at `target`: the path, or one below it."""
+    path = re.sub(rb"^[A-Za-z][A-Za-z0-9+.-]*://[^/?]*", b"", target).partition(b"?")[0]
+    decoded = unquote_to_bytes(path)
+    if decoded in OPEN or decoded == QUEUE.encode():
+        return True
+    return (decoded + b"/").startswith(ALLOWED.encode() + b"/")
+
+
+CLOSING = ((b"Connection", b"close"),)
+AUTHORIZED = (b"Authorization", b"Bearer " + TOKEN)
+
+
+@pytest.mark.parametrize("path", [ALLOWED, QUEUE])
+def test_one_user_may_ask_two_paths(ask, path):
+    answer = ask(request(path.encode(), [AUTHORIZED]))
+
+    assert judged(answer) == {200}
+    assert SHOWN in answer
+
+
+# Without the token
+
+
+words = st.sampled_from(
+    [
+        b"jane",
+        b"system:masters",
+        b"Bearer",
+        b"bearer ",
+        b"Basic amFuZTo=",
+        b"Bearer t0ken-of-joe",
+        b"t0ken-of-joe",
+        b"t0ken-of-jan",
+        b"T0ken-of-jane",
+        b" ",
+        b",",
+        b"",
+        b"\xff",
+        b"%00",
+        b"websocket",
+        b"100-continue",
+        b"chunked",
+        b"h2c",
+        b"127.0.0.1",
+        b"5",
+    ]
+)
+values = st.lists(words, max_size=4).map(b" ".join) | st.binary(max_size=20).map(
+    lambda raw: re.sub(rb"[\x00-\x08\x0a-\x1f\x7f]", b"", raw)
+)
+names = st.sampled_from(
+    [
+        b"Authorization",
+        b"AUTHORIZATION",
+        b"Proxy-Authorization",
+        b"X-Remote-User",
+        b"x-remote-user",
+        b"X_Remote_User",
+        b"X-Remote-Group",
+        b"X-Remote-Uid",
+        b"X-Remote-Extra-A",
+        b"Impersonate-User",
+        b"Impersonate-Group",
+        b"Impersonate-Uid",
+        b"Impersonate-Extra-a%2fb",
+        b"Impersonate-",
+        b"X-Forwarded-For",
+        b"X-Forwarded-User",
+        b"X-Original-URL",
+        b"X-Rewrite-URL",
+        b"X-HTTP-Method-Override",
+        b"Forwarded",
+        b"Connection",
+        b"Upgrade",
+        b"Sec-WebSocket-Protocol",
+        b"Accept",
+        b"Accept-Encoding",
+        b"User-Agent",
+        b"Audit-Id",
+        b"Expect",
+        b"Cookie",
+    ]
+)
+headers = st.lists(st.tuples(names, values), max_size=5)
+targets = st.sampled_from(
+    [
+        ALLOWED,
+        QUEUE,
+        QUEUE.replace("/ns/", "/other/"),
+        f"{GROUP}/namespaces/ns/pods/*/requests",
+        f"{GROUP}/nodes/n/requests",
+        f"{GROUP}/namespaces/ns/metrics/requests",
+        GROUP,
+        "/apis",
+        "/version",
+        "/metrics",
+        "/",
+        "/healthz/ping",
+        "/readyz/shutdown",
+    ]
+).map(str.encode)
+methods = st.sampled_from([b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS", b"CONNECT", b"TRACE"])
+
+
+@given(target=targets, headers=headers, method=methods)
+@example(target=b"/version", headers=[(b"X-Remote-Group", b"system:masters")], method=b"GET")
+@settings(max_examples=300, deadline=None)
+def test_no_header_stands_for_the_token(ask, target, headers, method):
+    answer = ask(request(target, headers, method=method))
+
+    assert 200 not in judged(answer)
+    assert SHOWN not in answer
+
+
+# With the token
+
+
+segments = st.sampled_from(
+    [
+        b"apis",
+        b"api",
+        b"custom.metrics.k8s.io",
+        b"external.metrics.k8s.io",
+        b"v1beta2",
+        b"v1beta1",
+        b"namespaces",
+        b"ns",
+        b"pods",
+        b"Pods",
+        b"pod",
+        b"pods.",
+        b"nodes",
+        b"web-1",
+        b"web-2",
+        b"n",
+        b"*",
+        b"%2A",
+        b"%2a",
+        b"requests",
+        b"queue",
+        b"QUEUE",
+        b"metrics",
+        b"watch",
+        b"proxy",
+        b"status",
+        b"",
+        b".",
+        b"..",
+        b"%2e%2e",
+        b"%2F",
+        b"web-1%2f",
+        b"%2fweb-2",
+        b"web-1;a",
+        b"web-1%00",
+        b"web%2D1",
+        b"%ff",
+        b"healthz",
+        b"\xc3\xa9",
+    ]
+)
+
+
+@st.composite
+def near_paths(draw):
+    """An allowed path with a few changes."""
+    parts = draw(st.sampled_from([ALLOWED, QUEUE])).encode().split(b"/")[1:]
+    for _ in range(draw(st.integers(0, 3))):
+        place = draw(st.integers(0, len(parts)))
+        kept = place + draw(st.integers(0, 1))
+        parts[place:kept] = draw(st.lists(segments, max_size=2))
+    return draw(st.sampled_from([b"/", b"/", b"//", b"http://x/", b""])) + b"/".join(parts)
+
+
+queries = st.lists(
+    st.tuples(
+        st.sampled_from(
+            # A bad metricLabelSelector is a 500 in the original, too.
+            [b"fieldSelector", b"labelSelector", b"watch", b"limit", b"pretty"]
+        ),
+        st.sampled_from(
+            [
+                b"metadata.name%3Dweb-1",
+                b"metadata.name%3Dweb-2",
+                b"a%3Db",
+                b"true",
+                b"",
+                b"%zz",
+                b"a;b",
+                b"?",
+            ]
+        ),
+    ),
+    max_size=2,
+).map(lambda pairs: b"&".join(key + b"=" + value for key, value in pairs))
+
+
+@given(path=near_paths() | st.lists(segments, max_size=9).map(b"/".join), query=queries)
+@settings(max_examples=400, deadline=None)
+def test_the_token_opens_two_paths(ask, path, query):
+    target = path + b"?" + query
+
+    answer = ask(request(target, [AUTHORIZED]))
+
+    assert 200 not in judged(answer) or is_allowed(target), answer
+
+
+@given(
+    path=near_paths(),
+    headers=headers,
+    method=methods,
+)
+@settings(max_examples=200, deadline=None)
+def test_nothing_beside_the_token_opens_more(ask, path, headers, method):
+    answer = ask(request(path, [*headers, AUTHORIZED], method=method))
+
+    if 200 in judged(answer):
+        assert is_allowed(path), answer
+        assert method in {b"GET", b"HEAD"} or unquote_to_bytes(path) in OPEN, answer
+
+
+# Anything at all
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=200, deadline=None)
+def test_bytes_are_no_key(ask, data):
+    assert 200 not in judged(ask(data))
+
+
+lines = st.sampled_from(
+    [
+        b"GET " + ALLOWED.encode() + b" HTTP/1.1",
+        b"GET " + QUEUE.encode() + b" HTTP/1.1",
+        b"GET /version HTTP/1.1",
+        b"GET /version HTTP/1.0",
+        b"GET /version HTTP/2",
+        b"GET /version",
+        b"PRI * HTTP/2.0",
+        b"Host: x",
+        b"Authorization: Bearer " + TOKEN[:-1],
+        b"Authorization: Bearer",
+        b" " + TOKEN[:-1],
+        b"\t" + TOKEN[:-1],
+        b"X-Remote-User: jane",
+        b"Impersonate-User: jane",
+        b"Content-Length: 30",
+        b"Content-Length: 0",
+        b"Content-Length: -1",
+        b"Content-Length: 4, 4",
+        b"Transfer-Encoding: chunked",
+        b"Transfer-Encoding: identity, chunked",
+        b"Transfer-Encoding : chunked",
+        b"Expect: 100-continue",
+        b"Connection: keep-alive",
+        b"Connection: Upgrade",
+        b"Upgrade: websocket",
+        b"0",
+        b"4",
+        b"ffffffffffffffffff",
+        b"abcd",
+        b"",
+        b"",
+        b"",
+    ]
+)
+
+
+@given(
+    lines=st.lists(lines, max_size=14),
+    end=st.sampled_from([b"\r\n", b"\n", b"\r"]),
+    noise=st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), max_size=3),
+)
+@settings(max_examples=250, deadline=None)
+def test_no_arrangement_of_http_is_a_key(ask, lines, end, noise):
+    data = end.join(lines) + end + end
+    for place, piece in noise:
+        data = data[:place] + piece + data[place:]
+
+    answer = ask(data)
+
+    assert 200 not in judged(answer)
+    assert SHOWN not in answer

@@ -1,0 +1,197 @@
+"""External metrics by the whole server over HTTPS and a real Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+import yaml
+
+from tests.presets import api
+from tests.presets.api import Api
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus
+
+GROUP = "/apis/external.metrics.k8s.io/v1beta1"
+EXAMPLE = Path(__file__).parents[3] / "manifests" / "examples" / "external-query.yaml"
+COMMENT = [line[2:] for line in EXAMPLE.read_text().splitlines() if line.startswith("#")]
+INDENTED = [part for part in "\n".join(COMMENT).split("\n\n") if part.startswith("  ")]
+(RULE,) = yaml.safe_load(INDENTED[0])["externalRules"]
+UNCONDITIONAL = {**RULE, **yaml.safe_load(INDENTED[1]), "name": {"as": "unconditional"}}
+MORE = """
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  resources: &namespaced {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  name: {as: Scalar}
+  resources: *namespaced
+  metricsQuery: 'scalar(max(<<.Series>>{<<.LabelMatchers>>}))'
+- seriesQuery: '{__name__=~"^kafka_.*_lag$"}'
+  name: {matches: "^kafka_(.*)$", as: "$1"}
+  resources: {namespaced: false}
+  metricsQuery: 'max by (topic) (<<.Series>>{<<.LabelMatchers>>})'
+- seriesQuery: not_there_yet
+  resources: *namespaced
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  name: {as: matrix}
+  resources: *namespaced
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}[1m]'
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  name: {as: refused}
+  resources: *namespaced
+  metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}'
+"""
+RULES = yaml.safe_dump({"externalRules": [RULE, UNCONDITIONAL, *yaml.safe_load(MORE)]})
+HPA = yaml.safe_load(EXAMPLE.read_text())
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        now = time.time()
+        for at in (now - 30, now, now + 120):
+            server.put(
+                'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-7d4b9c-x2x4z"} 80',
+                'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-7d4b9c-q9q9q"} 95.5',
+                'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="model-server-b-6f5d-aaaaa"} 0',
+                'DCGM_FI_DEV_GPU_UTIL{namespace="other",pod="model-server-7d4b9c-zzzzz"} 0',
+                'kafka_group_lag{topic="a",partition="0"} 1500',
+                'kafka_group_lag{topic="a",partition="1"} 2000',
+                'kafka_group_lag{topic="b",partition="0"} NaN',
+                'kafka_group_lag{topic="c",partition="0"} +Inf',
+                at=at,
+            )
+        yield server
+
+
+@pytest.fixture
+async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
+    async with api.serving(tmp_path, scraped.url, api.manifests(()), rules=RULES) as running:
+        yield running
+
+
+def rows(document: Any) -> list[tuple[dict[str, str] | None, str]]:
+    return [(item["metricLabels"], item["value"]) for item in document["items"]]
+
+
+async def test_example_autoscaler_gets_the_average_that_its_rule_describes(served: Api) -> None:
+    (metric,) = HPA["spec"]["metrics"]
+    asked, target = metric["external"]["metric"], metric["external"]["target"]
+
+    path = f"{GROUP}/namespaces/{HPA['metadata']['namespace']}/{asked['name']}"
+    status, document = await served.get(path)
+
+    assert (status, rows(document)) == (200, [({}, "87750m")])
+    assert asked["name"] == asked["name"].lower()  # client-go asks for nothing else
+    # Value: replicas grow by 87.75/70; AverageValue would want ceil(87.75/70) = 2 for ever.
+    assert target == {"type": "Value", "value": "70"}
+
+
+async def test_query_that_says_all_by_itself_is_answered_alike_everywhere(served: Api) -> None:
+    for where in ("default", "other", "nowhere"):
+        for query in ("", "?labelSelector=pod%3Dx"):
+            _, document = await served.get(f"{GROUP}/namespaces/{where}/unconditional{query}")
+
+            assert rows(document) == [({}, "58500m")]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "selector", "values"),
+    [
+        ("default", "", {"80", "95500m", "0"}),
+        ("other", "", {"0"}),
+        ("nowhere", "", set()),
+        ("*", "", set()),
+        ("default", "pod=model-server-7d4b9c-x2x4z", {"80"}),
+        ("default", "pod in (model-server-7d4b9c-x2x4z,x)", {"80"}),
+        ("default", "pod!=model-server-7d4b9c-x2x4z", {"95500m", "0"}),
+        ("default", "!pod", set()),
+    ],
+)
+async def test_namespace_and_selector_choose_the_series(
+    served: Api, namespace: str, selector: str, values: set[str]
+) -> None:
+    path = f"{GROUP}/namespaces/{namespace}/DCGM_FI_DEV_GPU_UTIL?labelSelector={quote(selector)}"
+
+    for each in (path, path.replace("DCGM_FI_DEV_GPU_UTIL", "dcgm_fi_dev_gpu_util")):
+        status, document = await served.get(each)
+
+        assert status == 200
+        assert {value for _, value in rows(document)} == values
+        for labels, _ in rows(document):
+            assert labels
+            assert labels["__name__"] == "DCGM_FI_DEV_GPU_UTIL"
+
+
+async def test_scalar_has_no_labels_and_what_is_no_number_is_left_out(served: Api) -> None:
+    _, scalar = await served.get(f"{GROUP}/namespaces/default/scalar")
+    _, empty = await served.get(f"{GROUP}/namespaces/nowhere/scalar")
+    _, lag = await served.get(f"{GROUP}/namespaces/default/group_lag")
+
+    assert rows(scalar) == [(None, "95500m")]
+    assert rows(empty) == []
+    assert rows(lag) == [({"topic": "a"}, "2k")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("not_there_yet", "no series: externalRules[5] "),
+        ("scalar?labelSelector=pod%3Dx", "no sample: the query of externalRules[3] "),
+        ("dcgm_fi_dev_gpu_util?labelSelector=pod%3Dx", "no sample: the query of externalRules["),
+    ],
+)
+async def test_why_a_list_is_empty_is_said_once_in_the_log(
+    served: Api, caplog: pytest.LogCaptureFixture, asked: str, told: str
+) -> None:
+    for _ in range(2):
+        status, document = await served.get(f"{GROUP}/namespaces/default/{asked}")
+        assert (status, document["items"]) == (200, [])
+
+    subject = f"external metric {asked.partition('?')[0]} in namespace default: "
+    (line,) = (each.message for each in caplog.records if each.message.startswith(subject))
+    assert line.startswith(subject + told)
+    assert ("no number: `" in line and 'pod="x"' in line) is told.startswith("no sample")
+
+
+async def test_metric_without_series_is_listed_and_empty(served: Api) -> None:
+    _, listed = await served.get(GROUP)
+    asked = await served.get(f"{GROUP}/namespaces/default/not_there_yet")
+
+    assert {"not_there_yet", "group_lag", "unconditional"} <= {
+        each["name"] for each in listed["resources"]
+    }
+    assert (asked[0], asked[1]["items"]) == (200, [])
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("matrix", "encountered an unexpected query result type"),
+        ("refused", "Internal error occurred: unable to fetch metrics"),
+    ],
+)
+async def test_query_that_has_no_value_is_an_error(served: Api, metric: str, message: str) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/{metric}")
+
+    assert (status, document["message"]) == (500, message)
+
+
+async def test_without_prometheus_what_is_pinned_is_listed_and_asked(tmp_path: Path) -> None:
+
+    async with api.serving(
+        tmp_path, "http://127.0.0.1:9", api.manifests(()), rules=RULES
+    ) as served:
+        async with served.session.get(f"{served.url}/readyz", ssl=False) as answer:
+            ready = answer.status
+        _, listed = await served.get(GROUP)
+        asked, _ = await served.get(f"{GROUP}/namespaces/default/not_there_yet")
+
+    assert ready == 200
+    assert "not_there_yet" in {each["name"] for each in listed["resources"]}
+    assert asked == 500

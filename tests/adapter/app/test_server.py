@@ -1,0 +1,300 @@
+"""The whole server over HTTPS and a real Prometheus: what is wrong harms no other question."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from adapter import settings
+from adapter.app import rule_files
+from rules.errors import ConfigError
+from tests.fakes import prometheus as fakes
+from tests.presets import api
+from tests.presets.api import GROUP, Api
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus
+
+GOOD = """
+- seriesQuery: gpu_util
+  resources: &pod {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})'
+"""
+RULES = f"""
+rules:
+{GOOD}
+- seriesQuery: gpu_util
+  name: {{as: raw}}
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: highest}}
+  resources: *pod
+  aggregate: max
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: one_only}}
+  resources: *pod
+  aggregate: error
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: filled}}
+  resources: *pod
+  onMissing: {{value: 7.5}}
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: refused}}
+  resources: *pod
+  metricsQuery: 'avg(<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: gpu_util
+  name: {{as: matrix}}
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}[1m]'
+- seriesQuery: gpu_util
+  name: {{as: scalar}}
+  resources: *pod
+  metricsQuery: '1'
+- seriesQuery: gpu_util
+  name: {{as: not_rendered}}
+  resources: *pod
+  metricsQuery: '<<index .GroupBySlice 7>>'
+- seriesQuery: gpu_util
+  name: {{as: empty_rendering}}
+  resources: *pod
+  metricsQuery: '<<if eq .Series "x">>x<<end>>'
+- seriesQuery: gpu_util
+  name: {{as: nan}}
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}} * NaN'
+- seriesQuery: gpu_util
+  name: {{as: nan_as_zero}}
+  resources: *pod
+  onNaN: zero
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}} * NaN'
+- seriesQuery: gpu_util
+  name: {{as: infinite}}
+  resources: *pod
+  metricsQuery: '-<<.Series>>{{<<.LabelMatchers>>}} / 0'
+- seriesQuery: gpu_util
+  name: {{as: huge}}
+  resources: *pod
+  metricsQuery: '2 ^ 80 + 0 * <<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: '{{__name__=~"gpu:.*"}}'
+  resources: *pod
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+- seriesQuery: '{{__name__=~"[invalid"}}'
+  resources: *pod
+  metricsQuery: '<<.Series>>'
+"""
+PODS = ("default/a", "default/b", "default/c.d")
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        now = time.time()
+        for at in (now - 30, now, now + 120):
+            server.put(
+                'gpu_util{ns="default",pod="a",gpu="0",model="x"} 20',
+                'gpu_util{ns="default",pod="a",gpu="1",model="y"} 61',
+                'gpu_util{ns="default",pod="c.d",gpu="0",model="x"} 5',
+                'gpu_util{ns="default",pod="cxd",gpu="0",model="x"} 99',
+                'gpu:a_1:b{ns="default",pod="a"} 3',
+                at=at,
+            )
+        yield server
+
+
+@pytest.fixture
+async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
+    async with api.serving(tmp_path, scraped.url, api.manifests(PODS), rules=RULES) as running:
+        yield running
+
+
+VALUES = {
+    "gpu_util": {"a": "40500m", "c.d": "5"},
+    "raw": {"a": "40500m", "c.d": "5"},
+    "highest": {"a": "61", "c.d": "5"},
+    "filled": {"a": "40500m", "b": "7500m", "c.d": "5"},
+    "nan": {},
+    "nan_as_zero": {"a": "0", "c.d": "0"},
+    "infinite": {},
+    "huge": dict.fromkeys(("a", "c.d"), "1208925819614629174706176"),
+    "gpu:a_1:b": {"a": "3"},
+}
+
+
+@pytest.mark.parametrize(("metric", "values"), VALUES.items(), ids=VALUES)
+async def test_list_has_one_value_for_each_object(
+    served: Api, metric: str, values: dict[str, str]
+) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+
+    found = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
+    assert (status, found) == (200, values)
+
+
+@pytest.mark.parametrize("metric", ["refused", "matrix", "scalar", "one_only"])
+async def test_query_that_gives_no_vector_fails_for_itself_alone(
+    served: Api, metric: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+
+    assert (status, document["message"]) == (
+        500,
+        "Internal error occurred: unable to fetch metrics",
+    )
+    assert await served.pods("default", "gpu_util") != {}
+    assert len([each for each in caplog.records if each.levelname == "ERROR"]) <= 1
+
+
+@pytest.mark.parametrize("metric", ["not_rendered", "empty_rendering", "no_such_metric"])
+async def test_metric_that_cannot_be_asked_is_not_found(served: Api, metric: str) -> None:
+    status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+
+    assert (status, document["message"]) == (
+        404,
+        f"the server could not find the metric {metric} for pods",
+    )
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("model=x", {"a", "c.d"}),
+        ("model==y", {"a"}),
+        ("model!=x", {"a"}),
+        ("model in (x,y)", {"a", "c.d"}),
+        ("model notin (x)", {"a"}),
+        ("model", {"a", "c.d"}),
+        ("!model", set()),
+        ("model=y,gpu=1", {"a"}),
+        ("app.kubernetes.io/name", None),
+    ],
+)
+async def test_metric_selector_of_every_operator_selects_series(
+    served: Api, selector: str, names: set[str] | None
+) -> None:
+    path = f"{GROUP}/namespaces/default/pods/*/gpu_util?metricLabelSelector={selector}"
+
+    status, document = await served.get(path.replace(" ", "%20"))
+
+    if names is None:  # this Prometheus is older than UTF-8 names, and says so
+        assert status == 500
+    else:
+        assert {item["describedObject"]["name"] for item in document["items"]} == names
+
+
+async def test_object_name_is_no_regular_expression(served: Api) -> None:
+    assert await served.pods("default", "gpu_util", "c.d") == {"c.d": 5}
+
+
+async def test_discovery_lists_what_has_series(served: Api) -> None:
+    for version in ("v1beta1", "v1beta2"):
+        _, document = await served.get(f"/apis/custom.metrics.k8s.io/{version}")
+        names = {entry["name"] for entry in document["resources"]}
+
+        assert {"pods/gpu_util", "namespaces/gpu_util", "pods/gpu:a_1:b"} <= names
+
+
+async def test_rule_that_prometheus_refuses_to_list_is_told_and_harms_no_other(
+    served: Api,
+) -> None:
+    async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
+        text = await answer.text()
+
+    assert answer.status == 200
+    assert "[+]prometheus ok: 15 of 16 rules listed at the last attempt\n" in text
+
+
+async def test_server_without_prometheus_is_ready_and_says_how_it_stands(tmp_path: Path) -> None:
+
+    async with api.serving(
+        tmp_path, "http://127.0.0.1:9", api.manifests(PODS), rules=f"rules:\n{GOOD}"
+    ) as served:
+        async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
+            text = await answer.text()
+        listed = await served.get(GROUP)
+        asked = await served.get(f"{GROUP}/namespaces/default/pods/*/gpu_util")
+
+    assert answer.status == 200
+    assert "[+]prometheus ok: 0 of 1 rules listed at the last attempt\n" in text
+    assert [entry["name"] for entry in listed[1]["resources"]] == [
+        "namespaces/gpu_util",
+        "pods/gpu_util",
+    ]
+    assert asked[0] == 500
+
+
+def test_unreadable_files_are_told_together(tmp_path: Path) -> None:
+    sources = tuple(
+        settings.Source(kind="config", name=str(tmp_path / name)) for name in ("a.yaml", "b.yaml")
+    )
+
+    with pytest.raises(ConfigError) as caught:
+        rule_files.load(sources)
+
+    assert [problem.message for problem in caught.value.problems] == [
+        "cannot be read: No such file or directory"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("lines", "chosen"),
+    [
+        (
+            ['DCGM_FI_DEV_GPU_UTIL{UUID="u",pod="a",namespace="default",hostname="n"} 20'],
+            "using --preset=gpu-dcgm:",
+        ),
+        (['nvidia_gpu_duty_cycle{uuid="u",pod_name="a",namespace_name="default"} 20'], "alibaba"),
+        (['up{job="node"} 1'], "using --preset=gpu-dcgm:"),
+    ],
+    ids=["dcgm", "alibaba", "no GPUs"],
+)
+async def test_without_rules_the_presets_that_fit_are_chosen_and_told(
+    lines: list[str], chosen: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with prometheus.run(tmp_path) as server:
+        server.put(*lines)
+        async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
+            found = await served.pods("default", "duty_cycle_current")
+
+    (said,) = [each.message for each in caplog.records if "neither --config nor" in each.message]
+    assert chosen in said
+    assert found == ({"a": 20} if "pod" in lines[0] else {})
+
+
+async def test_without_rules_and_prometheus_the_default_is_chosen(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests(PODS), ()) as served:
+        status, _ = await served.get(GROUP)
+
+    assert status == 200
+    assert "using --preset=gpu-dcgm: Prometheus cannot be asked" in caplog.text
+
+
+async def test_prometheus_is_told_what_is_left_of_the_requests_time(
+    tmp_path: Path, aiohttp_server: Any
+) -> None:
+    fake = fakes.Prometheus(
+        fakes.says('{"status":"success","data":{"resultType":"vector","result":[]}}')
+    )
+    server = await aiohttp_server(fake.app())
+    path = f"{GROUP}/namespaces/default/pods/*/gpu_util?timeout=7s"
+
+    async with api.serving(
+        tmp_path, str(server.make_url("/")), api.manifests(PODS), rules=f"rules:\n{GOOD}"
+    ) as served:
+        fake.asked.clear()
+        await served.get(path)
+
+    (timeout,) = [
+        each.parameters["timeout"]
+        for each in fake.asked
+        if "ns=" in each.parameters.get("query", "")
+    ]
+    assert 5000 < int(timeout.removesuffix("ms")) <= 7000

@@ -1,0 +1,560 @@
+"""Who asks Prometheus, and whom that is believed to be, by the flags. TLS, passwords and client
+certificates are demanded by a real Prometheus; tokens, which it does not know, by a fake."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import ssl
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+from aiohttp import web
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from adapter import errors, settings
+from adapter.app import sources
+from adapter.clients import credentials
+from adapter.commands import presets
+from tests.certificates import Holder
+from tests.fakes import prometheus as fakes
+from tests.real import prometheus as real
+
+USER, PASSWORD = "jane", "w0rd-in-the-file"
+# bcrypt with the fewest rounds
+HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
+BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
+TOKEN = "s3cret-t0ken"
+
+
+def holder(name, issuer=None, **options):
+    return Holder(name, issuer, now=datetime.now(UTC), **options)
+
+
+CA, OTHER_CA = holder("ca", ca=True), holder("another ca", ca=True)
+CLIENT = holder("adapter", CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
+SERVING = [ExtendedKeyUsageOID.SERVER_AUTH]
+
+
+def files(folder, name, one):
+    """The paths of a holder's certificate and key."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    certificate.write_bytes(one.pem)
+    key.write_bytes(one.bundle.key_pem)
+    return str(certificate), str(key)
+
+
+def data(pem):
+    return base64.b64encode(pem).decode()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """`ca.crt`, and a client's `client.crt` and `client.key`."""
+    folder = tmp_path_factory.mktemp("files")
+    files(folder, "ca", CA)
+    files(folder, "other", OTHER_CA)
+    files(folder, "client", CLIENT)
+    return folder
+
+
+def serving(folder, name, one, **more):
+    certificate, key = files(folder, name, one)
+    return {"tls_server_config": {"cert_file": certificate, "key_file": key, **more}}
+
+
+@pytest.fixture(scope="module")
+def with_password(folder, tmp_path_factory):
+    """For 127.0.0.1, and for those who know the password."""
+    config = serving(folder, "one", holder("one", CA, usages=SERVING, addresses=["127.0.0.1"]))
+    config["basic_auth_users"] = {USER: HASHED}
+    with real.run(
+        tmp_path_factory.mktemp("prometheus"),
+        web=yaml.safe_dump(config),
+        headers={"Authorization": BASIC},
+        context=ssl.create_default_context(cafile=str(folder / "ca.crt")),
+    ) as found:
+        yield found.url
+
+
+@pytest.fixture(scope="module")
+def with_certificates(folder, tmp_path_factory):
+    """For `prometheus.monitoring`, and for those who have a certificate."""
+    one = holder("two", CA, usages=SERVING, dns=["prometheus.monitoring"])
+    ca = str(folder / "ca.crt")
+    config = serving(
+        folder, "two", one, client_ca_file=ca, client_auth_type="RequireAndVerifyClientCert"
+    )
+    context = ssl.create_default_context(cafile=ca)
+    context.check_hostname = False
+    context.load_cert_chain(folder / "client.crt", folder / "client.key")
+    with real.run(
+        tmp_path_factory.mktemp("prometheus"), web=yaml.safe_dump(config), context=context
+    ) as found:
+        yield found.url
+
+
+@pytest.fixture
+async def fake(aiohttp_server):
+    """A Prometheus that lets everybody in, and keeps what it was asked."""
+    fake = fakes.Prometheus(fakes.says(EMPTY))
+    server = await aiohttp_server(fake.app())
+    fake.url = str(server.make_url("/"))
+    return fake
+
+
+@pytest.fixture
+def account(tmp_path, monkeypatch):
+    """The folder of a pod's service account."""
+    path = "kubernetes.aio.config.incluster_config.SERVICE_"
+    (tmp_path / "token").write_text("from-the-kubelet\n")
+    (tmp_path / "ca.crt").write_bytes(CA.pem)
+    monkeypatch.setattr(f"{path}TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(f"{path}CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    return tmp_path
+
+
+def kubeconfig(folder, cluster=None, user=None):
+    document = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "b", "user": "c"}}],
+        "clusters": [{"name": "b", "cluster": {"server": "https://192.0.2.1", **(cluster or {})}}],
+        "users": [{"name": "c", "user": user or {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return f"--prometheus-auth-config={path}"
+
+
+async def asked(url, *flags):
+    """Asks once, as the flags say."""
+    parsed = settings.parse((f"--prometheus-url={url}", "--prometheus-timeout=5s", *flags))
+    async with sources.prometheus_of(parsed) as found:
+        return (await found.query("vector(1)")).samples
+
+
+def sent(fake):
+    return [one.headers.get("Authorization") for one in fake.asked]
+
+
+# Whom to believe, and what to show it
+
+
+async def test_a_kubeconfig_has_the_ca_and_the_password(with_password, tmp_path):
+    user = {"username": USER, "password": PASSWORD}
+    config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
+
+    assert len(await asked(with_password, config)) == 1
+
+
+async def test_a_wrong_password_is_refused_and_not_told(with_password, tmp_path):
+    user = {"username": USER, "password": "another-w0rd"}
+    config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
+
+    with pytest.raises(errors.Refused, match="401") as caught:
+        await asked(with_password, config)
+
+    assert "another-w0rd" not in str(caught.value)
+
+
+@pytest.mark.parametrize("there", [{"server": "http://192.0.2.1"}, {"server": None}])
+async def test_the_server_of_a_kubeconfig_does_not_matter(with_password, folder, there):
+    cluster = {"certificate-authority": "ca.crt", **there}
+    config = kubeconfig(folder, cluster, {"username": USER, "password": PASSWORD})
+
+    assert len(await asked(with_password, config)) == 1
+
+
+async def test_a_kubeconfig_has_a_certificate_in_files_and_the_servers_name(
+    with_certificates, folder
+):
+    config = kubeconfig(
+        folder,
+        {"certificate-authority": "ca.crt", "tls-server-name": "prometheus.monitoring"},
+        {"client-certificate": "client.crt", "client-key": "client.key"},
+    )
+
+    assert len(await asked(with_certificates, config)) == 1
+
+
+async def test_a_kubeconfig_has_a_certificate_in_itself_and_does_not_verify(
+    with_certificates, tmp_path
+):
+    config = kubeconfig(
+        tmp_path,
+        {"insecure-skip-tls-verify": True},
+        {
+            "client-certificate-data": data(CLIENT.pem),
+            "client-key-data": data(CLIENT.bundle.key_pem),
+        },
+    )
+
+    assert len(await asked(with_certificates, config)) == 1
+
+
+async def test_flags_for_a_certificate_are_added_to_a_kubeconfig(with_certificates, folder):
+    config = kubeconfig(folder, {"insecure-skip-tls-verify": True})
+
+    assert await asked(
+        with_certificates,
+        config,
+        f"--prometheus-client-tls-cert-file={folder}/client.crt",
+        f"--prometheus-client-tls-key-file={folder}/client.key",
+    )
+    with pytest.raises(errors.Unreachable):
+        await asked(with_certificates, config)
+
+
+async def test_a_ca_file_goes_before_that_of_a_kubeconfig(with_password, folder):
+    user = {"username": USER, "password": PASSWORD}
+    config = kubeconfig(folder, {"certificate-authority": "other.crt"}, user)
+
+    assert await asked(with_password, config, f"--prometheus-ca-file={folder}/ca.crt")
+    with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        await asked(with_password, config)
+
+
+async def test_a_ca_file_makes_a_careless_kubeconfig_verify(with_password, folder):
+    user = {"username": USER, "password": PASSWORD}
+    config = kubeconfig(folder, {"insecure-skip-tls-verify": True}, user)
+
+    with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        await asked(with_password, config, f"--prometheus-ca-file={folder}/other.crt")
+
+
+async def test_the_clusters_ca_is_believed_and_no_other(with_password, account):
+    in_cluster = "--prometheus-auth-incluster"
+    password = f"--prometheus-header=Authorization={BASIC}"
+
+    assert await asked(with_password, in_cluster, password)
+    (account / "ca.crt").write_bytes(OTHER_CA.pem)
+    with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+        await asked(with_password, in_cluster, password)
+
+
+async def test_a_ca_file_leaves_the_service_accounts_token(account, folder, aiohttp_server):
+    one = holder("one", OTHER_CA, usages=SERVING, addresses=["127.0.0.1"])
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*files(account, "one", one))
+    fake = fakes.Prometheus(fakes.says(EMPTY))
+    server = await aiohttp_server(fake.app(), ssl=context)
+
+    await asked(
+        f"https://127.0.0.1:{server.port}",
+        "--prometheus-auth-incluster",
+        f"--prometheus-ca-file={folder}/other.crt",
+    )
+
+    assert sent(fake) == ["Bearer from-the-kubelet"]
+
+
+@pytest.mark.parametrize("way", ["flags", "kubeconfig"])
+async def test_a_certificate_in_files_is_read_again(
+    with_certificates, folder, tmp_path, monkeypatch, caplog, way
+):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    stranger = holder("stranger", OTHER_CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
+    files(tmp_path, "mine", stranger)
+    certificate, key = tmp_path / "mine.crt", tmp_path / "mine.key"
+    there = {"insecure-skip-tls-verify": True}
+    flags = {
+        "flags": (
+            kubeconfig(tmp_path, there),
+            f"--prometheus-client-tls-cert-file={certificate}",
+            f"--prometheus-client-tls-key-file={key}",
+        ),
+        "kubeconfig": (
+            kubeconfig(
+                tmp_path, there, {"client-certificate": "mine.crt", "client-key": "mine.key"}
+            ),
+        ),
+    }[way]
+    parsed = settings.parse((f"--prometheus-url={with_certificates}", *flags))
+    async with sources.prometheus_of(parsed) as found:
+        with pytest.raises(errors.Unreachable):
+            await found.query("vector(1)")
+        certificate.write_bytes(CLIENT.pem)
+        for _ in range(2):
+            with pytest.raises(errors.Unreachable):
+                await found.query("vector(1)")
+        key.write_bytes(CLIENT.bundle.key_pem)
+        await found.query("vector(1)")
+        certificate.unlink()
+        await found.query("vector(1)")
+
+    warned = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert len(warned) == 2
+    assert warned[0].startswith(f"TLS from {certificate}: [X509: KEY_VALUES_MISMATCH]")
+    assert warned[1].endswith("No such file or directory; what was there before is used on")
+
+
+async def test_a_ca_in_a_file_is_read_again(with_password, folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(OTHER_CA.pem)
+    password = f"--prometheus-header=Authorization={BASIC}"
+    flags = (f"--prometheus-url={with_password}", password, f"--prometheus-ca-file={ca}")
+    async with sources.prometheus_of(settings.parse(flags)) as found:
+        with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            await found.query("vector(1)")
+        ca.write_bytes(OTHER_CA.pem + CA.pem)
+
+        assert (await found.query("vector(1)")).samples
+
+
+# Tokens, and their renewal
+
+
+async def test_a_kubeconfigs_token_is_sent(fake, tmp_path):
+    await asked(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
+
+    assert sent(fake) == [f"Bearer {TOKEN}"]
+
+
+async def test_a_kubeconfig_may_have_none(fake, tmp_path):
+    await asked(fake.url, kubeconfig(tmp_path))
+
+    assert sent(fake) == [None]
+
+
+@pytest.mark.parametrize("way", ["account", "kubeconfig", "flag"])
+async def test_a_token_in_a_file_is_read_again(fake, account, monkeypatch, caplog, way):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    flag = {
+        "account": "--prometheus-auth-incluster",
+        "kubeconfig": kubeconfig(account, user={"tokenFile": "token"}),
+        "flag": f"--prometheus-token-file={account}/token",
+    }[way]
+    parsed = settings.parse((f"--prometheus-url={fake.url}", flag))
+    token = account / "token"
+    async with sources.prometheus_of(parsed) as found:
+        await found.query("up")
+        for spoilt in (b"", b"\xff", b"two\nlines", b"again"):
+            token.write_bytes(spoilt)
+            await found.query("up")
+        token.unlink()
+        await found.query("up")
+        await found.query("up")
+
+    first = "Bearer from-the-kubelet"
+    assert sent(fake) == [first, first, first, first, *["Bearer again"] * 3]
+    warned = [each.message for each in caplog.records if each.levelno == logging.WARNING]
+    assert [each.removeprefix(f"{token}: ") for each in warned] == [
+        "it is empty; the token from before is used on",
+        "it holds no text; the token from before is used on",
+        "a control character, which no header may hold; the token from before is used on",
+        "No such file or directory; the token from before is used on",
+    ]
+
+
+async def test_a_token_is_not_read_for_each_question(fake, account):
+    parsed = settings.parse((f"--prometheus-url={fake.url}", "--prometheus-auth-incluster"))
+    async with sources.prometheus_of(parsed) as found:
+        await found.query("up")
+        (account / "token").write_text("again")
+        await found.query("up")
+
+    assert sent(fake) == ["Bearer from-the-kubelet"] * 2
+
+
+PLUGIN = """
+import json, pathlib, sys
+counter = pathlib.Path(sys.argv[1])
+counter.write_text(counter.read_text() + "I" if counter.exists() else "I")
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                  "status": {"token": counter.read_text()}}))
+"""
+
+
+async def test_a_plugin_is_run_again(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    execute = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-c", PLUGIN, str(tmp_path / "runs")],
+    }
+    parsed = settings.parse(
+        (f"--prometheus-url={fake.url}", kubeconfig(tmp_path, user={"exec": execute}))
+    )
+    async with sources.prometheus_of(parsed) as found:
+        await found.query("up")
+        await found.query("up")
+
+    first, second = sent(fake)
+    assert first.startswith("Bearer I")
+    assert second == f"{first}I"
+
+
+# Together
+
+
+async def test_only_one_authorization_is_sent(fake, tmp_path):
+    (tmp_path / "token").write_text("of-the-flag")
+    url = urlsplit(fake.url)
+    named = f"{url.scheme}://{USER}:{PASSWORD}@{url.netloc}"
+    config = kubeconfig(tmp_path, user={"token": TOKEN})
+    file = f"--prometheus-token-file={tmp_path}/token"
+
+    await asked(fake.url, config)
+    await asked(fake.url, config, file)
+    await asked(named, config, file)
+    await asked(named, config, file, "--prometheus-header=authorization=Negotiate x")
+
+    assert sent(fake) == [f"Bearer {TOKEN}", "Bearer of-the-flag", BASIC, "Negotiate x"]
+
+
+async def test_other_headers_are_sent_besides(fake, tmp_path):
+    config = kubeconfig(tmp_path, user={"token": TOKEN})
+
+    await asked(fake.url, config, "--prometheus-header=X-Scope-OrgID=gpu")
+
+    assert sent(fake) == [f"Bearer {TOKEN}"]
+    assert fake.asked[0].headers["X-Scope-OrgID"] == "gpu"
+
+
+async def test_a_kubeconfig_may_name_a_proxy(fake, tmp_path):
+    config = kubeconfig(tmp_path, {"proxy-url": fake.url}, {"token": TOKEN})
+
+    await asked("http://prometheus.invalid", config)
+
+    assert sent(fake) == [f"Bearer {TOKEN}"]
+
+
+async def test_a_token_does_not_follow_to_another_server(fake, aiohttp_server, tmp_path):
+    async def elsewhere(request, question):
+        raise web.HTTPFound(f"{fake.url}api/v1/query")
+
+    server = await aiohttp_server(fakes.Prometheus(elsewhere).app())
+
+    await asked(str(server.make_url("/")), kubeconfig(tmp_path, user={"token": TOKEN}))
+
+    assert sent(fake) == [None]
+
+
+# What cannot be used
+
+
+SPOILT = {
+    "no YAML": (f"users: [{{user: {{token: '{TOKEN}}}", "no YAML in line 1"),
+    "no such tag": (f"token: !{TOKEN} x", "no YAML in line 1"),
+    "text": (TOKEN, "not a kubeconfig, but str"),
+    "bytes": (TOKEN.encode() + b"\xff", "no YAML"),
+    "empty": ("", "not a kubeconfig, but NoneType"),
+    "no clusters": (f"token: {TOKEN}", "not a kubeconfig with a context, a cluster and a user"),
+}
+
+
+@pytest.mark.parametrize(("content", "told"), SPOILT.values(), ids=SPOILT)
+async def test_a_spoilt_kubeconfig_is_told_without_what_it_holds(tmp_path, content, told):
+    path = tmp_path / "kubeconfig"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    with pytest.raises(errors.StartError, match=told) as caught:
+        await asked("http://127.0.0.1:9", f"--prometheus-auth-config={path}")
+
+    assert str(caught.value).startswith(f"--prometheus-auth-config={path}: ")
+    assert TOKEN not in str(caught.value)
+
+
+UNUSABLE = {
+    "a value is missing": ({}, {"token": None, "password": TOKEN}, "Expected key token in"),
+    "two lines": ({}, {"token": f"{TOKEN}\nb"}, "a control character"),
+    "no file": ({}, {"tokenFile": "none"}, "none: No such file"),
+    "no token": ({}, {"tokenFile": "kubeconfig"}, "kubeconfig: a control character"),
+    "a command": (
+        {},
+        {
+            "exec": {
+                "apiVersion": "v1",
+                "command": "/none",
+                "args": [TOKEN],
+                "env": [{"name": "A", "value": TOKEN}],
+            }
+        },
+        "its command gives no credentials: '/none'$",
+    ),
+    "neither nor": (
+        {"insecure-skip-tls-verify": True, "certificate-authority-data": data(CA.pem)},
+        {},
+        "exclude each other: remove one",
+    ),
+    "no CA": ({"certificate-authority": "/none"}, {}, "/none"),
+    "no base64": ({"certificate-authority-data": "x"}, {}, "Error"),
+    "no certificate": ({"certificate-authority-data": data(b"x")}, {}, "TLS towards Prometheus"),
+}
+
+
+@pytest.mark.parametrize(("cluster", "user", "told"), UNUSABLE.values(), ids=UNUSABLE)
+async def test_what_cannot_be_used_is_told_at_the_start(tmp_path, caplog, cluster, user, told):
+    with pytest.raises(errors.StartError, match=told) as caught:
+        await asked("http://127.0.0.1:9", kubeconfig(tmp_path, cluster, user))
+
+    assert TOKEN not in str(caught.value) + caplog.text
+
+
+async def test_nobody_is_asked_for_a_passphrase(folder, tmp_path):
+    key = tmp_path / "encrypted.key"
+    key.write_bytes(
+        CLIENT.bundle.key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+    )
+    flags = (
+        f"--prometheus-client-tls-cert-file={folder / 'client.crt'}",
+        f"--prometheus-client-tls-key-file={key}",
+    )
+
+    with pytest.raises(errors.StartError, match=r"client\.crt: its key is encrypted"):
+        await asked("https://127.0.0.1:1", *flags)
+
+
+async def test_outside_a_pod_there_is_no_service_account(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(errors.StartError) as caught:
+        await asked("http://127.0.0.1:9", "--prometheus-auth-incluster")
+
+    assert str(caught.value).splitlines() == [
+        "--prometheus-auth-incluster: in-cluster configuration: Service host/port is not set.",
+        (
+            "where there is no service account, --prometheus-token-file and --prometheus-ca-file "
+            "name a token and a CA"
+        ),
+    ]
+
+
+# In the commands
+
+
+def test_presets_detect_shows_them_as_well(with_password, tmp_path, capsys):
+    user = {"username": USER, "password": PASSWORD}
+    config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
+
+    code = presets.main(["detect", f"--prometheus-url={with_password}", config])
+
+    assert (code, "No preset fits" in capsys.readouterr().out) == (1, True)
+
+
+async def test_no_log_has_a_secret(with_password, fake, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    ca = {"certificate-authority-data": data(CA.pem)}
+    user = {"username": USER, "password": PASSWORD}
+
+    await asked(with_password, kubeconfig(tmp_path, ca, user))
+    await asked(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
+    with pytest.raises(errors.Refused):
+        await asked(with_password, kubeconfig(tmp_path, ca, {"token": TOKEN}))
+
+    assert caplog.records
+    for secret in (TOKEN, PASSWORD, BASIC.split()[1]):
+        assert secret not in caplog.text

@@ -1,0 +1,580 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+
+from adapter import errors
+from adapter.clients import credentials, watch
+from adapter.clients import kubernetes as kube
+from rules.kinds import ApiResource, Kinds
+from tests.fakes import kubernetes
+
+
+@pytest.fixture
+async def connect(api_server, tmp_path):
+    """Connects to the fake; closes at the end what was connected."""
+    connected = []
+
+    async def _connect(*, qps=1000.0, burst=1000, patience=5.0, user=None):
+        path = kubernetes.kubeconfig(tmp_path, api_server, **(user or {}))
+        one = await kube.Kube.connect(path, qps=qps, burst=burst, patience=patience)
+        connected.append(one)
+        return one
+
+    yield _connect
+    for one in connected:
+        await one.close()
+
+
+def name(item):
+    return item["metadata"]["name"]
+
+
+async def test_a_document_is_got_with_its_parameters(cluster, connect):
+    cluster.add("pods", "team-a", "web-1", labels={"app": "web"})
+    cluster.add("pods", "team-a", "db-1", labels={"app": "db"})
+    api = await connect()
+
+    document = await api.get(
+        "/api/v1/namespaces/team-a/pods", {"labelSelector": "app in (web,x),!gone"}
+    )
+
+    assert [name(item) for item in document["items"]] == ["web-1"]
+    (request,) = cluster.requests
+    assert request.query == {"labelSelector": "app in (web,x),!gone"}
+    assert request.accept == "application/json"
+
+
+async def test_a_list_is_collected_page_by_page_in_order(cluster, connect):
+    for number in range(120):
+        cluster.add("pods", "team-a", f"web-{number:03}")
+    api = await connect(qps=0.001, burst=1)
+
+    names = await api.collect("/api/v1/namespaces/team-a/pods", {}, name)
+
+    assert names == [f"web-{number:03}" for number in range(120)]
+    assert [request.query for request in cluster.requests] == [
+        {"limit": "50"},
+        {"limit": "50", "continue": "50"},
+        {"limit": "50", "continue": "100"},
+    ]
+    assert "as=PartialObjectMetadataList" in cluster.requests[0].accept
+
+
+async def test_a_list_without_items_is_empty(cluster, connect):
+    api = await connect()
+
+    assert await api.collect("/api/v1/pods", {}, name) == []
+
+
+async def test_a_list_that_outlived_its_past_is_asked_for_whole(cluster, connect):
+    for number in range(60):
+        cluster.add("pods", "team-a", f"web-{number:02}")
+    api = await connect()
+    real = cluster._list
+
+    def expired(resource, namespace, request):
+        if "continue" in request.query:
+            return kubernetes._status(410, "The provided continue parameter is too old")
+        return real(resource, namespace, request)
+
+    cluster._list = expired
+
+    names = await api.collect("/api/v1/pods", {"labelSelector": "!x"}, name)
+
+    assert len(names) == len(set(names)) == 60
+    assert cluster.requests[-1].query == {"labelSelector": "!x"}
+
+
+async def test_a_refused_list_is_not_asked_for_again(cluster, connect):
+    cluster.fail("/api/v1/pods", status=403, message="pods is forbidden: not for you")
+    api = await connect()
+
+    with pytest.raises(errors.Refused, match="pods is forbidden: not for you") as caught:
+        await api.collect("/api/v1/pods", {}, name)
+
+    assert caught.value.status == 403
+    assert len(cluster.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("failure", "error", "message"),
+    [
+        ({"status": 404, "message": "no such thing"}, errors.Refused, "404: no such thing"),
+        ({"status": 503, "message": "not today"}, errors.Broken, "503: not today"),
+        ({"body": b"<html>"}, errors.Broken, "not JSON"),
+        ({"drop": True}, errors.Unreachable, "/api/v1/pods"),
+        ({"delay": 1.0}, errors.TimedOut, "no answer within 0.2 s"),
+    ],
+    ids=["refused", "broken", "garbage", "cut off", "slow"],
+)
+async def test_a_failure_is_a_backend_error_that_says_what_was_asked(
+    cluster, connect, failure, error, message
+):
+    cluster.fail("/api/v1/pods", **failure)
+    api = await connect(patience=0.2)
+
+    with pytest.raises(error, match=message) as caught:
+        await api.get("/api/v1/pods")
+
+    assert str(caught.value).startswith("GET /api/v1/pods")
+    assert type(caught.value).__module__ == "adapter.errors"
+
+
+async def test_a_failure_without_a_status_document_shows_its_beginning(cluster, connect):
+    def plain(request):
+        return kubernetes.web.Response(status=502, text="upstream connect error")
+
+    cluster._answer = plain
+    api = await connect()
+
+    with pytest.raises(errors.Broken, match="502: upstream connect error"):
+        await api.get("/api/v1/pods")
+
+
+async def test_an_overloaded_api_server_is_asked_again_when_it_says_so(cluster, connect):
+    cluster.fail("/api/v1/pods", status=429, headers={"Retry-After": "0"}, times=2)
+    api = await connect()
+
+    assert (await api.get("/api/v1/pods"))["items"] is None
+    assert len(cluster.requests) == 3
+
+
+async def test_an_overload_that_stays_is_told(cluster, connect):
+    cluster.fail("/api/v1/pods", status=429, headers={"Retry-After": "0"}, times=100)
+    api = await connect()
+
+    with pytest.raises(errors.Refused, match="429") as caught:
+        await api.get("/api/v1/pods")
+
+    assert caught.value.status == 429
+
+
+async def test_an_answer_beyond_the_limit_is_cut_off(cluster, connect, monkeypatch):
+    monkeypatch.setattr(kube, "_LIMIT", 1000)
+    for number in range(50):
+        cluster.add("pods", "team-a", f"web-{number:02}")
+    api = await connect()
+
+    with pytest.raises(errors.TooLarge):
+        await api.get("/api/v1/pods")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"items":[1],"metadata":{}}'])
+async def test_a_list_of_another_shape_is_broken(cluster, connect, body):
+    cluster.fail("/api/v1/pods", body=body)
+    api = await connect()
+
+    with pytest.raises(errors.Broken, match="no list"):
+        await api.collect("/api/v1/pods", {}, name)
+
+
+async def test_nobody_listens(api_server, api):
+    await api_server.close()
+
+    with pytest.raises(errors.Unreachable, match="/api/v1/pods"):
+        await api.get("/api/v1/pods")
+
+
+# Discovery
+
+
+@pytest.mark.parametrize("aggregated", [True, False], ids=["aggregated", "older"])
+async def test_discovery_gives_groups_in_order_with_their_resources(cluster, connect, aggregated):
+    cluster.aggregated = aggregated
+    cluster.resources += [
+        kubernetes.Resource(group="example.com", version="v1", name="widgets", kind="Widget"),
+        kubernetes.Resource(
+            group="example.com", version="v1beta1", name="widgets", kind="Widget", namespaced=False
+        ),
+    ]
+    api = await connect()
+
+    groups = await api.groups()
+
+    assert [group.name for group in groups] == ["", "apps", "batch", "example.com"]
+    core, example = groups[0], groups[3]
+    assert Kinds.of(groups).resolve("WIDGET").api_version == "example.com/v1"
+    assert (core.versions, core.preferred) == (("v1",), "v1")
+    pods = ApiResource(name="pods", singular="pod", kind="Pod", namespaced=True)
+    assert pods in core.resources["v1"]
+    assert (example.versions, example.preferred) == (("v1", "v1beta1"), "v1")
+    assert example.resources["v1beta1"][:1] == (
+        ApiResource(name="widgets", kind="Widget", namespaced=False),
+    )
+    assert len(cluster.requests) == (2 if aggregated else 7)
+
+
+async def test_a_stale_version_is_left_out(cluster, connect):
+    cluster.resources += [
+        kubernetes.Resource(group="example.com", name="widgets", kind="Widget", stale=True),
+        kubernetes.Resource(group="example.com", version="v1beta1", name="widgets", kind="Widget"),
+        kubernetes.Resource(group="gone.com", name="gadgets", kind="Gadget", stale=True),
+    ]
+    api = await connect()
+
+    groups = await api.groups()
+
+    assert [group.name for group in groups] == ["", "apps", "batch", "example.com"]
+    assert (groups[3].versions, groups[3].preferred) == (("v1beta1",), "v1beta1")
+
+
+async def test_a_resource_that_only_carries_subresources_is_left_out(cluster, connect):
+    cluster.resources.append(
+        kubernetes.Resource(group="custom.metrics.k8s.io", version="v1beta2", name="pods", kind="")
+    )
+    api = await connect()
+
+    assert (await api.groups())[3].resources == {"v1beta2": ()}
+
+
+async def test_a_version_that_fails_does_not_hide_the_others(cluster, connect):
+    cluster.aggregated = False
+    cluster.fail("/apis/apps/v1", status=503)
+    api = await connect()
+
+    assert [group.name for group in await api.groups()] == ["", "batch"]
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"kind":"APIGroupList","groups":[{}]}'])
+async def test_discovery_of_another_shape_is_broken(cluster, connect, body):
+    cluster.fail("/apis", body=body)
+    api = await connect()
+
+    with pytest.raises(errors.Broken, match="no discovery document"):
+        await api.groups()
+
+
+# Credentials
+
+
+async def test_a_token_is_sent(cluster, connect):
+    api = await connect(user={"token": "s3cret"})
+
+    await api.get("/api/v1/pods")
+
+    assert cluster.requests[0].authorization == "Bearer s3cret"
+
+
+async def test_a_token_file_is_read_again_without_its_newline(
+    cluster, connect, tmp_path, monkeypatch
+):
+    (tmp_path / "token").write_text("first\n")
+    api = await connect(user={"tokenFile": "token"})
+    await api.get("/api/v1/pods")
+    (tmp_path / "token").write_text("second\n")
+
+    await api.get("/api/v1/pods")
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    api = await connect(user={"tokenFile": "token"})
+    await api.get("/api/v1/pods")
+    (tmp_path / "token").write_text("third\n")
+    await api.get("/api/v1/pods")
+
+    sent = [request.authorization for request in cluster.requests]
+    assert sent == ["Bearer first", "Bearer first", "Bearer second", "Bearer third"]
+
+
+async def test_the_last_token_of_a_file_that_vanishes_is_used_on(
+    cluster, connect, tmp_path, monkeypatch, caplog
+):
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    (tmp_path / "token").write_text("first\n")
+    api = await connect(user={"tokenFile": "token"})
+    (tmp_path / "token").unlink()
+
+    await api.get("/api/v1/pods")
+
+    assert cluster.requests[0].authorization == "Bearer first"
+    assert "token: No such file or directory; the token from before is used on" in caplog.text
+
+
+async def test_a_token_file_that_never_was_is_told(connect, tmp_path):
+    with pytest.raises(errors.Unreachable, match=r"kubeconfig: .*token: No such file"):
+        await connect(user={"tokenFile": "token"})
+
+
+def plugin(folder, script):
+    path = folder / "plugin.py"
+    path.write_text(script)
+    version = "client.authentication.k8s.io/v1"
+    return {"exec": {"apiVersion": version, "command": sys.executable, "args": [str(path)]}}
+
+
+PLUGIN = """
+import json, pathlib
+counter = pathlib.Path(__file__).with_name("runs")
+runs = int(counter.read_text()) + 1 if counter.exists() else 1
+counter.write_text(str(runs))
+print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+                  "status": {"token": f"run-{runs}"}}))
+"""
+
+
+async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path, monkeypatch):
+    user = plugin(tmp_path, PLUGIN)
+    api = await connect(user=user)
+    await api.get("/api/v1/pods")
+    await api.get("/api/v1/pods")
+
+    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    api = await connect(user=user)
+    await api.get("/api/v1/pods")
+
+    sent = [request.authorization for request in cluster.requests]
+    assert sent == ["Bearer run-1", "Bearer run-1", "Bearer run-3"]
+
+
+async def test_a_plugin_that_fails_is_told_at_the_start(connect, tmp_path):
+    with pytest.raises(errors.Unreachable, match="its command gives no credentials"):
+        await connect(user=plugin(tmp_path, "raise SystemExit(1)"))
+
+
+# Writing
+
+
+async def test_a_document_is_posted_and_its_answer_given(cluster, connect):
+    cluster.tokens["good"] = {"authenticated": True, "user": {"username": "jane"}}
+    api = await connect()
+
+    answer = await api.post(kubernetes.TOKEN_REVIEWS + "?timeout=10s", {"spec": {"token": "good"}})
+
+    assert answer["status"]["user"] == {"username": "jane"}
+    (request,) = cluster.requests
+    assert (request.method, request.path) == ("POST", kubernetes.TOKEN_REVIEWS)
+    assert request.query == {"timeout": "10s"}
+    assert request.content_type == "application/json"
+
+
+async def test_an_object_is_replaced_and_patched(cluster, connect):
+    api = await connect()
+
+    replaced = await api.put("/api/v1/namespaces/a/secrets/b", {"data": {}})
+    patched = await api.patch("/api/v1/namespaces/a/secrets/b", {"metadata": {}})
+    operations = [{"op": "remove", "path": "/data"}]
+    await api.patch("/x", operations, content_type="application/json-patch+json")
+
+    assert (replaced, patched) == ({"data": {}}, {"metadata": {}})
+    assert [(one.method, one.content_type, one.document) for one in cluster.requests] == [
+        ("PUT", "application/json", {"data": {}}),
+        ("PATCH", "application/merge-patch+json", {"metadata": {}}),
+        ("PATCH", "application/json-patch+json", operations),
+    ]
+
+
+async def test_text_that_is_no_utf8_is_sent_as_replacement_characters(cluster, connect):
+    api = await connect()
+
+    await api.post("/x", {"name": "a\udcffb\u2028"})
+
+    (request,) = cluster.requests
+    assert request.document == {"name": "a\ufffdb\u2028"}
+
+
+async def test_a_conflict_is_refused_with_its_status(cluster, connect):
+    cluster.fail("/x", status=409, message="the object has been modified")
+    api = await connect()
+
+    with pytest.raises(errors.Refused, match="PUT /x: 409: the object has been") as caught:
+        await api.put("/x", {})
+
+    assert caught.value.status == 409
+
+
+async def test_a_post_has_a_time_of_its_own(cluster, connect):
+    cluster.fail("/x", delay=1.0)
+    api = await connect(patience=30.0)
+
+    with pytest.raises(errors.TimedOut, match=r"POST /x: no answer within 0.1 s"):
+        await api.post("/x", {}, timeout=0.1)
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"),
+    [
+        ({"status": 500}, 0.0),
+        ({"status": 504}, 0.0),
+        ({"status": 429}, 0.0),
+        ({"status": 503, "headers": {"Retry-After": "3"}}, 3.0),
+        ({"status": 503}, None),
+        ({"status": 503, "headers": {"Retry-After": "Fri, 20 Nov 2026 20:29:00 GMT"}}, None),
+        ({"status": 403}, None),
+        ({"body": b"<html>"}, None),
+        ({"delay": 1.0}, None),
+    ],
+)
+async def test_a_failure_says_whether_asking_again_helps(cluster, connect, failure, again):
+    cluster.fail("/x", **failure)
+    api = await connect()
+
+    with pytest.raises(errors.BackendError) as caught:
+        await api.post("/x", {}, timeout=0.5)
+
+    assert caught.value.retry_after == again
+    assert len(cluster.requests) == 1
+
+
+async def test_a_reset_connection_may_be_tried_again(connect, aiohttp_server, tmp_path):
+    async def reset(request):
+        request.transport.abort()
+
+    app = kubernetes.web.Application()
+    app.router.add_post("/x", reset)
+    path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
+    api = await kube.Kube.connect(path, qps=100, burst=100)
+
+    with pytest.raises(errors.Unreachable) as caught:
+        await api.post("/x", {})
+    await api.close()
+
+    assert caught.value.retry_after == 0.0
+
+
+# Watching
+
+
+@pytest.fixture
+def followed(cluster, connect):
+    """Starts to watch the ConfigMaps of a namespace; events are read one by one."""
+
+    async def _followed(params=None, **options):
+        api = await connect(**options)
+        events = api.watch("/api/v1/namespaces/kube-system/configmaps", params)
+
+        async def following():
+            async with asyncio.timeout(5):
+                kind, item = await anext(events)
+            if kind == watch.LISTED:
+                return kind, [name(each) for each in item]
+            return kind, name(item)
+
+        return following
+
+    cluster.resources.append(kubernetes.CONFIGMAPS)
+    return _followed
+
+
+async def test_a_watch_begins_with_what_there_is_and_goes_on_with_what_happens(cluster, followed):
+    cluster.put("configmaps", "kube-system", "one")
+    following = await followed({"fieldSelector": "metadata.name=one"})
+
+    assert await following() == ("LISTED", ["one"])
+    cluster.put("configmaps", "kube-system", "other")
+    cluster.put("configmaps", "kube-system", "one", data={"a": "b"})
+    assert await following() == ("MODIFIED", "one")
+    cluster.remove("configmaps", "kube-system", "one")
+    assert await following() == ("DELETED", "one")
+    cluster.put("configmaps", "kube-system", "one")
+    assert await following() == ("ADDED", "one")
+    first, second = (request.query for request in cluster.requests)
+    assert first == {"fieldSelector": "metadata.name=one"}
+    assert second["resourceVersion"] == "2"
+    assert second["allowWatchBookmarks"] == "true"
+    assert 120 <= int(second["timeoutSeconds"]) <= 240
+
+
+async def test_a_watch_that_ended_goes_on_where_it_was(cluster, followed):
+    cluster.put("configmaps", "kube-system", "one")
+    following = await followed()
+    await following()
+    cluster.put("configmaps", "kube-system", "two")
+    await following()
+
+    cluster.end_watches()
+    cluster.put("configmaps", "kube-system", "three")
+
+    assert await following() == ("ADDED", "three")
+    assert [request.query.get("resourceVersion") for request in cluster.requests] == [
+        None,
+        "2",
+        "3",
+    ]
+
+
+async def test_what_cannot_be_resumed_is_listed_anew(cluster, followed):
+    cluster.put("configmaps", "kube-system", "one")
+    following = await followed()
+    await following()
+    cluster.put("configmaps", "kube-system", "two")
+    await following()
+
+    cluster.end_watches()
+    cluster.remove("configmaps", "kube-system", "one")
+    cluster.forget()
+
+    assert await following() == ("LISTED", ["two"])
+    cluster.put("configmaps", "kube-system", "three")
+    assert await following() == ("ADDED", "three")
+
+
+async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed):
+    following = await followed()
+    cluster.fail("/api/v1/namespaces/kube-system/configmaps", drop=True)
+    assert await following() == ("LISTED", [])
+    cluster.fail("/api/v1/namespaces/kube-system/configmaps", status=403)
+    cluster.put("configmaps", "kube-system", "one")
+
+    assert await following() == ("LISTED", ["one"])
+
+
+# Configuration
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "not a kubeconfig"),
+        ("{", "no YAML in line 1"),
+        ("clusters: []", "current-context"),
+        (
+            "{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: []}",
+            "name b",
+        ),
+        (
+            """
+            current-context: a
+            contexts: [{name: a, context: {cluster: b}}]
+            clusters: [{name: b, cluster: {server: 'https://x'}}]
+            """,
+            "not a kubeconfig with a context, a cluster and a user",
+        ),
+    ],
+    ids=["empty", "no YAML", "no context", "no cluster", "no user"],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path, text, message):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+
+    with pytest.raises(errors.Unreachable, match=message) as caught:
+        await kube.Kube.connect(str(path), qps=5, burst=10)
+
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+async def test_a_kubeconfig_that_does_not_exist_is_named(tmp_path):
+    with pytest.raises(errors.Unreachable, match="No such file"):
+        await kube.Kube.connect(str(tmp_path / "none"), qps=5, burst=10)
+
+
+async def test_outside_a_cluster_there_is_no_configuration(monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(errors.Unreachable, match="in-cluster configuration: Service host/port"):
+        await kube.Kube.connect(None, qps=5, burst=10)
+
+
+async def test_in_a_cluster_the_service_account_is_used(tmp_path, monkeypatch):
+    account = "kubernetes.aio.config.incluster_config.SERVICE_"
+    (tmp_path / "token").write_text("from-the-kubelet")
+    (tmp_path / "ca.crt").write_text("no certificate")
+    monkeypatch.setattr(f"{account}TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(f"{account}CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+
+    with pytest.raises(errors.Unreachable, match="in-cluster configuration: ") as caught:
+        await kube.Kube.connect(None, qps=5, burst=10)
+
+    assert "Service host/port" not in str(caught.value)

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from adapter import errors, settings
+from adapter.app import sources
+from adapter.clients import kubernetes as kube
+from adapter.clients import proxies
+from tests.fakes import kubernetes, prometheus
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize(
+    ("url", "proxy"),
+    [
+        ("http://prometheus.monitoring:9090/x", "http://plain:3128"),
+        ("https://prometheus.monitoring:9090", "http://user:word@secure:3128"),
+        ("https://10.96.0.1:443", None),
+        ("https://10.97.0.1:443", "http://user:word@secure:3128"),
+        ("https://[fd00::1]:443", None),
+        ("https://192.0.2.7", None),
+        ("https://api.corp.example", None),
+        ("https://corp.example", None),
+        ("https://notcorp.example", "http://user:word@secure:3128"),
+        ("http://localhost:9090", None),
+        ("http://127.1.2.3:9090", None),
+        ("http://[::1]:9090", None),
+    ],
+)
+def test_the_environment_names_the_proxy(environment, url, proxy):
+    environment.setenv("HTTP_PROXY", "plain:3128")
+    environment.setenv("https_proxy", "http://user:word@secure:3128")
+    environment.setenv("NO_PROXY", "10.96.0.0/16, fd00::/8,192.0.2.7,.corp.example")
+
+    assert proxies.on_the_way_to(url) == proxy
+
+
+@pytest.mark.parametrize("excepted", ["*", "prometheus.monitoring"])
+def test_there_may_be_none(environment, excepted):
+    assert proxies.on_the_way_to("http://prometheus.monitoring") is None
+
+    environment.setenv("HTTP_PROXY", "http://plain:3128")
+    environment.setenv("NO_PROXY", excepted)
+
+    assert proxies.on_the_way_to("http://prometheus.monitoring") is None
+
+
+def moved(kubeconfig, there):
+    kubeconfig.write_text(kubeconfig.read_text().replace(there, "http://cluster.invalid/"))
+    return kubeconfig
+
+
+async def test_the_api_server_is_asked_through_it(environment, aiohttp_server, tmp_path):
+    cluster = kubernetes.Cluster()
+    proxy = await aiohttp_server(cluster.app())
+    there = str(proxy.make_url("/"))
+    path = moved(Path(kubernetes.kubeconfig(tmp_path, proxy)), there)
+
+    async def asked():
+        api = await kube.Kube.connect(str(path), qps=99, burst=99)
+        try:
+            return await api.get("/api/v1/namespaces/a/pods")
+        finally:
+            await api.close()
+
+    with pytest.raises(errors.Unreachable):
+        await asked()
+    environment.setenv("http_proxy", there)
+    document = await asked()
+
+    assert document["kind"] == "PodList"
+    assert len(cluster.requests) == 1
+
+
+async def test_prometheus_is_asked_through_it(environment, aiohttp_server, tmp_path):
+    answer = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
+    fake = prometheus.Prometheus(prometheus.says(answer))
+    proxy = await aiohttp_server(fake.app())
+    environment.setenv("http_proxy", str(proxy.make_url("/")))
+    asked = settings.parse(("--prometheus-url=http://prometheus.invalid", "--secure-port=6443"))
+
+    async with sources.prometheus_of(asked) as found:
+        result = await found.query("up")
+
+    assert result.samples == ()
+    assert len(fake.asked) == 1
+
+
+async def test_a_netrc_is_none_of_our_business(environment, aiohttp_server, tmp_path):
+    cluster = kubernetes.Cluster()
+    server = await aiohttp_server(cluster.app())
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password secret\n")
+    environment.setenv("NETRC", str(tmp_path / "netrc"))
+    api = await kube.Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=99, burst=99)
+
+    await api.get("/api/v1/namespaces/a/pods")
+    await api.close()
+
+    (request,) = cluster.requests
+    assert request.authorization is None

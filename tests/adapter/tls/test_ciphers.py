@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import ssl
+
+import pytest
+
+from adapter.tls import ciphers
+
+KUBE_PROMETHEUS = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384",
+    "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_CBC_SHA256",
+]
+
+
+@pytest.mark.parametrize(
+    ("version", "minimum", "notices"),
+    [
+        ("", ssl.TLSVersion.TLSv1_2, 0),
+        ("VersionTLS10", ssl.TLSVersion.TLSv1_2, 1),
+        ("VersionTLS11", ssl.TLSVersion.TLSv1_2, 1),
+        ("VersionTLS12", ssl.TLSVersion.TLSv1_2, 0),
+        ("VersionTLS13", ssl.TLSVersion.TLSv1_3, 0),
+    ],
+)
+def test_the_version_is_never_lower_than_1_2(version, minimum, notices):
+    got = ciphers.terms(version)
+
+    assert (got.minimum, len(got.notices)) == (minimum, notices)
+
+
+def test_every_suite_that_is_not_broken_is_had_under_its_name():
+    got = ciphers.terms(suites=tuple(ciphers.SUITES))
+
+    (notice,) = got.notices
+    lacking = notice.partition(": ")[2].split(", ")
+    assert all("RC4" in name or "3DES" in name for name in lacking)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_ciphers(got.ciphers)
+    offered = {each["name"] for each in context.get_ciphers()}
+    assert set(got.ciphers.split(":")) <= offered
+
+
+def test_the_suites_that_manifests_name_are_taken_in_their_order():
+    got = ciphers.terms(suites=KUBE_PROMETHEUS)
+
+    assert got.ciphers.startswith("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:")
+    assert got.ciphers.count(":") == 7
+    assert not got.notices
+
+
+def test_the_two_names_of_a_suite_are_one():
+    pair = [name for name in ciphers.SUITES if name.startswith("TLS_ECDHE_RSA_WITH_CHACHA20")]
+
+    assert len(pair) == 2
+    assert ciphers.terms(suites=pair).ciphers == "ECDHE-RSA-CHACHA20-POLY1305"
+
+
+def test_without_a_suite_of_tls_1_2_there_is_no_tls_1_2():
+    got = ciphers.terms("VersionTLS12", ["TLS_AES_128_GCM_SHA256"])
+
+    assert got == ciphers.Terms(minimum=ssl.TLSVersion.TLSv1_3)
+
+
+@pytest.mark.parametrize(
+    ("version", "suites", "message"),
+    [
+        ("1.2", (), "unknown TLS version '1.2': must be one of VersionTLS10, "),
+        ("", ("TLS_AES_128_GCM_SHA256", "AES128-SHA"), "unknown cipher suites AES128-SHA: must "),
+    ],
+)
+def test_other_names_are_refused(version, suites, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        ciphers.terms(version, suites)

@@ -1,0 +1,180 @@
+"""Ten renewals under load: two replicas on real sockets, clients that trust the caBundle alone."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import dataclasses
+import datetime as dt
+import random
+import ssl
+
+import pytest
+from cryptography import x509
+
+from adapter.tls import context as tls
+from adapter.tls import serving_certificate
+from adapter.tls.apiservices import Registration
+from tests.certificates import NOW
+from tests.fakes.store import REGISTRATION, Store
+
+SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
+NAME = f"{SERVICE}.{NAMESPACE}.svc"
+API_SERVICE = "v1beta1.custom.metrics.k8s.io"
+TICK = dt.timedelta(minutes=5)
+POLICY = dataclasses.replace(
+    serving_certificate.policy(SERVICE, NAMESPACE),
+    serving=dt.timedelta(hours=1),
+    authority=dt.timedelta(hours=2),
+    settle=2 * TICK,
+)
+RENEWALS = 10
+MISSED = 2
+"""How many looks a replica may miss in a row."""
+
+
+@dataclasses.dataclass
+class Time:
+    now: dt.datetime = NOW
+    ticked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    def tick(self):
+        self.now += TICK
+        self.ticked.set()
+        self.ticked = asyncio.Event()
+
+
+class Replica:
+    def __init__(self, kube, time, jitter):
+        self.live = tls.Live(tls.issued("127.0.0.1", now=NOW))
+        registration = Registration(kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE)
+        self.identity = serving_certificate.Identity(
+            kube,
+            registration,
+            self.live.serve,
+            name=serving_certificate.secret_name(SERVICE),
+            namespace=NAMESPACE,
+            policy=POLICY,
+            clock=lambda: time.now,
+            jitter=lambda: jitter,
+        )
+
+    async def listen(self):
+        self.server = await asyncio.start_server(
+            self._answer, "127.0.0.1", 0, ssl=self.live.context
+        )
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def _answer(self, reader, writer):
+        while line := await reader.readline():
+            writer.write(line)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+class Client:
+    """Asks, and counts; every answer that is missing or not to be trusted is a failure."""
+
+    def __init__(self, store, replicas, time):
+        self.store = store
+        self.replicas = replicas
+        self.time = time
+        self.failures = []
+        self.answers = 0
+        self.over = False
+
+    @contextlib.asynccontextmanager
+    async def connected(self, replica, *, late=False):
+        """A connection that trusts what the caBundle says now; one `late` waits in between."""
+        spec = self.store.objects[REGISTRATION + API_SERVICE]["spec"]
+        context = ssl.create_default_context(cadata=base64.b64decode(spec["caBundle"]).decode())
+        # The replicas' time is not this machine's.
+        context.verify_flags |= 0x200000
+        if late and not self.over:
+            await self.time.ticked.wait()
+        began = self.time.now  # it may be later by the end of a handshake
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", replica.port, ssl=context, server_hostname=NAME
+        )
+        der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        shown = x509.load_der_x509_certificate(der)
+        if shown.not_valid_before_utc > self.time.now or began >= shown.not_valid_after_utc:
+            self.failures.append(f"at {began}: {shown.not_valid_after_utc} is no more")
+        try:
+            yield reader, writer
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def ask(self, reader, writer):
+        writer.write(b"are you there?\n")
+        assert await reader.readline() == b"are you there?\n"
+        self.answers += 1
+
+    async def always_anew(self, *, late):
+        while not self.over:
+            for replica in self.replicas:
+                try:
+                    async with self.connected(replica, late=late) as connection:
+                        await self.ask(*connection)
+                except (OSError, AssertionError) as error:
+                    self.failures.append(f"at {self.time.now}: {error!r}")
+                await asyncio.sleep(0.002)
+
+    async def never_anew(self, replica):
+        async with self.connected(replica) as connection:
+            while not self.over:
+                try:
+                    await self.ask(*connection)
+                except (OSError, AssertionError) as error:
+                    self.failures.append(f"at {self.time.now}: an old connection: {error!r}")
+                await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def cluster():
+    store = Store()
+    store.register(API_SERVICE, SERVICE, NAMESPACE)
+    return store
+
+
+async def test_ten_renewals_of_both_lose_no_request(cluster, api):
+    time, chance = Time(), random.Random(1)
+    replicas = [Replica(api, time, jitter) for jitter in (0.1, 0.9)]
+    await asyncio.gather(*(each.identity.attempt() for each in replicas))
+    for each in replicas:
+        await each.listen()
+    client = Client(cluster, replicas, time)
+    load = [
+        asyncio.create_task(client.always_anew(late=False)),
+        asyncio.create_task(client.always_anew(late=True)),
+        *(asyncio.create_task(client.never_anew(each)) for each in replicas),
+    ]
+    leaves, authorities, missed = set(), set(), [0, 0]
+
+    while len(authorities) <= RENEWALS:
+        await asyncio.sleep(0.01)
+        time.tick()
+        looks = []
+        for index, each in enumerate(replicas):
+            leaves.add(each.live.bundle.leaf)
+            authorities.add(each.live.bundle.chain[-1])
+            missed[index] = missed[index] + 1 if chance.random() < 0.5 else 0
+            if missed[index] > MISSED:
+                missed[index] = 0
+            if not missed[index]:
+                looks.append(each.identity.attempt())
+        assert all(await asyncio.gather(*looks))
+
+    client.over = True
+    time.tick()
+    await asyncio.gather(*load)
+    for each in replicas:
+        each.server.close()
+        await each.server.wait_closed()
+    assert client.failures == []
+    assert len(leaves) > RENEWALS
+    assert client.answers > 100

@@ -1,0 +1,340 @@
+from __future__ import annotations
+
+import pytest
+
+from rules.document import config
+from rules.document.config import NameMapping, OnMissing, Override, ResourceMapping, SeriesFilter
+
+FULL = """\
+rules:
+- seriesQuery: '{uuid!=""}'
+  seriesFilters:
+  - is: ^DCGM_
+  - isNot: _total$
+  resources:
+    template: <<.Resource>>
+    overrides:
+      exported_pod: {resource: pod}
+      deploy: {group: apps, resource: deployment}
+  name: {matches: ^(.*)$, as: "${1}_current"}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+  aggregate: max
+  onMissing: {value: 0}
+  onNaN: zero
+  merge: true
+externalRules:
+- seriesQuery: up
+  metricsQuery: up
+  resources: {namespaced: no}
+resourceRules:
+  cpu: {containerQuery: a, nodeQuery: b, resources: {overrides: {pod: {resource: pod}}}}
+  memory: {containerQuery: c, nodeQuery: d, containerLabel: container}
+  window: 3m
+"""
+
+
+def _errors(text: str | bytes) -> list[str]:
+    _, problems = config.parse(text, file="f.yaml")
+    return [str(problem) for problem in problems if problem.severity == "error"]
+
+
+def _warnings(text: str) -> list[str]:
+    parsed, problems = config.parse(text, file="f.yaml")
+    assert parsed is not None
+    assert not [problem for problem in problems if problem.severity == "error"]
+    return [str(problem) for problem in problems]
+
+
+def _rule(text: str) -> config.Rule:
+    parsed, problems = config.parse(f"rules:\n- {text}\n", file="f.yaml")
+    assert parsed is not None
+    assert not [str(problem) for problem in problems if problem.severity == "error"]
+    return parsed.rules[0]
+
+
+def test_every_key_is_read():
+    parsed, problems = config.parse(FULL, file="f.yaml")
+
+    assert problems == ()
+    assert parsed is not None
+    (rule,) = parsed.rules
+    assert rule.series_query == '{uuid!=""}'
+    assert rule.series_filters == (SeriesFilter(is_="^DCGM_"), SeriesFilter(is_not="_total$"))
+    assert rule.resources == ResourceMapping(
+        template="<<.Resource>>",
+        overrides=(
+            Override(label="exported_pod", resource="pod"),
+            Override(label="deploy", group="apps", resource="deployment"),
+        ),
+    )
+    assert rule.name == NameMapping(matches="^(.*)$", as_="${1}_current")
+    assert rule.metrics_query == "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
+    assert (rule.aggregate, rule.on_nan, rule.merge) == ("max", "zero", True)
+    assert rule.on_missing == OnMissing(value=0.0)
+    (external,) = parsed.external_rules
+    assert external.resources.namespaced is False
+    assert parsed.resource_rules is not None
+    assert parsed.resource_rules.window_ns == 180_000_000_000
+    assert parsed.resource_rules.cpu.node_query == "b"
+    assert parsed.resource_rules.memory.container_label == "container"
+
+
+def test_a_rule_knows_where_it_and_its_parts_stand():
+    parsed, _ = config.parse(FULL, file="f.yaml")
+
+    assert parsed is not None
+    where = parsed.rules[0].where
+    assert (where.file, where.path) == ("f.yaml", "rules[0]")
+    assert where.positions[""] == (2, 3)
+    assert where.positions["seriesFilters[1].isNot"] == (5, 12)
+    assert where.positions["resources.overrides.deploy"] == (10, 15)
+    assert where.positions["name.as"] == (11, 31)
+    assert parsed.resource_rules is not None
+    assert parsed.resource_rules.cpu.where.path == "resourceRules.cpu"
+    assert parsed.resource_rules.cpu.where.positions["nodeQuery"] == (22, 39)
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [("name.as", "f.yaml:11:31"), ("name.nope.deeper", "f.yaml:11:9"), ("nope", "f.yaml:2:3")],
+)
+def test_a_problem_stands_at_its_path_or_at_the_nearest_known_one(path, place):
+    parsed, _ = config.parse(FULL, file="f.yaml")
+
+    assert parsed is not None
+    problem = parsed.rules[0].where.problem("error", path, "no")
+
+    assert str(problem) == f"{place}: error: rules[0].{path}: no"
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("sum(<<if>>)", (2, 23)),
+        ("'sum(<<if>>)'", (2, 24)),
+        ("&a 'su''m(<<if>>)'", (2, 29)),
+        ('"sum(\\"x\\",\\n<<if>>)"', (2, 32)),
+        ('"sum(\n   \\u0022x\\x20\n  <<if>>)"', (4, 5)),
+        ("sum(\n    <<if>>)", (3, 7)),
+        ("|\n    sum(\n\n      <<if>>)", (5, 9)),
+        ("|2-  # why\n    sum(\n    <<if>>)", (4, 7)),
+        (">\n    sum(\n     # more\n    <<if>>)", (5, 7)),
+    ],
+    ids=["plain", "single", "anchor", "double", "escapes", "folded", "literal", "header", "text"],
+)
+def test_a_place_inside_a_text_is_found_in_the_file(query, place):
+    rule = _rule(f"metricsQuery: {query}")
+
+    problem = rule.where.problem(
+        "error", "metricsQuery", "no", offset=rule.metrics_query.index("if")
+    )
+
+    assert (problem.line, problem.column) == place
+
+
+def test_a_place_at_the_end_of_a_text_is_the_end_of_what_is_written():
+    rule = _rule("metricsQuery: '<<if'")
+
+    problem = rule.where.problem("error", "metricsQuery", "no", offset=4)
+
+    assert (problem.line, problem.column) == (2, 22)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("Rules: []", "1:1: error: Rules: unknown key 'Rules': did you mean rules?"),
+        (
+            "rules:\n- metricQuery: x",
+            "2:3: error: rules[0].metricQuery: unknown key 'metricQuery': did you mean metrics",
+        ),
+        ("rules:\n- series_query: x", "2:3: error: rules[0].series_query: unknown key"),
+        ("rules:\n- as: x", "rules[0].as: unknown key 'as': it belongs below name"),
+        ("rules:\n- xyzzy: x", "unknown key 'xyzzy': the keys here are seriesQuery,"),
+        ("rules:\n- name: {match: x}", "2:10: error: rules[0].name.match: unknown key"),
+        (
+            "rules:\n- resources: {overrides: {pod: {kind: Pod}}}",
+            "2:33: error: rules[0].resources.overrides.pod.kind: unknown key 'kind'",
+        ),
+        ("resourceRules: {cpu: {nodesQuery: x}}", "resourceRules.cpu.nodesQuery: unknown key"),
+        (
+            "rules:\n- maxSampleAge: 5m",
+            "2:3: error: rules[0].maxSampleAge: maxSampleAge is not supported by this version",
+        ),
+        ("sources: {}", "1:1: error: sources: sources is not supported by this version"),
+        ("rules: {}", "1:8: error: rules: must be a list, not a mapping"),
+        ("rules: [x]", "1:9: error: rules[0]: must be a mapping, not 'x'"),
+        ("rules: [[]]", "rules[0]: must be a mapping, not a list"),
+        ("- a", "f.yaml:1:1: error: must be a mapping, not a list"),
+        (
+            'rules:\n- seriesQuery: {a=""}',
+            "2:16: error: rules[0].seriesQuery: must be text, not a mapping: put it between quotes",
+        ),
+        ("rules:\n- seriesQuery: [a]", "rules[0].seriesQuery: must be text, not a list"),
+        ("rules:\n- seriesQuery: !!int up", "'up' is no int, as its tag says"),
+        ("rules:\n- !!null x", "rules[0]: must be a mapping, not 'x'"),
+        ('rules:\n- merge: "true"', "rules[0].merge: must be true or false, and 'true' is quoted"),
+        ("rules:\n- merge: 1", "must be true or false, and '1' is no boolean"),
+        ("rules:\n- merge: []", "rules[0].merge: must be true or false, not a list"),
+        ("rules:\n- aggregate: mx", "must be one of avg, max, min, sum, error, not 'mx'"),
+        ("rules:\n- onNaN: skip", "rules[0].onNaN: must be one of missing, zero, not 'skip'"),
+        ("rules:\n- onMissing: never", "must be error, {value: NUMBER} or {lastKnown: DURATION}"),
+        ("rules:\n- onMissing: []", "rules[0].onMissing: must be a mapping, not a list"),
+        ("rules:\n- onMissing: {}", "takes exactly one of value and lastKnown"),
+        ("rules:\n- onMissing: {value: 1, lastKnown: 1m}", "takes exactly one of"),
+        ("rules:\n- onMissing: {value: .nan}", "onMissing.value: must be a number"),
+        ("rules:\n- onMissing: {value: '1'}", "onMissing.value: must be a number"),
+        ("rules:\n- onMissing: {value: [1]}", "onMissing.value: must be a number"),
+        ("rules:\n- onMissing: {value: x}", "onMissing.value: must be a number"),
+        ("rules:\n- onMissing: {value: }", "onMissing.value: must be a number"),
+        ("rules:\n- onMissing: {lastKnown: 0}", "onMissing.lastKnown: must be longer than 0s"),
+        ("rules:\n- onMissing: {lastKnown: 5}", 'not a valid duration string: "5": write it as'),
+        ("resourceRules: {window: 1.5m}", "resourceRules.window: unknown unit"),
+        ("resourceRules: {window: [1m]}", "resourceRules.window: must be text, not a list"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(text, error):
+    (found,) = _errors(text)
+
+    assert error in found
+
+
+def test_everything_that_is_wrong_is_told_at_once():
+    text = "rules:\n- seriesQuery: [a]\n  name: 5\n  nme: x\n- 7\nfoo: 1\n"
+
+    found = _errors(text)
+
+    assert sorted(each.split(": error: ")[0] for each in found) == [
+        "f.yaml:2:16",
+        "f.yaml:3:9",
+        "f.yaml:4:3",
+        "f.yaml:5:3",
+        "f.yaml:6:1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("rules: [null]", "1:9: warning: rules[0]: is an empty rule"),
+        ("rules:\n- metricsQuery: x", "2:3: warning: rules[0]: has no seriesQuery"),
+        ("rules:\n- seriesQuery: x", "2:3: warning: rules[0]: has no metricsQuery"),
+        (
+            "rules:\n- {seriesQuery: a, metricsQuery: b, name: {as: 5}}",
+            "2:48: warning: rules[0].name.as: 5 is a number in YAML and read as text here",
+        ),
+        ("rules:\n- {seriesQuery: yes, metricsQuery: b}", "yes is a boolean in YAML"),
+        ("rules:\n- {seriesQuery: 2020-01-01, metricsQuery: b}", "2020-01-01 is a date in YAML"),
+        (
+            "rules:\n- {seriesQuery: a, metricsQuery: b, resources: {overrides: {1: {}}}}",
+            "rules[0].resources.overrides.1: 1 is a number in YAML",
+        ),
+        (
+            "rules:\n- seriesQuery: a\n  metricsQuery: !up\n",
+            "the tag !up is ignored, which leaves nothing",
+        ),
+        (
+            "rules:\n- {seriesQuery: a, metricsQuery: b, seriesFilters: [{is: a, isNot: ''}]}",
+            "rules[0].seriesFilters[0]: isNot is empty, which means absent: leave it out",
+        ),
+        ("rules: []\n---\nrules: 5\n", "2:1: warning: only the first YAML document is read"),
+        ("rules: []\n...\n@", "3:1: warning: only the first YAML document is read"),
+        (
+            "resourceRules: {cpu: &a {containerQuery: a, nodeQuery: b}, memory: *a}",
+            "resourceRules.window: has no window",
+        ),
+        (
+            (
+                "resourceRules: {window: 1m, cpu: &a {nodeQuery: b}, "
+                "memory: {<<: *a, containerQuery: c}}"
+            ),
+            "resourceRules.cpu: has no containerQuery",
+        ),
+    ],
+)
+def test_what_is_odd_is_accepted_with_a_warning(text, warning):
+    (found,) = _warnings(text)
+
+    assert warning in found
+
+
+@pytest.mark.parametrize("text", ["", "{}", "# c\n", "rules:\n", "~\n", "resourceRules: null\n"])
+def test_a_file_may_be_empty(text):
+    parsed, problems = config.parse(text, file="f.yaml")
+
+    assert parsed == config.Config()
+    assert problems == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("error", OnMissing()),
+        ("", OnMissing()),
+        ("{value: .5}", OnMissing(value=0.5)),
+        ("{value: -.5}", OnMissing(value=-0.5)),
+        ("{value: 0x1F}", OnMissing(value=31.0)),
+        ("{value: 1_000}", OnMissing(value=1000.0)),
+        ("{lastKnown: 1m30s}", OnMissing(last_known=90.0)),
+        ("{lastKnown: 500ms}", OnMissing(last_known=0.5)),
+    ],
+)
+def test_what_stands_for_a_missing_object(text, value):
+    assert value == _rule(f"onMissing: {text}").on_missing
+
+
+@pytest.mark.parametrize(
+    ("text", "flag"),
+    [("y", True), ("off", False), ("~", None), ("", None), ("NULL", False), ('!!bool "on"', True)],
+)
+def test_booleans_are_those_of_yaml_1_1(text, flag):
+    assert _rule(f"resources: {{namespaced: {text}}}").resources.namespaced is flag
+
+
+def test_merges_lay_mappings_over_each_other():
+    text = (
+        "rules:\n"
+        "- &a {seriesQuery: a, metricsQuery: a, name: {as: a}}\n"
+        "- <<: *a\n"
+        "  metricsQuery: b\n"
+        "  name: {matches: b}\n"
+    )
+    parsed, _ = config.parse(text, file="f.yaml")
+
+    assert parsed is not None
+    rule = parsed.rules[1]
+    assert (rule.series_query, rule.metrics_query) == ("a", "b")
+    assert rule.name == NameMapping(matches="b", as_="a")
+
+
+def test_null_takes_back_what_a_merge_brought():
+    text = "rules:\n- &a {name: {as: a}, merge: true}\n- <<: *a\n  name: ~\n  merge:\n"
+    parsed, _ = config.parse(text, file="f.yaml")
+
+    assert parsed is not None
+    assert parsed.rules[1].name == NameMapping()
+    assert parsed.rules[1].merge is False
+
+
+def test_an_override_that_a_merge_brought_cannot_be_set_again():
+    text = (
+        "rules:\n- resources:\n    overrides:\n"
+        "      <<: {pod: {resource: pod}}\n      pod: {resource: service}\n"
+    )
+
+    (error,) = _errors(text)
+
+    assert "5:7: error: rules[0].resources.overrides.pod: the key 'pod' is already set" in error
+
+
+def test_configurations_are_merged_in_their_order():
+    first, _ = config.parse("rules:\n- {seriesQuery: a}\nresourceRules: {window: 1m}", file="1")
+    second, _ = config.parse("rules:\n- {seriesQuery: b}\nexternalRules: [{}]", file="2")
+    assert first is not None
+    assert second is not None
+
+    merged = config.merge([first, second])
+
+    assert [rule.series_query for rule in merged.rules] == ["a", "b"]
+    assert [rule.where.file for rule in merged.external_rules] == ["2"]
+    assert merged.resource_rules is first.resource_rules

@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules import ruleset
+from rules.errors import AmbiguousSampleError
+from rules.kinds import GroupResource, Kinds
+from rules.query import aggregate, catalog, plan
+from rules.query.aggregate import Sample, Value
+from rules.query.catalog import Listing, Series
+from rules.selectors import selectors
+
+PODS = GroupResource("", "pods")
+RULE = """
+- seriesQuery: m
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: m
+"""
+
+
+def custom(*extras: str, names: tuple[str, ...] = ("a", "b", "c")) -> plan.Plan:
+    """A plan with one step for each of `extras`, further keys of its rule."""
+    merge = "merge: true, " if len(extras) > 1 else ""
+    text = "rules:" + "".join(
+        f"{RULE}  <<: {{{merge}{extra}}}\n" if merge or extra else RULE for extra in extras
+    )
+    rules = ruleset.load([("rules.yaml", text)])
+    listing = Listing(series=(Series(name="m", labels=frozenset({"namespace", "pod"})),))
+    listings = {rule.index: listing for rule in rules.rules}
+    entry = catalog.build(rules, listings, Kinds.builtin()).entry(PODS, "m")
+    assert entry is not None
+    return plan.custom(entry, namespace="ml", names=names, selector=selectors.parse(""))
+
+
+def external(extra: str = "") -> plan.ExternalPlan:
+    more = f"\n  {extra}" if extra else ""
+    text = (
+        "externalRules:\n- seriesQuery: m\n  metricsQuery: m\n  resources: {namespaced: false}"
+        f"{more}\n"
+    )
+    rules = ruleset.load([("rules.yaml", text)])
+    listing = Listing(series=(Series(name="m", labels=frozenset()),))
+    listings = {rule.index: listing for rule in rules.external}
+    entry = catalog.build(rules, listings, Kinds.builtin()).external["m"]
+    return plan.external(entry, namespace="ml", selector=selectors.parse(""))
+
+
+def sample(pod: str, value: float, time: float = 100.0, **labels: str) -> Sample:
+    return Sample(labels={"pod": pod, **labels}, value=value, time=time)
+
+
+def milli(plan_: plan.Plan, *vectors: list[Sample]) -> dict[str, int]:
+    return {name: value.milli for name, value in aggregate.answer(plan_, vectors).items()}
+
+
+def test_each_object_gets_the_sample_that_its_label_names():
+    vector = [sample("b", 20.5, time=7.25), sample("a", 1)]
+
+    values = aggregate.answer(custom(""), [vector])
+
+    assert values == {
+        "a": Value(milli=1000, time=100.0, samples=1),
+        "b": Value(milli=20500, time=7.25, samples=1),
+    }
+    assert list(values) == ["a", "b"]
+
+
+def test_only_the_resources_label_counts():
+    vector = [sample("a", 1, namespace="another"), Sample(labels={"app": "a"}, value=9, time=1)]
+
+    assert milli(custom(""), vector) == {"a": 1000}
+
+
+def test_only_names_asked_for_are_answered():
+    assert milli(custom("", names=("a",)), [sample("a", 1), sample("b", 2)]) == {"a": 1000}
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [
+        ("", 25_000),
+        ("aggregate: avg", 25_000),
+        ("aggregate: max", 40_000),
+        ("aggregate: min", 10_000),
+        ("aggregate: sum", 75_000),
+    ],
+)
+def test_several_samples_of_one_object_become_one_number(extra, expected):
+    vector = [sample("a", 40, time=3), sample("a", 10, time=2), sample("a", 25, time=1)]
+
+    values = aggregate.answer(custom(extra), [vector])
+
+    assert values == {"a": Value(milli=expected, time=1, samples=3)}
+
+
+def test_several_samples_are_an_error_where_the_rule_says_so():
+    with pytest.raises(AmbiguousSampleError, match=r"2 samples of 'm' for pods 'ml/a'.*error"):
+        aggregate.answer(custom("aggregate: error"), [[sample("a", 1), sample("a", 2)]])
+
+
+@pytest.mark.parametrize(
+    "vector",
+    [
+        [sample("a", 1)],
+        [sample("a", 1), sample("a", math.nan)],
+        [sample("a", 1), sample("z", 1), sample("z", 2)],
+    ],
+    ids=["one sample", "the other is NaN", "the others are of an object not asked for"],
+)
+def test_one_sample_each_is_no_ambiguity(vector):
+    assert milli(custom("aggregate: error"), vector) == {"a": 1000}
+
+
+NOT_FINITE = [math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_a_value_that_is_no_number_is_missing(value):
+    vector = [sample("a", value), sample("b", value, time=1), sample("b", 4, time=2)]
+
+    values = aggregate.answer(custom(""), [vector])
+
+    assert values == {"b": Value(milli=4000, time=2, samples=1)}
+
+
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_a_value_that_is_no_number_is_zero_where_the_rule_says_so(value):
+    assert milli(custom("onNaN: zero"), [sample("a", value), sample("a", 4)]) == {"a": 2000}
+
+
+def test_the_earlier_step_wins_object_by_object():
+    first = [sample("a", 1), sample("b", math.nan)]
+    second = [sample("a", 9), sample("b", 2), sample("c", 3)]
+
+    assert milli(custom("", ""), first, second) == {"a": 1000, "b": 2000, "c": 3000}
+
+
+def test_each_step_follows_its_own_rule():
+    plan_ = custom("aggregate: max", "aggregate: error")
+    first = [sample("a", 1), sample("a", 5)]
+    second = [sample("a", 1), sample("a", 2), sample("b", 3)]
+
+    assert milli(plan_, first, second) == {"a": 5000, "b": 3000}
+
+
+def test_missing_objects_get_the_constant_of_the_first_rule_that_has_one():
+    plan_ = custom("", "onMissing: {value: 0.5}", "onMissing: {value: 7}")
+
+    values = aggregate.answer(plan_, [[sample("b", 1)], [], []], now=42.0)
+
+    constant = Value(milli=500, time=42.0, samples=0)
+    assert values == {
+        "a": constant,
+        "b": Value(milli=1000, time=100.0, samples=1),
+        "c": constant,
+    }
+    assert list(values) == ["a", "b", "c"]
+
+
+def test_a_constant_of_zero_is_a_constant():
+    assert milli(custom("onMissing: {value: 0}", names=("a",)), []) == {"a": 0}
+
+
+def test_thousandths_are_cut_toward_zero():
+    assert milli(custom(""), [sample("a", 0.0019), sample("b", -0.0019)]) == {"a": 1, "b": -1}
+
+
+@pytest.mark.parametrize(
+    ("extra", "expected"),
+    [("aggregate: sum", 2 * int(1.5e308) * 1000), ("aggregate: avg", int(1.5e308) * 1000)],
+)
+def test_numbers_beyond_a_doubles_range_are_exact(extra, expected):
+    vector = [sample("a", 1.5e308), sample("a", 1.5e308)]
+
+    assert milli(custom(extra), vector) == {"a": expected}
+
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(
+    numbers=st.lists(FINITE, min_size=2, max_size=8),
+    how=st.sampled_from(["avg", "max", "min", "sum"]),
+    shuffle=st.randoms(use_true_random=False),
+)
+def test_the_order_of_the_samples_does_not_matter(
+    numbers: list[float], how: str, shuffle: random.Random
+):
+    plan_ = PLANS[how]
+    vector = [sample("a", number, time=i) for i, number in enumerate(numbers)]
+    shuffled = vector.copy()
+    shuffle.shuffle(shuffled)
+
+    assert aggregate.answer(plan_, [vector]) == aggregate.answer(plan_, [shuffled])
+
+
+PLANS = {how: custom(f"aggregate: {how}") for how in ("avg", "max", "min", "sum")}
+
+
+def test_an_external_answer_has_one_value_for_each_sample_with_all_its_labels():
+    samples = [
+        Sample(labels={"__name__": "m", "queue": "b"}, value=2, time=1.5),
+        Sample(labels={}, value=1, time=2),
+    ]
+
+    rows = aggregate.external(external(), samples)
+
+    assert [(row.labels, row.value) for row in rows] == [
+        ({"__name__": "m", "queue": "b"}, Value(milli=2000, time=1.5, samples=1)),
+        ({}, Value(milli=1000, time=2, samples=1)),
+    ]
+
+
+def test_a_scalar_is_one_value_without_labels():
+    rows = aggregate.external(external(), [Sample(labels={}, value=3, time=5)], scalar=True)
+
+    assert [(row.labels, row.value.milli) for row in rows] == [(None, 3000)]
+
+
+@pytest.mark.parametrize(("extra", "expected"), [("", []), ("onNaN: zero", [0])])
+@pytest.mark.parametrize("value", NOT_FINITE)
+def test_an_external_value_that_is_no_number_follows_on_nan(extra, expected, value):
+    rows = aggregate.external(external(extra), [Sample(labels={}, value=value, time=5)])
+
+    assert [row.value.milli for row in rows] == expected

@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import json
+import textwrap
+
+import promql_parser
+import pytest
+import re2
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules import promql, ruleset
+from rules.errors import PlanError
+from rules.kinds import GroupResource, Kinds
+from rules.query import catalog, label_binding, plan
+from rules.query.catalog import Entry, ExternalEntry, Listing, Series
+from rules.selectors import selectors
+
+PODS = GroupResource("", "pods")
+NODES = GroupResource("", "nodes")
+KINDS = Kinds.builtin()
+EVERYTHING = selectors.parse("")
+
+RULE = """
+seriesQuery: 'm'
+resources:
+  overrides:
+    exported_namespace: {resource: namespace}
+    namespace: {resource: namespace}
+    exported_pod: {resource: pod}
+    pod: {resource: pod}
+    node: {resource: node}
+metricsQuery: 'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
+"""
+
+
+def catalog_of(
+    *rules: str, labels: str = "namespace pod node", section: str = "rules", live=()
+) -> catalog.Catalog:
+    text = f"{section}:\n" + "".join(
+        "-\n" + textwrap.indent(rule.strip("\n"), "  ") + "\n" for rule in rules
+    )
+    compiled = ruleset.load([("rules.yaml", text)])
+    series = Series(name="m", labels=frozenset(labels.split()))
+    listing = Listing(series=(series,), live=dict(live))
+    every = (*compiled.rules, *compiled.external)
+    return catalog.build(compiled, {rule.index: listing for rule in every}, KINDS)
+
+
+def entry_of(*rules: str, resource: GroupResource = PODS, **more) -> Entry:
+    entry = catalog_of(*rules, **more).entry(resource, "m")
+    assert entry is not None
+    return entry
+
+
+def external_of(rule: str, labels: str = "namespace") -> ExternalEntry:
+    return catalog_of(rule, labels=labels, section="externalRules").external["m"]
+
+
+def query(entry: Entry, *names: str, namespace: str = "ml", selector: str = "") -> str:
+    made = plan.custom(entry, namespace=namespace, names=names, selector=selectors.parse(selector))
+    (step,) = made.steps
+    return step.promql
+
+
+def rule_with(query_template: str) -> str:
+    return "\n".join(
+        (*RULE.strip().splitlines()[:-1], f"metricsQuery: {json.dumps(query_template)}")
+    )
+
+
+MATCHERS = entry_of(rule_with("<<.LabelMatchers>>"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "matcher"),
+    [
+        ("k=v", 'k="v"'),
+        ("k==v", 'k="v"'),
+        ("k in (v)", 'k=~"v"'),
+        ("k in (b,a,a.b)", 'k=~"a|a.b|b"'),
+        ("k!=v", 'k!="v"'),
+        ("k notin (v)", 'k!~"v"'),
+        ("k notin (b,a)", 'k!~"a|b"'),
+        ("k", 'k!=""'),
+        ("!k", 'k=""'),
+        ("k=", 'k=""'),
+        ("z=1,a!=2", 'a!="2",z="1"'),
+        ("app.kubernetes.io/name=web", '"app.kubernetes.io/name"="web"'),
+    ],
+)
+def test_each_operator_of_the_metric_selector_becomes_its_matcher(selector, matcher):
+    text = query(MATCHERS, "web-0", selector=selector)
+
+    assert text == f'{matcher},namespace="ml",pod="web-0"'
+
+
+@pytest.mark.parametrize(("selector", "shown"), [("k>5", "`k>5`"), ("k<5", "`k<5`")])
+def test_a_comparison_is_refused_with_the_reason(selector, shown):
+    with pytest.raises(PlanError, match=f"{shown} cannot be asked.*do not compare numbers"):
+        query(MATCHERS, "web-0", selector=selector)
+
+
+@pytest.mark.parametrize(
+    ("names", "matcher"),
+    [
+        ((), 'pod=""'),
+        (("web.0",), 'pod="web.0"'),
+        (("b", "a"), 'pod=~"b|a"'),
+        (("web-0", "web.1"), r'pod=~"web-0|web\\.1"'),
+        (("a|b", "^c$"), r'pod=~"a\\|b|\\^c\\$"'),
+    ],
+    ids=["none", "one", "order kept", "dot escaped", "every metacharacter"],
+)
+def test_names_are_escaped_when_there_are_several(names, matcher):
+    assert query(MATCHERS, *names) == f'namespace="ml",{matcher}'
+
+
+def test_values_by_name_hold_the_names_as_they_are():
+    text = query(
+        entry_of(rule_with("<<.LabelValuesByName>>")), "a.b", "c", selector="k in (y,x),!z"
+    )
+
+    assert text == "map[k:x|y namespace:ml pod:a.b|c z:]"
+
+
+@pytest.mark.parametrize("name", ['x"} or secret{pod="y', "x' or", "x`", "x\\", "x\n"])
+def test_a_name_that_could_end_a_string_gets_into_no_template_that_quotes_by_itself(name):
+    template = '<<.Series>>{<<.LabelMatchers>>,pod=~"<<index .LabelValuesByName `pod`>>"}'
+
+    with pytest.raises(PlanError, match="may end a string of PromQL"):
+        query(entry_of(rule_with(template)), name)
+    assert query(MATCHERS, name) == f'namespace="ml",pod={promql.quote(name)}'
+
+
+def test_group_by_is_the_label_of_the_resource():
+    text = query(entry_of(rule_with("<<.GroupBy>> <<.GroupBySlice>>")), "p")
+
+    assert text == "pod [pod]"
+
+
+def test_a_label_that_is_no_classic_name_is_quoted_wherever_promql_reads_it():
+    rule = """
+        seriesQuery: m
+        resources: {overrides: {k8s.pod: {resource: pod}, namespace: {resource: namespace}}}
+        metricsQuery: >-
+          <<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>) <<index .LabelValuesByName "k8s.pod">>
+        """
+
+    text = query(entry_of(textwrap.dedent(rule), labels="k8s.pod namespace"), "p")
+
+    assert text == 'm{namespace="ml","k8s.pod"="p"} by ("k8s.pod") p'
+
+
+def test_root_scoped_resources_are_asked_without_a_namespace_whatever_the_request_says():
+    made = plan.custom(
+        entry_of(RULE, resource=NODES), namespace="ml", names=["n1"], selector=EVERYTHING
+    )
+
+    assert made.namespace == ""
+    assert made.steps[0].promql == 'sum(m{node="n1"}) by (node)'
+
+
+def test_a_plan_says_what_was_asked():
+    entry = entry_of(RULE)
+    selector = selectors.parse("gpu=0")
+
+    made = plan.custom(entry, namespace="ml", names=["b", "a"], selector=selector)
+
+    assert (made.metric, made.resource, made.namespace) == ("m", PODS, "ml")
+    assert (made.names, made.selector) == (("b", "a"), selector)
+    assert made == plan.custom(entry, namespace="ml", names=["b", "a"], selector=selector)
+
+
+def test_with_one_labelling_the_text_is_the_originals():
+    text = query(entry_of(RULE, labels="exported_namespace exported_pod namespace pod"), "p")
+
+    assert text == 'sum(m{exported_namespace="ml",exported_pod="p"}) by (exported_pod)'
+
+
+def test_a_later_labelling_asks_that_the_earlier_labels_are_absent():
+    first, second = label_binding.labellings(["exported_pod", "pod"], ["namespace"])
+    entry = entry_of(
+        RULE, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
+    )
+
+    made = plan.custom(entry, namespace="ml", names=["p"], selector=selectors.parse("gpu=0"))
+
+    assert [step.promql for step in made.steps] == [
+        'sum(m{gpu="0",namespace="ml",exported_pod="p"}) by (exported_pod)',
+        'sum(m{exported_pod="",gpu="0",namespace="ml",pod="p"}) by (pod)',
+    ]
+
+
+def test_absence_is_asked_of_the_namespaces_labels_too():
+    live = label_binding.labellings(["exported_pod", "pod"], ["exported_namespace", "namespace"])
+    entry = entry_of(
+        RULE,
+        labels="exported_namespace namespace exported_pod pod",
+        live=[(("m", PODS), (live[0], live[3]))],
+    )
+
+    made = plan.custom(entry, namespace="ml", names=["p"], selector=EVERYTHING)
+
+    assert made.steps[1].promql == (
+        'sum(m{exported_pod="",exported_namespace="",namespace="ml",pod="p"}) by (pod)'
+    )
+
+
+def test_rules_that_merge_are_a_step_each():
+    rules = [f"{RULE}merge: true\n", f"{RULE}merge: true\n"]
+
+    made = plan.custom(entry_of(*rules), namespace="ml", names=["p"], selector=EVERYTHING)
+
+    assert [step.rule.index for step in made.steps] == [0, 1]
+
+
+def test_a_rule_without_a_namespace_label_cannot_be_asked_and_says_what_to_add():
+    rule = "seriesQuery: m\nresources: {overrides: {pod: {resource: pod}}}\nmetricsQuery: x\n"
+
+    with pytest.raises(PlanError, match=r"rules\[0\]: no label stands for namespaces.*override"):
+        query(entry_of(rule), "p")
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("<<if false>>x<<end>>", "renders nothing"),
+        ("<<index .GroupBySlice 3>>", "cannot be rendered"),
+    ],
+)
+def test_a_template_that_gives_no_query_is_a_plan_error_of_its_rule(source, message):
+    with pytest.raises(PlanError, match=rf"rules\[0\]: .*{message}"):
+        query(entry_of(rule_with(source)), "p")
+
+
+EXTERNAL = """
+seriesQuery: m
+resources: {overrides: {namespace: {resource: namespace}}}
+metricsQuery: '<<.Series>>{<<.LabelMatchers>>}|<<.GroupBy>>|<<.GroupBySlice>>'
+"""
+
+
+@pytest.mark.parametrize("namespace", ["ml", "*"])
+def test_an_external_query_matches_the_selector_then_the_namespace(namespace):
+    made = plan.external(
+        external_of(EXTERNAL), namespace=namespace, selector=selectors.parse("queue=a")
+    )
+
+    assert made.step.promql == f'm{{queue="a",namespace="{namespace}"}}||[]'
+    assert (made.metric, made.namespace) == ("m", namespace)
+
+
+def test_an_external_rule_that_is_not_namespaced_has_no_matcher_on_the_namespace():
+    entry = external_of(EXTERNAL.replace("resources: {", "resources: {namespaced: false, "))
+
+    made = plan.external(entry, namespace="ml", selector=EVERYTHING)
+
+    assert made.step.promql == "m{}||[]"
+
+
+def test_an_external_rule_without_a_namespace_label_cannot_be_asked():
+    entry = external_of("seriesQuery: m\nmetricsQuery: x\n")
+
+    with pytest.raises(PlanError, match=r"externalRules\[0\]: no label stands for namespaces"):
+        plan.external(entry, namespace="ml", selector=EVERYTHING)
+
+
+GROUPED = "<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>) <<.GroupBySlice>>"
+
+
+def resource_rule(resources: str, container_label: str = "", query_template: str = GROUPED):
+    queries = "".join(
+        f"    {key}: {json.dumps(query_template)}\n" for key in ("containerQuery", "nodeQuery")
+    )
+    each = f"{queries}    resources: {resources}\n    containerLabel: '{container_label}'\n"
+    text = f"resourceRules:\n  cpu:\n{each}  memory:\n{each}  window: 1m\n"
+    rules = ruleset.load([("rules.yaml", text)]).resource_rules
+    assert rules is not None
+    return rules.cpu, rules.cpu.mapping.bind(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("container_label", "group_by", "text"),
+    [
+        ("container", ("kube_pod", "container"), "by (kube_pod,container) [kube_pod container]"),
+        ("", ("kube_pod",), "by (kube_pod) [kube_pod]"),
+    ],
+    ids=["label", "no label"],
+)
+def test_containers_are_grouped_by_pod_and_container(container_label, group_by, text):
+    rule = resource_rule('{template: "kube_<<.Resource>>"}', container_label)
+
+    made = plan.container(*rule, namespace="ml", names=["a.b", "c"])
+
+    assert made.promql == rf'{{kube_namespace="ml",kube_pod=~"a\\.b|c"}} {text}'
+    assert made.group_by == group_by
+
+
+def test_nodes_are_grouped_by_their_label():
+    rule = resource_rule("{overrides: {instance: {resource: nodes}}}")
+
+    made = plan.node(*rule, names=["n1"])
+
+    assert made.promql == '{instance="n1"} by (instance) [instance]'
+    assert made.group_by == ("instance",)
+
+
+def test_a_resource_rule_without_a_label_for_nodes_says_what_to_add():
+    rule = resource_rule("{overrides: {pod: {resource: pod}}}")
+
+    with pytest.raises(PlanError, match="no label stands for nodes: add an override"):
+        plan.node(*rule, names=["n1"])
+
+
+def test_a_resource_rule_that_renders_nothing_says_which_query():
+    rule = resource_rule("{template: <<.Resource>>}", query_template="<<if false>>x<<end>>")
+
+    with pytest.raises(PlanError, match=r"resourceRules\.cpu\.containerQuery: .*nothing"):
+        plan.container(*rule, namespace="ml", names=["p"])
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+ODD = TEXT | st.text('.|\\"^$*+?()[]{}\n\t\0é', min_size=1, max_size=6)
+
+
+@given(namespace=ODD, name=ODD)
+def test_every_value_survives_quoting(namespace, name):
+    text = query(entry_of(rule_with("<<.Series>>{<<.LabelMatchers>>}")), name, namespace=namespace)
+
+    parsed = promql_parser.parse(text)
+    assert isinstance(parsed, promql_parser.VectorSelector)
+    found = {matcher.name: matcher.value for matcher in parsed.matchers.matchers}
+    assert found == {"namespace": namespace, "pod": name}
+
+
+@given(names=st.lists(ODD, min_size=2, max_size=4, unique=True), other=ODD)
+def test_several_names_match_themselves_only(names, other):
+    pattern = "|".join(map(plan.escape, names))
+
+    assert all(re2.fullmatch(f"(?s:{pattern})", name) for name in names)
+    assert bool(re2.fullmatch(f"(?s:{pattern})", other)) == (other in names)
+    assert promql.quote(pattern) in query(MATCHERS, *names)
