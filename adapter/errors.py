@@ -32,7 +32,7 @@ class ApiError(Exception):
     """An answer that is an error, in Kubernetes' words.
 
     `details` follows metav1.StatusDetails; None leaves the key out, an empty one is sent as `{}`.
-    `causes` quote the rules: they are sent only if `told` says that this caller may know them.
+    `causes` quote the rules: they are sent only if `causes_visible`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class ApiError(Exception):
         self.reason = reason
         self.details = details
         self.causes = tuple(causes)
-        self.told = False
+        self.causes_visible = False
         self.headers = dict(headers or {})
 
 

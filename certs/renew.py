@@ -1,6 +1,6 @@
 """When a certificate and its authority are replaced, so that no client ever meets a stranger.
 
-Clients trust the authorities of `State.trusted`. A new authority is among them, as `coming`, from
+Clients trust the authorities of `State.trusted`. A new authority is among them, as `next_ca`, from
 before it issues the first certificate; an old one stays, as `former`, until the last certificate
 that it issued has expired and so is gone from every replica.
 """
@@ -24,7 +24,7 @@ _SPREAD = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Former:
+class RetiredCA:
     """An authority that issues nothing any more."""
 
     last: x509.Certificate
@@ -39,15 +39,15 @@ class State:
     authority: Authority
     serving: Bundle
     """Issued by `authority`."""
-    coming: Authority | None = None
-    former: tuple[Former, ...] = ()
+    next_ca: Authority | None = None
+    former: tuple[RetiredCA, ...] = ()
 
     @property
     def trusted(self) -> tuple[x509.Certificate, ...]:
         """The authorities that clients have to trust, the newest first."""
-        coming = () if self.coming is None else (self.coming.certificate,)
+        next_ca = () if self.next_ca is None else (self.next_ca.certificate,)
         former = (each.certificate for each in self.former)
-        return (*coming, self.authority.certificate, *former)
+        return (*next_ca, self.authority.certificate, *former)
 
     @property
     def ca_bundle(self) -> bytes:
@@ -70,7 +70,7 @@ class Policy:
     by then."""
 
 
-def begin(policy: Policy, *, now: datetime) -> State:
+def create(policy: Policy, *, now: datetime) -> State:
     """A new authority, and what it issued."""
     authority = Authority.create(policy.name, now=now, valid=policy.authority)
     return State(authority=authority, serving=_issue(authority, policy, now))
@@ -78,13 +78,13 @@ def begin(policy: Policy, *, now: datetime) -> State:
 
 def announce(state: State, policy: Policy, *, now: datetime) -> State:
     """The same with a new authority to come, whether the present one is old or not."""
-    if state.coming is not None:
+    if state.next_ca is not None:
         return state
-    coming = Authority.create(policy.name, now=now, valid=policy.authority)
-    return dataclasses.replace(state, coming=coming)
+    next_ca = Authority.create(policy.name, now=now, valid=policy.authority)
+    return dataclasses.replace(state, next_ca=next_ca)
 
 
-def step(
+def reconcile(
     state: State,
     policy: Policy,
     *,
@@ -99,11 +99,11 @@ def step(
     """
     if _due(state.authority.certificate, now, jitter):
         state = announce(state, policy, now=now)
-    if state.coming is not None and _may_issue(state, policy, now, known):
-        former = Former(last=state.serving.leaf, certificate=state.authority.certificate)
+    if state.next_ca is not None and _may_issue(state, policy, now, known):
+        former = RetiredCA(last=state.serving.leaf, certificate=state.authority.certificate)
         state = State(
-            authority=state.coming,
-            serving=_issue(state.coming, policy, now),
+            authority=state.next_ca,
+            serving=_issue(state.next_ca, policy, now),
             former=(former, *state.former),
         )
     elif _replaceable(state, policy, now, jitter):
@@ -117,11 +117,11 @@ def step(
 def _may_issue(
     state: State, policy: Policy, now: datetime, known: Callable[[x509.Certificate], bool]
 ) -> bool:
-    assert state.coming is not None
-    settled = now >= _since(state.coming.certificate) + policy.settle
+    assert state.next_ca is not None
+    settled = now >= _since(state.next_ca.certificate) + policy.settle
     # Clients that were never told lose nothing more when the old one expires anyway.
     ending = now >= state.authority.certificate.not_valid_after_utc - policy.settle
-    return ending or (settled and known(state.coming.certificate))
+    return ending or (settled and known(state.next_ca.certificate))
 
 
 def _replaceable(state: State, policy: Policy, now: datetime, jitter: float) -> bool:

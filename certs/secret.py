@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.bundle import UNREADABLE, Bundle, CertificateError
 from certs.issue import Authority
-from certs.renew import Former, State
+from certs.renew import RetiredCA, State
 
 KEYS = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "previous.crt")
 
@@ -69,13 +69,13 @@ def read(found: Mapping[str, Any]) -> State | None:
             serving.leaf.verify_directly_issued_by(authority.certificate)
         except (InvalidSignature, TypeError, ValueError) as error:
             raise CertificateError("not issued by ca.crt") from error
-    coming = None
+    next_ca = None
     if pem["next-ca.crt"]:
         with _about("next-ca.crt and next-ca.key"):
-            coming = Authority.parse(pem["next-ca.crt"], pem["next-ca.key"])
+            next_ca = Authority.parse(pem["next-ca.crt"], pem["next-ca.key"])
     with _about("previous.crt"):
         former = _former(pem["previous.crt"])
-    return State(authority=authority, serving=serving, coming=coming, former=former)
+    return State(authority=authority, serving=serving, next_ca=next_ca, former=former)
 
 
 @contextlib.contextmanager
@@ -86,13 +86,13 @@ def _about(keys: str) -> Iterator[None]:
         raise CertificateError(f"{keys}: {error}") from error
 
 
-def _former(pem: bytes) -> tuple[Former, ...]:
+def _former(pem: bytes) -> tuple[RetiredCA, ...]:
     try:
         certificates = x509.load_pem_x509_certificates(pem) if pem.strip() else []
         pairs = tuple(zip(certificates[::2], certificates[1::2], strict=True))
     except UNREADABLE as error:
         raise CertificateError(f"no pairs of certificates can be read: {error}") from error
-    return tuple(Former(last=last, certificate=certificate) for last, certificate in pairs)
+    return tuple(RetiredCA(last=last, certificate=certificate) for last, certificate in pairs)
 
 
 def _encoded(state: State) -> dict[str, str]:
@@ -104,6 +104,6 @@ def _encoded(state: State) -> dict[str, str]:
         "ca.key": state.authority.key_pem,
         "previous.crt": b"".join(each.public_bytes(Encoding.PEM) for each in former),
     }
-    if state.coming is not None:
-        held |= {"next-ca.crt": state.coming.pem, "next-ca.key": state.coming.key_pem}
+    if state.next_ca is not None:
+        held |= {"next-ca.crt": state.next_ca.pem, "next-ca.key": state.next_ca.key_pem}
     return {key: base64.b64encode(value).decode() for key, value in held.items() if value}

@@ -13,7 +13,7 @@ from aiohttp import hdrs
 
 from adapter.api.groups.group import Group, Resource
 from adapter.http import encoding, responses
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
@@ -48,24 +48,24 @@ class Discovery:
             return None
         return self._groups.get(path[len("/apis/") :].partition("/")[0])
 
-    def answer(self, ask: Ask, headers: Mapping[str, str]) -> responses.Answer:
-        """The document at the path of `ask`, which is one of `paths`. Raises ApiError (406).
+    def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> responses.Answer:
+        """The document at the path of `info`, which is one of `paths`. Raises ApiError (406).
 
         At `/apis` it is the list of everything for who asks for that, as aggregators do.
         """
-        if ask.path == _ROOT:
+        if info.path == _ROOT:
             accepted = encoding.negotiate(headers.get(hdrs.ACCEPT, ""), aggregated=True)
             if accepted is not None:
-                return self._everything(accepted, ask, headers)
-        pretty = responses.indented(ask, headers)
-        return responses.Answer(body=self.encoded(ask.path, pretty=pretty))
+                return self._everything(accepted, info, headers)
+        pretty = responses.indented(info, headers)
+        return responses.Answer(body=self.encoded(info.path, pretty=pretty))
 
     def encoded(self, path: str, *, pretty: bool) -> bytes:
         """The document at `path`, which is one of `paths`."""
         return self._encoded(self._current(), path, pretty=pretty)
 
     def _everything(
-        self, accepted: encoding.Accepted, ask: Ask, asked: Mapping[str, str]
+        self, accepted: encoding.Accepted, info: RequestInfo, asked: Mapping[str, str]
     ) -> responses.Answer:
         """An APIGroupDiscoveryList, or 304 for who has it already."""
         kept = self._current()
@@ -79,7 +79,7 @@ class Discovery:
         }
         if asked.get(hdrs.IF_NONE_MATCH) == kept.tag:
             return responses.Answer(status=304, body=b"", content_type="", headers=headers)
-        pretty = responses.indents(accepted, ask, asked)
+        pretty = responses.indents(accepted, info, asked)
         body = self._encoded(kept, _ROOT, version=accepted.aggregated, pretty=pretty)
         return responses.Answer(body=body, content_type=accepted.list_type, headers=headers)
 

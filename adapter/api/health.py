@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import adapter
 from adapter.errors import NOSNIFF
 from adapter.http import encoding
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from adapter.http.responses import PLAIN, Answer
 from rules.quoting import quote
 
@@ -74,9 +74,9 @@ class Ops:
             {"paths": sorted({*paths, "/metrics", "/version"})}, pretty=True
         )
 
-    async def answer(self, ask: Ask) -> Answer:
+    async def answer(self, info: RequestInfo) -> Answer:
         """Whatever the method. A path that nobody has gets the index of those that there are."""
-        path = ask.path
+        path = info.path
         if path in {"/", "/index.html"}:
             return Answer(body=self._index)
         if path == "/metrics":
@@ -85,7 +85,7 @@ class Ops:
             return await _single(self._checks[path])
         checks = self._probes.get(path[1:])
         if checks is not None and path.startswith("/"):
-            return await _all(path[1:], checks, ask.query)
+            return await _all(path[1:], checks, info.query)
         return Answer(status=404, body=self._index)
 
     def _metrics(self) -> Answer:

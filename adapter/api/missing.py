@@ -13,10 +13,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 from adapter import errors
-from adapter.cache import Remembered
+from adapter.cache import SingleFlightCache
 from rules.diagnosis import missing
-from rules.diagnosis.inventory import Seen
-from rules.diagnosis.missing import Cause, Stage
+from rules.diagnosis.inventory import Inventory
+from rules.diagnosis.missing import Cause, Reason
 from rules.errors import RulesError
 from rules.kinds import GroupResource
 from rules.query.plan import ExternalPlan, Plan
@@ -35,7 +35,7 @@ _LONGEST = 1000
 _LONGEST_LINE = 2000
 
 
-class Absences:
+class MissingMetrics:
     """Knows why metrics are not there.
 
     `labels` finds which labels a series of a rule carries, raising BackendError or RulesError;
@@ -44,7 +44,7 @@ class Absences:
 
     def __init__(
         self,
-        seen: Callable[[], Seen],
+        seen: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -52,13 +52,13 @@ class Absences:
         self._seen = seen
         self._ask_labels = labels
         self._clock = clock
-        self._causes = Remembered(
-            self._find, lasts=lambda _, __: _CAUSES_SECONDS, room=_KEPT, clock=clock
+        self._causes = SingleFlightCache(
+            self._find, ttl=lambda _, __: _CAUSES_SECONDS, max_size=_KEPT, clock=clock
         )
-        self._labels = Remembered(
-            self._find_labels, lasts=lambda _, __: _LABELS_SECONDS, room=_KEPT, clock=clock
+        self._labels = SingleFlightCache(
+            self._find_labels, ttl=lambda _, __: _LABELS_SECONDS, max_size=_KEPT, clock=clock
         )
-        self._told: OrderedDict[str, tuple[float, tuple[tuple[Stage, int | None], ...]]] = (
+        self._told: OrderedDict[str, tuple[float, tuple[tuple[Reason, int | None], ...]]] = (
             OrderedDict()
         )
 
@@ -80,7 +80,7 @@ class Absences:
     def tell(self, subject: str, causes: Sequence[Cause]) -> None:
         """Have the log say why `subject` has no values, unless it has said so of late."""
         now = self._clock()
-        about = tuple((cause.stage, cause.rule) for cause in causes)
+        about = tuple((cause.reason, cause.rule) for cause in causes)
         at, before = self._told.get(subject, (now, None))
         if about == before and now - at < AGAIN_SECONDS:
             return

@@ -31,8 +31,8 @@ from adapter.clients.kubernetes import Kube
 from adapter.settings import Settings
 from adapter.tls import context as tls
 from adapter.tls import serving_certificate
-from adapter.tls.apiservices import Registration
-from adapter.tls.files import Files, Pair
+from adapter.tls.apiservices import APIServiceController
+from adapter.tls.files import CertificateWatcher, CertKeyPair
 from certs.bundle import CertificateError
 
 log = logging.getLogger(__name__)
@@ -70,10 +70,10 @@ async def from_settings(
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )
-        live = tls.Live(first, terms=settings.tls_terms, meter=meter)
+        live = tls.ReloadingContext(first, terms=settings.tls_options, meter=meter)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
-    files = Files(live, pair, settings.tls_sni)
+    files = CertificateWatcher(live, pair, settings.tls_sni)
     if problems := files.once():
         raise errors.StartError("\n".join(problems))
     background.start("certificate files", files.run())
@@ -88,9 +88,9 @@ async def from_settings(
     service = settings.service_name
     namespace = settings.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
-    registration = Registration(api, names, service=service, namespace=namespace)
+    registration = APIServiceController(api, names, service=service, namespace=namespace)
     if pair is None:
-        ours = serving_certificate.Identity(
+        ours = serving_certificate.ServingCertificateController(
             api,
             registration,
             live.serve,
@@ -111,21 +111,21 @@ async def from_settings(
     )
 
 
-def _pair(settings: Settings) -> Pair | None:
+def _pair(settings: Settings) -> CertKeyPair | None:
     """The pair of files that is named, else the one in --cert-dir."""
     if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
-        return Pair(
+        return CertKeyPair(
             certificate=Path(settings.tls_cert_file), key=Path(settings.tls_private_key_file)
         )
     folder = Path(settings.cert_dir)
-    pair = Pair(certificate=folder / "apiserver.crt", key=folder / "apiserver.key")
+    pair = CertKeyPair(certificate=folder / "apiserver.crt", key=folder / "apiserver.key")
     return pair if pair.certificate.exists() and pair.key.exists() else None
 
 
 async def _guard(
     settings: Settings,
     api: Kube,
-    live: tls.Live,
+    live: tls.ReloadingContext,
     stack: contextlib.AsyncExitStack,
     background: Background,
     meter: telemetry.Access,
@@ -145,7 +145,7 @@ async def _guard(
             f"whom to trust cannot be read: {error}\n"
             "--authentication-tolerate-lookup-failure starts without, believing no front proxy"
         ) from error
-    source.subscribe(lambda trust: live.ask_for((trust.client_cas, trust.proxy_cas)))
+    source.subscribe(lambda trust: live.request_client_certs((trust.client_cas, trust.proxy_cas)))
     if not settings.skip_lookup or client_cas or proxy_cas:
         background.start("trust", source.run())
     reviewer = api

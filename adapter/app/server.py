@@ -19,7 +19,7 @@ from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
-from adapter.api.missing import Absences
+from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
 from adapter.app import rule_files, security
 from adapter.app import sources as upstream
@@ -62,7 +62,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
         prometheus = await stack.enter_async_context(
-            upstream.prometheus_of(settings, telemetry.Requests(registry))
+            upstream.connect_prometheus(settings, telemetry.Requests(registry))
         )
         compiled = rule_files.load(settings.sources or await _chosen(prometheus))
         for problem in (*compiled.problems, *check.warnings(compiled)):
@@ -81,7 +81,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=Evaluation(prometheus),
-            absences=Absences(lambda: relist.seen, relist.labels),
+            absences=MissingMetrics(lambda: relist.seen, relist.labels),
         )
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=settings.secure_port)
         openapi = OpenApi(GROUPS)
@@ -100,7 +100,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             registry=registry,
             api_paths=(*discovery.paths, *openapi.paths),
         )
-        handler = router.surface(
+        handler = router.build_router(
             discovery=discovery,
             openapi=openapi,
             operations=operations,
@@ -188,7 +188,7 @@ def _not_closing(closing: asyncio.Event) -> None:
 
 async def _listen(
     settings: Settings,
-    handler: responses.Handler,
+    handler: responses.WebHandler,
     context: ssl.SSLContext,
     stack: contextlib.AsyncExitStack,
 ) -> str:

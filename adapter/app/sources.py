@@ -21,7 +21,7 @@ from adapter.settings import Settings
 
 
 @contextlib.asynccontextmanager
-async def prometheus_of(
+async def connect_prometheus(
     settings: Settings, requests: telemetry.Requests | None = None
 ) -> AsyncIterator[Prometheus]:
     """The Prometheus that `settings` name; raises StartError for a file that they name."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from adapter import errors
 from adapter.auth.user import User
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.quoting import quote
 from rules.selectors import selectors
@@ -57,30 +57,30 @@ class Attributes:
         return sum(map(len, chosen)) + sum(map(len, more))
 
 
-def attributes(user: User, ask: Ask) -> Attributes:
+def attributes(user: User, info: RequestInfo) -> Attributes:
     """What `user` wants to do."""
-    selecting = ask.verb in _SELECTING and not _verb_in_path(ask)
+    selecting = info.verb in _SELECTING and not _verb_in_path(info)
     return Attributes(
         user=user,
-        verb=ask.verb,
-        is_resource_request=ask.is_resource_request,
-        path="" if ask.is_resource_request else ask.path,
-        group=ask.group,
-        version=ask.version,
-        namespace=ask.namespace,
-        resource=ask.resource,
-        subresource=ask.subresource,
-        name=ask.name,
-        label_selector=ask.label_selector if selecting else "",
-        field_selector=ask.field_selector if selecting else "",
+        verb=info.verb,
+        is_resource_request=info.is_resource_request,
+        path="" if info.is_resource_request else info.path,
+        group=info.group,
+        version=info.version,
+        namespace=info.namespace,
+        resource=info.resource,
+        subresource=info.subresource,
+        name=info.name,
+        label_selector=info.label_selector if selecting else "",
+        field_selector=info.field_selector if selecting else "",
     )
 
 
-def _verb_in_path(ask: Ask) -> bool:
+def _verb_in_path(info: RequestInfo) -> bool:
     """Whether this is the deprecated `/apis/GROUP/VERSION/watch/…`, which takes no selectors."""
-    segments = ask.path.strip("/").split("/")
+    segments = info.path.strip("/").split("/")
     first = 2 if segments[0] == "api" else 3
-    return ask.is_resource_request and segments[first] in _VERBS_IN_PATHS
+    return info.is_resource_request and segments[first] in _VERBS_IN_PATHS
 
 
 def spec(asked: Attributes) -> dict[str, Any]:

@@ -58,36 +58,36 @@ class Meter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judgement:
+class PeerIdentity:
     """What a connection's certificates are worth."""
 
-    speaks_for_others: bool
+    is_front_proxy: bool
     user: User | None
     problems: tuple[str, ...]
     until: float
 
 
-class _Believed:
+class TrustVerifier:
     """Judges by one generation of trust, and remembers by connection."""
 
     def __init__(self, trust: Trust) -> None:
         self.trust = trust
         self.reader = request_headers.Reader(trust.headers)
-        self.judgements: WeakKeyDictionary[object, _Judgement] = WeakKeyDictionary()
+        self.judgements: WeakKeyDictionary[object, PeerIdentity] = WeakKeyDictionary()
         self._proxies = Authorities(trust.proxy_cas) if trust.proxy_cas else None
         self._clients = Authorities(trust.client_cas) if trust.client_cas else None
 
-    def judge(self, chain: Sequence[bytes], now: float) -> _Judgement:
+    def judge(self, chain: Sequence[bytes], now: float) -> PeerIdentity:
         problems: list[str] = []
         ends = [now + _DOUBT]
-        speaks_for_others = False
+        is_front_proxy = False
         user = None
         at = datetime.fromtimestamp(now, UTC)
         try:
             if self._proxies is not None:
                 verified = self._proxies.verify(chain, now=at)
                 self._check_name(verified)
-                speaks_for_others = True
+                is_front_proxy = True
                 ends.append(verified.until.timestamp())
         except (CertificateError, errors.Unauthenticated) as error:
             problems.append(f"as a front proxy: {error}")
@@ -100,8 +100,8 @@ class _Believed:
             problems.append(f"as a user: {error}")
         if not problems:
             del ends[0]
-        return _Judgement(
-            speaks_for_others=speaks_for_others,
+        return PeerIdentity(
+            is_front_proxy=is_front_proxy,
             user=user,
             problems=tuple(problems),
             until=min(ends, default=now + _DOUBT),
@@ -128,7 +128,7 @@ class Authenticator:
         self._reviews = reviews
         self._meter = meter
         self._clock = clock
-        self._believed = _Believed(trust())
+        self._believed = TrustVerifier(trust())
 
     async def authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
         """Raises ApiError (401) where credentials were given and none of them is any good.
@@ -149,7 +149,7 @@ class Authenticator:
         problems: tuple[str, ...] = ()
         if peer is not None:
             judgement = self._judged(peer)
-            if judgement.speaks_for_others:
+            if judgement.is_front_proxy:
                 user = self._believed.reader.user(headers)
                 if user is not None:
                     return user
@@ -167,10 +167,10 @@ class Authenticator:
             raise errors.ApiError(401, "Unauthorized", reason="Unauthorized")
         return users.ANONYMOUS
 
-    def _judged(self, peer: Peer) -> _Judgement:
+    def _judged(self, peer: Peer) -> PeerIdentity:
         trust = self._trust()
         if trust is not self._believed.trust:
-            self._believed = _Believed(trust)
+            self._believed = TrustVerifier(trust)
         now = self._clock()
         known = self._believed.judgements.get(peer.connection)
         if known is not None and now < known.until:

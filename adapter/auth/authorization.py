@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from adapter import errors
 from adapter.auth import attributes, reviews
 from adapter.auth.attributes import Attributes
-from adapter.cache import Remembered
+from adapter.cache import SingleFlightCache
 from rules.quoting import quote
 
 MASTERS = "system:masters"
@@ -102,10 +102,10 @@ class Authorizer:
         self._meter = meter
         self._open = OpenPaths(open_paths)
         self._seconds = {True: allowed_seconds, False: denied_seconds}
-        self._verdicts = Remembered(
+        self._verdicts = SingleFlightCache(
             self._ask,
-            lasts=self._lasts,
-            room=_REMEMBERED * _ENTRY,
+            ttl=self._lasts,
+            max_size=_REMEMBERED * _ENTRY,
             size=lambda asked: _ENTRY + asked.controlled,
             clock=clock,
         )

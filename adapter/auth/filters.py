@@ -22,7 +22,7 @@ from adapter.auth.impersonation import Impersonations
 from adapter.auth.peer import Peer, read_peer
 from adapter.auth.user import User
 from adapter.http import responses
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +57,18 @@ class Guard:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._impersonations = Impersonations(authorizer.review)
-        self._reading = _Places(reading)
-        self._changing = _Places(changing)
+        self._reading = MaxInFlight(reading)
+        self._changing = MaxInFlight(changing)
 
-    def __call__(self, respond: responses.Responder) -> responses.Responder:
+    def __call__(self, respond: responses.Handler) -> responses.Handler:
         """`respond`, raising ApiError for those who may not ask it."""
 
-        async def guarded(request: web.BaseRequest, ask: Ask) -> responses.Answer:
+        async def guarded(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
             if not tokens.is_misplaced(request.headers):
-                return await self._passed(request, ask, respond)
+                return await self._passed(request, info, respond)
             warning = {"Warning": tokens.WARNING}
             try:
-                answer = await self._passed(request, ask, respond)
+                answer = await self._passed(request, info, respond)
             except errors.ApiError as error:
                 error.headers.update(warning)
                 raise
@@ -77,11 +77,11 @@ class Guard:
         return guarded
 
     async def _passed(
-        self, request: web.BaseRequest, ask: Ask, respond: responses.Responder
+        self, request: web.BaseRequest, info: RequestInfo, respond: responses.Handler
     ) -> responses.Answer:
         peer = read_peer(request.transport)
         user = await self._authenticator.authenticate(peer, request.headers)
-        asked = attributes.attributes(user, ask)
+        asked = attributes.attributes(user, info)
         wanted = request_headers.impersonation(request.headers)
         if wanted is not None:
             user = await self._impersonations.user(wanted, asked)
@@ -89,8 +89,8 @@ class Guard:
             asked = dataclasses.replace(asked, user=user)
         with self._place(asked):
             await self._authorizer.authorize(asked, target=request.raw_path)
-            request[responses.READS] = lambda path: self._reads(asked.user, path)
-            return await respond(request, ask)
+            request[responses.CAN_READ_DISCOVERY] = lambda path: self._reads(asked.user, path)
+            return await respond(request, info)
 
     async def _reads(self, user: User, path: str) -> bool:
         """Whether `user` may get `path`; where that cannot be had at once, no."""
@@ -113,7 +113,7 @@ class Guard:
         return contextlib.nullcontext()
 
 
-class _Places:
+class MaxInFlight:
     def __init__(self, free: int) -> None:
         self.free = free
 

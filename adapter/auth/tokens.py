@@ -23,7 +23,7 @@ from adapter import errors
 from adapter.auth import reviews
 from adapter.auth import user as users
 from adapter.auth.user import User
-from adapter.cache import Remembered
+from adapter.cache import SingleFlightCache
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +131,10 @@ class TokenReviews:
     ) -> None:
         self._api = api
         self._key = os.urandom(32)
-        self._verdicts = Remembered(
+        self._verdicts = SingleFlightCache(
             self._review,
-            lasts=lambda _, verdict: 0.0 if verdict.problem else ttl,
-            room=REMEMBERED,
+            ttl=lambda _, verdict: 0.0 if verdict.problem else ttl,
+            max_size=REMEMBERED,
             clock=clock,
         )
 

@@ -9,7 +9,7 @@ import aiohttp
 
 
 @contextlib.asynccontextmanager
-async def reading(response: aiohttp.ClientResponse) -> AsyncIterator[aiohttp.ClientResponse]:
+async def abort_on_exit(response: aiohttp.ClientResponse) -> AsyncIterator[aiohttp.ClientResponse]:
     """Cuts the connection off at the end of the block, unless the answer was read to its end.
 
     aiohttp would close it: over TLS that waits for the other side to say goodbye, for up to 30 s,

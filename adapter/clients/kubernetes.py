@@ -45,20 +45,20 @@ _ANY = "https://any"
 class Kube:
     """Knows how to read one cluster's API.
 
-    Make it with `connect`, end it with `close`. An answer may take `patience` seconds. Methods
+    Make it with `connect`, end it with `close`. An answer may take `timeout` seconds. Methods
     raise BackendError subclasses only.
     """
 
     def __init__(
-        self, client: ApiClient, *, qps: float, burst: int, patience: float = _TIMEOUT
+        self, client: ApiClient, *, qps: float, burst: int, timeout: float = _TIMEOUT
     ) -> None:
         self._client = client
-        self._bucket = rate_limit.Bucket(qps, burst)
-        self._patience = patience
+        self._bucket = rate_limit.TokenBucket(qps, burst)
+        self._timeout = timeout
 
     @classmethod
     async def connect(
-        cls, kubeconfig: str | None, *, qps: float, burst: int, patience: float = _TIMEOUT
+        cls, kubeconfig: str | None, *, qps: float, burst: int, timeout: float = _TIMEOUT
     ) -> Self:
         """The cluster of the file `kubeconfig`, or the one that the process runs in.
 
@@ -72,7 +72,7 @@ class Kube:
             configuration.client_session_kwargs = {"trust_env": False}
             client = ApiClient(configuration)
         client.user_agent = f"gpu-metrics-adapter/{__version__}"
-        return cls(client, qps=qps, burst=burst, patience=patience)
+        return cls(client, qps=qps, burst=burst, timeout=timeout)
 
     async def close(self) -> None:
         await self._client.close()
@@ -81,8 +81,8 @@ class Kube:
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = _JSON
     ) -> Any:
         """The document at `path`, whose segments the caller has escaped."""
-        await self._bucket.take(self._patience)
-        _, document = await self._ask(path, params or {}, accept, self._patience)
+        await self._bucket.take(self._timeout)
+        _, document = await self._ask(path, params or {}, accept, self._timeout)
         return document
 
     async def collect(
@@ -94,7 +94,7 @@ class Kube:
         store. Only the first page is paced: the list is one question. `take` is given what
         PartialObjectMetadata holds, and may be given more.
         """
-        await self._bucket.take(self._patience)
+        await self._bucket.take(self._timeout)
         try:
             return await self._pages(path, {**params, "limit": str(_PAGE)}, take)
         except errors.Refused as error:
@@ -124,16 +124,16 @@ class Kube:
             yield event
 
     async def stream(
-        self, path: str, params: Mapping[str, str], *, lasts: float
+        self, path: str, params: Mapping[str, str], *, ttl: float
     ) -> AsyncIterator[Any]:
-        """Each line of an answer, decoded; it has to begin in time, and end in `lasts` seconds."""
-        await self._bucket.take(self._patience)
+        """Each line of an answer, decoded; it has to begin in time, and end in `ttl` seconds."""
+        await self._bucket.take(self._timeout)
         asked = f"GET {path}"
-        with _told(asked, lasts):
-            async with asyncio.timeout(self._patience) as beginning:
-                response = await self._sent("GET", path, lasts, params, {"Accept": _JSON})
+        with _told(asked, ttl):
+            async with asyncio.timeout(self._timeout) as beginning:
+                response = await self._sent("GET", path, ttl, params, {"Accept": _JSON})
                 beginning.reschedule(None)
-            async with abort.reading(response):
+            async with abort.abort_on_exit(response):
                 if response.status >= 300:
                     message = status.message(await response.content.read(_CHUNK))
                     raise status.refusal(asked, response.status, message, response.headers)
@@ -155,10 +155,10 @@ class Kube:
         content_type: str = _JSON,
         timeout: float | None = None,
     ) -> Any:
-        patience = self._patience if timeout is None else timeout
-        await self._bucket.take(patience)
+        timeout = self._timeout if timeout is None else timeout
+        await self._bucket.take(timeout)
         _, answer = await self._exchange(
-            method, path, patience, document=document, content_type=content_type
+            method, path, timeout, document=document, content_type=content_type
         )
         return answer
 
@@ -169,7 +169,7 @@ class Kube:
         more = ""
         while True:
             page_params = {**params, "continue": more} if more else params
-            _, page = await self._ask(path, page_params, METADATA, self._patience)
+            _, page = await self._ask(path, page_params, METADATA, self._timeout)
             try:
                 taken += [take(item) for item in page["items"] or ()]
                 more = page["metadata"].get("continue", "")
@@ -209,16 +209,16 @@ class Kube:
         return documents
 
     async def _ask(
-        self, path: str, params: Mapping[str, str], accept: str, patience: float
+        self, path: str, params: Mapping[str, str], accept: str, timeout: float
     ) -> tuple[str, Any]:
         """The answer's media type and its document."""
-        return await self._exchange("GET", path, patience, params=params, accept=accept)
+        return await self._exchange("GET", path, timeout, params=params, accept=accept)
 
     async def _exchange(
         self,
         method: str,
         path: str,
-        patience: float,
+        timeout: float,
         *,
         params: Mapping[str, str] | None = None,
         accept: str = _JSON,
@@ -228,10 +228,10 @@ class Kube:
         asked = f"{method} {path}"
         headers = {"Accept": accept, "Content-Type": content_type}
         body = bytearray()
-        with _told(asked, patience):
-            async with asyncio.timeout(patience):
-                response = await self._sent(method, path, patience, params, headers, document)
-                async with abort.reading(response):
+        with _told(asked, timeout):
+            async with asyncio.timeout(timeout):
+                response = await self._sent(method, path, timeout, params, headers, document)
+                async with abort.abort_on_exit(response):
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         body += chunk
                         if len(body) > _LIMIT:
@@ -245,7 +245,7 @@ class Kube:
         self,
         method: str,
         path: str,
-        patience: float,
+        timeout: float,
         params: Mapping[str, str] | None,
         headers: Mapping[str, str],
         document: Any = None,
@@ -259,7 +259,7 @@ class Kube:
             auth_settings=["BearerToken"],
         )
         # Without this the library would cut everything off after 300 s, and watches with it.
-        limits = aiohttp.ClientTimeout(total=patience)
+        limits = aiohttp.ClientTimeout(total=timeout)
         raw = await self._client.call_api(*request, _request_timeout=limits)
         response: aiohttp.ClientResponse = raw.response
         return response
@@ -315,12 +315,12 @@ def _placed(kubeconfig: str | None) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _told(asked: str, patience: float) -> Iterator[None]:
+def _told(asked: str, timeout: float) -> Iterator[None]:
     """Raises what the library raises as a BackendError."""
     try:
         yield
     except TimeoutError as error:
-        raise errors.TimedOut(f"{asked}: no answer within {patience:g} s") from error
+        raise errors.TimedOut(f"{asked}: no answer within {timeout:g} s") from error
     except ApiException as error:
         raise status.refusal(asked, error.status, error.reason, error.headers or {}) from error
     except (aiohttp.ClientError, OSError, ValueError, configs.ConfigException) as error:

@@ -61,7 +61,7 @@ class Prometheus:
         timeout: float = 30.0,
         limit: int = LIMIT,
         requests: telemetry.Requests | None = None,
-        ticks: Callable[[], float] = time.perf_counter,
+        monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         base = yarl.URL(url)
         if base.scheme not in {"http", "https"} or not base.host:
@@ -83,7 +83,7 @@ class Prometheus:
         self._timeout = timeout
         self._limit = limit
         self._requests = requests
-        self._ticks = ticks
+        self._monotonic = monotonic
 
     @property
     def address(self) -> str:
@@ -143,7 +143,7 @@ class Prometheus:
     async def _ask(
         self, verb: Verb, path: str, asked: Mapping[str, str], seconds: float, reader: _Reader[T]
     ) -> T:
-        began = self._ticks()
+        began = self._monotonic()
         outcome, received = "Cancelled", 0
         try:
             async with asyncio.timeout(seconds):
@@ -157,7 +157,7 @@ class Prometheus:
                     ssl=self._trust() if self._trust else True,
                     server_hostname=self._server_name,
                 )
-                async with abort.reading(response):
+                async with abort.abort_on_exit(response):
                     try:
                         if response.status // 100 != 2:
                             await _refuse(response)
@@ -173,7 +173,7 @@ class Prometheus:
             raise error from e
         finally:
             if self._requests:
-                spent = self._ticks() - began
+                spent = self._monotonic() - began
                 self._requests.ended(path, outcome=outcome, seconds=spent, received=received)
         return answer
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from adapter import errors
 
 
-class Bucket:
+class TokenBucket:
     """Lets `burst` requests through at once, and `qps` a second after that, in order."""
 
     def __init__(
@@ -27,13 +27,13 @@ class Bucket:
         self._sleep = sleep
         self._filled = clock()
 
-    async def take(self, patience: float) -> None:
-        """Waits for its turn; raises TimedOut at once when that is more than `patience` away."""
+    async def take(self, timeout: float) -> None:
+        """Waits for its turn; raises TimedOut at once when that is more than `timeout` away."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
         self._filled = now
         wait = (1 - self._tokens) / self._qps
-        if wait > patience:
+        if wait > timeout:
             raise errors.TimedOut(
                 f"the next request to the API server may go out in {wait:.0f} s only: "
                 "raise --client-qps and --client-burst"

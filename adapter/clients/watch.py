@@ -36,9 +36,7 @@ class Source(Protocol):
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
 
-    def stream(
-        self, path: str, params: Mapping[str, str], *, lasts: float
-    ) -> AsyncIterator[Any]: ...
+    def stream(self, path: str, params: Mapping[str, str], *, ttl: float) -> AsyncIterator[Any]: ...
 
 
 async def follow(
@@ -61,15 +59,15 @@ async def follow(
             if not version:
                 version, items = _listed(path, await source.get(path, params))
                 yield LISTED, items
-            lasts = random.randint(_SHORTEST_WATCH, _LONGEST_WATCH)  # noqa: S311 - spreads load
+            ttl = random.randint(_SHORTEST_WATCH, _LONGEST_WATCH)  # noqa: S311 - spreads load
             asked = {
                 **params,
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": version,
-                "timeoutSeconds": str(lasts),
+                "timeoutSeconds": str(ttl),
             }
-            async for line in source.stream(path, asked, lasts=lasts + _GRACE):
+            async for line in source.stream(path, asked, ttl=ttl + _GRACE):
                 kind, item, version = _event(path, line)
                 pause = _FIRST_PAUSE
                 if kind != "BOOKMARK":

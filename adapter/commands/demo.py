@@ -115,7 +115,7 @@ def _check_free(port: int) -> None:
 async def _demo(asked: argparse.Namespace, program: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stop = stack.enter_context(shutdown.stopping())
-        await shutdown.unless(stop, _start(asked, program, stack))
+        await shutdown.run_until(stop, _start(asked, program, stack))
         await stop.wait()
         _say("stopping")
 

@@ -91,7 +91,7 @@ def _detect(asked: argparse.Namespace) -> int:
 
 
 async def _look(asked: settings.Settings) -> detect.Report:
-    async with sources.prometheus_of(asked) as prometheus:
+    async with sources.connect_prometheus(asked) as prometheus:
         return detect.judge(await detection.look(prometheus))
 
 

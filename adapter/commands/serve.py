@@ -63,5 +63,5 @@ def log_unraisable(told: sys.UnraisableHookArgs) -> None:
 async def _serve(asked: settings.Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stop = stack.enter_context(shutdown.stopping())
-        if await shutdown.unless(stop, stack.enter_async_context(server.running(asked))):
+        if await shutdown.run_until(stop, stack.enter_async_context(server.running(asked))):
             await stop.wait()

@@ -21,7 +21,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def run(work: Coroutine[Any, Any, None]) -> None:
     """As asyncio.run, but a lookup of a name that is under way in the end is nobody's business."""
     with asyncio.Runner() as runner:
-        runner.get_loop().set_default_executor(_Unawaited())
+        runner.get_loop().set_default_executor(DaemonThreadExecutor())
         runner.run(work)
 
 
@@ -47,7 +47,7 @@ def stopping() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(each)
 
 
-async def unless(stop: asyncio.Event, starting: Coroutine[Any, Any, T]) -> T | None:
+async def run_until(stop: asyncio.Event, starting: Coroutine[Any, Any, T]) -> T | None:
     """What `starting` gives; None where `stop` is set before, which cancels it."""
     start, told = asyncio.create_task(starting), asyncio.create_task(stop.wait())
     try:
@@ -63,7 +63,7 @@ def _end_at_once(_signal: int, _frame: types.FrameType | None) -> NoReturn:
     os._exit(1)
 
 
-class _Unawaited(futures.ThreadPoolExecutor):
+class DaemonThreadExecutor(futures.ThreadPoolExecutor):
     """Makes each call in a thread of its own, for which neither the loop nor the process waits.
 
     The event loop takes no other executor than this kind; it looks up names there, and nothing

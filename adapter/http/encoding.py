@@ -89,7 +89,7 @@ def status(
 
 def causes(found: Iterable[Cause]) -> list[Document]:
     """`found` as the `causes` of a metav1.StatusDetails."""
-    return [{"reason": cause.stage.reason, "message": cause.sentence} for cause in found]
+    return [{"reason": cause.reason.value, "message": cause.sentence} for cause in found]
 
 
 def metric_value_list(

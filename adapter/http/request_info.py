@@ -45,7 +45,7 @@ class MalformedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class RequestInfo:
     """One request. Text that is not UTF-8 carries its bytes as lone surrogates."""
 
     method: str
@@ -85,7 +85,7 @@ class Ask:
         return tuple(self.path.split("/")[4:])
 
 
-def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> Ask:
+def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> RequestInfo:
     """The Ask of a request line's target, cut at the first `?`. Raises MalformedError.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go
@@ -95,13 +95,13 @@ def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> Ask:
     return _remembered(raw_path, raw_query, method)
 
 
-def _parse(raw_path: str, raw_query: str, method: str) -> Ask:
+def _parse(raw_path: str, raw_query: str, method: str) -> RequestInfo:
     path = _decoded_path(raw_path)
     query = _decoded_query(raw_query)
     timeout, timeout_error = _timeout(_first(query, "timeout"))
     limit, timeout_seconds, options_error = _integers(query)
     pretty = _first(query, "pretty")
-    return Ask(
+    return RequestInfo(
         method=method,
         path=path,
         query=query,

@@ -1,6 +1,6 @@
 """Whatever was answered or raised becomes one HTTP response here, and nowhere else.
 
-`outermost` reads the question, keeps the deadline, and turns every exception into the
+`error_middleware` reads the question, keeps the deadline, and turns every exception into the
 metav1.Status that Kubernetes would send. Callers get Kubernetes' words and nothing of the inside;
 the log gets the cause, once.
 """
@@ -19,14 +19,13 @@ from aiohttp import hdrs, web
 from multidict import CIMultiDict
 
 from adapter.errors import ApiError, BackendError, TextError, bad_request, internal
-from adapter.http import encoding
-from adapter.http import request_info as asks
+from adapter.http import encoding, request_info
 from rules.errors import PlanError, SelectorError
 
 log = logging.getLogger(__name__)
 
 PLAIN = "text/plain; charset=utf-8"
-DEADLINE = 60.0
+DEFAULT_TIMEOUT = 60.0
 """Seconds that a request may take unless it asks for less."""
 
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -59,37 +58,37 @@ class Response(web.Response):
         del self.headers[hdrs.SERVER]
 
 
-UNTIL = web.RequestKey("until", float)
+DEADLINE = web.RequestKey("until", float)
 """When a request must be answered, in the running loop's time."""
 
-READS: web.RequestKey[Callable[[str], Awaitable[bool]]] = web.RequestKey("reads")
+CAN_READ_DISCOVERY: web.RequestKey[Callable[[str], Awaitable[bool]]] = web.RequestKey("reads")
 """Whether the caller may also get a path that is no resource; set where callers are judged."""
 
-Responder = Callable[[web.BaseRequest, asks.Ask], Awaitable[Answer]]
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest, request_info.RequestInfo], Awaitable[Answer]]
+WebHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-def outermost(
-    respond: Responder,
+def error_middleware(
+    respond: Handler,
     *,
-    deadline: float = DEADLINE,
+    deadline: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
-) -> Handler:
+) -> WebHandler:
     """The handler around `respond`; while `closing`, each answer ends its connection."""
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         try:
-            ask = asks.parse(path, query, request.method)
-        except asks.MalformedError:
+            info = request_info.parse(path, query, request.method)
+        except request_info.MalformedError:
             log.warning("said 400 to %s %s: no URL is encoded so", request.method, _target(request))
             return malformed()
         try:
-            seconds = _seconds(ask, deadline)
-            request[UNTIL] = asyncio.get_running_loop().time() + seconds
-            answer = await _in_time(respond(request, ask), seconds)
+            seconds = _seconds(info, deadline)
+            request[DEADLINE] = asyncio.get_running_loop().time() + seconds
+            answer = await _in_time(respond(request, info), seconds)
         except Exception as error:  # noqa: BLE001 - the one place where anything raised ends
-            answer = failed(error, request, ask)
+            answer = failed(error, request, info)
         response = _response(answer, request.headers)
         if closing():
             response.force_close()
@@ -105,12 +104,14 @@ def malformed() -> web.Response:
     return response
 
 
-def document(content: encoding.Document, ask: asks.Ask, headers: Mapping[str, str]) -> Answer:
+def document(
+    content: encoding.Document, info: request_info.RequestInfo, headers: Mapping[str, str]
+) -> Answer:
     """`content` as the client wants it. Raises ApiError (406) when it accepts no encoding."""
-    return Answer(body=encoding.encode(content, pretty=indented(ask, headers)))
+    return Answer(body=encoding.encode(content, pretty=indented(info, headers)))
 
 
-def indented(ask: asks.Ask, headers: Mapping[str, str]) -> bool:
+def indented(info: request_info.RequestInfo, headers: Mapping[str, str]) -> bool:
     """Whether the client wants indentation. Raises ApiError (406) when it accepts no encoding."""
     accepted = encoding.negotiate(headers.get(hdrs.ACCEPT, ""))
     if accepted is None:
@@ -120,19 +121,23 @@ def indented(ask: asks.Ask, headers: Mapping[str, str]) -> bool:
             f"only the following media types are accepted: {types}",
             reason="NotAcceptable",
         )
-    return indents(accepted, ask, headers)
+    return indents(accepted, info, headers)
 
 
-def indents(accepted: encoding.Accepted, ask: asks.Ask, headers: Mapping[str, str]) -> bool:
+def indents(
+    accepted: encoding.Accepted, info: request_info.RequestInfo, headers: Mapping[str, str]
+) -> bool:
     """Whether a client that was found to accept something wants it indented."""
     if accepted.pretty:
         return True
-    if ask.pretty is not None:
-        return ask.pretty
+    if info.pretty is not None:
+        return info.pretty
     return headers.get(hdrs.USER_AGENT, "").startswith(_HUMAN_CLIENTS)
 
 
-def failed(error: BaseException, request: web.BaseRequest, ask: asks.Ask) -> Answer:
+def failed(
+    error: BaseException, request: web.BaseRequest, info: request_info.RequestInfo
+) -> Answer:
     """The answer to a request that ended in `error`, which is logged if it is ours."""
     told = _told(error)
     if told.code >= 500:
@@ -141,11 +146,11 @@ def failed(error: BaseException, request: web.BaseRequest, ask: asks.Ask) -> Ans
         body = f"{told.message}\n".encode("utf-8", "surrogateescape")
         return Answer(status=told.code, body=body, content_type=PLAIN, headers=told.headers)
     details = told.details
-    if told.causes and told.told:
+    if told.causes and told.causes_visible:
         details = {**(details or {}), "causes": encoding.causes(told.causes)}
     content = encoding.status(told.code, told.message, reason=told.reason, details=details)
     try:
-        pretty = told.code == 406 or indented(ask, request.headers)
+        pretty = told.code == 406 or indented(info, request.headers)
     except ApiError:
         pretty = True
     return Answer(
@@ -188,12 +193,12 @@ async def _in_time(answering: Awaitable[Answer], seconds: float) -> Answer:
         raise
 
 
-def _seconds(ask: asks.Ask, deadline: float) -> float:
+def _seconds(info: request_info.RequestInfo, deadline: float) -> float:
     """Raises ApiError (400) for a `?timeout=` that is no duration; watches have none."""
-    if ask.timeout_error and ask.verb != "watch":
-        raise bad_request(ask.timeout_error)
-    if ask.timeout is not None and 0 < ask.timeout < deadline:
-        return ask.timeout
+    if info.timeout_error and info.verb != "watch":
+        raise bad_request(info.timeout_error)
+    if info.timeout is not None and 0 < info.timeout < deadline:
+        return info.timeout
     return deadline
 
 

@@ -217,7 +217,7 @@ class Site(web.BaseSite):
 
 
 def runner(
-    answer: responses.Handler, *, shutdown_timeout: float = responses.DEADLINE
+    answer: responses.WebHandler, *, shutdown_timeout: float = responses.DEFAULT_TIMEOUT
 ) -> web.ServerRunner:
     """A runner that has `answer` answer every request, and stops that where a client has gone.
 

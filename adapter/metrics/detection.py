@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics.lister import Lister, together
+from adapter.metrics.lister import Lister, gather_or_cancel
 from rules import promql
 from rules.exporters import detect, generations
 
@@ -53,21 +53,23 @@ async def choose(prometheus: Prometheus) -> Choice:
     return Choice(presets=report.presets, findings=report.sentences, provisional=report.provisional)
 
 
-async def look(prometheus: Prometheus, *, clock: Callable[[], float] = time.time) -> detect.Seen:
+async def look(
+    prometheus: Prometheus, *, clock: Callable[[], float] = time.time
+) -> detect.Observations:
     """What there is now, by two or three dozen small questions. Raises BackendError subclasses."""
     lister = Lister(prometheus, max_age=BEFORE, clock=clock)
-    targets, down = await together(
+    targets, down = await gather_or_cancel(
         _count(prometheus, query) for query in ("count(up)", "count(up == 0)")
     )
     indexed = await lister.index(_SELECTOR, generations.LABELS)
     if not indexed.names:
         now = clock()
         anything = await prometheus.names(_ANYTHING, now - BEFORE, now)
-        return detect.Seen(targets=targets, down=down, anything=bool(anything))
+        return detect.Observations(targets=targets, down=down, anything=bool(anything))
     present = frozenset[str]().union(*indexed.names.values())
     labels = [label for label in generations.LABELS if label in present]
     hosts = [label for label in ("Hostname", "hostname") if label in present]
-    live, honored, direct, foreign_before = await together(
+    live, honored, direct, foreign_before = await gather_or_cancel(
         _names(prometheus, query)
         for query in (
             f"({_SELECTOR})",
@@ -76,14 +78,14 @@ async def look(prometheus: Prometheus, *, clock: Callable[[], float] = time.time
             _FOREIGN_BEFORE,
         )
     )
-    carriers = await together(
+    carriers = await gather_or_cancel(
         lister.live(_SELECTOR, (promql.matcher(label, "!=", ""),)) for label in labels
     )
-    named_after_exporter = await together(
+    named_after_exporter = await gather_or_cancel(
         _names(prometheus, _NAMED_AFTER_EXPORTER.format(label=label, selector=_SELECTOR))
         for label in hosts
     )
-    return detect.Seen(
+    return detect.Observations(
         names={
             name: frozenset(
                 label for label, names in zip(labels, carriers, strict=True) if name in names

@@ -40,7 +40,7 @@ class Evaluation:
     ) -> None:
         self._prometheus = prometheus
         self._clock = clock
-        self._flights: dict[str, _Flight] = {}
+        self._in_flight: dict[str, InFlight] = {}
         self._memory = _Memory(remembered)
         self._present = _Present()
 
@@ -72,15 +72,15 @@ class Evaluation:
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
         """The answer to one query, shared with everyone who waits for the same."""
         while True:
-            flight = self._flights.get(promql)
-            joined = flight is not None
-            if flight is None:
-                flight = self._begin(promql, deadline)
+            in_flight = self._in_flight.get(promql)
+            joined = in_flight is not None
+            if in_flight is None:
+                in_flight = self._begin(promql, deadline)
             try:
-                return await self._join(flight, promql, deadline if joined else None)
+                return await self._join(in_flight, promql, deadline if joined else None)
             except errors.TimedOut:
                 # The one who began it had less time than this caller has.
-                if not joined or not _later(deadline, flight.deadline):
+                if not joined or not _later(deadline, in_flight.deadline):
                     raise
 
     async def _ask(self, plan: Plan, deadline: float | None) -> list[tuple[Sample, ...]]:
@@ -97,34 +97,34 @@ class Evaluation:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _begin(self, promql: str, deadline: float | None) -> _Flight:
+    def _begin(self, promql: str, deadline: float | None) -> InFlight:
         task = asyncio.create_task(
             self._prometheus.query(promql, deadline=deadline), name=f"query {promql}"
         )
-        flight = self._flights[promql] = _Flight(task=task, deadline=deadline)
-        task.add_done_callback(lambda _: self._land(promql, flight))
-        return flight
+        in_flight = self._in_flight[promql] = InFlight(task=task, deadline=deadline)
+        task.add_done_callback(lambda _: self._land(promql, in_flight))
+        return in_flight
 
-    def _land(self, promql: str, flight: _Flight) -> None:
-        if self._flights.get(promql) is flight:
-            del self._flights[promql]
+    def _land(self, promql: str, in_flight: InFlight) -> None:
+        if self._in_flight.get(promql) is in_flight:
+            del self._in_flight[promql]
 
-    async def _join(self, flight: _Flight, promql: str, deadline: float | None) -> QueryResult:
-        flight.callers += 1
+    async def _join(self, in_flight: InFlight, promql: str, deadline: float | None) -> QueryResult:
+        in_flight.callers += 1
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(flight.task)
+                return await asyncio.shield(in_flight.task)
         except TimeoutError as e:
             raise errors.TimedOut(f"no answer in time to a query under way: {promql}") from e
         finally:
-            flight.callers -= 1
-            if not flight.callers and not flight.task.done():
-                flight.task.cancel()
-                self._land(promql, flight)
+            in_flight.callers -= 1
+            if not in_flight.callers and not in_flight.task.done():
+                in_flight.task.cancel()
+                self._land(promql, in_flight)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Flight:
+class InFlight:
     """A query under way, and how many wait for it."""
 
     task: asyncio.Task[QueryResult]
@@ -134,9 +134,9 @@ class _Flight:
 
 @dataclass(slots=True)
 class _Memory:
-    """Last values of objects, as many as `room` has place for; those longest unused go first."""
+    """Last values of at most `max_size` objects; those longest unused go first."""
 
-    room: int
+    max_size: int
     _values: OrderedDict[tuple[str, ...], Value] = field(default_factory=OrderedDict)
 
     def complete(
@@ -155,7 +155,7 @@ class _Memory:
                 continue
             whole[name] = self._values[key] = value
             self._values.move_to_end(key)
-        while len(self._values) > self.room:
+        while len(self._values) > self.max_size:
             self._values.popitem(last=False)
         return whole
 

@@ -26,7 +26,7 @@ _REFUSES_MATCH = frozenset({400, 404, 422})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class IndexedNames:
     """Series names, each with those of the labels asked about that any of its series carries."""
 
     names: Mapping[str, frozenset[str]]
@@ -36,7 +36,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exact:
+class LiveNames:
     """The names that have a sample in the window."""
 
     names: frozenset[str]
@@ -69,7 +69,7 @@ class Lister:
 
     async def index(
         self, selector: str, labels: Collection[str], fits: Callable[[str], bool] | None = None
-    ) -> Found:
+    ) -> IndexedNames:
         """The names of `selector`'s series; which of them carry each of `labels`.
 
         Where `fits` is given (a template), labels for which it holds are asked about, too.
@@ -88,7 +88,7 @@ class Lister:
                 return await self._carriers(selector, names, labels, fits)
         return await self._series(selector)
 
-    async def exact(self, selector: str) -> Exact:
+    async def exact(self, selector: str) -> LiveNames:
         """The names that have a sample in the window, by evaluating it."""
         window = f"{int(self._max_age * 1000)}ms"
         query = f"group by (__name__) (last_over_time({selector.strip()}[{window}]))"
@@ -96,7 +96,7 @@ class Lister:
         names = frozenset(sample.labels.get("__name__", "") for sample in result.samples)
         if "" in names:
             raise errors.Broken(f"series without a name in the answer to {query!r}")
-        return Exact(names=names, whole=not result.warnings)
+        return LiveNames(names=names, whole=not result.warnings)
 
     async def live(self, selector: str, matchers: Sequence[str]) -> frozenset[str]:
         """The names of series that match now, and have not ended."""
@@ -129,14 +129,14 @@ class Lister:
         names: tuple[str, ...],
         labels: Collection[str],
         fits: Callable[[str], bool] | None,
-    ) -> Found:
+    ) -> IndexedNames:
         asked = set(labels) if names else set()
         if names and fits:
             start, end = self._window()
             present = await self._one(lambda: self._prometheus.label_names(selector, start, end))
             asked.update(filter(fits, present))
         ordered = sorted(asked)
-        carriers = await together(
+        carriers = await gather_or_cancel(
             self._names(promql.with_matchers(selector, (promql.matcher(label, "!=", ""),)))
             for label in ordered
         )
@@ -145,17 +145,17 @@ class Lister:
             for name in carried.keys() & bearers:
                 carried[name].add(label)
         found = {name: frozenset(carried[name]) for name in names}
-        return Found(names=found, exact=False)
+        return IndexedNames(names=found, exact=False)
 
     async def _names(self, selector: str) -> tuple[str, ...]:
         start, end = self._window()
         return await self._one(lambda: self._prometheus.names(selector, start, end))
 
-    async def _series(self, selector: str) -> Found:
+    async def _series(self, selector: str) -> IndexedNames:
         start, end = self._window()
         found = await self._one(lambda: self._prometheus.series(selector, start, end))
         names = {name: frozenset(labels) for name, labels in sorted(found.items()) if name}
-        return Found(names=names, exact=True)
+        return IndexedNames(names=names, exact=True)
 
     async def _one(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._slots:
@@ -166,7 +166,7 @@ class Lister:
         return now - self._max_age, now
 
 
-async def together(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+async def gather_or_cancel(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """The answers in order; the first failure ends the other questions and is raised."""
     tasks = [asyncio.ensure_future(question) for question in questions]
     try:

@@ -15,11 +15,11 @@ from typing import NoReturn
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics.lister import Lister, together
-from adapter.metrics.series_index import Family, RuleState
+from adapter.metrics.lister import Lister, gather_or_cancel
+from adapter.metrics.series_index import RuleState, SeriesIndex
 from rules import promql
 from rules.diagnosis import candidates
-from rules.diagnosis.inventory import Heard, Seen
+from rules.diagnosis.inventory import Inventory, ListingStatus
 from rules.kinds import Kinds
 from rules.query import catalog
 from rules.query.catalog import Catalog, Listing
@@ -35,8 +35,9 @@ class Relist:
     """Knows which metrics exist, and keeps knowing it while `run` runs.
 
     `interval` (between relists of one selector), `max_age` (the window), `look_interval` (between
-    looks at which of competing labels live series carry) and `patience` (for `attempted`) are in
-    seconds. `clock` gives Unix seconds, `ticks` seconds that only grow, `chance` numbers in [0, 1).
+    looks at which of competing labels live series carry) and `timeout` (for `attempted`) are in
+    seconds. `clock` gives Unix seconds, `monotonic` seconds that only grow, `random`
+    numbers in [0, 1).
     """
 
     def __init__(
@@ -48,36 +49,38 @@ class Relist:
         interval: float,
         max_age: float,
         look_interval: float = 30.0,
-        patience: float = 10.0,
+        timeout: float = 10.0,
         meter: telemetry.Relists | None = None,
         clock: Callable[[], float] = time.time,
-        ticks: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = random.random,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
     ) -> None:
         self._ruleset = ruleset
         self._kinds = kinds
         self._interval = interval
         self._look_interval = look_interval
-        self._patience = patience
-        self._ticks = ticks
-        self._chance = chance
+        self._timeout = timeout
+        self._monotonic = monotonic
+        self._random = random
         self._clock = clock
         self._lister = Lister(prometheus, max_age=max_age, clock=clock)
-        self._families = tuple(
-            Family(selector, rules, self._lister, clock=clock, ticks=ticks, meter=meter)
+        self._indexes = tuple(
+            SeriesIndex(
+                selector, rules, self._lister, clock=clock, monotonic=monotonic, meter=meter
+            )
             for selector, rules in _together(ruleset)
         )
-        self._waited_for = set(self._families)
+        self._waited_for = set(self._indexes)
         self._listings: dict[int, Listing] = catalog.pinned_listings(ruleset)
         self._found: set[int] = set()
         """The rules whose listing was found; those of others are what they pin."""
-        self._made: candidates.Made | None = None
+        self._made: candidates.MetricsBySeries | None = None
         """Of these listings, from when somebody first asks why a metric is missing."""
         self._built_for = kinds()
         self._catalog = catalog.build(ruleset, self._listings, self._built_for)
         self.attempted = asyncio.Event()
         """Set once every rule was tried, or when patience ended."""
-        if not self._families:
+        if not self._indexes:
             self.attempted.set()
 
     @property
@@ -90,22 +93,22 @@ class Relist:
     @property
     def states(self) -> tuple[RuleState, ...]:
         """How it stands with each rule, those of `rules` first, in the files' order."""
-        found = [state for family in self._families for state in family.states]
+        found = [state for index in self._indexes for state in index.states]
         return tuple(sorted(found, key=lambda state: state.index))
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Inventory:
         """What is known now of each rule's series, and how well."""
         if self._made is None:
             self._made = candidates.made(self._ruleset, self._listings)
-        return Seen(
+        return Inventory(
             ruleset=self._ruleset,
             catalog=self.catalog,
             kinds=self._kinds(),
             listings={index: self._listings[index] for index in self._found},
             made=self._made,
             heard={
-                state.index: Heard(listed=state.succeeded, failed=bool(state.error))
+                state.index: ListingStatus(listed=state.succeeded, failed=bool(state.error))
                 for state in self.states
             },
             now=self._clock(),
@@ -120,60 +123,64 @@ class Relist:
 
     async def once(self) -> None:
         """Try every rule once, now. What fails is logged and told by `states`."""
-        await together(self._attempt(family) for family in self._families)
+        await gather_or_cancel(self._attempt(index) for index in self._indexes)
 
-    async def look(self) -> None:
+    async def refresh_live_labels(self) -> None:
         """Ask, for every rule, which of competing labels live series carry now."""
-        await together(self._look(family) for family in self._families)
+        await gather_or_cancel(self._look(index) for index in self._indexes)
 
     async def run(self) -> NoReturn:
         """Follow every rule until cancelled."""
         loop = asyncio.get_running_loop()
-        patience = loop.call_later(self._patience, self.attempted.set)
+        timeout = loop.call_later(self._timeout, self.attempted.set)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for family in self._families:
-                    tasks.create_task(self._follow(family), name=f"relist {family.selector}")
+                for index in self._indexes:
+                    tasks.create_task(self._follow(index), name=f"relist {index.selector}")
                 await loop.create_future()  # without rules, too, this only ends by cancellation
         finally:
-            patience.cancel()
+            timeout.cancel()
         raise AssertionError  # the future above has no result
 
-    async def _follow(self, family: Family) -> NoReturn:
+    async def _follow(self, index: SeriesIndex) -> NoReturn:
         failures = 0
         while True:
-            failures = 0 if await self._attempt(family) else failures + 1
-            until = self._ticks() + self._pause(failures)
+            failures = 0 if await self._attempt(index) else failures + 1
+            until = self._monotonic() + self._pause(failures)
             kinds = self._kinds()
-            while (left := until - self._ticks()) > 0:
+            while (left := until - self._monotonic()) > 0:
                 await asyncio.sleep(min(left, self._look_interval))
                 if self._kinds() is not kinds:  # a template may now ask for other labels
                     break
-                if until > self._ticks():
-                    await self._look(family)
+                if until > self._monotonic():
+                    await self._look(index)
 
     def _pause(self, failures: int) -> float:
         if not failures:
             return self._interval
         longest = min(_LAST_RETRY, self._interval)
         backoff = _FIRST_RETRY * 2.0 ** min(failures - 1, 10)
-        return min(longest, backoff) * (0.5 + self._chance() / 2)
+        return min(longest, backoff) * (0.5 + self._random() / 2)
 
-    async def _attempt(self, family: Family) -> bool:
-        listed = await family.relist(self._kinds())
-        self._publish(family)
-        self._waited_for.discard(family)
+    async def _attempt(self, index: SeriesIndex) -> bool:
+        listed = await index.relist(self._kinds())
+        self._publish(index)
+        self._waited_for.discard(index)
         if not self._waited_for:
             self.attempted.set()
         return listed
 
-    async def _look(self, family: Family) -> None:
+    async def _look(self, index: SeriesIndex) -> None:
         """See whether labels have changed; of what was not there, whether it is there now."""
-        await (family.look(self._kinds()) if family.complete else family.relist(self._kinds()))
-        self._publish(family)
+        await (
+            index.refresh_live_labels(self._kinds())
+            if index.complete
+            else index.relist(self._kinds())
+        )
+        self._publish(index)
 
-    def _publish(self, family: Family) -> None:
-        found = family.listings()
+    def _publish(self, index: SeriesIndex) -> None:
+        found = index.listings()
         self._found.update(found)
         listings = {**self._listings, **found}
         if listings != self._listings:

@@ -1,6 +1,6 @@
 """What is known of the series of one selector, and how that knowledge ages.
 
-A `Family` belongs to the rules that share a selector. It asks through a Lister and keeps its
+A `SeriesIndex` belongs to the rules that share a selector. It asks through a Lister and keeps its
 last good answer whatever fails; a failure is logged once when it begins and once when it ends.
 """
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from adapter import errors, telemetry
-from adapter.metrics.lister import Exact, Found, Lister, together
+from adapter.metrics.lister import IndexedNames, Lister, LiveNames, gather_or_cancel
 from rules import promql
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.catalog import Listing, Series
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule
 
 logger = logging.getLogger(__name__)
@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 _EXACT_PACE = 100
 """The exact question is asked not more often than this many times its own duration."""
 
-_Choice = dict[tuple[str, GroupResource], tuple[Labelling, ...]]
-_Competing = Mapping[int, Mapping[GroupResource, tuple[Labelling, ...]]]
+_Choice = dict[tuple[str, GroupResource], tuple[LabelBinding, ...]]
+_Competing = Mapping[int, Mapping[GroupResource, tuple[LabelBinding, ...]]]
 """By rule: the labellings of each resource for which labels compete."""
 _Matchers = tuple[str, ...]
 
@@ -52,7 +52,7 @@ class RuleState:
     """What is not as it should be although the rule was listed."""
 
 
-class Family:
+class SeriesIndex:
     """Knows the series of one selector, as well as its Prometheus lets it."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Family:
         lister: Lister,
         *,
         clock: Callable[[], float],
-        ticks: Callable[[], float],
+        monotonic: Callable[[], float],
         meter: telemetry.Relists | None = None,
     ) -> None:
         self.selector = selector
@@ -78,7 +78,7 @@ class Family:
         )
         self._lister = lister
         self._clock = clock
-        self._ticks = ticks
+        self._monotonic = monotonic
         self._meter = meter
 
         self._names: Mapping[str, frozenset[str]] | None = None
@@ -93,9 +93,9 @@ class Family:
         self._succeeded: float | None = None
         self._seconds = 0.0
         where = ", ".join(self._places.values())
-        self._unlisted = _Trouble(where, "series are not listed, known metrics stay as they are")
-        self._inexact = _Trouble(where, "metrics that ended may stay listed")
-        self._unseen = _Trouble(where, "the labels to ask by stay as they were chosen last")
+        self._unlisted = Degraded(where, "series are not listed, known metrics stay as they are")
+        self._inexact = Degraded(where, "metrics that ended may stay listed")
+        self._unseen = Degraded(where, "the labels to ask by stay as they were chosen last")
 
     @property
     def complete(self) -> bool:
@@ -141,7 +141,7 @@ class Family:
 
     async def relist(self, kinds: Kinds) -> bool:
         """Ask for names and labels, and look. Returns whether the names were found."""
-        self._attempted, began = self._clock(), self._ticks()
+        self._attempted, began = self._clock(), self._monotonic()
         try:
             found = await self._lister.index(self.selector, self._overrides, self._fits(kinds))
         except (errors.BackendError, RulesError) as e:
@@ -149,16 +149,16 @@ class Family:
             self._tell_meter(type(e).__name__)
             return False
         finally:
-            self._seconds = self._ticks() - began
+            self._seconds = self._monotonic() - began
         exact = None if found.exact else await self._exact()
         self._take(found, exact)
-        await self.look(kinds)
-        self._succeeded, self._seconds = self._attempted, self._ticks() - began
+        await self.refresh_live_labels(kinds)
+        self._succeeded, self._seconds = self._attempted, self._monotonic() - began
         self._unlisted.ends()
         self._tell_meter("")
         return True
 
-    async def look(self, kinds: Kinds) -> None:
+    async def refresh_live_labels(self, kinds: Kinds) -> None:
         """Ask which of several labels for one resource live series carry now.
 
         Labels that the last relist did not see count as well: a fleet may have switched since.
@@ -167,22 +167,24 @@ class Family:
         if not self._names:
             return
         present = self._overrides.union(*self._names.values())
-        competing = {
-            rule.index: label_binding.competing(rule, rule.mapping.bind(kinds), present, kinds)
+        ambiguous_bindings = {
+            rule.index: label_binding.ambiguous_bindings(
+                rule, rule.mapping.bind(kinds), present, kinds
+            )
             for rule in self._rules
         }
-        needed, spared = self._probes(competing)
+        needed, spared = self._probes(ambiguous_bindings)
         bearers: dict[_Matchers, frozenset[str]] = {}
         try:
             await self._ask(needed, bearers)
-            await self._ask(spared & _contested(competing, bearers), bearers)
+            await self._ask(spared & _contested(ambiguous_bindings, bearers), bearers)
         except (errors.BackendError, RulesError) as e:
             self._unseen.begins(e)
             return
         self._unseen.ends()
-        self._choose(competing, bearers)
+        self._choose(ambiguous_bindings, bearers)
 
-    def _probes(self, competing: _Competing) -> tuple[set[_Matchers], set[_Matchers]]:
+    def _probes(self, ambiguous_bindings: _Competing) -> tuple[set[_Matchers], set[_Matchers]]:
         """What to ask now, and what only if something else turns out to be live.
 
         A labelling by which all is asked already stays the choice whether it is found or not, as
@@ -190,15 +192,15 @@ class Family:
         """
         needed: set[_Matchers] = set()
         spared: set[_Matchers] = set()
-        for index, resources in competing.items():
-            for resource, labellings in resources.items():
-                candidates = {x.resource or x.namespace for x in labellings}
+        for index, resources in ambiguous_bindings.items():
+            for resource, bindings in resources.items():
+                candidates = {x.resource or x.namespace for x in bindings}
                 choices = {
                     self._live[index].get((name, resource), ())
                     for name, labels in (self._names or {}).items()
                     if candidates & labels
                 }
-                for each in labellings:
+                for each in bindings:
                     (spared if choices == {(each,)} else needed).add(each.probe_matchers())
         return needed, spared - needed
 
@@ -206,22 +208,22 @@ class Family:
         self, probes: Iterable[_Matchers], bearers: dict[_Matchers, frozenset[str]]
     ) -> None:
         ordered = sorted(probes)
-        answers = await together(self._lister.live(self.selector, each) for each in ordered)
+        answers = await gather_or_cancel(self._lister.live(self.selector, each) for each in ordered)
         bearers.update(zip(ordered, answers, strict=True))
 
     def _choose(
         self,
-        competing: _Competing,
+        ambiguous_bindings: _Competing,
         bearers: Mapping[_Matchers, frozenset[str]],
     ) -> None:
         names = dict(self._names or {})
         live: dict[int, _Choice] = {}
-        for index, resources in competing.items():
+        for index, resources in ambiguous_bindings.items():
             before, choice = self._live[index], live.setdefault(index, {})
-            for resource, labellings in resources.items():
+            for resource, bindings in resources.items():
                 for name, labels in tuple(names.items()):
                     borne = tuple(
-                        x for x in labellings if name in bearers.get(x.probe_matchers(), ())
+                        x for x in bindings if name in bearers.get(x.probe_matchers(), ())
                     )
                     carried = {x.resource for x in borne} | {x.namespace for x in borne}
                     names[name] = labels.union(carried - {""})
@@ -229,7 +231,7 @@ class Family:
                         choice[name, resource] = chosen
         self._names, self._live = names, live
 
-    def _take(self, found: Found, exact: Exact | None) -> None:
+    def _take(self, found: IndexedNames, exact: LiveNames | None) -> None:
         known = self._names or {}
         if found.exact:
             self._names, self._ended = found.names, frozenset()
@@ -242,9 +244,9 @@ class Family:
         new = {name: labels for name, labels in found.names.items() if name not in self._ended}
         self._names = {**known, **new}
 
-    async def _exact(self) -> Exact | None:
+    async def _exact(self) -> LiveNames | None:
         """The exact names, if it is time to ask for them and they can be had."""
-        began = self._ticks()
+        began = self._monotonic()
         asked = self._asked_exactly
         if asked is not None and began - asked < _EXACT_PACE * self._exact_seconds:
             return None
@@ -254,7 +256,7 @@ class Family:
             self._inexact.begins(e)
             return None
         finally:
-            self._asked_exactly = self._ticks()
+            self._asked_exactly = self._monotonic()
             self._exact_seconds = self._asked_exactly - began
         self._inexact.ends()
         return exact
@@ -278,7 +280,7 @@ class Family:
                 self._meter.listed(rule, names=len(self._of(index)), at=at)
 
 
-class _Trouble:
+class Degraded:
     """One thing that can be wrong with a family, told when it begins and when it ends."""
 
     def __init__(self, where: str, consequence: str) -> None:
@@ -302,15 +304,15 @@ class _Trouble:
 
 
 def _contested(
-    competing: _Competing, bearers: Mapping[_Matchers, frozenset[str]]
+    ambiguous_bindings: _Competing, bearers: Mapping[_Matchers, frozenset[str]]
 ) -> set[_Matchers]:
     """The probes of all labellings that stand beside one that series were found to bear."""
     return {
         each.probe_matchers()
-        for resources in competing.values()
-        for labellings in resources.values()
-        if any(bearers.get(each.probe_matchers()) for each in labellings)
-        for each in labellings
+        for resources in ambiguous_bindings.values()
+        for bindings in resources.values()
+        if any(bearers.get(each.probe_matchers()) for each in bindings)
+        for each in bindings
     }
 
 

@@ -57,7 +57,7 @@ class _Checked:
         self.values: Mapping[str, Value] = command_line.values(line.given, FLAGS)
 
     def settings(self) -> Settings:
-        sources, terms = self.sources(), self.tls_terms()
+        sources, terms = self.sources(), self.tls_options()
         relist, max_age = self.relist()
         self.check_kubeconfigs()
         self.check_pair("prometheus-client-tls-cert-file", "prometheus-client-tls-key-file")
@@ -88,7 +88,7 @@ class _Checked:
             tls_cert_file=self.file("tls-cert-file"),
             tls_private_key_file=self.file("tls-private-key-file"),
             cert_dir=self.text("cert-dir"),
-            tls_terms=terms,
+            tls_options=terms,
             tls_sni=self.tls_sni(),
             service_name=self.text("service-name"),
             service_namespace=self.text("service-namespace"),
@@ -211,7 +211,7 @@ class _Checked:
                 )
         return text
 
-    def tls_terms(self) -> ciphers.Terms:
+    def tls_options(self) -> ciphers.TLSOptions:
         version, suites = self.text("tls-min-version"), self.texts("tls-cipher-suites")
         try:
             return ciphers.terms(version, suites)
@@ -220,8 +220,8 @@ class _Checked:
             self.problems.append(f"--{named}: {error}")
             return ciphers.terms()
 
-    def tls_sni(self) -> tuple[files.Pair, ...]:
-        found: list[files.Pair] = []
+    def tls_sni(self) -> tuple[files.CertKeyPair, ...]:
+        found: list[files.CertKeyPair] = []
         for text in self.texts("tls-sni-cert-key"):
             try:
                 found.append(files.sni(text))

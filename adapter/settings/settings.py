@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapter.auth.trust import Headers
-from adapter.tls.ciphers import Terms
-from adapter.tls.files import Pair
+from adapter.tls.ciphers import TLSOptions
+from adapter.tls.files import CertKeyPair
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +58,8 @@ class Settings:
     tls_cert_file: str | None
     tls_private_key_file: str | None
     cert_dir: str
-    tls_terms: Terms
-    tls_sni: tuple[Pair, ...]
+    tls_options: TLSOptions
+    tls_sni: tuple[CertKeyPair, ...]
     service_name: str
     service_namespace: str
     """Empty when not given."""

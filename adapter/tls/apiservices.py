@@ -54,7 +54,7 @@ class ApiService:
         return self.insecure or authority in self.trusted
 
 
-class Registration:
+class APIServiceController:
     """The APIServices `names` (`v1beta1.custom.metrics.k8s.io`) of one Service."""
 
     def __init__(

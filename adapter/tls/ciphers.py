@@ -49,7 +49,7 @@ _OF_TLS13 = frozenset(name for name, here in SUITES.items() if name == here)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class TLSOptions:
     """The TLS that a server speaks."""
 
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
@@ -59,7 +59,7 @@ class Terms:
     """What was asked for and is not had, with the consequence."""
 
 
-def terms(version: str = "", suites: Sequence[str] = ()) -> Terms:
+def terms(version: str = "", suites: Sequence[str] = ()) -> TLSOptions:
     """The terms that Go's names ask for; nothing asked leaves the default.
 
     Raises ValueError, whose text says which names there are.
@@ -81,7 +81,7 @@ def terms(version: str = "", suites: Sequence[str] = ()) -> Terms:
     if suites and not ciphers:
         # None of TLS 1.2 is wanted, so TLS 1.2 cannot be spoken.
         minimum = ssl.TLSVersion.TLSv1_3
-    return Terms(minimum=minimum, ciphers=":".join(ciphers), notices=tuple(notices))
+    return TLSOptions(minimum=minimum, ciphers=":".join(ciphers), notices=tuple(notices))
 
 
 @functools.cache

@@ -16,11 +16,11 @@ from typing import Protocol
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from adapter.tls.ciphers import Terms
+from adapter.tls.ciphers import TLSOptions
 from certs import issue
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
-_USUAL = Terms()
+_USUAL = TLSOptions()
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, to which Python gives no name."""
 
@@ -47,7 +47,7 @@ def issued(bind_address: str, *, now: datetime, hosts: Iterable[str] = ()) -> Bu
     return issue.throw_away((bind_address, *hosts), now=now)
 
 
-class Live:
+class ReloadingContext:
     """A TLS context whose certificates, and whom they ask for one, change while it is served.
 
     `context` is given to the listener once. What changes holds from the next handshake on, and
@@ -58,7 +58,7 @@ class Live:
         self,
         bundle: Bundle,
         *,
-        terms: Terms = _USUAL,
+        terms: TLSOptions = _USUAL,
         meter: Meter | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
@@ -91,7 +91,7 @@ class Live:
         self._chosen = self._build(self._bundle, everything, self._client_cas)
         self._named = everything
 
-    def ask_for(self, client_cas: Iterable[bytes]) -> None:
+    def request_client_certs(self, client_cas: Iterable[bytes]) -> None:
         """Ask clients for a certificate of one of these CAs (PEM bundles, each perhaps empty).
 
         A client may come without one; with one of another CA, or that is not for clients, it is not
@@ -143,7 +143,7 @@ def _der(pem: bytes) -> bytes:
     return b"".join(each.public_bytes(serialization.Encoding.DER) for each in certificates)
 
 
-def context(bundle: Bundle, terms: Terms = _USUAL, client_cas: bytes = b"") -> ssl.SSLContext:
+def context(bundle: Bundle, terms: TLSOptions = _USUAL, client_cas: bytes = b"") -> ssl.SSLContext:
     """A context that serves `bundle`, with the CAs of clients in DER, one after the other.
 
     Raises CertificateError where OpenSSL refuses the bundle or the CAs.

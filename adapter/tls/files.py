@@ -24,7 +24,7 @@ INTERVAL = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class CertKeyPair:
     """The files of a certificate, and the names it is for: none stands for those it has itself."""
 
     certificate: Path
@@ -32,7 +32,7 @@ class Pair:
     domains: tuple[str, ...] = ()
 
 
-def sni(text: str) -> Pair:
+def sni(text: str) -> CertKeyPair:
     """A pair as `--tls-sni-cert-key` takes it: `CERT,KEY[:DOMAIN,...]`.
 
     Raises ValueError in the words of Kubernetes' NamedCertKey.
@@ -44,12 +44,14 @@ def sni(text: str) -> Pair:
     if len(keys) != 1:
         raise ValueError("expected comma separated certificate and key file paths")
     domains = tuple(name.strip() for name in names.split(",")) if colon else ()
-    return Pair(certificate=Path(certificate.strip()), key=Path(keys[0].strip()), domains=domains)
+    return CertKeyPair(
+        certificate=Path(certificate.strip()), key=Path(keys[0].strip()), domains=domains
+    )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Followed:
-    pair: Pair
+    pair: CertKeyPair
     digest: bytes = b""
     bundle: Bundle | None = None
     problem: str = ""
@@ -68,7 +70,7 @@ class _Followed:
         return True
 
 
-class Files:
+class CertificateWatcher:
     """Serves what the files of `pair` hold, and to whom asks for their names those of `named`.
 
     Without `pair`, what `live` serves to the others is left to somebody else.
@@ -76,9 +78,9 @@ class Files:
 
     def __init__(
         self,
-        live: context.Live,
-        pair: Pair | None,
-        named: Iterable[Pair] = (),
+        live: context.ReloadingContext,
+        pair: CertKeyPair | None,
+        named: Iterable[CertKeyPair] = (),
         *,
         interval: float = INTERVAL,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

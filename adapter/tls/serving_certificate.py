@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from cryptography import x509
 
 from adapter import errors
-from adapter.tls.apiservices import ApiService, Registration
+from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
 from certs.renew import Policy, State
@@ -63,13 +63,13 @@ def secret_name(service: str) -> str:
     return f"{service}-tls"
 
 
-class Identity:
+class ServingCertificateController:
     """Keeps `serve` serving a certificate of the Secret `name` in `namespace`."""
 
     def __init__(
         self,
         api: Api,
-        registration: Registration,
+        registration: APIServiceController,
         serve: Callable[[Bundle], None],
         *,
         name: str,
@@ -191,7 +191,7 @@ class Identity:
             return published and all(each.trusts(authority) for each in found)
 
         now = self._clock()
-        state = renew.step(
+        state = renew.reconcile(
             before or self._anew(now), self._policy, now=now, known=known, jitter=self._share
         )
         if state is before:
@@ -220,7 +220,7 @@ class Identity:
     def _anew(self, now: datetime) -> State:
         """Where there is no Secret: whoever deleted it wants another authority, not an outage."""
         if self._state is None:
-            return renew.begin(self._policy, now=now)
+            return renew.create(self._policy, now=now)
         return renew.announce(self._state, self._policy, now=now)
 
     def _take(self, state: State) -> None:

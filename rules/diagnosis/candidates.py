@@ -19,7 +19,7 @@ _WHOLE = Expansion(parts=((0,),))
 """A name that is the match itself."""
 
 
-Made = Mapping[int, Mapping[str, tuple[Series, ...]]]
+MetricsBySeries = Mapping[int, Mapping[str, tuple[Series, ...]]]
 """`CompiledRule.index` -> metric -> the series of which the rule makes it."""
 
 
@@ -43,7 +43,7 @@ def fixed_name(rule: CompiledRule) -> str | None:
     return "".join(literal) if len(literal) == len(parts) else None
 
 
-def means(rule: CompiledRule, metric: str, name: str | None) -> bool:
+def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
     """Whether who asks for `metric` gets what `rule` calls `name`.
 
     The case of an external metric tells nothing: autoscalers ask for it in lower case.
@@ -53,21 +53,21 @@ def means(rule: CompiledRule, metric: str, name: str | None) -> bool:
     return name == metric or (_folds(rule) and name.lower() == metric.lower())
 
 
-def could_give(rule: CompiledRule, metric: str) -> bool:
+def may_produce(rule: CompiledRule, metric: str) -> bool:
     """Whether series may exist of which `rule` makes what is meant by this name."""
     fixed = fixed_name(rule)
     if fixed is not None or pinned_series(rule) is not None:
-        return means(rule, metric, fixed)
+        return matches_name(rule, metric, fixed)
     expansion = rule.namer.metric_name
     if expansion == _WHOLE and rule.namer.metric(metric) == metric:
         return _accepts(rule, metric) and _selects(rule, metric)
     first, last = expansion.parts[0], expansion.parts[-1]
-    return (not isinstance(first, str) or means(rule, metric[: len(first)], first)) and (
-        not isinstance(last, str) or means(rule, metric[-len(last) :], last)
+    return (not isinstance(first, str) or matches_name(rule, metric[: len(first)], first)) and (
+        not isinstance(last, str) or matches_name(rule, metric[-len(last) :], last)
     )
 
 
-def made(ruleset: RuleSet, listings: Mapping[int, Listing]) -> Made:
+def made(ruleset: RuleSet, listings: Mapping[int, Listing]) -> MetricsBySeries:
     """What each rule makes of all that was found of it; costs as much as a catalog does."""
     return {
         rule.index: _made(rule, listings[rule.index].series)
@@ -123,7 +123,7 @@ def _holds(rule: CompiledRule, matcher: promql.Matcher, name: str) -> bool:
     if _folds(rule) and matcher.operator in {"!=", "!~"}:
         return True  # what it excludes may be spelled otherwise
     if matcher.operator in {"=", "!="}:
-        return means(rule, name, matcher.value) == (matcher.operator == "=")
+        return matches_name(rule, name, matcher.value) == (matcher.operator == "=")
     flag = "(?i)" if _folds(rule) else ""
     found = patterns.compile(f"{flag}^(?s:{matcher.value})$").search(name)
     return (found is not None) == (matcher.operator == "=~")

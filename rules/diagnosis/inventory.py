@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rules.diagnosis.candidates import Made
+from rules.diagnosis.candidates import MetricsBySeries
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog, Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class ListingStatus:
     """How it stands with the listing of one rule."""
 
     listed: float | None
@@ -21,11 +21,11 @@ class Heard:
     """Whether the last attempt failed."""
 
 
-UNHEARD = Heard(listed=None, failed=False)
+UNHEARD = ListingStatus(listed=None, failed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Inventory:
     """Everything that may tell why a metric is not there."""
 
     ruleset: RuleSet
@@ -33,9 +33,9 @@ class Seen:
     kinds: Kinds
     listings: Mapping[int, Listing]
     """By `CompiledRule.index`: what relists found, and nothing that is only pinned."""
-    made: Made
+    made: MetricsBySeries
     """Of these listings, and perhaps of more."""
-    heard: Mapping[int, Heard]
+    heard: Mapping[int, ListingStatus]
     """By `CompiledRule.index`."""
     now: float
     """Unix seconds."""

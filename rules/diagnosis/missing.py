@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.diagnosis import candidates, suggestions, wording
-from rules.diagnosis.inventory import UNHEARD, Seen
+from rules.diagnosis.inventory import UNHEARD, Inventory
 from rules.diagnosis.wording import place, shown
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
@@ -26,47 +26,42 @@ Carried = Mapping[tuple[int, str], Collection[str]]
 """`CompiledRule.index` and a series' name -> the labels that series of this name carry."""
 
 
-class Stage(enum.Enum):
+class Reason(enum.Enum):
     """Where the way ended. Those that say most of the metric in question come first."""
 
-    UNKNOWN_RESOURCE = "unknown resource"
-    OTHER_SCOPE = "other scope"
-    NO_OBJECT = "no object"
-    NO_QUERY = "no query"
-    NO_SAMPLE = "no sample"
-    LABELS_MISSING = "labels missing"
-    OTHER_RESOURCE = "other resource"
-    WRONG_NAME = "wrong name"
-    RELIST_FAILED = "relist failed"
-    NOT_LISTED_YET = "not listed yet"
-    NO_SERIES = "no series"
-    NO_RULE = "no rule"
-
-    @property
-    def reason(self) -> str:
-        """As a metav1.StatusCause has it: `NoSeries`."""
-        return self.value.title().replace(" ", "")
+    UNKNOWN_RESOURCE = "UnknownResource"
+    OTHER_SCOPE = "OtherScope"
+    NO_OBJECT = "NoObject"
+    NO_QUERY = "NoQuery"
+    NO_SAMPLE = "NoSample"
+    LABELS_MISSING = "LabelsMissing"
+    OTHER_RESOURCE = "OtherResource"
+    WRONG_NAME = "WrongName"
+    RELIST_FAILED = "RelistFailed"
+    NOT_LISTED_YET = "NotListedYet"
+    NO_SERIES = "NoSeries"
+    NO_RULE = "NoRule"
 
 
-_ORDER = {stage: position for position, stage in enumerate(Stage)}
+_ORDER = {reason: position for position, reason in enumerate(Reason)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One reason for which a metric is not there."""
 
-    stage: Stage
+    reason: Reason
     sentence: str
     """What was looked for, what was found, and what to do; numbers and ages in it change."""
     rule: int | None = None
     """The `CompiledRule.index` of the rule that it is about, if it is about one."""
 
     def __str__(self) -> str:
-        return f"{self.stage.value}: {self.sentence}"
+        return f"{self.reason.value}: {self.sentence}"
 
 
 def of_metric(
-    seen: Seen, metric: str, resource: GroupResource | None, carried: Carried
+    seen: Inventory, metric: str, resource: GroupResource | None, carried: Carried
 ) -> tuple[Cause, ...]:
     """Why no series is known that gives `metric` of `resource`; empty if there is one after all.
 
@@ -85,18 +80,18 @@ def of_metric(
                 return ()
             causes.append(_unnamed(seen, rule, series, resource, carried))
             certain = True
-        elif candidates.could_give(rule, metric) and (cause := _unseen(seen, rule, metric)):
+        elif candidates.may_produce(rule, metric) and (cause := _unseen(seen, rule, metric)):
             causes.append(cause)
-            certain |= candidates.means(rule, metric, candidates.fixed_name(rule))
+            certain |= candidates.matches_name(rule, metric, candidates.fixed_name(rule))
     if not certain:
         cause = _of_name(seen, rules, metric, resource)
-        if cause.stage is Stage.WRONG_NAME or not causes:
+        if cause.reason is Reason.WRONG_NAME or not causes:
             causes.append(cause)
     return _first(causes)
 
 
 def unlabelled(
-    seen: Seen, metric: str, resource: GroupResource
+    seen: Inventory, metric: str, resource: GroupResource
 ) -> tuple[tuple[CompiledRule, Series], ...]:
     """The series that would give the metric, if one of their labels named the resource.
 
@@ -110,11 +105,11 @@ def unlabelled(
     return tuple(found[:_MOST])
 
 
-def of_plan(seen: Seen, plan: Plan) -> tuple[Cause, ...]:
+def of_plan(seen: Inventory, plan: Plan) -> tuple[Cause, ...]:
     """Why nothing was found for any object of a plan that Prometheus answered."""
     causes = []
     for step in plan.steps:
-        rule, label = step.rule, step.labelling.namespace
+        rule, label = step.rule, step.binding.namespace
         there = [each for each in seen.series(rule) if each.name == step.series]
         if plan.namespace and there and not any(label in each.labels for each in there):
             wanted = rule.mapping.bind(seen.kinds).labels(NAMESPACES)
@@ -125,37 +120,37 @@ def of_plan(seen: Seen, plan: Plan) -> tuple[Cause, ...]:
             continue
         sentence = (
             f"the query of {place(rule)} found no number for {wording.objects(plan)}, asking "
-            f"{shown(step.series)} by {wording.asked(plan, step.labelling)}: they are not scraped "
+            f"{shown(step.series)} by {wording.asked(plan, step.binding)}: they are not scraped "
             "yet, or their series say otherwise in these labels, or the query leaves them out"
         )
-        causes.append(Cause(stage=Stage.NO_SAMPLE, rule=rule.index, sentence=sentence))
+        causes.append(Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence))
     return _first(causes)
 
 
-def of_query(seen: Seen, plan: ExternalPlan) -> Cause:
+def of_query(seen: Inventory, plan: ExternalPlan) -> Cause:
     """Why the query of an external metric found nothing."""
     rule = plan.step.rule
     there = any(each.name == plan.step.series for each in seen.series(rule))
     unseen = None if there else _unseen(seen, rule, plan.metric)
-    if unseen and unseen.stage is Stage.NO_SERIES:  # what is not known tells less than the query
+    if unseen and unseen.reason is Reason.NO_SERIES:  # what is not known tells less than the query
         return unseen
     sentence = (
         f"the query of {place(rule)} found no number: {wording.query(plan.step)} has no samples "
         "now, or none but NaN and infinities, which are 0 only where the rule says `onNaN: zero`"
     )
-    return Cause(stage=Stage.NO_SAMPLE, rule=rule.index, sentence=sentence)
+    return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
 
 
 def no_query(error: PlanError) -> Cause:
     """For a metric of which no query can be made."""
-    return Cause(stage=Stage.NO_QUERY, sentence=" ".join(str(error).split()))
+    return Cause(reason=Reason.NO_QUERY, sentence=" ".join(str(error).split()))
 
 
 def unknown_resource(resource: str, kinds: Kinds) -> Cause:
     """For a resource that the cluster does not have, as the request spells it."""
     near = suggestions.close(resource.partition(".")[0].lower(), {kind.resource for kind in kinds})
     sentence = f"the cluster has no resource {shown(resource)}{wording.question(near)}"
-    return Cause(stage=Stage.UNKNOWN_RESOURCE, sentence=sentence)
+    return Cause(reason=Reason.UNKNOWN_RESOURCE, sentence=sentence)
 
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
@@ -166,7 +161,7 @@ def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
         if namespaced
         else f"{resource} live in no namespace and the path names one: ask for {path}"
     )
-    return Cause(stage=Stage.OTHER_SCOPE, sentence=sentence)
+    return Cause(reason=Reason.OTHER_SCOPE, sentence=sentence)
 
 
 def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
@@ -175,11 +170,11 @@ def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
         f"there is none of the {resource} called {shown(name)} in namespace {shown(namespace)} "
         "that has not finished; what has finished is never asked about"
     )
-    return Cause(stage=Stage.NO_OBJECT, sentence=sentence)
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 
 def _names(
-    seen: Seen, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
+    seen: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
 ) -> bool:
     """Whether a label of some of the series names the resource."""
     bound = rule.mapping.bind(seen.kinds)
@@ -187,7 +182,7 @@ def _names(
 
 
 def _unnamed(
-    seen: Seen,
+    seen: Inventory,
     rule: CompiledRule,
     series: Sequence[Series],
     resource: GroupResource,
@@ -205,7 +200,7 @@ def _unnamed(
             f"{place(rule)} gives the metric of {of_others} and maps no label to {resource}: ask "
             "for one of those, or add an override to its `resources`"
         )
-        cause = Cause(stage=Stage.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+        cause = Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
     return cause
 
 
@@ -229,13 +224,13 @@ def _labels_missing(
         f"{resource}: looked for {looked_for}; they carry {carry}{also}. Name the right label in "
         "`resources`, or have the exporter or the scrape add it; a GPU that no pod uses names none"
     )
-    return Cause(stage=Stage.LABELS_MISSING, rule=rule.index, sentence=sentence)
+    return Cause(reason=Reason.LABELS_MISSING, rule=rule.index, sentence=sentence)
 
 
-def _unseen(seen: Seen, rule: CompiledRule, metric: str) -> Cause | None:
+def _unseen(seen: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
     """For a rule of which no series gives the metric; None if it is no wonder that none does."""
     heard = seen.heard.get(rule.index, UNHEARD)
-    certain = candidates.means(rule, metric, candidates.fixed_name(rule))
+    certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
     gives = f"{place(rule)} {'gives' if certain else 'could give'} it"
     query = wording.selector(rule)
     if heard.failed:
@@ -244,10 +239,10 @@ def _unseen(seen: Seen, rule: CompiledRule, metric: str) -> Cause | None:
             f"{gives}, but which series of {query} there are is not known (listed last: {last}): "
             "Prometheus could not be asked, or refused; the adapter's log says why"
         )
-        return Cause(stage=Stage.RELIST_FAILED, rule=rule.index, sentence=sentence)
+        return Cause(reason=Reason.RELIST_FAILED, rule=rule.index, sentence=sentence)
     if heard.listed is None:
         sentence = f"{gives}, but its series are not listed yet: the adapter has just started"
-        return Cause(stage=Stage.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
+        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
     found, ago = seen.series(rule), wording.since(heard.listed, seen.now)
     if not found:
         what = f"Prometheus had no series of {query} {ago}: see whether the exporter is scraped"
@@ -258,31 +253,31 @@ def _unseen(seen: Seen, rule: CompiledRule, metric: str) -> Cause | None:
         )
     else:
         return None
-    return Cause(stage=Stage.NO_SERIES, rule=rule.index, sentence=f"{gives}, but {what}")
+    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=f"{gives}, but {what}")
 
 
 def _of_name(
-    seen: Seen, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
+    seen: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
 ) -> Cause:
     """For a name that no rule gives for certain."""
     kind = "rule" if resource is not None else "external rule"
     if not rules:
         sentence = f"the adapter has no {kind}s: --config names a file of them, --preset a set"
-        return Cause(stage=Stage.NO_RULE, sentence=sentence)
+        return Cause(reason=Reason.NO_RULE, sentence=sentence)
     none = f"no {kind} of {len(rules)} gives a metric called {shown(metric)}"
     if meant := suggestions.meant(seen, rules, metric, resource):
-        return Cause(stage=Stage.WRONG_NAME, sentence=none + meant)
+        return Cause(reason=Reason.WRONG_NAME, sentence=none + meant)
     after = sum(candidates.fixed_name(rule) is None for rule in rules)
     found = f", nor do the series after which {after} of them name metrics" if after else ""
     sentence = f"{none}{found}: add one, or ask for a metric that the group's discovery lists"
-    return Cause(stage=Stage.NO_RULE, sentence=sentence)
+    return Cause(reason=Reason.NO_RULE, sentence=sentence)
 
 
 def _first(causes: Sequence[Cause]) -> tuple[Cause, ...]:
     """The causes, each once, in the order of stages; of very many the first."""
-    ordered = sorted(dict.fromkeys(causes), key=lambda cause: _ORDER[cause.stage])
+    ordered = sorted(dict.fromkeys(causes), key=lambda cause: _ORDER[cause.reason])
     if len(ordered) <= _MOST:
         return tuple(ordered)
     rest = ordered[_MOST - 1 :]
-    more = Cause(stage=rest[0].stage, sentence=f"{len(rest)} more rules are no better off")
+    more = Cause(reason=rest[0].reason, sentence=f"{len(rest)} more rules are no better off")
     return (*ordered[: _MOST - 1], more)

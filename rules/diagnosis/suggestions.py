@@ -7,7 +7,7 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rules.diagnosis import candidates, wording
-from rules.diagnosis.inventory import Seen
+from rules.diagnosis.inventory import Inventory
 from rules.kinds import GroupResource
 from rules.ruleset import CompiledRule
 
@@ -18,7 +18,7 @@ _NEIGHBOURS = 50
 
 
 def meant(
-    seen: Seen, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
+    seen: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
 ) -> str:
     """What to ask for instead, as the end of a sentence; empty where nothing comes near.
 
@@ -50,11 +50,11 @@ def _around(name: str, known: Iterable[str], key: Callable[[str], str]) -> list[
     return ordered[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]
 
 
-def _renamed(seen: Seen, rules: Sequence[CompiledRule], metric: str) -> str:
+def _renamed(seen: Inventory, rules: Sequence[CompiledRule], metric: str) -> str:
     """For a series' name, where a rule gives its metric another one."""
     for rule in rules:
         there = (candidates.pinned_series(rule), *(each.name for each in seen.series(rule)))
-        found = next((each for each in there if candidates.means(rule, metric, each)), None)
+        found = next((each for each in there if candidates.matches_name(rule, metric, each)), None)
         name = candidates.name_of(rule, found) if found is not None else None
         if name is not None:
             made = f"{wording.place(rule)} makes {wording.shown(name)}"
@@ -62,7 +62,7 @@ def _renamed(seen: Seen, rules: Sequence[CompiledRule], metric: str) -> str:
     return ""
 
 
-def _in_other_group(seen: Seen, metric: str, resource: GroupResource | None) -> str:
+def _in_other_group(seen: Inventory, metric: str, resource: GroupResource | None) -> str:
     if resource is not None:
         there = seen.catalog.external_entry(metric)
         return ": it is an external metric (`type: External` of an autoscaler)" if there else ""
@@ -76,7 +76,7 @@ def _in_other_group(seen: Seen, metric: str, resource: GroupResource | None) -> 
 
 
 def _similar(
-    seen: Seen, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
+    seen: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
 ) -> str:
     there = set(seen.catalog.external)
     if resource is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from rules import promql, quantity
 from rules.query.catalog import Series
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan, Step
 from rules.quoting import quote
 from rules.ruleset import CompiledRule
@@ -80,10 +80,10 @@ def objects(plan: Plan) -> str:
     return f"{plan.resource} {listed(plan.names)}{space}"
 
 
-def asked(plan: Plan, labelling: Labelling) -> str:
+def asked(plan: Plan, binding: LabelBinding) -> str:
     """The labels that a plan asks by: `pod`, and `ns="default"`; the selector, if there is one."""
-    parts = [f"label {promql.label(labelling.resource)}"]
+    parts = [f"label {promql.label(binding.resource)}"]
     if plan.namespace:
-        parts.append(promql.matcher(labelling.namespace, "=", plan.namespace))
+        parts.append(promql.matcher(binding.namespace, "=", plan.namespace))
     parts += [cut(str(requirement)) for requirement in plan.selector.requirements]
     return ", ".join(parts)

@@ -1,7 +1,7 @@
 """What GPU exporters a Prometheus sees, and which presets fit them.
 
-Pure: `Seen` is what was asked of Prometheus, names only, and `judge` says what it means. What is
-missing for more is told by `rules.advice`.
+`Observations` holds what Prometheus answered, names only; `judge` draws the conclusions. What is
+missing for more presets is in `advice`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LAST = (generations.PROFILING, generations.NODE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class Observations:
     """What a Prometheus knows, as names only. Series are those of `exporters.SERIES`."""
 
     names: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -103,7 +103,7 @@ class Report:
         return (*told, *(finding.text for finding in self.findings))
 
 
-def judge(seen: Seen) -> Report:
+def judge(seen: Observations) -> Report:
     """What `seen` means. Where `up` is missing, a bare `pod` counts as the workload's."""
     there = [each for each in GENERATIONS if _names(each, seen.names)]
     if any(each.preset for each in there):
@@ -136,7 +136,7 @@ def _names(generation: Generation, names: Mapping[str, frozenset[str]]) -> froze
     )
 
 
-def _sighting(generation: Generation, seen: Seen) -> Sighting:
+def _sighting(generation: Generation, seen: Observations) -> Sighting:
     names = _names(generation, seen.names)
     labels = _carried(names, seen.names)
     schemes = _schemes(labels, honored=names & seen.honored, direct=names & seen.direct)
@@ -189,7 +189,7 @@ def _schemes(
 
 
 def _schemes_before(
-    generation: Generation, seen: Seen, labels: frozenset[str]
+    generation: Generation, seen: Observations, labels: frozenset[str]
 ) -> tuple[Scheme, ...]:
     """How the generation's series lately named pods; `labels` are those they carry now."""
     names = _names(generation, seen.before)

@@ -103,7 +103,7 @@ def _by_object(
     """Finite values and their times, of the objects wanted."""
     found: dict[str, list[tuple[float, float]]] = {}
     for sample in vector:
-        name = sample.labels.get(step.labelling.resource, "")
+        name = sample.labels.get(step.binding.resource, "")
         if name in wanted:
             number = _finite(sample.value, step.rule.config.on_nan)
             if number is not None:
@@ -119,7 +119,7 @@ def _combined(plan: Plan, step: Step, name: str, samples: list[tuple[float, floa
         raise AmbiguousSampleError(
             f"{len(numbers)} samples of {plan.metric!r} for {plan.resource} {place!r}, and the "
             "rule says `aggregate: error`: let its query aggregate by "
-            f"{step.labelling.resource!r}, or set `aggregate` to avg, max, min or sum"
+            f"{step.binding.resource!r}, or set `aggregate` to avg, max, min or sum"
         )
     return Value(
         milli=_AGGREGATES[how](numbers),

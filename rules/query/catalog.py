@@ -14,7 +14,7 @@ from types import MappingProxyType
 from rules import promql
 from rules.kinds import GroupResource, Kinds
 from rules.query import label_binding
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule, RuleSet
 
 
@@ -24,7 +24,7 @@ class Source:
 
     rule: CompiledRule
     series: str
-    labellings: tuple[Labelling, ...]
+    bindings: tuple[LabelBinding, ...]
     """In order of preference; more than one only while live series carry several."""
 
 
@@ -67,10 +67,10 @@ class Listing:
 
     series: tuple[Series, ...]
     """In the order in which Prometheus lists them."""
-    live: Mapping[tuple[str, GroupResource], tuple[Labelling, ...]] = field(
+    live: Mapping[tuple[str, GroupResource], tuple[LabelBinding, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Series name and resource -> those of its `competing` labellings that live series bear. Keys
+    """Series name and resource -> those of its `ambiguous_bindings` that live series bear. Keys
     of which nothing is known, because none was found or nothing competes, are left out; a relist
     that finds none live passes on what the last one found. For external rules the resource is
     NAMESPACES."""
@@ -199,8 +199,8 @@ def _outside(
     found: dict[str, list[Source]] = {}
     for rule in ruleset.external:
         for metric, _, source in _sources(rule, listings, kinds):
-            first = replace(source.labellings[0], absent=())
-            found.setdefault(metric, []).append(replace(source, labellings=(first,)))
+            first = replace(source.bindings[0], absent=())
+            found.setdefault(metric, []).append(replace(source, bindings=(first,)))
     entries = {}
     for metric, sources in found.items():
         (source,) = _winners(sources, metric, None, conflicts)
@@ -235,7 +235,7 @@ def _unlisted(
         there = {source.rule.index for source in entry.sources}
         last = entry.sources[-1]
         new = [
-            replace(source, labellings=_borrowed(source, last))
+            replace(source, bindings=_borrowed(source, last))
             for source in sources
             if source.rule.index not in there and source.rule.config.merge
         ]
@@ -245,11 +245,11 @@ def _unlisted(
     return added
 
 
-def _borrowed(source: Source, other: Source) -> tuple[Labelling, ...]:
+def _borrowed(source: Source, other: Source) -> tuple[LabelBinding, ...]:
     """The labellings of `other`, as far as the rule of `source` has their labels."""
     known = {override.label for override in source.rule.config.resources.overrides}
-    fitting = (each for each in other.labellings if {each.resource, each.namespace} <= {*known, ""})
-    return tuple(fitting) or source.labellings
+    fitting = (each for each in other.bindings if {each.resource, each.namespace} <= {*known, ""})
+    return tuple(fitting) or source.bindings
 
 
 def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
@@ -279,16 +279,16 @@ def _sources(
         metric = rule.namer.metric(series.name) if rule.filters.accept(series.name) else None
         if metric is None:
             continue
-        for resource, candidates in label_binding.possible(
+        for resource, candidates in label_binding.bindings(
             rule, bound, series.labels, kinds
         ).items():
             chosen = _settled(candidates, listing.live.get((series.name, resource), ()))
-            yield metric, resource, Source(rule=rule, series=series.name, labellings=chosen)
+            yield metric, resource, Source(rule=rule, series=series.name, bindings=chosen)
 
 
 def _settled(
-    candidates: tuple[Labelling, ...], live: Collection[Labelling]
-) -> tuple[Labelling, ...]:
+    candidates: tuple[LabelBinding, ...], live: Collection[LabelBinding]
+) -> tuple[LabelBinding, ...]:
     known = {(each.resource, each.namespace) for each in live}
     chosen = [each for each in candidates if (each.resource, each.namespace) in known]
     if len(chosen) > 1:

@@ -1,7 +1,7 @@
 """By which labels series name their objects, where several labels may stand for one resource.
 
 The pure half of following a fleet that is switched from one label to another: which labels compete
-for a resource (`competing`), and how Prometheus is asked which of them live series carry.
+for a resource (`ambiguous_bindings`), and how Prometheus is asked which of them live series carry.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rules.ruleset import CompiledRule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Labelling:
+class LabelBinding:
     """One way in which series name their object.
 
     Where several labels may stand for one resource (`exported_pod`, then `pod`), a series belongs
@@ -42,22 +42,22 @@ class Labelling:
         )
 
 
-def competing(
+def ambiguous_bindings(
     rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
-) -> dict[GroupResource, tuple[Labelling, ...]]:
+) -> dict[GroupResource, tuple[LabelBinding, ...]]:
     """Where labels compete among `labels` (those of one series name), all labellings that may hold.
 
     Empty when nothing competes. In order of preference: every label of the resource with every
     label of namespaces. A relist asks, for each, an instant query with its `probe_matchers` and
     puts those that found the series into `Listing.live` under (series, resource).
     """
-    found = possible(rule, bound, labels, kinds)
+    found = bindings(rule, bound, labels, kinds)
     return {resource: each for resource, each in found.items() if len(each) > 1}
 
 
-def possible(
+def bindings(
     rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
-) -> dict[GroupResource, tuple[Labelling, ...]]:
+) -> dict[GroupResource, tuple[LabelBinding, ...]]:
     """Each resource that `labels` associate, with its labellings in order of preference.
 
     Where series carry no label of namespaces, it is the first that the rule has, as in the original
@@ -67,9 +67,9 @@ def possible(
     carried = bound.carried(labels)
     namespaces = carried.get(NAMESPACES) or bound.labels(NAMESPACES)[:1]
     if rule.section == "externalRules":
-        return {NAMESPACES: labellings(("",), namespaces if selects_namespace(rule) else ())}
+        return {NAMESPACES: combinations(("",), namespaces if selects_namespace(rule) else ())}
     return {
-        resource: labellings(
+        resource: combinations(
             names,
             namespaces if kinds.resolve(resource.resource, resource.group).namespaced else (),
         )
@@ -77,11 +77,11 @@ def possible(
     }
 
 
-def labellings(resource: Collection[str], namespace: Collection[str]) -> tuple[Labelling, ...]:
+def combinations(resource: Collection[str], namespace: Collection[str]) -> tuple[LabelBinding, ...]:
     """Every pair of a resource's label and a namespace's, earlier ones first."""
     resources, namespaces = tuple(resource), tuple(namespace) or ("",)
     return tuple(
-        Labelling(resource=name, namespace=space, absent=resources[:i] + namespaces[:j])
+        LabelBinding(resource=name, namespace=space, absent=resources[:i] + namespaces[:j])
         for i, name in enumerate(resources)
         for j, space in enumerate(namespaces)
     )

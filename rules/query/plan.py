@@ -16,7 +16,7 @@ from rules.errors import PlanError, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.mapping import BoundMapping
 from rules.query.catalog import Entry, ExternalEntry, place
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledResourceRule, CompiledRule
 from rules.selectors.selectors import Requirement, Selector
 from rules.template import Template
@@ -39,7 +39,7 @@ class Step:
 
     rule: CompiledRule
     series: str
-    labelling: Labelling
+    binding: LabelBinding
     """Whose `resource` label names the objects in the answer."""
     promql: str
 
@@ -103,18 +103,18 @@ def custom(entry: Entry, *, namespace: str, names: Sequence[str], selector: Sele
         Step(
             rule=source.rule,
             series=source.series,
-            labelling=labelling,
+            binding=binding,
             promql=render(
                 source.rule,
                 source.series,
-                labelling,
+                binding,
                 namespace=space,
                 names=names,
                 selector=selector,
             ),
         )
         for source in entry.sources
-        for labelling in source.labellings
+        for binding in source.bindings
     )
     return Plan(
         metric=entry.metric,
@@ -132,16 +132,16 @@ def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> Ext
     Raises PlanError as `custom` does.
     """
     source = entry.source
-    (labelling,) = source.labellings
+    (binding,) = source.bindings
     text = render(
         source.rule,
         source.series,
-        labelling,
+        binding,
         namespace=namespace if entry.namespaced else "",
         names=(),
         selector=selector,
     )
-    step = Step(rule=source.rule, series=source.series, labelling=labelling, promql=text)
+    step = Step(rule=source.rule, series=source.series, binding=binding, promql=text)
     return ExternalPlan(metric=entry.metric, namespace=namespace, selector=selector, step=step)
 
 
@@ -174,7 +174,7 @@ def node(rule: CompiledResourceRule, bound: BoundMapping, *, names: Sequence[str
 def render(
     rule: CompiledRule,
     series: str,
-    labelling: Labelling,
+    binding: LabelBinding,
     *,
     namespace: str,
     names: Sequence[str],
@@ -186,18 +186,18 @@ def render(
     puts none on names and leaves `GroupBy` empty.
     """
     where = place(rule)
-    matchers = [_Matcher(label=label, operator="=", values=("",)) for label in labelling.absent]
+    matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if namespace:
-        if not labelling.namespace:
+        if not binding.namespace:
             raise PlanError(
                 f"{where}: no label stands for namespaces, so series of {namespace!r} cannot be "
                 "told from others: add an override for `namespace` to `resources`"
             )
-        matchers.append(_Matcher(label=labelling.namespace, operator="=", values=(namespace,)))
+        matchers.append(_Matcher(label=binding.namespace, operator="=", values=(namespace,)))
     if rule.section == "rules":
-        matchers.append(_objects(labelling.resource, names))
-        return _rendered(rule.query, where, series, matchers, (labelling.resource,))
+        matchers.append(_objects(binding.resource, names))
+        return _rendered(rule.query, where, series, matchers, (binding.resource,))
     return _rendered(rule.query, where, series, matchers, ())
 
 

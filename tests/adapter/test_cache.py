@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from adapter.cache import Remembered
+from adapter.cache import SingleFlightCache
 
 
 class Oracle:
@@ -36,8 +36,8 @@ class Clock:
         return self.now
 
 
-def remembered(oracle, *, lasts=10.0, room=3, **options):
-    return Remembered(oracle.find, lasts=lambda key, value: lasts, room=room, **options)
+def remembered(oracle, *, ttl=10.0, max_size=3, **options):
+    return SingleFlightCache(oracle.find, ttl=lambda key, value: ttl, max_size=max_size, **options)
 
 
 async def settle():
@@ -58,7 +58,7 @@ async def test_an_answer_holds_for_its_time():
 
 async def test_what_lasts_no_time_is_asked_again():
     oracle = Oracle()
-    known = remembered(oracle, lasts=0.0)
+    known = remembered(oracle, ttl=0.0)
 
     assert [await known.get("a"), await known.get("a")] == [1, 2]
 

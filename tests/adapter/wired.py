@@ -13,7 +13,7 @@ from adapter.api import discovery, groups, health, router
 from adapter.api.groups.group import Backend
 from adapter.api.openapi import OpenApi
 from adapter.http import responses, server
-from rules.diagnosis.missing import Cause, Stage
+from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
@@ -95,38 +95,38 @@ class Evaluation:
             raise self.failure
 
 
-class Absences:
+class MissingMetrics:
     """Gives one cause for everything; remembers what it was asked, and what it was to tell."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []
-        self.told: list[tuple[str, tuple[Cause, ...]]] = []
+        self.causes_visible: list[tuple[str, tuple[Cause, ...]]] = []
 
     async def of_metric(
         self, metric: str, resource: GroupResource | None = None
     ) -> tuple[Cause, ...]:
         self.asked.append((metric, resource))
-        return (Cause(stage=Stage.NO_SERIES, rule=0, sentence="<none> were seen"),)
+        return (Cause(reason=Reason.NO_SERIES, rule=0, sentence="<none> were seen"),)
 
     def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         self.asked.append(plan)
-        return (Cause(stage=Stage.NO_SAMPLE, rule=0, sentence="nothing was found"),)
+        return (Cause(reason=Reason.NO_SAMPLE, rule=0, sentence="nothing was found"),)
 
     def tell(self, subject: str, causes: Sequence[Cause]) -> None:
-        self.told.append((subject, tuple(causes)))
+        self.causes_visible.append((subject, tuple(causes)))
 
 
-def surface(
+def build_router(
     catalog: Catalog,
     objects: Objects,
     evaluation: Evaluation,
     *,
-    absences: Absences | None = None,
+    absences: MissingMetrics | None = None,
     port: int = 6443,
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
     **options: object,
-) -> responses.Handler:
+) -> responses.WebHandler:
     found = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
     openapi = OpenApi(groups.GROUPS)
     operations = health.Ops(
@@ -139,9 +139,9 @@ def surface(
         catalog=lambda: catalog,
         objects=objects,
         evaluation=evaluation,
-        absences=absences or Absences(),
+        absences=absences or MissingMetrics(),
     )
-    return router.surface(
+    return router.build_router(
         discovery=found,
         openapi=openapi,
         operations=operations,
@@ -151,7 +151,9 @@ def surface(
 
 
 @contextlib.asynccontextmanager
-async def listening(handler: responses.Handler, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
+async def listening(
+    handler: responses.WebHandler, *, head_seconds: float = 5.0
+) -> AsyncIterator[int]:
     """The port on which `handler` is served until the end of the block."""
     runner = server.runner(handler, shutdown_timeout=1.0)
     await runner.setup()

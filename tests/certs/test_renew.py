@@ -28,18 +28,18 @@ def nowhere(_certificate):
     return False
 
 
-def step(state, now, *, policy=POLICY, known=everywhere, jitter=0.0):
-    return renew.step(state, policy, now=now, known=known, jitter=jitter)
+def reconcile(state, now, *, policy=POLICY, known=everywhere, jitter=0.0):
+    return renew.reconcile(state, policy, now=now, known=known, jitter=jitter)
 
 
 @pytest.fixture(scope="module")
 def begun():
-    return renew.begin(POLICY, now=NOW)
+    return renew.create(POLICY, now=NOW)
 
 
 @pytest.fixture(scope="module")
 def announced(begun):
-    return step(begun, NOW + 60 * DAY)
+    return reconcile(begun, NOW + 60 * DAY)
 
 
 def test_it_begins_with_an_authority_and_what_that_issued(begun):
@@ -64,7 +64,7 @@ def test_it_begins_with_an_authority_and_what_that_issued(begun):
 def test_a_certificate_is_renewed_with_a_third_of_its_life_to_go(begun, after, jitter, renewed):
     now = NOW + after
 
-    stepped = step(begun, now, jitter=jitter)
+    stepped = reconcile(begun, now, jitter=jitter)
 
     assert (stepped is not begun) is renewed
     assert stepped.authority is begun.authority
@@ -76,16 +76,16 @@ def test_a_certificate_is_renewed_with_a_third_of_its_life_to_go(begun, after, j
 def test_other_hosts_get_another_certificate_at_once(begun):
     policy = Policy(name="adapter", hosts=("other.ns.svc",))
 
-    stepped = step(begun, NOW + HOUR, policy=policy)
+    stepped = reconcile(begun, NOW + HOUR, policy=policy)
 
     assert stepped.serving.names == policy.hosts
-    assert step(stepped, NOW + HOUR, policy=policy) is stepped
+    assert reconcile(stepped, NOW + HOUR, policy=policy) is stepped
 
 
 def test_an_old_authority_announces_its_successor_and_issues_on(begun, announced):
     assert announced.authority is begun.authority
-    assert announced.coming is not None
-    assert announced.trusted == (announced.coming.certificate, begun.authority.certificate)
+    assert announced.next_ca is not None
+    assert announced.trusted == (announced.next_ca.certificate, begun.authority.certificate)
     announced.serving.leaf.verify_directly_issued_by(begun.authority.certificate)
 
 
@@ -97,46 +97,46 @@ def test_an_old_authority_announces_its_successor_and_issues_on(begun, announced
     ],
 )
 def test_the_successor_waits_until_everybody_knows_it(announced, after, known):
-    assert step(announced, NOW + 60 * DAY + after, known=known) is announced
+    assert reconcile(announced, NOW + 60 * DAY + after, known=known) is announced
 
 
 def test_the_successor_issues_then_and_the_old_one_stays_trusted(announced):
     now = NOW + 60 * DAY + HOUR
 
-    stepped = step(announced, now, known=lambda each: each == announced.coming.certificate)
+    stepped = reconcile(announced, now, known=lambda each: each == announced.next_ca.certificate)
 
-    assert stepped.authority is announced.coming
-    assert stepped.coming is None
+    assert stepped.authority is announced.next_ca
+    assert stepped.next_ca is None
     assert stepped.trusted == announced.trusted
-    stepped.serving.leaf.verify_directly_issued_by(announced.coming.certificate)
+    stepped.serving.leaf.verify_directly_issued_by(announced.next_ca.certificate)
 
 
 def test_the_old_one_goes_with_the_last_that_it_issued(announced):
-    stepped = step(announced, NOW + 60 * DAY + HOUR)
+    stepped = reconcile(announced, NOW + 60 * DAY + HOUR)
     last = announced.serving.until
 
-    before = step(stepped, last - dt.timedelta(seconds=1))
-    after = step(before, last)
+    before = reconcile(stepped, last - dt.timedelta(seconds=1))
+    after = reconcile(before, last)
 
     assert before.trusted == announced.trusted
-    assert after.trusted == (announced.coming.certificate,)
+    assert after.trusted == (announced.next_ca.certificate,)
 
 
 def test_an_authority_near_its_end_gives_way_unknown_or_not(begun):
     state = begun
     for day in range(100):
-        state = step(state, NOW + day * DAY, known=nowhere)
+        state = reconcile(state, NOW + day * DAY, known=nowhere)
     assert state.authority is begun.authority
     assert state.serving.until == begun.authority.certificate.not_valid_after_utc
-    assert step(state, NOW + 99 * DAY + HOUR, known=nowhere) is state
+    assert reconcile(state, NOW + 99 * DAY + HOUR, known=nowhere) is state
 
-    stepped = step(state, NOW + 100 * DAY - HOUR, known=nowhere)
+    stepped = reconcile(state, NOW + 100 * DAY - HOUR, known=nowhere)
 
-    assert stepped.authority is state.coming
+    assert stepped.authority is state.next_ca
 
 
 def test_what_was_off_for_years_begins_anew_in_one_step(begun):
-    stepped = step(begun, NOW + 1000 * DAY, known=nowhere)
+    stepped = reconcile(begun, NOW + 1000 * DAY, known=nowhere)
 
     assert stepped.serving.until == NOW + 1010 * DAY
     assert stepped.trusted == (stepped.authority.certificate,)
@@ -146,10 +146,10 @@ def test_what_was_off_for_years_begins_anew_in_one_step(begun):
 def test_a_change_can_be_asked_for_and_is_asked_for_once(begun):
     asked = renew.announce(begun, POLICY, now=NOW)
 
-    assert asked.coming is not None
+    assert asked.next_ca is not None
     assert asked.serving is begun.serving
     assert renew.announce(asked, POLICY, now=NOW + DAY) is asked
-    assert step(asked, NOW + HOUR).authority is asked.coming
+    assert reconcile(asked, NOW + HOUR).authority is asked.next_ca
 
 
 @settings(max_examples=10, deadline=None)
@@ -159,10 +159,10 @@ def test_a_change_can_be_asked_for_and_is_asked_for_once(begun):
 )
 def test_whatever_is_served_was_issued_by_who_was_trusted_one_look_before(pauses, delays):
     """Clients know what was trusted at the last look; so they must trust what is served now."""
-    state, now = renew.begin(POLICY, now=NOW), NOW
+    state, now = renew.create(POLICY, now=NOW), NOW
     for pause, told in zip(pauses, delays, strict=False):
         before, now = state, now + dt.timedelta(days=pause)
-        state = step(state, now, known=everywhere if told else nowhere)
+        state = reconcile(state, now, known=everywhere if told else nowhere)
         assert state.serving.until > now
         if now < before.authority.certificate.not_valid_after_utc - POLICY.settle:
             assert state.authority.certificate in before.trusted

@@ -16,15 +16,15 @@ POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), settle=dt.timedelta(0
 
 def rotated():
     """A state of three authorities, of which each was announced and the last issued."""
-    state = renew.begin(POLICY, now=NOW)
+    state = renew.create(POLICY, now=NOW)
     for _ in range(2):
         state = renew.announce(state, POLICY, now=NOW)
-        state = renew.step(state, POLICY, now=NOW, known=lambda _: True, jitter=1.0)
+        state = renew.reconcile(state, POLICY, now=NOW, known=lambda _: True, jitter=1.0)
     return renew.announce(state, POLICY, now=NOW)
 
 
 ROTATED = rotated()
-BEGUN = renew.begin(POLICY, now=NOW)
+BEGUN = renew.create(POLICY, now=NOW)
 
 
 def encoded(**data):

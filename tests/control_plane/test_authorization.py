@@ -128,7 +128,7 @@ async def both(granted, tmp_path):
         name = f"{group}-{next(NUMBERS)}"
         theirs = asked(granted.user(name, group), method, target, headers)
         objects = wired.Objects(Kinds.builtin(), {})
-        handler = wired.surface(
+        handler = wired.build_router(
             Catalog.empty(),
             objects,
             wired.Evaluation({}),

@@ -182,7 +182,7 @@ def _times(body: str | None) -> float:
     return 0.0
 
 
-def _outsider(respond: responses.Responder) -> responses.Responder:
+def _outsider(respond: responses.Handler) -> responses.Handler:
     """A guard for callers who may ask for everything save what discovery says."""
     return respond
 
@@ -195,7 +195,7 @@ async def _ours(case: dict, kinds, catalog, guard=_outsider) -> wired.Reply:
         {"queue_len": [queue]},
     )
     slow = "slow" in case["target"]
-    handler = wired.surface(
+    handler = wired.build_router(
         catalog,
         wired.Objects(kinds, LISTED),
         evaluation,

@@ -7,6 +7,7 @@ its chart's rules. Then the guide's one frequent question, "TARGETS is UNKNOWN",
 from __future__ import annotations
 
 import json
+import re
 from itertools import starmap
 from pathlib import Path
 
@@ -85,11 +86,11 @@ rules:
   metricsQuery: max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
 UNKNOWN = {
-    "no rule": "num_devices_current",
-    "wrong name": "nvidia_gpu_duty_cycle",
-    "no series": "fanspeed_percent_current",
-    "labels missing": "gpu_temperature",
-    "no sample": "duty_cycle_current",
+    "NoRule": "num_devices_current",
+    "WrongName": "nvidia_gpu_duty_cycle",
+    "NoSeries": "fanspeed_percent_current",
+    "LabelsMissing": "gpu_temperature",
+    "NoSample": "duty_cycle_current",
 }
 """Each way to ask in vain, with a metric of which it is true; the last of a pod without a GPU."""
 
@@ -165,11 +166,11 @@ def tells_why_a_target_is_unknown(story: Story, adapter: Server) -> None:
     assert {row[HEADER.index("TARGETS")] for row in table.rows} == {"<unknown>/20"}
     for why, metric in UNKNOWN.items():
         tell(f"$ kubectl describe hpa {name(why)}\n  {said[why]}")
-        if why == "no sample":
+        if why == "NoSample":
             assert said[why].endswith("no metrics returned from custom metrics API")
         else:
             assert said[why].endswith(f"the server could not find the metric {metric} for pods")
-            assert reasons(story, metric) == [why.title().replace(" ", "")]
+            assert reasons(story, metric) == [why]
         tell(f"$ kubectl logs deployment/gpu-metrics-adapter | grep {metric}")
         *_, line = (each for each in adapter.log.splitlines() if f"/{metric} in" in each)
         tell(f"  {line}")
@@ -187,7 +188,7 @@ def reasons(story: Story, metric: str) -> list[str]:
 
 
 def name(why: str) -> str:
-    return why.replace(" ", "-")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", why).lower()
 
 
 def asking(why: str, metric: str) -> str:
@@ -204,7 +205,7 @@ spec:
       containers:
       - name: serving
         image: example.invalid/serving
-        resources: {{limits: {{nvidia.com/gpu: {int(why != "no sample")}}}}}
+        resources: {{limits: {{nvidia.com/gpu: {int(why != "NoSample")}}}}}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

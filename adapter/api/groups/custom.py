@@ -15,7 +15,7 @@ from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
 from adapter.errors import ApiError, BackendError
 from adapter.http import encoding
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import shown
@@ -79,12 +79,14 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -> encoding.Document:
+async def answer(
+    info: RequestInfo, backend: Backend, *, deadline: float | None = None
+) -> encoding.Document:
     """A MetricValueList. Raises ApiError with the original's words at each stage."""
-    question = _question(ask)
-    selector = options.label_selector(ask)
-    options.check_fields(ask, options.fields(ask))
-    metric_selector, written = _metric_selector(ask)
+    question = _question(info)
+    selector = options.label_selector(info)
+    options.check_fields(info, options.fields(info))
+    metric_selector, written = _metric_selector(info)
     kinds, kind = await _resolved(question, backend)
     entry = await _entry(question, kind, backend)
     namespace = question.namespace if entry.namespaced else ""
@@ -120,7 +122,7 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
             raise _not_found(question, backend, causes, name=question.name)
         backend.absences.tell(question.subject, causes)  # an empty list says nothing itself
     return encoding.metric_value_list(
-        ask.version,
+        info.version,
         question.metric,
         written,
         (
@@ -131,28 +133,28 @@ async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -
     )
 
 
-def _question(ask: Ask) -> _Question:
-    if ask.namespace and ask.resource == "metrics" and len(ask.parts) >= 2:
+def _question(info: RequestInfo) -> _Question:
+    if info.namespace and info.resource == "metrics" and len(info.parts) >= 2:
         # The namespace is itself the object that is described.
         return _Question(
-            resource="namespaces", group="", namespace="", name=ask.namespace, metric=ask.name
+            resource="namespaces", group="", namespace="", name=info.namespace, metric=info.name
         )
-    if len(ask.parts) < 3:
+    if len(info.parts) < 3:
         raise errors.bad_request("invalid request path")
-    resource, _, group = ask.resource.partition(".")
+    resource, _, group = info.resource.partition(".")
     return _Question(
         resource=resource,
         group=group,
-        namespace=ask.namespace,
-        name=ask.name or _EVERYTHING,
-        metric=ask.subresource,
+        namespace=info.namespace,
+        name=info.name or _EVERYTHING,
+        metric=info.subresource,
     )
 
 
-def _metric_selector(ask: Ask) -> tuple[Selector, encoding.Document | None]:
+def _metric_selector(info: RequestInfo) -> tuple[Selector, encoding.Document | None]:
     """The metric selector, parsed and as a metav1.LabelSelector."""
     try:
-        selector = selectors.parse(ask.metric_label_selector)
+        selector = selectors.parse(info.metric_label_selector)
     except SelectorError as error:
         raise ApiError(500, str(error)) from error
     options.check_comparable(selector, "metricLabelSelector")

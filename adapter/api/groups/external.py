@@ -14,7 +14,7 @@ from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import shown
 from rules.errors import PlanError
@@ -38,41 +38,43 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(ask: Ask, backend: Backend, *, deadline: float | None = None) -> encoding.Document:
+async def answer(
+    info: RequestInfo, backend: Backend, *, deadline: float | None = None
+) -> encoding.Document:
     """An ExternalMetricValueList. Raises ApiError with the original's words at each stage.
 
     Metric and namespace are those of the request info, which the caller was authorized for; they
     are the path's, save for a path that ends in `/` or a word that RequestInfo keeps for itself.
     """
-    selector = options.label_selector(ask)
-    fields = options.fields(ask)
-    if not ask.watch:
-        options.check_versions(ask)
-    options.check_fields(ask, fields)
-    if ask.watch:
+    selector = options.label_selector(info)
+    fields = options.fields(info)
+    if not info.watch:
+        options.check_versions(info)
+    options.check_fields(info, fields)
+    if info.watch:
         raise _no_watch()
-    metric = ask.resource
+    metric = info.resource
     entry = backend.catalog().external_entry(metric)
     if entry is None:
         causes = await backend.absences.of_metric(metric)
-        backend.absences.tell(_subject(ask), causes)
-        raise _not_found(metric, ask.namespace, causes)
+        backend.absences.tell(_subject(info), causes)
+        raise _not_found(metric, info.namespace, causes)
     options.check_comparable(selector, "labelSelector")
     try:
-        plan = plans.external(entry, namespace=ask.namespace, selector=selector)
+        plan = plans.external(entry, namespace=info.namespace, selector=selector)
         rows = await backend.evaluation.rows(plan, deadline=deadline)
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
     except (PlanError, BackendError) as error:
         raise errors.internal("unable to fetch metrics") from error
     if not rows:  # an empty list says nothing itself
-        backend.absences.tell(_subject(ask), backend.absences.of_plan(plan))
+        backend.absences.tell(_subject(info), backend.absences.of_plan(plan))
     return encoding.external_metric_value_list(metric, rows)
 
 
-def _subject(ask: Ask) -> str:
+def _subject(info: RequestInfo) -> str:
     """What is asked for, for the log."""
-    return f"external metric {shown(ask.resource)} in namespace {shown(ask.namespace)}"
+    return f"external metric {shown(info.resource)} in namespace {shown(info.namespace)}"
 
 
 def _no_watch() -> ApiError:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from adapter.http.encoding import Document
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
@@ -58,7 +58,7 @@ class Evaluation(Protocol):
         ...
 
 
-class Absences(Protocol):
+class MissingMetrics(Protocol):
     """Knows why metrics are not there."""
 
     async def of_metric(
@@ -83,7 +83,7 @@ class Backend:
     catalog: Callable[[], Catalog]
     objects: Objects
     evaluation: Evaluation
-    absences: Absences
+    absences: MissingMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class Group(Protocol):
         ...
 
     async def answer(
-        self, ask: Ask, backend: Backend, *, deadline: float | None = None
+        self, info: RequestInfo, backend: Backend, *, deadline: float | None = None
     ) -> Document:
         """The document that a GET of a route gets, by `deadline`. Raises ApiError."""
         ...

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from adapter import errors
 from adapter.errors import ApiError
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.quoting import quote
 from rules.selectors import selectors
@@ -19,25 +19,25 @@ from rules.selectors.selectors import FieldRequirement, Selector
 _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
-def label_selector(ask: Ask) -> Selector:
+def label_selector(info: RequestInfo) -> Selector:
     """What `labelSelector` selects. Refuses (400) numbers that are none, too: they come first."""
-    if ask.options_error:
-        raise errors.bad_request(ask.options_error)
+    if info.options_error:
+        raise errors.bad_request(info.options_error)
     try:
-        return selectors.parse(ask.label_selector)
+        return selectors.parse(info.label_selector)
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
 
 
-def fields(ask: Ask) -> tuple[FieldRequirement, ...]:
+def fields(info: RequestInfo) -> tuple[FieldRequirement, ...]:
     """What `fieldSelector` requires, of whatever fields. Refuses (400) what does not parse."""
     try:
-        return selectors.parse_fields(ask.field_selector)
+        return selectors.parse_fields(info.field_selector)
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
 
 
-def check_fields(ask: Ask, requirements: Sequence[FieldRequirement]) -> None:
+def check_fields(info: RequestInfo, requirements: Sequence[FieldRequirement]) -> None:
     """A field selector may only repeat the name that the path has already; else 400."""
     for requirement in requirements:
         if requirement.field not in _FIELDS:
@@ -45,14 +45,14 @@ def check_fields(ask: Ask, requirements: Sequence[FieldRequirement]) -> None:
                 f"{quote(requirement.field)} is not a known field selector: "
                 'only "metadata.name", "metadata.namespace"'
             )
-    if not requirements or not ask.name:
+    if not requirements or not info.name:
         return
     named = [
         requirement.value
         for requirement in requirements
         if requirement.field == "metadata.name" and requirement.operator == "="
     ]
-    if named[:1] != [ask.name]:
+    if named[:1] != [info.name]:
         raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
 
 
@@ -66,23 +66,23 @@ def check_comparable(selector: Selector, option: str) -> None:
             )
 
 
-def check_versions(ask: Ask) -> None:
+def check_versions(info: RequestInfo) -> None:
     """Refuses (422) a list whose options about resource versions contradict each other.
 
     https://github.com/kubernetes/apimachinery/blob/master/pkg/apis/meta/internalversion/validation/validation.go
     """
     causes = []
-    match, version = _text(ask, "resourceVersionMatch"), _text(ask, "resourceVersion")
+    match, version = _text(info, "resourceVersionMatch"), _text(info, "resourceVersion")
     if match:
         if not version:
             causes.append(_forbidden("is forbidden unless resourceVersion is provided"))
-        if _text(ask, "continue"):
+        if _text(info, "continue"):
             causes.append(_forbidden("is forbidden when continue is provided"))
         if match not in {"Exact", "NotOlderThan"}:
             causes.append(_unsupported(match))
         if match == "Exact" and version == "0":
             causes.append(_forbidden('"exact" is forbidden for resourceVersion "0"'))
-    if "sendInitialEvents" in ask.query:
+    if "sendInitialEvents" in info.query:
         causes.append(_forbidden("is forbidden for list", field="sendInitialEvents"))
     if not causes:
         return
@@ -96,8 +96,8 @@ def check_versions(ask: Ask) -> None:
     )
 
 
-def _text(ask: Ask, key: str) -> str:
-    return ask.query.get(key, ("",))[0]
+def _text(info: RequestInfo, key: str) -> str:
+    return info.query.get(key, ("",))[0]
 
 
 def _forbidden(message: str, *, field: str = "resourceVersionMatch") -> Mapping[str, str]:

@@ -19,7 +19,7 @@ _THIRD = "#/components/schemas/"
 GroupVersion = tuple[str, str]
 
 
-def second(apis: Mapping[GroupVersion, Api]) -> encoding.Document:
+def openapi_v2(apis: Mapping[GroupVersion, Api]) -> encoding.Document:
     """The swagger 2.0 document of all of `apis`."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
@@ -44,7 +44,7 @@ def second(apis: Mapping[GroupVersion, Api]) -> encoding.Document:
     return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": definitions}
 
 
-def third(of: GroupVersion, api: Api) -> encoding.Document:
+def openapi_v3(of: GroupVersion, api: Api) -> encoding.Document:
     """The OpenAPI 3.0 document of one version of a group."""
     content = {each: {"schema": {"$ref": _THIRD + _named(api)}} for each in encoding.PRODUCED}
     paths: dict[str, Any] = {}

@@ -19,7 +19,7 @@ from adapter.api.groups.group import Group
 from adapter.api.openapi import documents
 from adapter.api.openapi.apis import APIS
 from adapter.http import encoding
-from adapter.http.request_info import Ask
+from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 
 _SECOND = "/openapi/v2"
@@ -41,10 +41,10 @@ class OpenApi:
             for group in groups
             for version in group.VERSIONS
         }
-        self._second = _Document(documents.second(apis))
+        self._openapi_v2 = _Document(documents.openapi_v2(apis))
         # No "apis" and no "version", as in the original: the API server adds our keys to its own.
         self._third = {
-            f"apis/{'/'.join(each)}": _Document(documents.third(each, api))
+            f"apis/{'/'.join(each)}": _Document(documents.openapi_v3(each, api))
             for each, api in apis.items()
         }
         self._index = _Document(
@@ -56,33 +56,33 @@ class OpenApi:
             }
         )
 
-    def answer(self, request: web.BaseRequest, ask: Ask) -> Answer | None:
+    def answer(self, request: web.BaseRequest, info: RequestInfo) -> Answer | None:
         """Whatever the method; None for a path of somebody else."""
-        if ask.path == _SECOND:
+        if info.path == _SECOND:
             return self._versioned(request)
-        if ask.path == _THIRD:
+        if info.path == _THIRD:
             return self._index.answer(request)
-        if ask.path.startswith(_BELOW):
-            return self._below(request, ask)
+        if info.path.startswith(_BELOW):
+            return self._below(request, info)
         return None
 
     def _versioned(self, request: web.BaseRequest) -> Answer:
         vary: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
         if not _acceptable(request):
             return _nothing(406, vary)
-        answer = self._second.answer(request, **vary)
+        answer = self._openapi_v2.answer(request, **vary)
         return dataclasses.replace(answer, compressed_above=_EVERY_SIZE)
 
-    def _below(self, request: web.BaseRequest, ask: Ask) -> Answer:
+    def _below(self, request: web.BaseRequest, info: RequestInfo) -> Answer:
         """The document of one version of a group, for good where its hash is in the URL."""
         vary: dict[str, str] = {hdrs.VARY: hdrs.ACCEPT}
         if not _acceptable(request):
             return _nothing(406, vary)
-        key = ask.path.removeprefix(_BELOW)
+        key = info.path.removeprefix(_BELOW)
         document = self._third.get(key)
         if document is None:
             return _nothing(200, vary)
-        wanted = ask.query.get("hash", ("",))[0]
+        wanted = info.query.get("hash", ("",))[0]
         if wanted not in {"", document.hash}:
             location = f"{_BELOW}{key}?hash={document.hash}"
             headers = {**vary, **document.headers, hdrs.LOCATION: location}

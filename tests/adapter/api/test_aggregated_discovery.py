@@ -33,13 +33,13 @@ def catalog(*metrics: str) -> Catalog:
     return Catalog.of(entries, (), ())
 
 
-def surface(found: Catalog):
-    return wired.surface(found, wired.Objects(Kinds.builtin(), {}), wired.Evaluation({}))
+def build_router(found: Catalog):
+    return wired.build_router(found, wired.Objects(Kinds.builtin(), {}), wired.Evaluation({}))
 
 
 @pytest.fixture
 async def port():
-    async with wired.listening(surface(catalog("b", "a"))) as port:
+    async with wired.listening(build_router(catalog("b", "a"))) as port:
         yield port
 
 
@@ -175,7 +175,7 @@ async def test_another_tag_gets_the_list(port, tag):
 
 
 async def test_a_replica_with_the_same_metrics_has_the_same_tag(port):
-    async with wired.listening(surface(catalog("a", "b"))) as other:
+    async with wired.listening(build_router(catalog("a", "b"))) as other:
         tags = [(await listed(each, V2)).headers["Etag"] for each in (port, other)]
 
     assert len(set(tags)) == 1
@@ -183,7 +183,7 @@ async def test_a_replica_with_the_same_metrics_has_the_same_tag(port):
 
 async def test_a_long_list_is_compressed_and_says_what_it_depends_on():
     many = catalog(*(f"metric_{number}" for number in range(400)))
-    async with wired.listening(surface(many)) as port:
+    async with wired.listening(build_router(many)) as port:
         reply = await listed(port, V2, **{"Accept-Encoding": "gzip"})
 
     assert json.loads(gzip.decompress(reply.body))["items"]

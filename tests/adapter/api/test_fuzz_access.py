@@ -95,7 +95,7 @@ class Evaluation(wired.Evaluation):
         return [ExternalValue(labels={}, value=value(SHOWN if shown else HIDDEN[0]))]
 
 
-def surface():
+def build_router():
     kinds = Kinds.builtin()
     objects = wired.Objects(
         kinds,
@@ -122,7 +122,7 @@ def surface():
     api = Api()
     authenticator = authentication.Authenticator(trust.Trust, tokens.TokenReviews(api))
     guarded = filters.Guard(authenticator, authorization.Authorizer(api))
-    return wired.surface(catalog, objects, evaluation, guard=guarded)
+    return wired.build_router(catalog, objects, evaluation, guard=guarded)
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +131,7 @@ def ask():
     with asyncio.Runner() as loop:
 
         async def start():
-            runner = server.runner(surface(), shutdown_timeout=0.1)
+            runner = server.runner(build_router(), shutdown_timeout=0.1)
             await runner.setup()
             site = server.Site(
                 runner, "127.0.0.1", 0, head_seconds=HEAD_SECONDS, goodbye_seconds=0.1

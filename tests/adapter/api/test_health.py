@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from adapter.api import health
-from adapter.http import request_info as asks
+from adapter.http import request_info
 
 API = ("/apis", "/apis/custom.metrics.k8s.io")
 
@@ -35,7 +35,7 @@ def made(registry, *ready, live=()):
 
 async def get(operations, target):
     path, _, query = target.partition("?")
-    return await operations.answer(asks.parse(path, query))
+    return await operations.answer(request_info.parse(path, query))
 
 
 @pytest.mark.parametrize("probe", ["healthz", "livez", "readyz"])

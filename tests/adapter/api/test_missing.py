@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from adapter import errors
-from adapter.api.missing import AGAIN_SECONDS, Absences
+from adapter.api.missing import AGAIN_SECONDS, MissingMetrics
 from rules import ruleset
 from rules.diagnosis import candidates
-from rules.diagnosis.inventory import Heard, Seen
-from rules.diagnosis.missing import Cause, Stage
+from rules.diagnosis.inventory import Inventory, ListingStatus
+from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query import plan as plans
@@ -64,13 +64,13 @@ class Relists:
     def seen(self):
         self.looked += 1
         kinds = Kinds.builtin()
-        return Seen(
+        return Inventory(
             ruleset=self.ruleset,
             catalog=catalogs.build(self.ruleset, self.listings, kinds),
             kinds=kinds,
             listings=self.listings,
             made=candidates.made(self.ruleset, self.listings),
-            heard={0: Heard(listed=0.0, failed=False)},
+            heard={0: ListingStatus(listed=0.0, failed=False)},
             now=30.0,
         )
 
@@ -89,17 +89,17 @@ def relists():
 
 @pytest.fixture
 def absences(relists, clock):
-    return Absences(relists.seen, relists.labels, clock=clock)
+    return MissingMetrics(relists.seen, relists.labels, clock=clock)
 
 
-def cause(stage, sentence="because", rule=None):
-    return Cause(stage=stage, sentence=sentence, rule=rule)
+def cause(reason, sentence="because", rule=None):
+    return Cause(reason=reason, sentence=sentence, rule=rule)
 
 
 async def test_the_labels_that_series_carry_instead_are_asked_for(absences, relists):
     (found,) = await absences.of_metric("utilisation", PODS)
 
-    assert found.stage is Stage.LABELS_MISSING
+    assert found.reason is Reason.LABELS_MISSING
     assert "looked for exported_pod; they carry k8s_pod, ns;" in found.sentence
 
 
@@ -111,7 +111,7 @@ async def test_without_them_the_cause_is_told_all_the_same(absences, relists, fa
 
     (found,) = await absences.of_metric("utilisation", PODS)
 
-    assert found.stage is Stage.LABELS_MISSING
+    assert found.reason is Reason.LABELS_MISSING
     assert "they carry ns;" in found.sentence
 
 
@@ -136,7 +136,7 @@ async def test_a_query_that_found_nothing_is_explained_by_what_is_known_now(abse
 
     (found,) = absences.of_plan(plan)
 
-    assert found.stage is Stage.NO_SAMPLE
+    assert found.reason is Reason.NO_SAMPLE
 
 
 async def test_a_name_of_any_length_is_not_remembered(absences, relists):
@@ -155,36 +155,36 @@ async def test_the_log_says_it_once_and_again_when_it_changes_or_after_a_while(
     absences, clock, caplog
 ):
     caplog.set_level(logging.INFO)
-    labels = [cause(Stage.LABELS_MISSING, "no pod (3 names)", rule=0)]
+    labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", rule=0)]
     for _ in range(40):  # 600 s of an autoscaler
         absences.tell(SUBJECT, labels)
         clock.now += AGAIN_SECONDS / 40
-    assert said(caplog) == [f"{SUBJECT}: labels missing: no pod (3 names)"]
+    assert said(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
 
-    absences.tell(SUBJECT, [cause(Stage.LABELS_MISSING, "no pod (4 names)", rule=0)])
-    assert said(caplog)[1:] == [f"{SUBJECT}: labels missing: no pod (4 names)"]
+    absences.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
+    assert said(caplog)[1:] == [f"{SUBJECT}: LabelsMissing: no pod (4 names)"]
 
-    absences.tell(SUBJECT, [cause(Stage.LABELS_MISSING, "no pod (5 names)", rule=0)])
+    absences.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
     assert said(caplog)[2:] == []
 
-    absences.tell(SUBJECT, [cause(Stage.NO_SERIES, rule=0), cause(Stage.NO_SERIES, rule=1)])
-    assert said(caplog)[2:] == [f"{SUBJECT}: no series: because; no series: because"]
+    absences.tell(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
+    assert said(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 async def test_the_log_tells_metrics_apart_and_forgets_the_oldest(absences, caplog):
     for number in range(8193):
-        absences.tell(str(number), [cause(Stage.NO_RULE)])
+        absences.tell(str(number), [cause(Reason.NO_RULE)])
     caplog.clear()
 
-    absences.tell("8192", [cause(Stage.NO_RULE)])
-    absences.tell("0", [cause(Stage.NO_RULE)])
+    absences.tell("8192", [cause(Reason.NO_RULE)])
+    absences.tell("0", [cause(Reason.NO_RULE)])
 
-    assert said(caplog) == ["0: no rule: because"]
+    assert said(caplog) == ["0: NoRule: because"]
 
 
 async def test_a_line_of_the_log_is_bounded(absences, caplog):
-    absences.tell(SUBJECT, [cause(Stage.NO_QUERY, "x" * 100_000)])
+    absences.tell(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
 
     assert len(said(caplog)[0]) < 2100
 
@@ -248,7 +248,7 @@ async def test_each_stage_is_told_apart_with_a_real_prometheus(
 
     lines = [each for each in said(caplog) if " in namespace default: " in each]
     assert len(lines) == len(WHY)
-    assert lines[-1].startswith("pods/duty_cycle_current in namespace default: labels missing: ")
+    assert lines[-1].startswith("pods/duty_cycle_current in namespace default: LabelsMissing: ")
 
 
 async def test_what_a_prometheus_that_is_down_hides_is_said_without_its_words(

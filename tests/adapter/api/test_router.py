@@ -17,14 +17,14 @@ from rules.query.catalog import Catalog
 from tests.adapter import wired
 
 
-def surface(**options):
+def build_router(**options):
     objects = wired.Objects(Kinds.builtin(), {})
-    return wired.surface(Catalog.empty(), objects, wired.Evaluation({}), **options)
+    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}), **options)
 
 
 @pytest.fixture
 async def port():
-    async with wired.listening(surface()) as port:
+    async with wired.listening(build_router()) as port:
         yield port
 
 
@@ -131,14 +131,14 @@ async def test_the_guard_comes_before_any_route(target):
 
         return guarded
 
-    async with wired.listening(surface(guard=guard)) as port:
+    async with wired.listening(build_router(guard=guard)) as port:
         got = await wired.fetch(port, target, method="POST")
 
     assert (got.status, asked) == (403, [target])
 
 
 async def test_a_guard_that_is_content_lets_through():
-    async with wired.listening(surface(guard=lambda respond: respond)) as port:
+    async with wired.listening(build_router(guard=lambda respond: respond)) as port:
         assert (await wired.fetch(port, "/healthz")).status == 200
 
 
@@ -227,7 +227,7 @@ async def test_a_connection_is_kept_for_further_requests(port):
 
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
 async def test_who_does_not_say_what_it_wants_is_not_waited_for(begun):
-    async with wired.listening(surface(), head_seconds=0.05) as port:
+    async with wired.listening(build_router(), head_seconds=0.05) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(begun)
 
@@ -239,7 +239,7 @@ async def test_who_does_not_say_what_it_wants_is_not_waited_for(begun):
 
 
 async def test_a_second_request_that_is_begun_has_to_end():
-    async with wired.listening(surface(), head_seconds=0.1) as port:
+    async with wired.listening(build_router(), head_seconds=0.1) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\nok")
@@ -284,7 +284,7 @@ async def test_the_work_for_a_client_that_went_is_stopped():
 
         return guarded
 
-    async with wired.listening(surface(guard=guard)) as port:
+    async with wired.listening(build_router(guard=guard)) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await writer.drain()
@@ -297,7 +297,7 @@ async def test_the_work_for_a_client_that_went_is_stopped():
 
 
 async def test_a_site_says_where_it_listens(caplog):
-    runner = server.runner(surface())
+    runner = server.runner(build_router())
     await runner.setup()
     try:
         context = tls.context(tls.issued("127.0.0.1", now=datetime.now(UTC)))
@@ -312,7 +312,7 @@ async def test_a_site_says_where_it_listens(caplog):
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_a_port_is_shared_only_where_that_is_permitted(shared):
-    runner = server.runner(surface())
+    runner = server.runner(build_router())
     await runner.setup()
     try:
         first = server.Site(runner, "127.0.0.1", 0, reuse_port=shared)
@@ -388,7 +388,7 @@ def test_no_request_is_answered_with_our_insides(path, query, accept):
     target = path + b"?" + b"&".join(key + b"=" + value for key, value in query)
 
     async def ask() -> wired.Reply:
-        async with wired.listening(surface()) as port:
+        async with wired.listening(build_router()) as port:
             return await wired.fetch(port, target, headers={"Accept": accept.strip()})
 
     got = asyncio.run(ask())

@@ -287,7 +287,7 @@ async def test_a_client_that_just_came_does_not_hold_up_the_end(turns):
         raise AssertionError
 
     now = dt.datetime.now(dt.UTC)
-    context = tls.Live(tls.issued("127.0.0.1", now=now)).context
+    context = tls.ReloadingContext(tls.issued("127.0.0.1", now=now)).context
     runner = serving.runner(never_asked)
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, goodbye_seconds=0.1)

@@ -141,9 +141,9 @@ async def test_scalar_has_no_labels_and_what_is_no_number_is_left_out(served: Ap
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ("not_there_yet", "no series: externalRules[5] "),
-        ("scalar?labelSelector=pod%3Dx", "no sample: the query of externalRules[3] "),
-        ("dcgm_fi_dev_gpu_util?labelSelector=pod%3Dx", "no sample: the query of externalRules["),
+        ("not_there_yet", "NoSeries: externalRules[5] "),
+        ("scalar?labelSelector=pod%3Dx", "NoSample: the query of externalRules[3] "),
+        ("dcgm_fi_dev_gpu_util?labelSelector=pod%3Dx", "NoSample: the query of externalRules["),
     ],
 )
 async def test_why_a_list_is_empty_is_said_once_in_the_log(
@@ -156,7 +156,7 @@ async def test_why_a_list_is_empty_is_said_once_in_the_log(
     subject = f"external metric {asked.partition('?')[0]} in namespace default: "
     (line,) = (each.message for each in caplog.records if each.message.startswith(subject))
     assert line.startswith(subject + told)
-    assert ("no number: `" in line and 'pod="x"' in line) is told.startswith("no sample")
+    assert ("no number: `" in line and 'pod="x"' in line) is told.startswith("NoSample")
 
 
 async def test_metric_without_series_is_listed_and_empty(served: Api) -> None:

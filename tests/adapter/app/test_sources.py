@@ -137,7 +137,7 @@ def kubeconfig(folder, cluster=None, user=None):
 async def asked(url, *flags):
     """Asks once, as the flags say."""
     parsed = settings.parse((f"--prometheus-url={url}", "--prometheus-timeout=5s", *flags))
-    async with sources.prometheus_of(parsed) as found:
+    async with sources.connect_prometheus(parsed) as found:
         return (await found.query("vector(1)")).samples
 
 
@@ -278,7 +278,7 @@ async def test_a_certificate_in_files_is_read_again(
         ),
     }[way]
     parsed = settings.parse((f"--prometheus-url={with_certificates}", *flags))
-    async with sources.prometheus_of(parsed) as found:
+    async with sources.connect_prometheus(parsed) as found:
         with pytest.raises(errors.Unreachable):
             await found.query("vector(1)")
         certificate.write_bytes(CLIENT.pem)
@@ -302,7 +302,7 @@ async def test_a_ca_in_a_file_is_read_again(with_password, folder, tmp_path, mon
     ca.write_bytes(OTHER_CA.pem)
     password = f"--prometheus-header=Authorization={BASIC}"
     flags = (f"--prometheus-url={with_password}", password, f"--prometheus-ca-file={ca}")
-    async with sources.prometheus_of(settings.parse(flags)) as found:
+    async with sources.connect_prometheus(settings.parse(flags)) as found:
         with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
             await found.query("vector(1)")
         ca.write_bytes(OTHER_CA.pem + CA.pem)
@@ -335,7 +335,7 @@ async def test_a_token_in_a_file_is_read_again(fake, account, monkeypatch, caplo
     }[way]
     parsed = settings.parse((f"--prometheus-url={fake.url}", flag))
     token = account / "token"
-    async with sources.prometheus_of(parsed) as found:
+    async with sources.connect_prometheus(parsed) as found:
         await found.query("up")
         for spoilt in (b"", b"\xff", b"two\nlines", b"again"):
             token.write_bytes(spoilt)
@@ -357,7 +357,7 @@ async def test_a_token_in_a_file_is_read_again(fake, account, monkeypatch, caplo
 
 async def test_a_token_is_not_read_for_each_question(fake, account):
     parsed = settings.parse((f"--prometheus-url={fake.url}", "--prometheus-auth-incluster"))
-    async with sources.prometheus_of(parsed) as found:
+    async with sources.connect_prometheus(parsed) as found:
         await found.query("up")
         (account / "token").write_text("again")
         await found.query("up")
@@ -384,7 +384,7 @@ async def test_a_plugin_is_run_again(fake, tmp_path, monkeypatch):
     parsed = settings.parse(
         (f"--prometheus-url={fake.url}", kubeconfig(tmp_path, user={"exec": execute}))
     )
-    async with sources.prometheus_of(parsed) as found:
+    async with sources.connect_prometheus(parsed) as found:
         await found.query("up")
         await found.query("up")
 

@@ -71,7 +71,7 @@ class Server:
 
     def trusting(self, client_ca, proxy_ca):
         self.trust = Trust(client_cas=client_ca.pem, proxy_cas=proxy_ca.pem, headers=HEADERS)
-        self.live.ask_for((self.trust.client_cas, self.trust.proxy_cas))
+        self.live.request_client_certs((self.trust.client_cas, self.trust.proxy_cas))
 
     async def welcome(self, request, ask):
         return responses.Answer(body=b"welcome", content_type="text/plain")
@@ -93,8 +93,8 @@ async def cluster():
 
 @pytest.fixture
 async def server(api):
-    server = Server(tls.Live(SERVING), api)
-    runner = serving.runner(responses.outermost(server.respond))
+    server = Server(tls.ReloadingContext(SERVING), api)
+    runner = serving.runner(responses.error_middleware(server.respond))
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=server.live.context)
     await site.start()

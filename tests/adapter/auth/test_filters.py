@@ -54,7 +54,7 @@ class Gate:
             self.left.set()
 
 
-def surface(api, *, gate=None, **limits):
+def build_router(api, *, gate=None, **limits):
     whole = made(api, **limits)
 
     def held_up(respond):
@@ -66,12 +66,12 @@ def surface(api, *, gate=None, **limits):
         return whole(answer)
 
     objects = wired.Objects(Kinds.builtin(), {})
-    return wired.surface(Catalog.empty(), objects, wired.Evaluation({}), guard=held_up)
+    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}), guard=held_up)
 
 
 @pytest.fixture
 async def port(api):
-    async with wired.listening(surface(api)) as port:
+    async with wired.listening(build_router(api)) as port:
         yield port
 
 
@@ -187,7 +187,7 @@ async def test_each_filter_comes_before_the_next(
 ):
     cluster.decide = lambda spec: decide
 
-    async with wired.listening(surface(api, reading=reading)) as port:
+    async with wired.listening(build_router(api, reading=reading)) as port:
         got = await wired.fetch(port, target, method=method, headers=headers)
 
     assert (got.status, says in got.body.decode()) == (status, True), got.body
@@ -251,7 +251,7 @@ async def test_a_misplaced_token_is_warned_of(port, cluster, allowed):
 
 async def test_too_many_at_once_are_told_to_come_again(api):
     gate = Gate()
-    async with wired.listening(surface(api, gate=gate, reading=1)) as port:
+    async with wired.listening(build_router(api, gate=gate, reading=1)) as port:
         first = asyncio.create_task(wired.fetch(port, "/version"))
         await gate.reached.wait()
 
@@ -269,7 +269,7 @@ async def test_too_many_at_once_are_told_to_come_again(api):
 
 async def test_masters_are_always_answered(api):
     gate = Gate()
-    async with wired.listening(surface(api, gate=gate, reading=1)) as port:
+    async with wired.listening(build_router(api, gate=gate, reading=1)) as port:
         first = asyncio.create_task(wired.fetch(port, "/version"))
         await gate.reached.wait()
         gate.reached.clear()
@@ -284,7 +284,7 @@ async def test_masters_are_always_answered(api):
 @pytest.mark.parametrize("reading", [True, False])
 async def test_those_who_read_do_not_wait_for_those_who_write(api, reading):
     limits = {"reading": 1, "changing": 0} if reading else {"reading": 0, "changing": 1}
-    async with wired.listening(surface(api, **limits)) as port:
+    async with wired.listening(build_router(api, **limits)) as port:
         assert (await wired.fetch(port, "/healthz")).status == (200 if reading else 429)
         for method in ("POST", "HEAD", "OPTIONS"):
             got = await wired.fetch(port, "/healthz", method=method)
@@ -292,7 +292,7 @@ async def test_those_who_read_do_not_wait_for_those_who_write(api, reading):
 
 
 async def test_watches_take_no_place(api):
-    async with wired.listening(surface(api, reading=0, changing=0)) as port:
+    async with wired.listening(build_router(api, reading=0, changing=0)) as port:
         got = await wired.fetch(port, f"{CUSTOM}/v1beta2/namespaces/ns/pods//m?watch")
 
         assert got.status == 404
@@ -300,14 +300,14 @@ async def test_watches_take_no_place(api):
 
 async def test_a_place_is_given_back_by_who_is_refused(api, cluster):
     cluster.decide = lambda spec: {"allowed": False}
-    async with wired.listening(surface(api, reading=1)) as port:
+    async with wired.listening(build_router(api, reading=1)) as port:
         for _ in range(2):
             assert (await wired.fetch(port, "/version")).status == 403
 
 
 async def test_a_place_is_given_back_by_who_is_too_late(api):
     gate = Gate()
-    async with wired.listening(surface(api, gate=gate, reading=1)) as port:
+    async with wired.listening(build_router(api, gate=gate, reading=1)) as port:
         assert (await wired.fetch(port, "/version?timeout=300ms")).status == 504
         gate.open.set()
         assert (await wired.fetch(port, "/version")).status == 200
@@ -315,7 +315,7 @@ async def test_a_place_is_given_back_by_who_is_too_late(api):
 
 async def test_a_place_is_given_back_by_who_goes(api):
     gate = Gate()
-    async with wired.listening(surface(api, gate=gate, reading=1)) as port:
+    async with wired.listening(build_router(api, gate=gate, reading=1)) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /version HTTP/1.1\r\nHost: x\r\n\r\n")
         await gate.reached.wait()
@@ -330,7 +330,7 @@ async def test_a_place_is_given_back_by_who_goes(api):
 
 async def test_a_request_that_waits_for_a_verdict_takes_a_place_and_time(api, cluster):
     cluster.fail(kubernetes.ACCESS_REVIEWS, delay=30)
-    async with wired.listening(surface(api, reading=1)) as port:
+    async with wired.listening(build_router(api, reading=1)) as port:
         waiting = asyncio.create_task(wired.fetch(port, "/version?timeout=1s"))
         while not specs(cluster):  # noqa: ASYNC110 - the fake tells nobody
             await asyncio.sleep(0.01)

@@ -309,8 +309,8 @@ class Server:
         self._files[1].write_bytes(own.key_pem)
 
     async def start(self):
-        live = tls.Live(SERVING)
-        live.ask_for((TRUST.client_cas, TRUST.proxy_cas))
+        live = tls.ReloadingContext(SERVING)
+        live.request_client_certs((TRUST.client_cas, TRUST.proxy_cas))
         reviews = tokens.TokenReviews(Api())
         self.witness = Witness(
             authentication.Authenticator(lambda: TRUST, reviews, clock=NOW.timestamp)
@@ -320,7 +320,7 @@ class Server:
             return responses.Answer(body=b"welcome", content_type="text/plain")
 
         respond = filters.Guard(self.witness, authorization.Authorizer(Api()))(welcome)
-        self.runner = serving.runner(responses.outermost(respond), shutdown_timeout=0.1)
+        self.runner = serving.runner(responses.error_middleware(respond), shutdown_timeout=0.1)
         await self.runner.setup()
         site = serving.Site(self.runner, "127.0.0.1", 0, ssl_context=live.context)
         await site.start()

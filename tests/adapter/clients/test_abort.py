@@ -54,7 +54,7 @@ async def test_what_is_not_read_to_its_end_is_cut_off_at_once(server, session):
 
     response = await session.get(f"https://127.0.0.1:{port}/endless")
     socket = response.connection.transport.get_extra_info("socket")
-    async with abort.reading(response):
+    async with abort.abort_on_exit(response):
         assert await response.content.readany() == b"ok"
     await asyncio.sleep(0)
 
@@ -67,7 +67,7 @@ async def test_it_is_cut_off_by_an_exception_too(server, session):
     response = await session.get(f"https://127.0.0.1:{port}/endless")
     socket = response.connection.transport.get_extra_info("socket")
     with contextlib.suppress(ZeroDivisionError):
-        async with abort.reading(response):
+        async with abort.abort_on_exit(response):
             raise ZeroDivisionError
     await asyncio.sleep(0)
 
@@ -78,7 +78,7 @@ async def test_what_was_read_leaves_its_connection_to_the_next(server, session):
     port, accepted = server
 
     for _ in range(2):
-        async with abort.reading(await session.get(f"https://127.0.0.1:{port}/")) as response:
+        async with abort.abort_on_exit(await session.get(f"https://127.0.0.1:{port}/")) as response:
             assert await response.text() == "ok"
 
     assert len(accepted) == 1

@@ -17,9 +17,9 @@ async def connect(api_server, tmp_path):
     """Connects to the fake; closes at the end what was connected."""
     connected = []
 
-    async def _connect(*, qps=1000.0, burst=1000, patience=5.0, user=None):
+    async def _connect(*, qps=1000.0, burst=1000, timeout=5.0, user=None):
         path = kubernetes.kubeconfig(tmp_path, api_server, **(user or {}))
-        one = await kube.Kube.connect(path, qps=qps, burst=burst, patience=patience)
+        one = await kube.Kube.connect(path, qps=qps, burst=burst, timeout=timeout)
         connected.append(one)
         return one
 
@@ -114,7 +114,7 @@ async def test_a_failure_is_a_backend_error_that_says_what_was_asked(
     cluster, connect, failure, error, message
 ):
     cluster.fail("/api/v1/pods", **failure)
-    api = await connect(patience=0.2)
+    api = await connect(timeout=0.2)
 
     with pytest.raises(error, match=message) as caught:
         await api.get("/api/v1/pods")
@@ -385,7 +385,7 @@ async def test_a_conflict_is_refused_with_its_status(cluster, connect):
 
 async def test_a_post_has_a_time_of_its_own(cluster, connect):
     cluster.fail("/x", delay=1.0)
-    api = await connect(patience=30.0)
+    api = await connect(timeout=30.0)
 
     with pytest.raises(errors.TimedOut, match=r"POST /x: no answer within 0.1 s"):
         await api.post("/x", {}, timeout=0.1)

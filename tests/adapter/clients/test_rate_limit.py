@@ -20,7 +20,7 @@ class Clock:
 
 async def test_a_burst_goes_through_and_the_rest_is_paced():
     clock = Clock()
-    bucket = rate_limit.Bucket(5.0, 2, clock=clock, sleep=clock.sleep)
+    bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
 
     for _ in range(4):
         await bucket.take(30.0)
@@ -32,7 +32,7 @@ async def test_a_burst_goes_through_and_the_rest_is_paced():
 
 async def test_no_more_than_a_burst_is_saved_up():
     clock = Clock()
-    bucket = rate_limit.Bucket(5.0, 2, clock=clock, sleep=clock.sleep)
+    bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
     clock.now += 3600.0
 
     for _ in range(3):
@@ -43,7 +43,7 @@ async def test_no_more_than_a_burst_is_saved_up():
 
 async def test_a_turn_that_comes_too_late_is_given_up_at_once():
     clock = Clock()
-    bucket = rate_limit.Bucket(0.1, 1, clock=clock, sleep=clock.sleep)
+    bucket = rate_limit.TokenBucket(0.1, 1, clock=clock, sleep=clock.sleep)
     await bucket.take(5.0)
 
     with pytest.raises(errors.TimedOut, match="--client-qps"):

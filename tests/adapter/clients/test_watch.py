@@ -40,8 +40,8 @@ class Source:
     async def get(self, path, params=None):
         return self._next(("list", dict(params)))
 
-    async def stream(self, path, params, *, lasts):
-        self.lasts = lasts
+    async def stream(self, path, params, *, ttl):
+        self.ttl = ttl
         for line in self._next(("watch", params["resourceVersion"])):
             if isinstance(line, Exception):
                 raise line
@@ -82,7 +82,7 @@ async def test_a_watch_is_given_more_time_than_it_asks_for():
     source = Source(LIST, [])
     await source.events()
 
-    assert 120 < source.lasts < 300
+    assert 120 < source.ttl < 300
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ async def test_what_starts_in_time_is_given() -> None:
         await asyncio.sleep(0)
         return "started"
 
-    assert await shutdown.unless(asyncio.Event(), start()) == "started"
+    assert await shutdown.run_until(asyncio.Event(), start()) == "started"
 
 
 async def test_what_fails_at_the_start_is_raised() -> None:
@@ -35,7 +35,7 @@ async def test_what_fails_at_the_start_is_raised() -> None:
         raise OSError("no")
 
     with pytest.raises(OSError, match="no"):
-        await shutdown.unless(asyncio.Event(), start())
+        await shutdown.run_until(asyncio.Event(), start())
 
 
 async def test_a_start_that_is_told_to_stop_is_left_and_unmade() -> None:
@@ -49,7 +49,7 @@ async def test_a_start_that_is_told_to_stop_is_left_and_unmade() -> None:
             await asyncio.sleep(0)
             unmade.set()
 
-    task = asyncio.create_task(shutdown.unless(stop, start()))
+    task = asyncio.create_task(shutdown.run_until(stop, start()))
     await starting.wait()
     stop.set()
 

@@ -20,15 +20,15 @@ BUNDLE = tls.issued("127.0.0.1", now=dt.datetime.now(dt.UTC))
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 
-def surface():
+def build_router():
     objects = wired.Objects(Kinds.builtin(), {})
-    return wired.surface(Catalog.empty(), objects, wired.Evaluation({}))
+    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}))
 
 
 @contextlib.asynccontextmanager
 async def listening(*, handler=None, **options):
     """The port of the server, and what ends the server."""
-    runner = server.runner(handler or surface(), shutdown_timeout=1.0)
+    runner = server.runner(handler or build_router(), shutdown_timeout=1.0)
     await runner.setup()
     context = tls.context(BUNDLE)
     site = server.Site(runner, "127.0.0.1", 0, ssl_context=context, **options)
@@ -76,7 +76,7 @@ async def said(port, *parts):
 def test_the_limits_are_gos():
     assert server.HEAD_BYTES == 1 << 20
     assert server.HEAD_SECONDS == 32
-    assert responses.DEADLINE == 60
+    assert responses.DEFAULT_TIMEOUT == 60
 
 
 async def test_a_long_head_is_read(port):
@@ -197,7 +197,7 @@ async def test_an_answer_is_seen_off_before_the_server_is_gone():
         answered.set()
         return responses.Answer(body=b"x" * 50_000)
 
-    async with listening(handler=responses.outermost(respond)) as (port, runner):
+    async with listening(handler=responses.error_middleware(respond)) as (port, runner):
         loop = asyncio.get_running_loop()
         _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=trusting())
         await answered.wait()

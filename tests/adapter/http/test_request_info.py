@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from adapter.http import request_info as asks
+from adapter.http import request_info
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 
@@ -39,7 +39,7 @@ CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 def test_resource_paths_are_read_as_request_info_reads_them(
     path, verb, namespace, resource, name, subresource
 ):
-    ask = asks.parse(CUSTOM + path)
+    ask = request_info.parse(CUSTOM + path)
 
     assert ask.is_resource_request
     assert (ask.group, ask.version) == ("custom.metrics.k8s.io", "v1beta2")
@@ -61,14 +61,14 @@ def test_resource_paths_are_read_as_request_info_reads_them(
     ],
 )
 def test_paths_without_a_resource_are_asked_for_by_their_path(path):
-    ask = asks.parse(path, method="POST")
+    ask = request_info.parse(path, method="POST")
 
     assert not ask.is_resource_request
     assert (ask.path, ask.verb, ask.resource) == (path, "post", "")
 
 
 def test_core_resources_have_no_group():
-    ask = asks.parse("/api/v1/pods")
+    ask = request_info.parse("/api/v1/pods")
 
     assert ask.is_resource_request
     assert (ask.group, ask.version, ask.resource, ask.verb) == ("", "v1", "pods", "list")
@@ -88,7 +88,7 @@ def test_core_resources_have_no_group():
     ],
 )
 def test_methods_become_verbs(method, name, verb):
-    assert asks.parse(f"{CUSTOM}/namespaces/d/pods/{name}/m", method=method).verb == verb
+    assert request_info.parse(f"{CUSTOM}/namespaces/d/pods/{name}/m", method=method).verb == verb
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_methods_become_verbs(method, name, verb):
     ],
 )
 def test_a_request_without_a_name_takes_verb_and_name_from_its_options(query, verb, name):
-    ask = asks.parse(f"{CUSTOM}/namespaces/d/pods", query)
+    ask = request_info.parse(f"{CUSTOM}/namespaces/d/pods", query)
 
     assert (ask.verb, ask.name) == (verb, name)
 
@@ -139,13 +139,13 @@ def test_a_request_without_a_name_takes_verb_and_name_from_its_options(query, ve
     ],
 )
 def test_integers_are_those_of_go(query, limit, timeout_seconds, error):
-    ask = asks.parse(CUSTOM, query)
+    ask = request_info.parse(CUSTOM, query)
 
     assert (ask.limit, ask.timeout_seconds, ask.options_error) == (limit, timeout_seconds, error)
 
 
 def test_an_integer_of_thousands_of_digits_is_out_of_range_and_no_crash():
-    ask = asks.parse(CUSTOM, "limit=" + "9" * 10_000)
+    ask = request_info.parse(CUSTOM, "limit=" + "9" * 10_000)
 
     assert ask.options_error.endswith(": value out of range")
 
@@ -165,7 +165,7 @@ def test_an_integer_of_thousands_of_digits_is_out_of_range_and_no_crash():
     ],
 )
 def test_timeouts_are_durations_of_go(query, timeout, error):
-    ask = asks.parse(CUSTOM, query)
+    ask = request_info.parse(CUSTOM, query)
 
     assert (ask.timeout, ask.timeout_error) == (timeout, error)
 
@@ -183,47 +183,47 @@ def test_timeouts_are_durations_of_go(query, timeout, error):
     ],
 )
 def test_pretty_is_a_bool_of_go(query, pretty):
-    assert asks.parse(CUSTOM, query).pretty is pretty
+    assert request_info.parse(CUSTOM, query).pretty is pretty
 
 
 def test_malformed_pairs_of_a_query_are_dropped():
-    ask = asks.parse("/readyz", "a=%zz&b;c=1&verbose&exclude=x+y&exclude=%2B&=z")
+    ask = request_info.parse("/readyz", "a=%zz&b;c=1&verbose&exclude=x+y&exclude=%2B&=z")
 
     assert dict(ask.query) == {"verbose": ("",), "exclude": ("x y", "+"), "": ("z",)}
 
 
 @pytest.mark.parametrize("path", ["/%zz", "/a%2", "/a%", "/a\x01", "/a\x7fb"])
 def test_a_path_that_go_cannot_parse_is_malformed(path):
-    with pytest.raises(asks.MalformedError):
-        asks.parse(path)
+    with pytest.raises(request_info.MalformedError):
+        request_info.parse(path)
 
 
 def test_paths_are_neither_cleaned_nor_cut():
-    assert asks.parse("//apis").path == "//apis"
-    assert asks.parse("/a/../b;c#d").path == "/a/../b;c#d"
-    assert asks.parse("/a+b").path == "/a+b"
+    assert request_info.parse("//apis").path == "//apis"
+    assert request_info.parse("/a/../b;c#d").path == "/a/../b;c#d"
+    assert request_info.parse("/a+b").path == "/a+b"
 
 
 def test_absolute_targets_lose_their_origin():
-    assert asks.parse("https://adapter:6443/healthz").path == "/healthz"
+    assert request_info.parse("https://adapter:6443/healthz").path == "/healthz"
 
 
 def test_text_that_is_not_utf8_keeps_its_bytes():
-    assert asks.parse("/a%ff%C3%A9").path == "/a\udcffé"
+    assert request_info.parse("/a%ff%C3%A9").path == "/a\udcffé"
 
 
 def test_an_ask_is_remembered():
-    assert asks.parse(CUSTOM, "limit=3") is asks.parse(CUSTOM, "limit=3")
+    assert request_info.parse(CUSTOM, "limit=3") is request_info.parse(CUSTOM, "limit=3")
 
 
 def test_a_long_url_is_not_remembered():
     query = "labelSelector=" + "a" * 3000
 
-    assert asks.parse(CUSTOM, query) is not asks.parse(CUSTOM, query)
+    assert request_info.parse(CUSTOM, query) is not request_info.parse(CUSTOM, query)
 
 
 def test_segments_below_a_version_keep_empty_ones():
-    ask = asks.parse(f"{CUSTOM}/namespaces/d/")
+    ask = request_info.parse(f"{CUSTOM}/namespaces/d/")
 
     assert ask.below_version == ("namespaces", "d", "")
 
@@ -234,8 +234,8 @@ def test_every_url_is_an_ask_or_malformed(path, query, method):
     path = path.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
     query = query.encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
     try:
-        ask = asks.parse("/" + path, query, method)
-    except asks.MalformedError:
+        ask = request_info.parse("/" + path, query, method)
+    except request_info.MalformedError:
         return
 
     assert ask.method == method

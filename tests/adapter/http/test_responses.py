@@ -25,7 +25,7 @@ def responder(result):
 
 
 async def reply(result, target="/apis/x", headers=None, **options):
-    async with wired.listening(responses.outermost(responder(result), **options)) as port:
+    async with wired.listening(responses.error_middleware(responder(result), **options)) as port:
         return await wired.fetch(port, target, headers=headers)
 
 
@@ -197,7 +197,7 @@ async def test_the_deadline_ends_a_request_in_the_originals_words(deadline, quer
         finally:
             cancelled.set()
 
-    async with wired.listening(responses.outermost(respond, deadline=deadline)) as port:
+    async with wired.listening(responses.error_middleware(respond, deadline=deadline)) as port:
         got = await wired.fetch(port, f"/apis?{query}")
 
     assert (got.status, got.headers["Content-Type"]) == (504, "text/plain; charset=utf-8")
@@ -260,7 +260,9 @@ async def test_a_malformed_url_gets_a_bare_400_and_a_line_in_the_log(caplog):
 
 
 async def test_answers_end_their_connections_while_the_server_closes():
-    async with wired.listening(responses.outermost(responder({}), closing=lambda: True)) as port:
+    async with wired.listening(
+        responses.error_middleware(responder({}), closing=lambda: True)
+    ) as port:
         got = await wired.send(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
     assert got.headers["Connection"] == "close"

@@ -102,7 +102,7 @@ rules:
     compiled = ruleset.load([("rules.yaml", text)])
     listing = Listing(
         series=(Series(name=series, labels=frozenset({"namespace", *labels})),),
-        live={(series, PODS): label_binding.labellings(labels, ("namespace",))},
+        live={(series, PODS): label_binding.combinations(labels, ("namespace",))},
     )
     entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(PODS, series)
     assert entry

@@ -18,9 +18,9 @@ from adapter.clients.prometheus import Prometheus
 from adapter.metrics.relist import Relist
 from rules import kinds as cluster
 from rules import ruleset
-from rules.diagnosis.inventory import Heard
+from rules.diagnosis.inventory import ListingStatus
 from rules.kinds import GroupResource, Kinds
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
@@ -29,8 +29,8 @@ Make = Callable[..., Relist]
 PODS = GroupResource("", "pods")
 NAMES = "/api/v1/label/__name__/values"
 
-EXPORTED = Labelling(resource="exported_pod", namespace="namespace")
-DIRECT = Labelling(resource="pod", namespace="namespace")
+EXPORTED = LabelBinding(resource="exported_pod", namespace="namespace")
+DIRECT = LabelBinding(resource="pod", namespace="namespace")
 
 
 def rule(
@@ -109,7 +109,7 @@ def asked_by(relist: Relist, metric: str) -> tuple[str, ...]:
     """The labels by which pods are asked about."""
     entry = relist.catalog.entry(PODS, metric)
     assert entry
-    return tuple(labelling.resource for source in entry.sources for labelling in source.labellings)
+    return tuple(binding.resource for source in entry.sources for binding in source.bindings)
 
 
 @asynccontextmanager
@@ -148,7 +148,7 @@ async def test_names_of_a_selector_become_metrics_of_the_resources_that_they_car
 
 async def test_new_names_come_with_the_next_relist(running, make):
     running.put('new_a{namespace="n",pod="p"} 1')
-    relist = make(running.url, rule('{__name__=~"new_.*"}'), ticks=Ticks())
+    relist = make(running.url, rule('{__name__=~"new_.*"}'), monotonic=Ticks())
     await relist.once()
 
     running.put('new_b{namespace="n",pod="p"} 1')
@@ -174,8 +174,8 @@ async def test_metric_that_ended_leaves_by_the_exact_question_and_stays_away(run
     running.put('brief{namespace="n",pod="p"} 1', at=time.time() - 2)
     running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 60)
     running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 61)
-    ticks = Ticks()
-    relist = make(running.url, rule('{__name__=~"brief.*"}'), max_age=3, ticks=ticks)
+    monotonic = Ticks()
+    relist = make(running.url, rule('{__name__=~"brief.*"}'), max_age=3, monotonic=monotonic)
     await relist.once()
     assert "brief" in metrics(relist)
 
@@ -183,7 +183,7 @@ async def test_metric_that_ended_leaves_by_the_exact_question_and_stays_away(run
     await relist.once()
     assert "brief" in metrics(relist)  # it is too early for the exact question
 
-    ticks.now += 1000
+    monotonic.now += 1000
     await relist.once()
     assert "brief" not in metrics(relist)
 
@@ -194,8 +194,8 @@ async def test_metric_that_ended_leaves_by_the_exact_question_and_stays_away(run
 async def test_exact_question_is_asked_at_a_hundredth_of_its_own_duration(running, make, before):
     running.put('pace{namespace="n",pod="p"} 1')
     fake = await before()
-    ticks = Ticks()
-    relist = make(fake.url, rule("pace"), ticks=ticks)
+    monotonic = Ticks()
+    relist = make(fake.url, rule("pace"), monotonic=monotonic)
 
     def exact() -> int:
         return sum("last_over_time" in each.parameters.get("query", "") for each in fake.asked)
@@ -204,7 +204,7 @@ async def test_exact_question_is_asked_at_a_hundredth_of_its_own_duration(runnin
     await relist.once()
     assert exact() == 1
 
-    ticks.now += 100
+    monotonic.now += 100
     await relist.once()
     assert exact() == 2
 
@@ -310,7 +310,7 @@ async def test_name_that_was_not_there_is_seen_by_the_next_look(running, make):
     await relist.once()
 
     running.put('late{namespace="n",pod="p"} 1')
-    await relist.look()
+    await relist.refresh_live_labels()
 
     assert "late" in {entry.metric for entry in relist.catalog.entries}
 
@@ -339,7 +339,7 @@ async def test_what_is_known_of_each_rule_is_what_was_found_and_not_what_it_pins
 
     after = relist.seen
     assert before.listings == {}
-    assert before.heard == dict.fromkeys(range(3), Heard(listed=None, failed=False))
+    assert before.heard == dict.fromkeys(range(3), ListingStatus(listed=None, failed=False))
     assert before.now == 90
     known, unknown = after.listings[0].series, after.listings[1].series
     assert ([each.name for each in known], unknown) == (["known_a"], ())
@@ -539,7 +539,7 @@ async def test_pinned_rules_can_be_asked_before_anything_was_listed(make, before
 
 async def test_attempted_is_set_when_patience_ends_though_prometheus_hangs(make, before):
     fake = await before(fakes.hangs)
-    relist = make(fake.url, rule("hanging"), patience=0.1)
+    relist = make(fake.url, rule("hanging"), timeout=0.1)
 
     async with following(relist), asyncio.timeout(5):
         await relist.attempted.wait()
@@ -569,7 +569,7 @@ async def test_without_rules_there_is_nothing_to_wait_for(make, running):
 
 async def test_prometheus_that_is_down_at_start_is_found_when_it_comes(make, tmp_path):
     late = real.Prometheus(tmp_path)
-    relist = make(late.url, rule('{__name__=~"late"}'), chance=lambda: 0.0)
+    relist = make(late.url, rule('{__name__=~"late"}'), random=lambda: 0.0)
     try:
         async with following(relist):
             async with asyncio.timeout(5):
@@ -588,13 +588,13 @@ async def test_prometheus_that_is_down_at_start_is_found_when_it_comes(make, tmp
 
 async def test_retries_back_off_and_stay_below_the_interval(make, before):
     fake = await before(fakes.says("down", status=503))
-    relist = make(fake.url, rule("retried"), interval=0.2, chance=lambda: 0.99)
+    relist = make(fake.url, rule("retried"), interval=0.2, random=lambda: 0.99)
 
     async with following(relist):
         await until(lambda: len(fake.asked) >= 4, seconds=5)
 
     assert [relist._pause(n) for n in (0, 1)] == [0.2, pytest.approx(0.2, rel=0.01)]
-    slow = make(fake.url, rule("retried"), chance=lambda: 0.0)
+    slow = make(fake.url, rule("retried"), random=lambda: 0.0)
     assert [slow._pause(n) for n in (1, 2, 3, 20)] == [0.5, 1.0, 2.0, 30.0]
 
 
@@ -635,7 +635,7 @@ async def test_looking_asks_only_about_what_could_change_the_choice(running, mak
     await relist.once()
     fake.asked.clear()
 
-    await relist.look()
+    await relist.refresh_live_labels()
 
     (asked,) = fake.asked
     assert 'exported_pod="",pod!=""' in asked.parameters["query"]

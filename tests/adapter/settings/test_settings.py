@@ -53,7 +53,7 @@ def test_defaults_are_the_originals():
         tls_cert_file=None,
         tls_private_key_file=None,
         cert_dir="apiserver.local.config/certificates",
-        tls_terms=ciphers.terms(),
+        tls_options=ciphers.terms(),
         tls_sni=(),
         service_name="gpu-metrics-adapter",
         service_namespace="",

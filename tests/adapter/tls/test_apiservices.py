@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from adapter import errors
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from tests import chains
 from tests.certificates import Holder
 from tests.fakes.store import REGISTRATION, Store
@@ -34,7 +34,7 @@ def cluster(store):
 
 @pytest.fixture
 def registration(api):
-    return Registration(api, (CUSTOM, EXTERNAL), service="adapter", namespace="ns")
+    return APIServiceController(api, (CUSTOM, EXTERNAL), service="adapter", namespace="ns")
 
 
 def encoded(*holders):
@@ -51,14 +51,14 @@ async def running(kube, *, pauses, between=lambda _: None):
         if len(made) == pauses:
             raise Done
 
-    ticks = itertools.count()
-    registration = Registration(
+    monotonic = itertools.count()
+    registration = APIServiceController(
         kube,
         (CUSTOM, EXTERNAL),
         service="adapter",
         namespace="ns",
         interval=20.0,
-        clock=lambda: dt.datetime.fromtimestamp(next(ticks), dt.UTC),
+        clock=lambda: dt.datetime.fromtimestamp(next(monotonic), dt.UTC),
         sleep=sleep,
     )
     with pytest.raises(Done):

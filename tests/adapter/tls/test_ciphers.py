@@ -64,7 +64,7 @@ def test_the_two_names_of_a_suite_are_one():
 def test_without_a_suite_of_tls_1_2_there_is_no_tls_1_2():
     got = ciphers.terms("VersionTLS12", ["TLS_AES_128_GCM_SHA256"])
 
-    assert got == ciphers.Terms(minimum=ssl.TLSVersion.TLSv1_3)
+    assert got == ciphers.TLSOptions(minimum=ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter.auth.peer import read_peer
 from adapter.tls import context as tls
-from adapter.tls.ciphers import Terms
+from adapter.tls.ciphers import TLSOptions
 from certs.bundle import Bundle, CertificateError, Named
 from tests import chains, der
 from tests.certificates import DAY, Holder
@@ -91,7 +91,7 @@ def trusting(holder=None, tmp_path=None, *others, **options):
 
 @pytest.fixture
 async def server():
-    async with Server(tls.Live(SERVING)).listening() as listening:
+    async with Server(tls.ReloadingContext(SERVING)).listening() as listening:
         yield listening
 
 
@@ -115,10 +115,10 @@ async def test_tls_1_2_is_the_least(server):
 
 
 async def test_the_terms_hold_after_every_change():
-    terms = Terms(ciphers="ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384")
-    live = tls.Live(SERVING, terms=terms)
+    terms = TLSOptions(ciphers="ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384")
+    live = tls.ReloadingContext(SERVING, terms=terms)
     live.serve(OTHER)
-    live.ask_for([CLIENT_CA.pem])
+    live.request_client_certs([CLIENT_CA.pem])
     refused, agreed = (trusting(maximum_version=ssl.TLSVersion.TLSv1_2) for _ in range(2))
     refused.set_ciphers("ECDHE+CHACHA20")
     agreed.set_ciphers("ECDHE+AES256:ECDHE+CHACHA20")
@@ -132,7 +132,7 @@ async def test_the_terms_hold_after_every_change():
 
 
 async def test_a_higher_minimum_refuses_tls_1_2():
-    live = tls.Live(SERVING, terms=Terms(minimum=ssl.TLSVersion.TLSv1_3))
+    live = tls.ReloadingContext(SERVING, terms=TLSOptions(minimum=ssl.TLSVersion.TLSv1_3))
 
     async with Server(live).listening() as server:
         with pytest.raises((ssl.SSLError, ConnectionError)):
@@ -223,7 +223,7 @@ EXPIRED = Holder("expired", CLIENT_CA, now=NOW, until=-DAY / 2)
 )
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_what_a_client_shows_is_told(server, tmp_path, holder, others, version):
-    server.live.ask_for([CLIENT_CA.pem, PROXY_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem, PROXY_CA.pem])
 
     await server.shown(trusting(holder, tmp_path, *others, maximum_version=version))
 
@@ -232,7 +232,7 @@ async def test_what_a_client_shows_is_told(server, tmp_path, holder, others, ver
 
 
 async def test_a_client_need_not_show_one(server):
-    server.live.ask_for([CLIENT_CA.pem, PROXY_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem, PROXY_CA.pem])
 
     await server.shown()
 
@@ -251,7 +251,7 @@ async def test_a_client_need_not_show_one(server):
     ],
 )
 async def test_a_client_that_cannot_be_trusted_is_not_let_in(server, tmp_path, holder):
-    server.live.ask_for([b"", CLIENT_CA.pem, PROXY_CA.pem + CLIENT_CA.pem])
+    server.live.request_client_certs([b"", CLIENT_CA.pem, PROXY_CA.pem + CLIENT_CA.pem])
 
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await server.shown(trusting(holder, tmp_path))
@@ -260,22 +260,22 @@ async def test_a_client_that_cannot_be_trusted_is_not_let_in(server, tmp_path, h
 async def test_a_ca_that_is_dropped_lets_nobody_in_even_by_a_session_from_before(server, tmp_path):
     user = Holder("user", CLIENT_CA, now=NOW)
     client = trusting(user, tmp_path)
-    server.live.ask_for([CLIENT_CA.pem, PROXY_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem, PROXY_CA.pem])
     await server.shown(client)
 
-    server.live.ask_for([PROXY_CA.pem])
+    server.live.request_client_certs([PROXY_CA.pem])
 
     with pytest.raises((ssl.SSLError, ConnectionError)):
         await server.shown(client)
-    server.live.ask_for([])
+    server.live.request_client_certs([])
     await server.shown(client)
     assert server.peer is None
 
 
 async def test_what_was_asked_for_outlives_a_new_certificate(server, tmp_path):
-    server.live.ask_for([CLIENT_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem])
     before = server.live._chosen
-    server.live.ask_for([CLIENT_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem])
 
     assert server.live._chosen is before
     server.live.serve(OTHER)
@@ -298,17 +298,17 @@ async def test_what_was_asked_for_outlives_a_new_certificate(server, tmp_path):
     ids=["text", "no certificate", "bytes", "unknown version", "no UTF-8"],
 )
 async def test_a_ca_bundle_that_cannot_be_read_changes_nothing(server, tmp_path, bundle):
-    server.live.ask_for([CLIENT_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem])
 
     with pytest.raises(CertificateError, match="the CAs of clients"):
-        server.live.ask_for([PROXY_CA.pem, bundle])
+        server.live.request_client_certs([PROXY_CA.pem, bundle])
 
     await server.shown(trusting(Holder("user", CLIENT_CA, now=NOW), tmp_path))
     assert server.peer is not None
 
 
 async def test_what_is_remembered_of_a_connection_ends_with_it(server, tmp_path):
-    server.live.ask_for([CLIENT_CA.pem])
+    server.live.request_client_certs([CLIENT_CA.pem])
     remembered = weakref.WeakKeyDictionary()
 
     await server.shown(trusting(Holder("user", CLIENT_CA, now=NOW), tmp_path))
@@ -328,7 +328,7 @@ def test_without_tls_there_is_no_peer(transport):
 
 def test_readiness_ends_with_the_certificate():
     now = NOW
-    live = tls.Live(SERVING, clock=lambda: now)
+    live = tls.ReloadingContext(SERVING, clock=lambda: now)
 
     assert live.check() == f"good until {SERVING.until}"
     now = SERVING.until
@@ -343,7 +343,7 @@ def test_the_expiry_of_what_is_served_is_shown():
         def serving(self, until):
             shown.append(until)
 
-    live = tls.Live(SERVING, meter=Meter())
+    live = tls.ReloadingContext(SERVING, meter=Meter())
     live.serve(OTHER)
 
     assert shown == [SERVING.until.timestamp(), OTHER.until.timestamp()]

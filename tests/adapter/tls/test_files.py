@@ -17,14 +17,14 @@ FIRST, SECOND = (context.issued("127.0.0.1", now=NOW) for _ in range(2))
 NAMED = Holder("named", now=NOW, dns=("own.test",)).bundle
 
 
-def write(folder: Path, bundle: Bundle) -> pairs.Pair:
+def write(folder: Path, bundle: Bundle) -> pairs.CertKeyPair:
     folder.mkdir(exist_ok=True)
     (folder / "tls.crt").write_bytes(bundle.chain_pem)
     (folder / "tls.key").write_bytes(bundle.key_pem)
-    return pairs.Pair(certificate=folder / "tls.crt", key=folder / "tls.key")
+    return pairs.CertKeyPair(certificate=folder / "tls.crt", key=folder / "tls.key")
 
 
-class Live:
+class ReloadingContext:
     """Stands for the TLS context: remembers what it is to serve."""
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Live:
 def test_the_flag_of_a_pair_is_read(text, certificate, key, domains):
     pair = pairs.sni(text)
 
-    assert pair == pairs.Pair(certificate=Path(certificate), key=Path(key), domains=domains)
+    assert pair == pairs.CertKeyPair(certificate=Path(certificate), key=Path(key), domains=domains)
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_what_is_no_pair_is_refused_in_the_originals_words(text, message):
 
 
 def test_only_what_changed_is_served_anew(tmp_path):
-    live = Live()
-    named = pairs.Pair(
+    live = ReloadingContext()
+    named = pairs.CertKeyPair(
         certificate=write(tmp_path / "sni", NAMED).certificate,
         key=tmp_path / "sni/tls.key",
         domains=("a.test",),
     )
-    files = pairs.Files(live, write(tmp_path / "main", FIRST), [named])
+    files = pairs.CertificateWatcher(live, write(tmp_path / "main", FIRST), [named])
 
     assert [files.once(), files.once()] == [(), ()]
     assert live.served == [FIRST.leaf]
@@ -90,9 +90,9 @@ def test_a_secret_that_is_swapped_whole_is_noticed(tmp_path):
     (tmp_path / "..data").symlink_to("..1")
     for name in ("tls.crt", "tls.key"):
         (tmp_path / name).symlink_to(Path("..data", name))
-    live = Live()
-    files = pairs.Files(
-        live, pairs.Pair(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
+    live = ReloadingContext()
+    files = pairs.CertificateWatcher(
+        live, pairs.CertKeyPair(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
     )
     files.once()
 
@@ -104,9 +104,9 @@ def test_a_secret_that_is_swapped_whole_is_noticed(tmp_path):
 
 
 def test_half_a_change_is_told_once_and_served_when_it_is_whole(tmp_path):
-    live = Live()
+    live = ReloadingContext()
     pair = write(tmp_path, FIRST)
-    files = pairs.Files(live, pair)
+    files = pairs.CertificateWatcher(live, pair)
     files.once()
 
     pair.certificate.write_bytes(SECOND.chain_pem)
@@ -121,9 +121,9 @@ def test_half_a_change_is_told_once_and_served_when_it_is_whole(tmp_path):
 
 
 def test_a_file_that_vanishes_is_told_once(tmp_path):
-    live = Live()
+    live = ReloadingContext()
     pair = write(tmp_path, FIRST)
-    files = pairs.Files(live, pair)
+    files = pairs.CertificateWatcher(live, pair)
     files.once()
 
     pair.key.unlink()
@@ -134,9 +134,9 @@ def test_a_file_that_vanishes_is_told_once(tmp_path):
 
 
 def test_a_bad_pair_of_several_leaves_the_others(tmp_path):
-    live = Live()
-    bad = pairs.Pair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
-    files = pairs.Files(live, None, [bad, write(tmp_path / "sni", NAMED)])
+    live = ReloadingContext()
+    bad = pairs.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
+    files = pairs.CertificateWatcher(live, None, [bad, write(tmp_path / "sni", NAMED)])
 
     (problem,) = files.once()
 
@@ -147,9 +147,9 @@ def test_a_bad_pair_of_several_leaves_the_others(tmp_path):
 
 def test_what_openssl_refuses_is_told(tmp_path):
     weak = context.issued("127.0.0.1", now=NOW)
-    live = context.Live(FIRST)
+    live = context.ReloadingContext(FIRST)
     live.serve = lambda _: context.context(Bundle(chain=weak.chain, key=FIRST.key))
-    files = pairs.Files(live, write(tmp_path, SECOND))
+    files = pairs.CertificateWatcher(live, write(tmp_path, SECOND))
 
     (problem,) = files.once()
 
@@ -163,9 +163,9 @@ async def test_a_change_is_served_within_a_look(tmp_path, caplog):
         assert seconds == 2.0
         await looks.get()
 
-    live = Live()
+    live = ReloadingContext()
     pair = write(tmp_path, FIRST)
-    files = pairs.Files(live, pair, interval=2.0, sleep=sleep)
+    files = pairs.CertificateWatcher(live, pair, interval=2.0, sleep=sleep)
     files.once()
     running = asyncio.create_task(files.run())
 

@@ -15,7 +15,7 @@ from cryptography import x509
 
 from adapter.tls import context as tls
 from adapter.tls import serving_certificate
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from tests.certificates import NOW
 from tests.fakes.store import REGISTRATION, Store
 
@@ -47,9 +47,11 @@ class Time:
 
 class Replica:
     def __init__(self, kube, time, jitter):
-        self.live = tls.Live(tls.issued("127.0.0.1", now=NOW))
-        registration = Registration(kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE)
-        self.identity = serving_certificate.Identity(
+        self.live = tls.ReloadingContext(tls.issued("127.0.0.1", now=NOW))
+        registration = APIServiceController(
+            kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE
+        )
+        self.identity = serving_certificate.ServingCertificateController(
             kube,
             registration,
             self.live.serve,
@@ -142,7 +144,7 @@ def cluster():
 
 
 async def test_ten_renewals_of_both_lose_no_request(cluster, api):
-    time, chance = Time(), random.Random(1)
+    time, rng = Time(), random.Random(1)
     replicas = [Replica(api, time, jitter) for jitter in (0.1, 0.9)]
     await asyncio.gather(*(each.identity.attempt() for each in replicas))
     for each in replicas:
@@ -162,7 +164,7 @@ async def test_ten_renewals_of_both_lose_no_request(cluster, api):
         for index, each in enumerate(replicas):
             leaves.add(each.live.bundle.leaf)
             authorities.add(each.live.bundle.chain[-1])
-            missed[index] = missed[index] + 1 if chance.random() < 0.5 else 0
+            missed[index] = missed[index] + 1 if rng.random() < 0.5 else 0
             if missed[index] > MISSED:
                 missed[index] = 0
             if not missed[index]:

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.tls import serving_certificate
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from certs import renew, secret
 from tests.certificates import DAY, NOW
 from tests.fakes.store import Store
@@ -43,8 +43,10 @@ class Replica:
         self.meter = Meter()
         self.slept = []
         self.sleep = asyncio.sleep
-        registration = Registration(kube, API_SERVICES, service=SERVICE, namespace=NAMESPACE)
-        self.identity = serving_certificate.Identity(
+        registration = APIServiceController(
+            kube, API_SERVICES, service=SERVICE, namespace=NAMESPACE
+        )
+        self.identity = serving_certificate.ServingCertificateController(
             kube,
             registration,
             self.served.append,
@@ -139,7 +141,7 @@ async def test_two_that_start_at_once_end_with_one_authority_that_both_are_trust
 
 
 async def test_a_secret_that_was_made_beforehand_is_used(store, replica):
-    state = renew.begin(POLICY, now=NOW - DAY)
+    state = renew.create(POLICY, now=NOW - DAY)
     store.put(SECRET, secret.document(state, name="x", namespace=NAMESPACE))
 
     await replica.identity.attempt()
@@ -212,7 +214,7 @@ async def test_a_new_authority_that_cannot_be_published_does_not_issue(store, re
         await replica.identity.attempt()
 
     assert replica.authority == old
-    assert held(store).coming is not None
+    assert held(store).next_ca is not None
     assert str(status) in replica.identity.check() or "others change it" in replica.identity.check()
 
 
@@ -242,7 +244,7 @@ async def test_a_deleted_secret_begins_a_change_of_authority_without_an_outage(s
 
     assert replica.authority == old
     assert held(store).serving.leaf == replica.served[0].leaf
-    new = held(store).coming.certificate
+    new = held(store).next_ca.certificate
     assert published(store) == [(new, old)] * 2
     replica.now += POLICY.settle
     await replica.identity.attempt()

@@ -57,8 +57,8 @@ CASES = {
 @pytest.mark.parametrize(("rule", "fixed", "could", "never"), CASES.values(), ids=CASES)
 def test_names_that_a_rule_gives_or_may_give(rule, fixed, could, never):
     assert candidates.fixed_name(rule) == fixed
-    assert [name for name in could if not candidates.could_give(rule, name)] == []
-    assert [name for name in never if candidates.could_give(rule, name)] == []
+    assert [name for name in could if not candidates.may_produce(rule, name)] == []
+    assert [name for name in never if candidates.may_produce(rule, name)] == []
 
 
 def external(*args, **kwargs):
@@ -82,8 +82,8 @@ EXTERNAL = {
 
 @pytest.mark.parametrize(("rule", "could", "never"), EXTERNAL.values(), ids=EXTERNAL)
 def test_external_metrics_are_meant_in_whatever_case(rule, could, never):
-    assert [name for name in could if not candidates.could_give(rule, name)] == []
-    assert [name for name in never if candidates.could_give(rule, name)] == []
+    assert [name for name in could if not candidates.may_produce(rule, name)] == []
+    assert [name for name in never if candidates.may_produce(rule, name)] == []
 
 
 def test_of_many_rules_each_is_read_once():
@@ -99,7 +99,7 @@ def test_of_many_rules_each_is_read_once():
 
     for _ in range(4):
         began = time.process_time()
-        assert sum(candidates.could_give(each, "read_once_7_b") for each in rules) == 1
+        assert sum(candidates.may_produce(each, "read_once_7_b") for each in rules) == 1
         taken.append(time.process_time() - began)
 
     first, *then = taken

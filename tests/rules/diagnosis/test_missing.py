@@ -6,8 +6,8 @@ import pytest
 
 from rules import ruleset
 from rules.diagnosis import candidates, missing
-from rules.diagnosis.inventory import Heard, Seen
-from rules.diagnosis.missing import Stage
+from rules.diagnosis.inventory import Inventory, ListingStatus
+from rules.diagnosis.missing import Reason
 from rules.errors import PlanError
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, plan
@@ -72,10 +72,10 @@ seriesQuery: '{__name__=~"DCGM_.*"}'
 resources: {namespaced: false}
 metricsQuery: m
 """
-GOOD = Heard(listed=40.0, failed=False)
-STALE = Heard(listed=40.0, failed=True)
-NEVER = Heard(listed=None, failed=True)
-STARTED = Heard(listed=None, failed=False)
+GOOD = ListingStatus(listed=40.0, failed=False)
+STALE = ListingStatus(listed=40.0, failed=True)
+NEVER = ListingStatus(listed=None, failed=True)
+STARTED = ListingStatus(listed=None, failed=False)
 
 
 def seen(*rules, found=(), heard=(), external=()):
@@ -98,7 +98,7 @@ def seen(*rules, found=(), heard=(), external=()):
         for rule, series in zip(every, found, strict=False)
         if series is not None
     }
-    return Seen(
+    return Inventory(
         ruleset=compiled,
         catalog=catalog.build(compiled, listings, KINDS),
         kinds=KINDS,
@@ -265,7 +265,7 @@ namespaces, nodes alone. Name""",
 def test_the_stage_at_which_a_metric_is_missing(known, metric, told):
     causes = missing.of_metric(known, metric, PODS, {})
 
-    assert [cause.stage.reason for cause in causes] == [reason for reason, _ in told]
+    assert [cause.reason.value for cause in causes] == [reason for reason, _ in told]
     for cause, (_, part) in zip(causes, told, strict=True):
         assert part in cause.sentence
 
@@ -324,7 +324,7 @@ EXTERNAL = {
 def test_an_external_metric_needs_series_and_no_labels(known, metric, told):
     causes = missing.of_metric(known, metric, None, {})
 
-    assert [cause.stage.reason for cause in causes] == [reason for reason, _ in told]
+    assert [cause.reason.value for cause in causes] == [reason for reason, _ in told]
     for cause, (_, part) in zip(causes, told, strict=True):
         assert part in cause.sentence
 
@@ -353,7 +353,7 @@ def test_of_very_many_causes_the_first_are_told():
     causes = missing.of_metric(seen(*[UTIL] * 20, found=[[]] * 20), "utilisation", PODS, {})
 
     assert len(causes) == 8
-    assert str(causes[-1]) == "no series: 13 more rules are no better off"
+    assert str(causes[-1]) == "NoSeries: 13 more rules are no better off"
 
 
 def test_what_others_named_cannot_break_a_line_or_fill_it():
@@ -377,7 +377,7 @@ def test_what_a_query_does_not_find_is_told_with_the_labels_that_it_asked_by():
 
     (cause,) = missing.of_plan(known, asked)
 
-    assert cause.stage is Stage.NO_SAMPLE
+    assert cause.reason is Reason.NO_SAMPLE
     assert cause.sentence.startswith(
         "the query of rules[0] (rules.yaml:3) found no number for pods a, b in namespace default, "
         'asking gpu_util by label pod, ns="default", model=x: '
@@ -395,11 +395,11 @@ def test_the_query_of_an_external_metric_that_finds_nothing_is_told():
 
     sample, series = missing.of_query(known, a), missing.of_query(known, utilisation)
 
-    assert (sample.stage, sample.rule) == (Stage.NO_SAMPLE, 0)
+    assert (sample.reason, sample.rule) == (Reason.NO_SAMPLE, 0)
     assert (
         "the query of externalRules[0] (rules.yaml:3) found no number: `m` has" in sample.sentence
     )
-    assert (series.stage, series.rule) == (Stage.NO_SERIES, 1)
+    assert (series.reason, series.rule) == (Reason.NO_SERIES, 1)
     assert "gives it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
 
 
@@ -412,7 +412,7 @@ def test_a_query_that_was_answered_tells_more_than_a_listing_that_was_not(heard)
         known, plan.external(entry, namespace="x", selector=selectors.parse(""))
     )
 
-    assert cause.stage is Stage.NO_SAMPLE
+    assert cause.reason is Reason.NO_SAMPLE
 
 
 def test_of_rules_that_answer_together_each_says_how_far_it_came():
@@ -424,9 +424,9 @@ def test_of_rules_that_answer_together_each_says_how_far_it_came():
 
     causes = missing.of_plan(known, planned(known, "u", PODS, ["a"], "default"))
 
-    assert [(cause.stage, cause.rule) for cause in causes] == [
-        (Stage.NO_SAMPLE, 1),
-        (Stage.NO_SERIES, 0),
+    assert [(cause.reason, cause.rule) for cause in causes] == [
+        (Reason.NO_SAMPLE, 1),
+        (Reason.NO_SERIES, 0),
     ]
 
 
@@ -443,7 +443,7 @@ def test_series_that_name_pods_and_no_namespace_are_missing_that_label():
 
     (cause,) = missing.of_plan(known, planned(known, "utilisation", PODS, ["a"], "default"))
 
-    assert cause.stage is Stage.LABELS_MISSING
+    assert cause.reason is Reason.LABELS_MISSING
     assert "names namespaces: looked for ns; they carry pod. Name" in cause.sentence
 
 
@@ -451,7 +451,7 @@ def test_objects_are_looked_for_where_they_live():
     pods = missing.other_scope(PODS, namespaced=True)
     nodes = missing.other_scope(NODES, namespaced=False)
 
-    assert pods.stage is nodes.stage is Stage.OTHER_SCOPE
+    assert pods.reason is nodes.reason is Reason.OTHER_SCOPE
     assert pods.sentence.endswith("names none: ask for namespaces/NS/pods/NAME/METRIC")
     assert nodes.sentence.endswith("names one: ask for nodes/NAME/METRIC")
 
@@ -468,19 +468,17 @@ def test_objects_are_looked_for_where_they_live():
 def test_a_resource_that_there_is_not(resource, sentence):
     cause = missing.unknown_resource(resource, KINDS)
 
-    assert (cause.stage, cause.sentence) == (Stage.UNKNOWN_RESOURCE, sentence)
+    assert (cause.reason, cause.sentence) == (Reason.UNKNOWN_RESOURCE, sentence)
 
 
 def test_the_rest_is_told_in_one_line_each():
     over = missing.no_object(PODS, namespace="default", name="a")
     unasked = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
 
-    assert str(over).startswith(
-        "no object: there is none of the pods called a in namespace default"
-    )
-    assert str(unasked) == "no query: rules.yaml: rules[0]: no such"
+    assert str(over).startswith("NoObject: there is none of the pods called a in namespace default")
+    assert str(unasked) == "NoQuery: rules.yaml: rules[0]: no such"
 
 
 def test_reasons_are_words_of_kubernetes():
-    assert {stage.reason for stage in Stage} >= {"NoRule", "NoSeries", "NotListedYet"}
-    assert all(stage.reason.isalpha() for stage in Stage)
+    assert {reason.value for reason in Reason} >= {"NoRule", "NoSeries", "NotListedYet"}
+    assert all(reason.value.isalpha() for reason in Reason)

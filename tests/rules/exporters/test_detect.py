@@ -10,17 +10,17 @@ import pytest
 from rules import presets, promql
 from rules.document import config
 from rules.exporters import detect, generations
-from rules.exporters.detect import Seen
+from rules.exporters.detect import Observations
 from rules.exporters.generations import GENERATIONS, Generation
 
 UTIL, USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 GR_ENGINE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
 
 
-def seen(names: Iterable[str], labels: str, **more: object) -> Seen:
+def seen(names: Iterable[str], labels: str, **more: object) -> Observations:
     """Series that all carry the same labels, written with blanks between."""
     carried = frozenset(labels.split())
-    return Seen(names=dict.fromkeys(names, carried), anything=True, **more)
+    return Observations(names=dict.fromkeys(names, carried), anything=True, **more)
 
 
 def codes(report: detect.Report) -> set[str]:
@@ -207,7 +207,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("given", "fitting", "found"), CASES)
-def test_names_and_labels_tell(given: Seen, fitting: tuple[str, ...], found: set[str]) -> None:
+def test_names_and_labels_tell(
+    given: Observations, fitting: tuple[str, ...], found: set[str]
+) -> None:
     report = detect.judge(given)
 
     assert report.presets == fitting
@@ -260,10 +262,10 @@ def test_report_in_words_and_flags() -> None:
 
 
 def test_nothing_and_no_series_at_all() -> None:
-    assert [each.code for each in detect.judge(Seen()).findings] == ["empty"]
+    assert [each.code for each in detect.judge(Observations()).findings] == ["empty"]
 
 
 def test_exporter_that_ended_may_be_among_the_targets_that_are_down() -> None:
-    gone = Seen(before={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
+    gone = Observations(before={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
 
     assert [each.code for each in detect.judge(gone).findings] == ["ended", "targets-down"]

@@ -8,7 +8,7 @@ from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, label_binding
 from rules.query.catalog import Catalog, Listing, Series
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -133,7 +133,7 @@ def test_discovery_says_what_is_root_scoped():
     entry = built.entry(STORAGE_CLASSES, "m")
     assert entry is not None
     assert not entry.namespaced
-    assert entry.sources[0].labellings == (Labelling(resource="storageclass"),)
+    assert entry.sources[0].bindings == (LabelBinding(resource="storageclass"),)
 
 
 def test_a_kind_that_the_cluster_does_not_know_leaves_the_rest_working():
@@ -198,11 +198,11 @@ def test_rules_that_merge_answer_together_if_the_last_one_does(merges, rules, lo
     assert [conflict.loser.rule.index for conflict in built.conflicts] == losers
 
 
-def labellings(live=(), labels: str = "", resource: GroupResource = PODS) -> list[Labelling]:
+def bindings(live=(), labels: str = "", resource: GroupResource = PODS) -> list[LabelBinding]:
     built = build(FLEET, listings=[listed(f"m {labels}", live=[(("m", resource), tuple(live))])])
     entry = built.entry(resource, "m")
     assert entry is not None
-    return list(entry.sources[0].labellings)
+    return list(entry.sources[0].bindings)
 
 
 @pytest.mark.parametrize(
@@ -217,11 +217,11 @@ def labellings(live=(), labels: str = "", resource: GroupResource = PODS) -> lis
     ids=["one each", "another one each", "all", "the first that is carried", "no namespace"],
 )
 def test_with_nothing_known_live_the_first_labels_carried_are_asked(labels, resource, namespace):
-    assert labellings(labels=labels) == [Labelling(resource=resource, namespace=namespace)]
+    assert bindings(labels=labels) == [LabelBinding(resource=resource, namespace=namespace)]
 
 
 def test_root_scoped_resources_have_no_namespace_label():
-    assert labellings(labels="namespace node", resource=NODES) == [Labelling(resource="node")]
+    assert bindings(labels="namespace node", resource=NODES) == [LabelBinding(resource="node")]
 
 
 def test_a_rule_without_namespaces_is_listed_all_the_same():
@@ -233,35 +233,39 @@ def test_a_rule_without_namespaces_is_listed_all_the_same():
     entry = built.entry(PODS, "m")
     assert entry is not None
     assert entry.namespaced
-    assert entry.sources[0].labellings == (Labelling(resource="pod"),)
+    assert entry.sources[0].bindings == (LabelBinding(resource="pod"),)
 
 
 def test_the_one_labelling_that_is_live_is_asked_alone():
-    live = [Labelling(resource="pod_name", namespace="namespace", absent=("exported_pod", "pod"))]
+    live = [
+        LabelBinding(resource="pod_name", namespace="namespace", absent=("exported_pod", "pod"))
+    ]
 
-    found = labellings(live, labels="exported_pod pod pod_name namespace")
+    found = bindings(live, labels="exported_pod pod pod_name namespace")
 
-    assert found == [Labelling(resource="pod_name", namespace="namespace")]
+    assert found == [LabelBinding(resource="pod_name", namespace="namespace")]
 
 
 def test_several_live_labellings_are_asked_in_order_of_preference():
-    last = Labelling(resource="pod_name", namespace="namespace", absent=("exported_pod",))
-    first = Labelling(resource="exported_pod", namespace="namespace")
+    last = LabelBinding(resource="pod_name", namespace="namespace", absent=("exported_pod",))
+    first = LabelBinding(resource="exported_pod", namespace="namespace")
 
-    assert labellings([last, first], labels="exported_pod pod_name namespace") == [first, last]
+    assert bindings([last, first], labels="exported_pod pod_name namespace") == [first, last]
 
 
 def test_what_was_live_and_can_no_longer_be_is_forgotten():
-    live = [Labelling(resource="exported_pod", namespace="namespace")]
+    live = [LabelBinding(resource="exported_pod", namespace="namespace")]
 
-    found = labellings(live, labels="pod pod_name namespace")
+    found = bindings(live, labels="pod pod_name namespace")
 
-    assert found == [Labelling(resource="pod", namespace="namespace")]
+    assert found == [LabelBinding(resource="pod", namespace="namespace")]
 
 
-def competing(labels: str, text: str = FLEET) -> dict[GroupResource, tuple[Labelling, ...]]:
+def competing(labels: str, text: str = FLEET) -> dict[GroupResource, tuple[LabelBinding, ...]]:
     (one,) = load(text).rules
-    return label_binding.competing(one, one.mapping.bind(KINDS), frozenset(labels.split()), KINDS)
+    return label_binding.ambiguous_bindings(
+        one, one.mapping.bind(KINDS), frozenset(labels.split()), KINDS
+    )
 
 
 def test_nothing_competes_where_each_resource_has_one_label():
@@ -273,16 +277,16 @@ def test_labels_of_a_resource_and_of_namespaces_compete_in_every_pair():
 
     assert found == {
         NAMESPACES: (
-            Labelling(resource="exported_namespace"),
-            Labelling(resource="namespace", absent=("exported_namespace",)),
+            LabelBinding(resource="exported_namespace"),
+            LabelBinding(resource="namespace", absent=("exported_namespace",)),
         ),
         PODS: (
-            Labelling(resource="exported_pod", namespace="exported_namespace"),
-            Labelling(
+            LabelBinding(resource="exported_pod", namespace="exported_namespace"),
+            LabelBinding(
                 resource="exported_pod", namespace="namespace", absent=("exported_namespace",)
             ),
-            Labelling(resource="pod", namespace="exported_namespace", absent=("exported_pod",)),
-            Labelling(
+            LabelBinding(resource="pod", namespace="exported_namespace", absent=("exported_pod",)),
+            LabelBinding(
                 resource="pod",
                 namespace="namespace",
                 absent=("exported_pod", "exported_namespace"),
@@ -292,10 +296,10 @@ def test_labels_of_a_resource_and_of_namespaces_compete_in_every_pair():
 
 
 def test_a_probe_asks_for_the_labels_and_for_the_absence_of_earlier_ones():
-    labelling = Labelling(resource="pod", namespace="k8s.ns", absent=("exported_pod",))
+    binding = LabelBinding(resource="pod", namespace="k8s.ns", absent=("exported_pod",))
 
-    assert labelling.probe_matchers() == ('exported_pod=""', 'pod!=""', '"k8s.ns"!=""')
-    assert Labelling(resource="node").probe_matchers() == ('node!=""',)
+    assert binding.probe_matchers() == ('exported_pod=""', 'pod!=""', '"k8s.ns"!=""')
+    assert LabelBinding(resource="node").probe_matchers() == ('node!=""',)
 
 
 EXTERNAL = """
@@ -316,9 +320,9 @@ def test_external_metrics_need_no_labels_and_are_sorted():
 
     assert built.entries == ()
     assert list(built.external) == ["a", "b"]
-    assert [entry.source.labellings for entry in built.external.values()] == [
-        (Labelling(resource="", namespace="namespace"),),
-        (Labelling(resource="", namespace="ns"),),
+    assert [entry.source.bindings for entry in built.external.values()] == [
+        (LabelBinding(resource="", namespace="namespace"),),
+        (LabelBinding(resource="", namespace="ns"),),
     ]
 
 
@@ -326,22 +330,24 @@ def test_an_external_metric_is_asked_by_the_first_namespace_label_that_is_live()
     (one,) = load(external=(EXTERNAL,)).external
     labels = frozenset({"ns", "namespace"})
 
-    found = label_binding.competing(one, one.mapping.bind(KINDS), labels, KINDS)
+    found = label_binding.ambiguous_bindings(one, one.mapping.bind(KINDS), labels, KINDS)
     live = {("m", NAMESPACES): found[NAMESPACES][1:]}
     built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
 
     assert found[NAMESPACES][1].probe_matchers() == ('ns=""', 'namespace!=""')
-    assert built.external["m"].source.labellings == (Labelling(resource="", namespace="namespace"),)
+    assert built.external["m"].source.bindings == (
+        LabelBinding(resource="", namespace="namespace"),
+    )
 
 
 def test_several_live_namespace_labels_leave_an_external_metric_with_the_first():
-    found = label_binding.labellings([""], ["ns", "namespace"])
+    found = label_binding.combinations([""], ["ns", "namespace"])
 
     built = build_external(
         EXTERNAL, listings=[listed("m ns namespace", live={("m", NAMESPACES): found})]
     )
 
-    assert built.external["m"].source.labellings == (Labelling(resource="", namespace="ns"),)
+    assert built.external["m"].source.bindings == (LabelBinding(resource="", namespace="ns"),)
 
 
 def test_an_external_rule_may_say_that_it_is_not_namespaced():
@@ -350,7 +356,7 @@ def test_an_external_rule_may_say_that_it_is_not_namespaced():
     entry = build_external(text, listings=[listed("m namespace")]).external["m"]
 
     assert not entry.namespaced
-    assert entry.source.labellings == (Labelling(resource=""),)
+    assert entry.source.bindings == (LabelBinding(resource=""),)
 
 
 def test_later_external_rules_win():
@@ -397,8 +403,8 @@ def test_what_a_rule_pins_needs_no_relist(text, series):
     if series:
         entry = built.entry(PODS, series[0])
         assert entry is not None
-        assert entry.sources[0].labellings == (
-            Labelling(resource="exported_pod", namespace="exported_namespace"),
+        assert entry.sources[0].bindings == (
+            LabelBinding(resource="exported_pod", namespace="exported_namespace"),
         )
 
 
@@ -416,8 +422,8 @@ def test_an_external_metric_that_is_pinned_is_listed_without_series():
     )
 
     assert list(built.external) == ["queue_depth", "wait"]
-    assert built.external["queue_depth"].source.labellings == (
-        Labelling(resource="", namespace="ns"),
+    assert built.external["queue_depth"].source.bindings == (
+        LabelBinding(resource="", namespace="ns"),
     )
 
 
@@ -461,7 +467,7 @@ def test_what_a_rule_pins_can_be_asked_before_its_series_are_found():
 
 
 def test_a_merged_metric_is_asked_of_a_generation_that_is_not_there_yet():
-    live = {("old", PODS): (Labelling(resource="pod", namespace="namespace"),)}
+    live = {("old", PODS): (LabelBinding(resource="pod", namespace="namespace"),)}
     found = listed("old exported_pod pod exported_namespace namespace", live=live)
 
     built = build(
@@ -471,9 +477,9 @@ def test_a_merged_metric_is_asked_of_a_generation_that_is_not_there_yet():
     entry = built.entry(PODS, "x")
     assert entry is not None
     assert entry.listed
-    assert [(source.series, source.labellings) for source in entry.sources] == [
-        ("new", (Labelling(resource="pod", namespace="namespace"),)),
-        ("old", (Labelling(resource="pod", namespace="namespace"),)),
+    assert [(source.series, source.bindings) for source in entry.sources] == [
+        ("new", (LabelBinding(resource="pod", namespace="namespace"),)),
+        ("old", (LabelBinding(resource="pod", namespace="namespace"),)),
     ]
 
 
@@ -504,4 +510,6 @@ def test_a_generation_with_other_labels_is_asked_by_its_own():
 
     entry = built.entry(PODS, "x")
     assert entry is not None
-    assert entry.sources[0].labellings == (Labelling(resource="p", namespace="exported_namespace"),)
+    assert entry.sources[0].bindings == (
+        LabelBinding(resource="p", namespace="exported_namespace"),
+    )

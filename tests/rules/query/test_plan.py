@@ -179,7 +179,7 @@ def test_with_one_labelling_the_text_is_the_originals():
 
 
 def test_a_later_labelling_asks_that_the_earlier_labels_are_absent():
-    first, second = label_binding.labellings(["exported_pod", "pod"], ["namespace"])
+    first, second = label_binding.combinations(["exported_pod", "pod"], ["namespace"])
     entry = entry_of(
         RULE, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
     )
@@ -193,7 +193,7 @@ def test_a_later_labelling_asks_that_the_earlier_labels_are_absent():
 
 
 def test_absence_is_asked_of_the_namespaces_labels_too():
-    live = label_binding.labellings(["exported_pod", "pod"], ["exported_namespace", "namespace"])
+    live = label_binding.combinations(["exported_pod", "pod"], ["exported_namespace", "namespace"])
     entry = entry_of(
         RULE,
         labels="exported_namespace namespace exported_pod pod",

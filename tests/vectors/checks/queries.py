@@ -19,7 +19,7 @@ from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.mapping import BoundMapping
 from rules.query import label_binding, plan
 from rules.query.catalog import Entry, ExternalEntry, Source
-from rules.query.label_binding import Labelling
+from rules.query.label_binding import LabelBinding
 from rules.selectors import selectors
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
@@ -83,8 +83,8 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     own, namespace = bound.labels(resource), bound.labels(NAMESPACES)
     if not own:
         raise PlanError(f"no label stands for {resource}")
-    labelling = Labelling(resource=own[0], namespace=(*namespace, "")[0])
-    source = Source(rule=rule, series=case["series"], labellings=(labelling,))
+    binding = LabelBinding(resource=own[0], namespace=(*namespace, "")[0])
+    source = Source(rule=rule, series=case["series"], bindings=(binding,))
     entry = Entry(
         metric="m", resource=resource, namespaced=bool(case["namespace"]), sources=(source,)
     )
@@ -101,11 +101,11 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
 def _external(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     rule = _rule(case, "externalRules")
     bound = rule.mapping.bind(kinds)
-    (only,) = label_binding.possible(rule, bound, frozenset(), kinds)[NAMESPACES]
+    (only,) = label_binding.bindings(rule, bound, frozenset(), kinds)[NAMESPACES]
     entry = ExternalEntry(
         metric="m",
         namespaced=rule.config.resources.namespaced is not False,
-        source=Source(rule=rule, series=case["series"], labellings=(only,)),
+        source=Source(rule=rule, series=case["series"], bindings=(only,)),
     )
     selector = _selector(case)
     made = plan.external(entry, namespace=case["namespace"], selector=selector)

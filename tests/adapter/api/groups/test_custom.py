@@ -5,9 +5,9 @@ import pytest
 from adapter import errors
 from adapter.api.groups import GROUPS, custom
 from adapter.api.groups.group import Backend, Resource
-from adapter.http import request_info as asks
+from adapter.http import request_info
 from rules import ruleset
-from rules.diagnosis.missing import Stage
+from rules.diagnosis.missing import Reason
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
@@ -68,7 +68,7 @@ def evaluation():
 
 @pytest.fixture
 def absences():
-    return wired.Absences()
+    return wired.MissingMetrics()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def backend(objects, evaluation, absences):
 
 
 async def answer(backend, path, query="", version="v1beta2"):
-    ask = asks.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
+    ask = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
     assert custom.routes(ask.below_version)
     return await custom.answer(ask, backend)
 
@@ -171,50 +171,50 @@ async def test_what_has_no_value_is_not_found_in_the_originals_words(backend, pa
 
 
 @pytest.mark.parametrize(
-    ("path", "subject", "stage"),
+    ("path", "subject", "reason"),
     [
-        ("/namespaces/default/pods/*/nope", "pods/nope in namespace default", Stage.NO_SERIES),
-        ("/nodes/*/nope", "nodes/nope", Stage.NO_SERIES),
+        ("/namespaces/default/pods/*/nope", "pods/nope in namespace default", Reason.NO_SERIES),
+        ("/nodes/*/nope", "nodes/nope", Reason.NO_SERIES),
         (
             "/namespaces/default/pods/a/a%0A%FFb",
             r'pods/a/"a\n\xffb" in namespace default',
-            Stage.NO_SERIES,
+            Reason.NO_SERIES,
         ),
         (
             "/namespaces/default/pods/c/gpu_util",
             "pods/c/gpu_util in namespace default",
-            Stage.NO_SAMPLE,
+            Reason.NO_SAMPLE,
         ),
         (
             "/namespaces/default/pods/over/gpu_util",
             "pods/over/gpu_util in namespace default",
-            Stage.NO_OBJECT,
+            Reason.NO_OBJECT,
         ),
         (
             "/namespaces/default/Pod/a/nothing",
             "Pod/a/nothing in namespace default",
-            Stage.NO_QUERY,
+            Reason.NO_QUERY,
         ),
-        ("/bogus.x/a/gpu_util", "bogus.x/a/gpu_util", Stage.UNKNOWN_RESOURCE),
-        ("/pods/*/gpu_util", "pods/gpu_util", Stage.OTHER_SCOPE),
+        ("/bogus.x/a/gpu_util", "bogus.x/a/gpu_util", Reason.UNKNOWN_RESOURCE),
+        ("/pods/*/gpu_util", "pods/gpu_util", Reason.OTHER_SCOPE),
         (
             "/namespaces/default/namespaces/other/gpu_util",
             "namespaces/other/gpu_util in namespace default",
-            Stage.OTHER_SCOPE,
+            Reason.OTHER_SCOPE,
         ),
-        ("/namespaces/other/metrics/gpu_util", "namespaces/other/gpu_util", Stage.NO_SAMPLE),
+        ("/namespaces/other/metrics/gpu_util", "namespaces/other/gpu_util", Reason.NO_SAMPLE),
     ],
 )
 async def test_a_missing_metric_says_at_which_stage_to_the_caller_and_the_log(
-    backend, objects, absences, path, subject, stage
+    backend, objects, absences, path, subject, reason
 ):
     objects.finished = {"over"}
 
     error = await refused(backend, path)
 
-    assert [cause.stage for cause in error.causes] == [stage]
-    assert not error.told  # whoever sends it decides
-    assert absences.told == [(subject, error.causes)]
+    assert [cause.reason for cause in error.causes] == [reason]
+    assert not error.causes_visible  # whoever sends it decides
+    assert absences.causes_visible == [(subject, error.causes)]
 
 
 async def test_a_list_without_values_is_explained_to_the_log(backend, evaluation, absences):
@@ -224,15 +224,15 @@ async def test_a_list_without_values_is_explained_to_the_log(backend, evaluation
 
     assert document["items"] == []
     assert absences.asked == evaluation.asked
-    ((subject, (cause,)),) = absences.told
-    assert (subject, cause.stage) == ("pods/gpu_util in namespace default", Stage.NO_SAMPLE)
+    ((subject, (cause,)),) = absences.causes_visible
+    assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_SAMPLE)
 
 
 async def test_nobody_is_told_why_what_is_there_is_missing(backend, absences):
     await answer(backend, "/namespaces/default/pods/*/gpu_util")
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
 
-    assert absences.asked == absences.told == []
+    assert absences.asked == absences.causes_visible == []
 
 
 async def test_a_selector_that_selects_nothing_gives_an_empty_list_and_asks_nobody(
@@ -366,7 +366,7 @@ async def test_the_metric_selector_is_passed_on_and_written_down(
 
 @pytest.mark.parametrize("path", ["/namespaces/default", "/namespaces/default/", "/nodes/n1"])
 async def test_a_path_that_is_too_short_is_refused_or_no_route(backend, path):
-    ask = asks.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+    ask = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
     if not custom.routes(ask.below_version):
         return
 
@@ -463,7 +463,7 @@ async def test_a_pod_of_unknown_state_is_asked_about(backend, objects, caplog):
     ],
 )
 def test_routes_are_those_of_the_original(path, found):
-    ask = asks.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+    ask = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
 
     assert custom.routes(ask.below_version) is found
 

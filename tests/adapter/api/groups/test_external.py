@@ -63,7 +63,7 @@ async def get(evaluation):
     compiled = ruleset.load([("rules.yaml", RULES)])
     found = Listing(series=(Series(name="found_one", labels=frozenset()),))
     catalog = catalogs.build(compiled, {compiled.external[-1].index: found}, Kinds.builtin())
-    handler = wired.surface(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
+    handler = wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
 
     async with wired.listening(handler) as port:
 
@@ -393,7 +393,7 @@ async def test_discovery_lists_what_rules_pin_though_it_has_no_series(get):
 
 async def test_the_group_is_there_without_rules(evaluation):
     catalog = catalogs.Catalog.empty()
-    handler = wired.surface(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
+    handler = wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
 
     async with wired.listening(handler) as port:
         listed = await wired.fetch(port, GROUP)

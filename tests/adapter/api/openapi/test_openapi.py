@@ -33,7 +33,7 @@ async def port():
     metric = Entry(metric="m", resource=PODS, namespaced=True, sources=())
     objects = wired.Objects(Kinds.builtin(), {})
     value = Value(milli=1500, time=0.0, samples=1)
-    handler = wired.surface(
+    handler = wired.build_router(
         Catalog.of([metric], (), ()), objects, wired.Evaluation({(PODS, "p"): value})
     )
     async with wired.listening(handler) as port:
@@ -56,8 +56,10 @@ def parts(document: object) -> Iterator[dict]:
 
 
 def documents_of_all() -> list:
-    third = [pytest.param(documents.third(of, api), id="/".join(of)) for of, api in APIS.items()]
-    return [pytest.param(documents.second(APIS), id="swagger"), *third]
+    third = [
+        pytest.param(documents.openapi_v3(of, api), id="/".join(of)) for of, api in APIS.items()
+    ]
+    return [pytest.param(documents.openapi_v2(APIS), id="swagger"), *third]
 
 
 @pytest.mark.parametrize("document", documents_of_all())
@@ -92,7 +94,7 @@ def test_every_parameter_of_a_path_is_described_and_every_property_too(document)
 
 
 def test_no_definition_is_named_as_one_of_the_api_server_may_be():
-    names = documents.second(APIS)["definitions"]
+    names = documents.openapi_v2(APIS)["definitions"]
 
     assert all(name.startswith("io.k8s.metrics.pkg.apis.") for name in names)
 
@@ -101,7 +103,7 @@ def test_no_definition_is_named_as_one_of_the_api_server_may_be():
 def test_every_documented_path_is_a_route(group, version):
     of = (group.NAME, version)
 
-    paths = documents.third(of, APIS[of])["paths"]
+    paths = documents.openapi_v3(of, APIS[of])["paths"]
 
     for path in paths:
         start, _, below = path.partition(f"/apis/{group.NAME}/{version}/")
@@ -114,7 +116,7 @@ async def test_an_answer_has_the_properties_that_are_documented(port, version):
     target = f"/apis/custom.metrics.k8s.io/{version}/namespaces/default/pods/p/m"
     answer = json.loads((await get(port, target)).body)
     of = ("custom.metrics.k8s.io", version)
-    schemas = documents.third(of, APIS[of])["components"]["schemas"]
+    schemas = documents.openapi_v3(of, APIS[of])["components"]["schemas"]
     package = f"io.k8s.metrics.pkg.apis.custom_metrics.{version}"
     whole, item = schemas[f"{package}.MetricValueList"], schemas[f"{package}.MetricValue"]
 
