@@ -1,19 +1,19 @@
-"""Everything that can go wrong while answering, and how each looks to a caller.
+"""Errors: answers to API clients, failures of backends, and failures to start.
 
-    ApiError                 what a caller is told: becomes one metav1.Status, in `answers`
-    └── TextError                is told as text, as the filters of Kubernetes tell it
-    Unauthenticated          what the log is told: credentials that are not accepted
-    BackendError             what the log is told: Prometheus or the API server did not answer
-    ├── Unreachable              no connection, or it broke
-    ├── TimedOut                 no whole answer in time
-    ├── Refused                  a 4xx: the question is wrong there (bad PromQL, no permission)
-    ├── Broken                   a 5xx, or an answer that cannot be understood
-    │   └── NotInstantError          a query that answers a matrix or text
-    └── TooLarge                 more bytes than an answer may have
-    StartError               what an operator is told: the server cannot start as it was asked to
+    ApiError                 answer to the client: a metav1.Status, built in `http.responses`
+    └── TextError                answer as text/plain, as Kubernetes' filters give it
+    Unauthenticated          for the log: credentials were rejected
+    BackendError             for the log: Prometheus or the API server did not answer as expected
+    ├── Unreachable              no connection, or the connection broke
+    ├── TimedOut                 no complete response in time
+    ├── Refused                  4xx: the request is wrong (bad PromQL, missing permission)
+    ├── Broken                   5xx, or a response that cannot be parsed
+    │   └── NotInstantError          a query returned a matrix or a string
+    └── TooLarge                 the response exceeded the size limit
+    StartError               for the operator: the server cannot start with these settings
 
-No library's own exception crosses the module that calls the library; each is raised `from` it. A
-BackendError keeps the other side's own words for the log; they never reach a caller of the API.
+Each module that calls a library raises one of these `from` the library's own exception. The message
+of a BackendError quotes the backend and is only logged, never sent to an API client.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Any
 from rules.diagnosis.missing import Cause
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
-"""For what repeats a caller's own words: no browser may guess that it is a page."""
+"""Header of answers that repeat text of the request: browsers must not render them as HTML."""
 
 
 class ApiError(Exception):
-    """An answer that is an error, in Kubernetes' words.
+    """Error answer in Kubernetes' wording.
 
-    `details` follows metav1.StatusDetails; None leaves the key out, an empty one is sent as `{}`.
-    `causes` quote the rules: they are sent only if `causes_visible`.
+    `details` follows metav1.StatusDetails; None omits the key, an empty mapping is sent as `{}`.
+    `causes` quote the rules and are sent only if `causes_visible` is set.
     """
 
     def __init__(
@@ -56,11 +56,12 @@ class ApiError(Exception):
 
 
 def bad_request(message: str) -> ApiError:
+    """Return a 400."""
     return ApiError(400, message, reason="BadRequest")
 
 
 def internal(message: str) -> ApiError:
-    """The 500 whose cause goes to the log alone: raise it `from` that cause."""
+    """Return a 500 without the cause: raise it `from` the cause, which is then logged."""
     return ApiError(
         500,
         f"Internal error occurred: {message}",
@@ -70,12 +71,14 @@ def internal(message: str) -> ApiError:
 
 
 def no_route() -> ApiError:
+    """Return the 404 for an unknown path."""
     return ApiError(
         404, "the server could not find the requested resource", reason="NotFound", details={}
     )
 
 
 def wrong_method() -> ApiError:
+    """Return the 405."""
     return ApiError(
         405,
         "the server does not allow this method on the requested resource",
@@ -85,7 +88,7 @@ def wrong_method() -> ApiError:
 
 
 def not_acceptable(representations: Sequence[str]) -> ApiError:
-    """The router's own 406, given before any handler runs."""
+    """Return the 406 of the router, which precedes every handler."""
     return ApiError(
         406,
         f"406: Not Acceptable\n\nAvailable representations: {', '.join(representations)}",
@@ -95,11 +98,11 @@ def not_acceptable(representations: Sequence[str]) -> ApiError:
 
 
 class Unauthenticated(Exception):
-    """Credentials that are not accepted: says why, and never shows them."""
+    """Credentials were rejected; the message says why and never contains the credentials."""
 
 
 class TextError(ApiError):
-    """An error whose message, and a newline, is the whole answer."""
+    """Error answered as text/plain: the message and a newline."""
 
     def __init__(
         self, code: int, message: str, *, headers: Mapping[str, str] | None = None
@@ -108,25 +111,25 @@ class TextError(ApiError):
 
 
 class BackendError(Exception):
-    """Prometheus or the Kubernetes API did not give what was asked of it."""
+    """Prometheus or the Kubernetes API server did not answer a request as expected."""
 
     retry_after: float | None = None
-    """Seconds after which the same question may be answered; None where a repetition is no use.
+    """Seconds to wait before a retry; None if a retry is pointless.
 
-    Kubernetes' webhook clients ask again after just these errors.
+    Set for the errors that Kubernetes' webhook clients retry.
     """
 
 
 class Unreachable(BackendError):
-    """No connection could be made, or it broke before the answer ended."""
+    """No connection could be made, or it broke before the response was complete."""
 
 
 class TimedOut(BackendError):
-    """No whole answer came in time."""
+    """No complete response arrived in time."""
 
 
 class Refused(BackendError):
-    """The other side refused the question; `status` is its HTTP status."""
+    """The backend refused the request with the HTTP status `status`."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -134,16 +137,16 @@ class Refused(BackendError):
 
 
 class Broken(BackendError):
-    """The other side failed, or answered what cannot be understood."""
+    """The backend failed, or its response cannot be parsed."""
 
 
 class NotInstantError(Broken):
-    """A query answered what is no instant value: a matrix or text."""
+    """A query returned a matrix or a string instead of an instant vector or a scalar."""
 
 
 class TooLarge(BackendError):
-    """The answer was cut off because it grew past the limit."""
+    """The response exceeded the size limit."""
 
 
 class StartError(Exception):
-    """The server cannot start as it was asked to; `str()` says what to do about it."""
+    """The server cannot start with these settings; the message says what to do."""

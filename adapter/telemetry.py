@@ -1,4 +1,4 @@
-"""What the adapter measures of itself, on a registry that is passed in."""
+"""Metrics of the adapter itself, registered on a registry that the caller passes in."""
 
 from __future__ import annotations
 
@@ -9,151 +9,162 @@ from prometheus_client.core import UnknownMetricFamily
 from prometheus_client.registry import Collector
 
 _PREFIX = "gpu_metrics_adapter"
-_TOLD_APART = frozenset(
+_USERNAMES = frozenset(
     {"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"}
 )
+"""Users that Kubernetes' compressUsername keeps as label values."""
 
 
 class Requests:
-    """How Prometheus was asked, and what that cost."""
+    """Metrics of the requests to Prometheus."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._seconds = Histogram(
+        self._duration = Histogram(
             f"{_PREFIX}_prometheus_request_duration_seconds",
-            "Time until Prometheus' whole answer was read, by API path and outcome.",
+            "Duration of requests to Prometheus until the whole response is read, "
+            "by API path and outcome (ok or the kind of error).",
             ["path", "outcome"],
             registry=registry,
         )
         self._bytes = Counter(
             f"{_PREFIX}_prometheus_response_bytes",
-            "Bytes of Prometheus' answers, as they came over the wire, by API path.",
+            "Bytes of Prometheus responses on the wire, by API path.",
             ["path"],
             registry=registry,
         )
 
     def ended(self, path: str, *, outcome: str, seconds: float, received: int) -> None:
-        """One request, whole or failed; `outcome` is `ok` or the name of the BackendError."""
-        self._seconds.labels(path, outcome).observe(seconds)
+        """Count a request; `outcome` is `ok` or the class name of the BackendError."""
+        self._duration.labels(path, outcome).observe(seconds)
         self._bytes.labels(path).inc(received)
 
 
 class Relists:
-    """How the listing of series goes, by rule (`rules[3]`)."""
+    """Metrics of the relist, by rule (`rules[3]`)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._attempts = Counter(
             f"{_PREFIX}_relists",
-            "Attempts to list the series of a rule, by outcome.",
+            "Attempts to list the series of a rule, by outcome (ok or the kind of error).",
             ["rule", "outcome"],
             registry=registry,
         )
-        self._success = Gauge(
+        self._last_success = Gauge(
             f"{_PREFIX}_relist_last_success_timestamp_seconds",
-            "When the series of a rule were last listed.",
+            "Unix time of the last successful relist of a rule.",
             ["rule"],
             registry=registry,
         )
-        self._series = Gauge(
+        self._series_names = Gauge(
             f"{_PREFIX}_relist_series_names",
-            "Series names that the last good listing of a rule has.",
+            "Number of distinct series names that the last successful relist of a rule returned.",
             ["rule"],
             registry=registry,
         )
 
     def listed(self, rule: str, *, names: int, at: float) -> None:
+        """Count a successful relist at Unix time `at`."""
         self._attempts.labels(rule, "ok").inc()
-        self._success.labels(rule).set(at)
-        self._series.labels(rule).set(names)
+        self._last_success.labels(rule).set(at)
+        self._series_names.labels(rule).set(names)
 
     def failed(self, rule: str, *, outcome: str) -> None:
+        """Count a failed relist; `outcome` is the class name of the BackendError."""
         self._attempts.labels(rule, outcome).inc()
 
 
 class Certificates:
-    """What is served, and how the work on it goes."""
+    """Metrics of the serving certificate and of the CA that issues it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._serving = Gauge(
+        self._serving_expiry = Gauge(
             f"{_PREFIX}_serving_certificate_expiry_timestamp_seconds",
-            "When the certificate that is served expires.",
+            "Unix time at which the serving certificate expires.",
             registry=registry,
         )
-        self._authority = Gauge(
-            f"{_PREFIX}_authority_certificate_expiry_timestamp_seconds",
-            "When the authority that issues our certificates expires; 0 where it is not ours.",
+        self._ca_expiry = Gauge(
+            f"{_PREFIX}_serving_ca_expiry_timestamp_seconds",
+            "Unix time at which the CA that the adapter manages for its serving certificates "
+            "expires; 0 if the certificate comes from files.",
             registry=registry,
         )
-        self._looks = Counter(
-            f"{_PREFIX}_identity_looks",
-            "Looks at the Secret that replicas share, by outcome.",
+        self._reconciles = Counter(
+            f"{_PREFIX}_serving_certificate_reconciles",
+            "Reconciliations of the Secret that holds the serving CA, by outcome (ok or failed).",
             ["outcome"],
             registry=registry,
         )
 
     def serving(self, until: float) -> None:
-        self._serving.set(until)
+        """Set the expiry of the serving certificate, in Unix time."""
+        self._serving_expiry.set(until)
 
     def authority(self, until: float) -> None:
-        self._authority.set(until)
+        """Set the expiry of the serving CA, in Unix time."""
+        self._ca_expiry.set(until)
 
     def looked(self, outcome: str) -> None:
-        self._looks.labels(outcome).inc()
+        """Count a reconciliation; `outcome` is `ok` or `failed`."""
+        self._reconciles.labels(outcome).inc()
 
 
 class Access:
-    """Who was let in, by the names that the metrics of Kubernetes' API servers have.
+    """Metrics of authentication and authorization, named as in Kubernetes API servers.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/filters/metrics.go
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._attempts = _Counts(
+        self._attempts = _UntypedCounter(
             "authentication_attempts",
-            "Requests whose sender was looked for, by result: success, or error for a 401.",
+            "Counter of authentication attempts by result: success, or error for a 401.",
             "result",
             ("success", "error"),
         )
-        self._users = _Counts(
+        self._users = _UntypedCounter(
             "authenticated_user_requests",
-            "Requests whose sender is known, by name, as far as the API servers tell names apart.",
+            "Counter of authenticated requests by username; most users are counted as 'other'.",
             "username",
         )
         registry.register(self._attempts)
         registry.register(self._users)
-        verdicts = Counter(
+        decisions = Counter(
             "authorization_attempts",
-            "Requests for which leave was asked, by result: allowed, denied, no-opinion or error.",
+            "Counter of authorization attempts by result: allowed, denied, no-opinion or error.",
             ["result"],
             registry=registry,
         )
         results = ("allowed", "denied", "no-opinion", "error")
-        self._verdicts = {each: verdicts.labels(each) for each in results}
+        self._decisions = {result: decisions.labels(result) for result in results}
 
     def authenticated(self, name: str) -> None:
-        self._attempts.count("success")
-        if name not in _TOLD_APART:
+        """Count an authenticated or anonymous request of the user `name`."""
+        self._attempts.inc("success")
+        if name not in _USERNAMES:
             name = "email_id" if "@" in name else "other"
-        self._users.count(name)
+        self._users.inc(name)
 
     def unauthenticated(self) -> None:
-        self._attempts.count("error")
+        """Count a request answered with 401."""
+        self._attempts.inc("error")
 
     def authorized(self, result: str) -> None:
-        self._verdicts[result].inc()
+        """Count a decision: `allowed`, `denied`, `no-opinion` or `error`."""
+        self._decisions[result].inc()
 
 
-class _Counts(Collector):
-    """A counter by one label, under a name that prometheus_client's own would add `_total` to."""
+class _UntypedCounter(Collector):
+    """Counter with one label whose name does not end in `_total`, which Counter would append."""
 
-    def __init__(self, name: str, text: str, label: str, values: tuple[str, ...] = ()) -> None:
-        self._name, self._text, self._label = name, text, label
-        self._values = dict.fromkeys(values, 0)
+    def __init__(self, name: str, help_: str, label: str, values: tuple[str, ...] = ()) -> None:
+        self._name, self._help, self._label = name, help_, label
+        self._counts = dict.fromkeys(values, 0)
 
-    def count(self, value: str) -> None:
-        self._values[value] = self._values.get(value, 0) + 1
+    def inc(self, value: str) -> None:
+        self._counts[value] = self._counts.get(value, 0) + 1
 
     def collect(self) -> Iterator[UnknownMetricFamily]:
-        family = UnknownMetricFamily(self._name, self._text, labels=[self._label])
-        for value, count in self._values.items():
+        family = UnknownMetricFamily(self._name, self._help, labels=[self._label])
+        for value, count in self._counts.items():
             family.add_metric([value], count)
         yield family

@@ -1,1 +1,1 @@
-"""Authentication and authorization of callers, as kube-apiserver delegates them."""
+"""Authentication and authorization of requests, delegated to the Kubernetes API server."""

@@ -1,6 +1,6 @@
-"""What an authorizer is told about a request, and what a caller is told whom it refuses.
+"""Authorizer attributes of a request, the SubjectAccessReview spec and the 403 built from them.
 
-Pure. Both are Kubernetes' to the letter.
+Pure. Sending the review is in `authorization`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rules.errors import SelectorError
 from rules.quoting import quote
 from rules.selectors import selectors
 
-_SELECTING = frozenset({"list", "watch", "deletecollection"})
+_SELECTOR_VERBS = frozenset({"list", "watch", "deletecollection"})
 _VERBS_IN_PATHS = frozenset({"proxy", "watch"})
 _OPERATORS = {
     "=": "In",
@@ -30,7 +30,7 @@ _OPERATORS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """Everything about a request that a verdict may depend on.
+    """Attributes of a request that an authorizer decides on.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authorization/authorizer/interfaces.go
     """
@@ -39,7 +39,7 @@ class Attributes:
     verb: str
     is_resource_request: bool = True
     path: str = ""
-    """Of a request for no resource."""
+    """Of a non-resource request only."""
     group: str = ""
     version: str = ""
     namespace: str = ""
@@ -50,16 +50,25 @@ class Attributes:
     field_selector: str = ""
 
     @property
-    def controlled(self) -> int:
-        """How many characters the caller chose."""
-        chosen = (self.verb, self.path, self.group, self.version, self.namespace, self.resource)
-        more = (self.subresource, self.name, self.label_selector, self.field_selector)
-        return sum(map(len, chosen)) + sum(map(len, more))
+    def controlled_size(self) -> int:
+        """Number of characters that the caller chose."""
+        return (
+            len(self.verb)
+            + len(self.path)
+            + len(self.group)
+            + len(self.version)
+            + len(self.namespace)
+            + len(self.resource)
+            + len(self.subresource)
+            + len(self.name)
+            + len(self.label_selector)
+            + len(self.field_selector)
+        )
 
 
-def attributes(user: User, info: RequestInfo) -> Attributes:
-    """What `user` wants to do."""
-    selecting = info.verb in _SELECTING and not _verb_in_path(info)
+def authorizer_attributes(user: User, info: RequestInfo) -> Attributes:
+    """Return the attributes of the request `info` made by `user`."""
+    has_selectors = info.verb in _SELECTOR_VERBS and not _has_verb_in_path(info)
     return Attributes(
         user=user,
         verb=info.verb,
@@ -71,75 +80,79 @@ def attributes(user: User, info: RequestInfo) -> Attributes:
         resource=info.resource,
         subresource=info.subresource,
         name=info.name,
-        label_selector=info.label_selector if selecting else "",
-        field_selector=info.field_selector if selecting else "",
+        label_selector=info.label_selector if has_selectors else "",
+        field_selector=info.field_selector if has_selectors else "",
     )
 
 
-def _verb_in_path(info: RequestInfo) -> bool:
-    """Whether this is the deprecated `/apis/GROUP/VERSION/watch/…`, which takes no selectors."""
+def _has_verb_in_path(info: RequestInfo) -> bool:
+    """Return whether this is the deprecated `/apis/GROUP/VERSION/watch/...`, without selectors."""
     segments = info.path.strip("/").split("/")
     first = 2 if segments[0] == "api" else 3
     return info.is_resource_request and segments[first] in _VERBS_IN_PATHS
 
 
-def spec(asked: Attributes) -> dict[str, Any]:
-    """The SubjectAccessReviewSpec; what is empty is left out.
+def review_spec(attributes: Attributes) -> dict[str, Any]:
+    """Return the SubjectAccessReviewSpec; empty fields are left out.
 
     https://github.com/kubernetes/api/blob/master/authorization/v1/types.go
     """
-    if asked.is_resource_request:
+    if attributes.is_resource_request:
         kind = "resourceAttributes"
-        wanted: dict[str, Any] = {
-            "namespace": asked.namespace,
-            "verb": asked.verb,
-            "group": asked.group,
-            "version": asked.version,
-            "resource": asked.resource,
-            "subresource": asked.subresource,
-            "name": asked.name,
-            "fieldSelector": _requirements(_field_requirements(asked.field_selector)),
-            "labelSelector": _requirements(_label_requirements(asked.label_selector)),
+        fields: dict[str, Any] = {
+            "namespace": attributes.namespace,
+            "verb": attributes.verb,
+            "group": attributes.group,
+            "version": attributes.version,
+            "resource": attributes.resource,
+            "subresource": attributes.subresource,
+            "name": attributes.name,
+            "fieldSelector": _requirements(_field_requirements(attributes.field_selector)),
+            "labelSelector": _requirements(_label_requirements(attributes.label_selector)),
         }
     else:
         kind = "nonResourceAttributes"
-        wanted = {"path": asked.path, "verb": asked.verb}
-    user = asked.user
-    made = {
-        kind: _without_empty(wanted),
+        fields = {"path": attributes.path, "verb": attributes.verb}
+    user = attributes.user
+    spec = {
+        kind: _without_empty(fields),
         "user": user.name,
         "groups": list(user.groups),
         "extra": {key: list(values) for key, values in user.extra.items()},
         "uid": user.uid,
     }
-    # The attributes decide what is asked about, even if they say nothing.
-    return {kind: {}} | _without_empty(made)
+    # The API server requires one of the two attribute fields, even an empty one.
+    return {kind: {}} | _without_empty(spec)
 
 
-def forbidden(asked: Attributes, reason: str = "") -> errors.ApiError:
-    """The refusal in Kubernetes' words.
+def forbidden(attributes: Attributes, reason: str = "") -> errors.ApiError:
+    """Return the 403 in Kubernetes' wording.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
     """
-    who = f"User {quote(asked.user.name)} cannot {asked.verb}"
-    if asked.is_resource_request:
-        resource = asked.resource + (f"/{asked.subresource}" if asked.subresource else "")
-        place = f"in the namespace {quote(asked.namespace)}" if asked.namespace else ""
-        what = (
-            f"{who} resource {quote(resource)} in API group {quote(asked.group)} "
-            f"{place or 'at the cluster scope'}"
+    denial = f"User {quote(attributes.user.name)} cannot {attributes.verb}"
+    if attributes.is_resource_request:
+        subresource = f"/{attributes.subresource}" if attributes.subresource else ""
+        scope = (
+            f"in the namespace {quote(attributes.namespace)}"
+            if attributes.namespace
+            else "at the cluster scope"
+        )
+        denial = (
+            f"{denial} resource {quote(attributes.resource + subresource)} "
+            f"in API group {quote(attributes.group)} {scope}"
         )
     else:
-        what = f"{who} path {quote(asked.path)}"
-    what = harmless(what) + (f": {reason}" if reason else "")
-    subject = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
-    if not subject:
-        message = f"forbidden: {what}"
-    elif asked.name:
-        message = f"{subject} {quote(asked.name)} is forbidden: {what}"
+        denial = f"{denial} path {quote(attributes.path)}"
+    denial = sanitize(denial) + (f": {reason}" if reason else "")
+    resource = attributes.resource + (f".{attributes.group}" if attributes.group else "")
+    if not resource:
+        message = f"forbidden: {denial}"
+    elif attributes.name:
+        message = f"{resource} {quote(attributes.name)} is forbidden: {denial}"
     else:
-        message = f"{subject} is forbidden: {what}"
-    details = {"name": asked.name, "group": asked.group, "kind": asked.resource}
+        message = f"{resource} is forbidden: {denial}"
+    details = {"name": attributes.name, "group": attributes.group, "kind": attributes.resource}
     return errors.ApiError(
         403,
         message,
@@ -149,8 +162,8 @@ def forbidden(asked: Attributes, reason: str = "") -> errors.ApiError:
     )
 
 
-def harmless(text: str) -> str:
-    """Nothing that a browser could take for HTML."""
+def sanitize(text: str) -> str:
+    """Escape the characters of HTML, as Kubernetes does in text that repeats a request."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
@@ -159,32 +172,39 @@ def _requirements(requirements: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _label_requirements(text: str) -> list[dict[str, Any]]:
-    """Those that a review can express: fewer of them only ask for more to be allowed."""
+    """Return the requirements that a review can express.
+
+    Dropping the others is safe: fewer requirements request access to more objects.
+    """
     try:
-        parsed = selectors.parse(text)
+        selector = selectors.parse(text)
     except SelectorError:
         return []
     return [
         _without_empty(
             {
-                "key": each.key,
-                "operator": _OPERATORS[each.operator],
-                "values": list(each.values),
+                "key": requirement.key,
+                "operator": _OPERATORS[requirement.operator],
+                "values": list(requirement.values),
             }
         )
-        for each in parsed.requirements
-        if each.operator in _OPERATORS
+        for requirement in selector.requirements
+        if requirement.operator in _OPERATORS
     ]
 
 
 def _field_requirements(text: str) -> list[dict[str, Any]]:
     try:
-        parsed = selectors.parse_fields(text)
+        requirements = selectors.parse_fields(text)
     except SelectorError:
         return []
     return [
-        {"key": each.field, "operator": _OPERATORS[each.operator], "values": [each.value]}
-        for each in parsed
+        {
+            "key": requirement.field,
+            "operator": _OPERATORS[requirement.operator],
+            "values": [requirement.value],
+        }
+        for requirement in requirements
     ]
 
 

@@ -1,7 +1,8 @@
-"""Who asks: by a front proxy's word, a certificate, or a token; else nobody in particular.
+"""Authentication of a request: front proxy, client certificate, bearer token, else anonymous.
 
-The order and the rules are Kubernetes': the first way that succeeds counts, a way that fails does
-not end the search, but where one failed and none succeeded nobody is let in as anonymous.
+Order and rules are those of Kubernetes. The first method that succeeds determines the user. If one
+failed and none succeeded, the answer is 401, not anonymous access. Authorization is in
+`authorization`.
 """
 
 from __future__ import annotations
@@ -11,132 +12,112 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 from multidict import MultiMapping
 
-from adapter import errors
-from adapter.auth import request_headers, tokens, x509
-from adapter.auth import user as users
+from adapter import errors, telemetry
+from adapter.auth import request_headers, tokens
+from adapter.auth.peer import Peer
 from adapter.auth.trust import Trust
-from adapter.auth.user import User
+from adapter.auth.user import ANONYMOUS, User
+from adapter.auth.x509 import certificate_user, common_name
 from certs.bundle import CertificateError
 from certs.chain import Authorities, Verified
 
 log = logging.getLogger(__name__)
 
-_DOUBT = 10.0
-"""Seconds for which a certificate stays refused that another second may make good."""
-
-
-class Peer(Protocol):
-    """A client that showed certificates when it connected, and holds the key of the first."""
-
-    @property
-    def chain(self) -> Sequence[bytes]:
-        """In DER, its own first."""
-
-    @property
-    def connection(self) -> object:
-        """The same for all its requests; hashable, and can be referenced weakly."""
-
-
-class Tokens(Protocol):
-    """Knows whose a token is."""
-
-    async def user(self, token: str) -> User:
-        """Raises Unauthenticated."""
-
-
-class Meter(Protocol):
-    """Knows how to show who was let in."""
-
-    def authenticated(self, name: str) -> None: ...
-
-    def unauthenticated(self) -> None: ...
+_TTL = 10.0
+"""Seconds for which the identity of a connection is cached: a certificate may become valid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerIdentity:
-    """What a connection's certificates are worth."""
+    """Result of verifying the certificates of a connection."""
 
     is_front_proxy: bool
     user: User | None
-    problems: tuple[str, ...]
-    until: float
+    failures: tuple[str, ...]
+    expires: float
+    """Unix time; the earliest expiry of a certificate in a verified chain, or earlier."""
 
 
 class TrustVerifier:
-    """Judges by one generation of trust, and remembers by connection."""
+    """Verifies client certificates against one `Trust`, with a cache of results by connection.
+
+    The cache saves 0.15 ms per request; connections that are gone leave it by themselves.
+    """
 
     def __init__(self, trust: Trust) -> None:
         self.trust = trust
-        self.reader = request_headers.Reader(trust.headers)
-        self.judgements: WeakKeyDictionary[object, PeerIdentity] = WeakKeyDictionary()
-        self._proxies = Authorities(trust.proxy_cas) if trust.proxy_cas else None
-        self._clients = Authorities(trust.client_cas) if trust.client_cas else None
+        self.identities: WeakKeyDictionary[object, PeerIdentity] = WeakKeyDictionary()
+        self._proxy_cas = Authorities(trust.proxy_cas) if trust.proxy_cas else None
+        self._client_cas = Authorities(trust.client_cas) if trust.client_cas else None
 
-    def judge(self, chain: Sequence[bytes], now: float) -> PeerIdentity:
-        problems: list[str] = []
-        ends = [now + _DOUBT]
+    def identify(self, peer: Peer, now: float) -> PeerIdentity:
+        """Return the identity of `peer` at Unix time `now`, from the cache if it is fresh."""
+        cached = self.identities.get(peer.connection)
+        if cached is not None and now < cached.expires:
+            return cached
+        identity = self._verify(peer.chain, now)
+        self.identities[peer.connection] = identity
+        return identity
+
+    def _verify(self, chain: Sequence[bytes], now: float) -> PeerIdentity:
+        at = datetime.fromtimestamp(now, UTC)
         is_front_proxy = False
         user = None
-        at = datetime.fromtimestamp(now, UTC)
+        failures: list[str] = []
+        expires = now + _TTL
         try:
-            if self._proxies is not None:
-                verified = self._proxies.verify(chain, now=at)
-                self._check_name(verified)
+            if self._proxy_cas is not None:
+                verified = self._proxy_cas.verify(chain, now=at)
+                self._check_allowed_name(verified)
                 is_front_proxy = True
-                ends.append(verified.until.timestamp())
+                expires = min(expires, verified.until.timestamp())
         except (CertificateError, errors.Unauthenticated) as error:
-            problems.append(f"as a front proxy: {error}")
+            failures.append(f"as front proxy: {error}")
         try:
-            if self._clients is not None:
-                verified = self._clients.verify(chain, now=at)
-                user = x509.user(verified.leaf)
-                ends.append(verified.until.timestamp())
+            if self._client_cas is not None:
+                verified = self._client_cas.verify(chain, now=at)
+                user = certificate_user(verified.leaf)
+                expires = min(expires, verified.until.timestamp())
         except (CertificateError, errors.Unauthenticated) as error:
-            problems.append(f"as a user: {error}")
-        if not problems:
-            del ends[0]
+            failures.append(f"as client: {error}")
         return PeerIdentity(
-            is_front_proxy=is_front_proxy,
-            user=user,
-            problems=tuple(problems),
-            until=min(ends, default=now + _DOUBT),
+            is_front_proxy=is_front_proxy, user=user, failures=tuple(failures), expires=expires
         )
 
-    def _check_name(self, verified: Verified) -> None:
+    def _check_allowed_name(self, verified: Verified) -> None:
         allowed = self.trust.headers.allowed_names
-        if allowed and (name := x509.common_name(verified.leaf)) not in allowed:
+        if allowed and (name := common_name(verified.leaf)) not in allowed:
             raise errors.Unauthenticated(f"subject with cn={name} is not in the allowed list")
 
 
 class Authenticator:
-    """Knows who a caller is."""
+    """Authenticates requests against the current trust and by TokenReview."""
 
     def __init__(
         self,
         trust: Callable[[], Trust],
-        reviews: Tokens,
+        reviews: tokens.TokenReviews,
         *,
-        meter: Meter | None = None,
+        meter: telemetry.Access | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._trust = trust
         self._reviews = reviews
         self._meter = meter
         self._clock = clock
-        self._believed = TrustVerifier(trust())
+        self._verifier = TrustVerifier(trust())
 
     async def authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
-        """Raises ApiError (401) where credentials were given and none of them is any good.
+        """Return the user of a request. Raises ApiError (401) if all its credentials are rejected.
 
         https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/authenticatorfactory/delegating.go
         """
         try:
-            user = await self._user(peer, headers)
+            user = await self._authenticate(peer, headers)
         except errors.ApiError:
             if self._meter is not None:
                 self._meter.unauthenticated()
@@ -145,36 +126,29 @@ class Authenticator:
             self._meter.authenticated(user.name)
         return user
 
-    async def _user(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
-        problems: tuple[str, ...] = ()
+    async def _authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
+        failures: tuple[str, ...] = ()
         if peer is not None:
-            judgement = self._judged(peer)
-            if judgement.is_front_proxy:
-                user = self._believed.reader.user(headers)
+            identity = self._current_verifier().identify(peer, self._clock())
+            if identity.is_front_proxy:
+                user = request_headers.front_proxy_user(headers, self._verifier.trust.headers)
                 if user is not None:
                     return user
-            if judgement.user is not None:
-                return judgement.user
-            problems = judgement.problems
-        for find in (tokens.bearer, tokens.websocket):
+            if identity.user is not None:
+                return identity.user
+            failures = identity.failures
+        if token := tokens.bearer(headers):
             try:
-                if token := find(headers):
-                    return await self._reviews.user(token)
+                return await self._reviews.user(token)
             except errors.Unauthenticated as error:
-                problems = (*problems, str(error))
-        if problems:
-            log.info("said 401: %s", "; ".join(problems))
+                failures = (*failures, str(error))
+        if failures:
+            log.info("request rejected with 401: %s", "; ".join(failures))
             raise errors.ApiError(401, "Unauthorized", reason="Unauthorized")
-        return users.ANONYMOUS
+        return ANONYMOUS
 
-    def _judged(self, peer: Peer) -> PeerIdentity:
+    def _current_verifier(self) -> TrustVerifier:
         trust = self._trust()
-        if trust is not self._believed.trust:
-            self._believed = TrustVerifier(trust)
-        now = self._clock()
-        known = self._believed.judgements.get(peer.connection)
-        if known is not None and now < known.until:
-            return known
-        judgement = self._believed.judge(peer.chain, now)
-        self._believed.judgements[peer.connection] = judgement
-        return judgement
+        if trust is not self._verifier.trust:
+            self._verifier = TrustVerifier(trust)
+        return self._verifier

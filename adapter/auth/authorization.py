@@ -1,8 +1,7 @@
-"""Who may do what: asked of the cluster by SubjectAccessReview, and remembered for a while.
+"""Authorization of a request: system:masters, always-allowed paths, else a SubjectAccessReview.
 
-Members of system:masters may do everything, and some paths are open to all. Whatever else the API
-server does not allow is forbidden, in Kubernetes' words; where it gives no verdict, nobody is let
-in.
+Everything that the API server does not allow is answered with 403 in Kubernetes' wording. If the
+review fails, the answer is 500. Attributes and wording are in `attributes`.
 """
 
 from __future__ import annotations
@@ -11,166 +10,168 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from adapter import errors
-from adapter.auth import attributes, reviews
-from adapter.auth.attributes import Attributes
+from adapter.auth.attributes import Attributes, forbidden, review_spec, sanitize
+from adapter.auth.reviews import post_review
 from adapter.cache import SingleFlightCache
 from rules.quoting import quote
 
+if TYPE_CHECKING:  # `--help` imports this module and must load neither of the two libraries
+    from adapter import telemetry
+    from adapter.clients.kubernetes import Kube
+
 MASTERS = "system:masters"
 OPEN_PATHS = ("/healthz", "/readyz", "/livez")
-ALLOWED_SECONDS = 60.0
-DENIED_SECONDS = 10.0
-UNDECIDED = "no verdict could be had; the log of the adapter says why"
-"""What callers are told about the API server's failures."""
+ALLOWED_TTL = 60.0
+DENIED_TTL = 10.0
+REVIEW_FAILED = "authorization check failed; see the log of the adapter"
+"""What clients see instead of the API server's error."""
 
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews?timeout=10s"
-_TRY_SECONDS = 10.0
-_REMEMBERED = 8192
-_LONGEST_REMEMBERED = 10_000
-_ENTRY = 1024
-_BOTH = "webhook subject access review returned both allow and deny response"
+_TIMEOUT = 10.0
+"""Seconds for each attempt."""
+_CACHE_ENTRIES = 8192
+_ENTRY_SIZE = 1024
+"""Estimated bytes of a cached decision, without the attributes that the caller controls."""
+_MAX_CONTROLLED_SIZE = 10_000
+"""Larger attributes are not cached, as in Kubernetes."""
+_ALLOWED_AND_DENIED = "webhook subject access review returned both allow and deny response"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The end of a review; what is neither allowed nor wrong is forbidden."""
+class Decision:
+    """Outcome of a review; a decision that is neither allowed nor an error is a 403."""
 
     allowed: bool
     denied: bool = False
-    """Whether an authorizer said no, rather than none yes; either is forbidden."""
+    """Whether an authorizer denied explicitly; otherwise none had an opinion."""
     reason: str = ""
-    problem: str = ""
-    """Why there is no verdict, though the API server answered."""
+    error: str = ""
+    """Why the API server's answer is not a decision."""
 
     @property
     def result(self) -> str:
-        """What became of it, in the words of the API servers' metrics."""
-        if self.problem:
+        """Label value of Kubernetes' authorization_attempts_total."""
+        if self.error:
             return "error"
         if self.allowed:
             return "allowed"
         return "denied" if self.denied else "no-opinion"
 
 
-class Meter(Protocol):
-    """Knows how to show what became of requests."""
-
-    def authorized(self, result: str) -> None:
-        """One was `allowed`, `denied`, of `no-opinion` to anybody, or its review an `error`."""
-
-
 class OpenPaths:
-    """The paths that need no verdict: whole ones, and beginnings that end in `*`."""
+    """Always-allowed paths: exact ones, and prefixes that end in `*`."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        """Raises ValueError for a `*` elsewhere."""
+        """Raise ValueError for a `*` that is not at the end."""
         trimmed = [path.removeprefix("/") for path in paths]
         for path in trimmed:
             if "*" in path[:-1]:
                 raise ValueError(f"only trailing * allowed in {quote(path)}")
-        self._whole = frozenset(path for path in trimmed if not path.endswith("*"))
-        self._beginnings = tuple(path[:-1] for path in trimmed if path.endswith("*"))
+        self._exact = frozenset(path for path in trimmed if not path.endswith("*"))
+        self._prefixes = tuple(path[:-1] for path in trimmed if path.endswith("*"))
 
     def __contains__(self, path: str) -> bool:
         trimmed = path.removeprefix("/")
-        return trimmed in self._whole or trimmed.startswith(self._beginnings)
+        return trimmed in self._exact or trimmed.startswith(self._prefixes)
 
 
 class Authorizer:
-    """Knows what callers may do; `api` is the cluster's, with the rights of system:auth-delegator.
+    """Authorizes requests by SubjectAccessReview, with a single-flight cache of decisions.
 
-    A verdict holds for `allowed_seconds` or `denied_seconds`. Raises ValueError for `open_paths`
-    with a `*` that is not at the end.
+    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds. Raises
+    ValueError for `open_paths` with a `*` that is not at the end.
     """
 
     def __init__(
         self,
-        api: reviews.Api,
+        api: Kube,
         *,
-        allowed_seconds: float = ALLOWED_SECONDS,
-        denied_seconds: float = DENIED_SECONDS,
+        allowed_seconds: float = ALLOWED_TTL,
+        denied_seconds: float = DENIED_TTL,
         open_paths: Iterable[str] = OPEN_PATHS,
-        meter: Meter | None = None,
+        meter: telemetry.Access | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._sleep = sleep
         self._meter = meter
-        self._open = OpenPaths(open_paths)
-        self._seconds = {True: allowed_seconds, False: denied_seconds}
-        self._verdicts = SingleFlightCache(
-            self._ask,
-            ttl=self._lasts,
-            max_size=_REMEMBERED * _ENTRY,
-            size=lambda asked: _ENTRY + asked.controlled,
+        self._open_paths = OpenPaths(open_paths)
+        self._allowed_ttl = allowed_seconds
+        self._denied_ttl = denied_seconds
+        self._decisions = SingleFlightCache(
+            self._review,
+            ttl=self._ttl,
+            max_size=_CACHE_ENTRIES * _ENTRY_SIZE,
+            size=lambda attributes: _ENTRY_SIZE + attributes.controlled_size,
             clock=clock,
         )
 
-    async def authorize(self, asked: Attributes, *, target: str) -> None:
-        """Raises ApiError: 403, or TextError with 500, which repeats the request's `target`."""
+    async def authorize(self, attributes: Attributes, *, target: str) -> None:
+        """Return if the request is allowed.
+
+        Raises ApiError (403) if it is not, and TextError (500) with the request's `target` if the
+        review fails.
+        """
         try:
-            verdict = await self.review(asked)
+            decision = await self.review(attributes)
         except errors.BackendError as error:
-            self._measure("error")
-            raise _undecided(target, UNDECIDED) from error
-        self._measure(verdict.result)
-        if verdict.problem:
-            raise _undecided(target, verdict.problem)
-        if not verdict.allowed:
-            raise attributes.forbidden(asked, verdict.reason)
+            self._count("error")
+            raise _internal_error(target, REVIEW_FAILED) from error
+        self._count(decision.result)
+        if decision.error:
+            raise _internal_error(target, decision.error)
+        if not decision.allowed:
+            raise forbidden(attributes, decision.reason)
 
-    async def review(self, asked: Attributes) -> Verdict:
-        """Raises BackendError where the API server does not give one."""
-        if MASTERS in asked.user.groups:
-            return Verdict(allowed=True)
-        if not asked.is_resource_request and asked.path in self._open:
-            return Verdict(allowed=True)
-        return await self._verdicts.get(asked)
+    async def review(self, attributes: Attributes) -> Decision:
+        """Return the decision on `attributes`. Raises BackendError if the review fails."""
+        if MASTERS in attributes.user.groups:
+            return Decision(allowed=True)
+        if not attributes.is_resource_request and attributes.path in self._open_paths:
+            return Decision(allowed=True)
+        return await self._decisions.get(attributes)
 
-    def _measure(self, result: str) -> None:
+    def _count(self, result: str) -> None:
         if self._meter is not None:
             self._meter.authorized(result)
 
-    async def _ask(self, asked: Attributes) -> Verdict:
+    async def _review(self, attributes: Attributes) -> Decision:
         document = {
             "kind": "SubjectAccessReview",
             "apiVersion": "authorization.k8s.io/v1",
             "metadata": {},
-            "spec": attributes.spec(asked),
+            "spec": review_spec(attributes),
             "status": {"allowed": False},
         }
-        answer = await reviews.ask(
-            self._api, _PATH, document, timeout=_TRY_SECONDS, sleep=self._sleep
-        )
-        return _verdict(answer)
+        answer = await post_review(self._api, _PATH, document, timeout=_TIMEOUT, sleep=self._sleep)
+        return _parse_answer(answer)
 
-    def _lasts(self, asked: Attributes, verdict: Verdict) -> float:
-        if asked.controlled >= _LONGEST_REMEMBERED or verdict.problem:
+    def _ttl(self, attributes: Attributes, decision: Decision) -> float:
+        if attributes.controlled_size >= _MAX_CONTROLLED_SIZE or decision.error:
             return 0.0
-        return self._seconds[verdict.allowed]
+        return self._allowed_ttl if decision.allowed else self._denied_ttl
 
 
-def _undecided(target: str, why: str) -> errors.TextError:
-    return errors.TextError(
-        500, attributes.harmless(f"Internal Server Error: {quote(target)}: {why}")
-    )
+def _internal_error(target: str, reason: str) -> errors.TextError:
+    return errors.TextError(500, sanitize(f"Internal Server Error: {quote(target)}: {reason}"))
 
 
-def _verdict(answer: Any) -> Verdict:
-    """Raises Broken for what is no SubjectAccessReview. One without a status allows nothing."""
-    if not isinstance(answer, dict):
-        raise errors.Broken(f"POST {_PATH}: the answer is no SubjectAccessReview")
-    status = answer.get("status") or {}
+def _parse_answer(answer: Any) -> Decision:
+    """Return the decision; a missing status allows nothing.
+
+    Raises Broken if `answer` is not a SubjectAccessReview.
+    """
+    status = (answer.get("status") or {}) if isinstance(answer, dict) else None
     if not isinstance(status, dict):
-        raise errors.Broken(f"POST {_PATH}: the answer's status is none: {status!r}")
+        raise errors.Broken(f"POST {_PATH}: malformed SubjectAccessReview: {answer!r:.200}")
     allowed, denied = status.get("allowed") or False, status.get("denied") or False
     reason = status.get("reason") or ""
     if not (isinstance(allowed, bool) and isinstance(denied, bool) and isinstance(reason, str)):
-        raise errors.Broken(f"POST {_PATH}: the answer's status is no verdict: {status!r}")
+        raise errors.Broken(f"POST {_PATH}: malformed status of SubjectAccessReview: {status!r}")
     if allowed and denied:
-        return Verdict(allowed=False, reason=reason, problem=_BOTH)
-    return Verdict(allowed=allowed, denied=denied, reason=reason)
+        return Decision(allowed=False, reason=reason, error=_ALLOWED_AND_DENIED)
+    return Decision(allowed=allowed, denied=denied, reason=reason)

@@ -1,127 +1,110 @@
-"""What a request passes before it is routed, in Kubernetes' order: who, as whom, how many, whether.
+"""Filters in front of the router: authentication, impersonation, in-flight limit, authorization.
 
-Who cannot say who they are get 401, before the limit to requests at the same time (429), before
-what is forbidden (403), before everything that the surface says.
+The order is that of Kubernetes: 401 precedes 429, 429 precedes 403, and 403 precedes every answer
+of the router.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 from collections.abc import Iterator
-from typing import Protocol
 
 from aiohttp import web
-from multidict import MultiMapping
 
 from adapter import errors
-from adapter.auth import attributes, authorization, request_headers, tokens
-from adapter.auth.impersonation import Impersonations
-from adapter.auth.peer import Peer, read_peer
+from adapter.auth import request_headers
+from adapter.auth.attributes import Attributes, authorizer_attributes
+from adapter.auth.authentication import Authenticator
+from adapter.auth.authorization import MASTERS, Authorizer
+from adapter.auth.impersonation import impersonate
+from adapter.auth.peer import read_peer
 from adapter.auth.user import User
 from adapter.http import responses
 from adapter.http.request_info import RequestInfo
 
 log = logging.getLogger(__name__)
 
-READING = 400
-CHANGING = 200
-"""How many requests are answered at the same time, of those that read and of all others."""
+MAX_READ_ONLY = 400
+MAX_MUTATING = 200
+"""Default in-flight limits of Kubernetes, for get and list and for all other verbs."""
 
-_READING = frozenset({"get", "list"})
-_AFTERTHOUGHT_SECONDS = 1.0
-"""What a caller whose answer is ready waits, at most, to be told more."""
-_OVERLOAD = "Too many requests, please try again later."
-
-
-class Authenticator(Protocol):
-    """Knows who a caller is."""
-
-    async def authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
-        """Raises ApiError (401)."""
+_READ_ONLY_VERBS = frozenset({"get", "list"})
+_CAN_READ_TIMEOUT = 1.0
+"""Seconds that an answer may be delayed by the review whether it may include causes."""
+_TOO_MANY_REQUESTS = "Too many requests, please try again later."
 
 
 class Guard:
-    """Lets through to a responder those who may have what it gives."""
+    """Wraps a handler with the filters."""
 
     def __init__(
         self,
         authenticator: Authenticator,
-        authorizer: authorization.Authorizer,
+        authorizer: Authorizer,
         *,
-        reading: int = READING,
-        changing: int = CHANGING,
+        max_read_only: int = MAX_READ_ONLY,
+        max_mutating: int = MAX_MUTATING,
     ) -> None:
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._impersonations = Impersonations(authorizer.review)
-        self._reading = MaxInFlight(reading)
-        self._changing = MaxInFlight(changing)
+        self._read_only = MaxInFlight(max_read_only)
+        self._mutating = MaxInFlight(max_mutating)
 
     def __call__(self, respond: responses.Handler) -> responses.Handler:
-        """`respond`, raising ApiError for those who may not ask it."""
+        """Return `respond` behind the filters; it raises ApiError for rejected requests."""
 
         async def guarded(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
-            if not tokens.is_misplaced(request.headers):
-                return await self._passed(request, info, respond)
-            warning = {"Warning": tokens.WARNING}
-            try:
-                answer = await self._passed(request, info, respond)
-            except errors.ApiError as error:
-                error.headers.update(warning)
-                raise
-            return dataclasses.replace(answer, headers={**answer.headers, **warning})
+            peer = read_peer(request.transport)
+            user = await self._authenticator.authenticate(peer, request.headers)
+            requested = request_headers.impersonation(request.headers)
+            if requested is not None:
+                requester, user = user, await impersonate(requested, user, self._authorizer.review)
+                log.debug("%r impersonates %r", requester.name, user.name)
+            attributes = authorizer_attributes(user, info)
+            with self._in_flight(attributes):
+                await self._authorizer.authorize(attributes, target=request.raw_path)
+                request[responses.CAN_READ_DISCOVERY] = lambda path: self._can_read(user, path)
+                return await respond(request, info)
 
         return guarded
 
-    async def _passed(
-        self, request: web.BaseRequest, info: RequestInfo, respond: responses.Handler
-    ) -> responses.Answer:
-        peer = read_peer(request.transport)
-        user = await self._authenticator.authenticate(peer, request.headers)
-        asked = attributes.attributes(user, info)
-        wanted = request_headers.impersonation(request.headers)
-        if wanted is not None:
-            user = await self._impersonations.user(wanted, asked)
-            log.debug("%r acts as %r", asked.user.name, user.name)
-            asked = dataclasses.replace(asked, user=user)
-        with self._place(asked):
-            await self._authorizer.authorize(asked, target=request.raw_path)
-            request[responses.CAN_READ_DISCOVERY] = lambda path: self._reads(asked.user, path)
-            return await respond(request, info)
-
-    async def _reads(self, user: User, path: str) -> bool:
-        """Whether `user` may get `path`; where that cannot be had at once, no."""
-        asked = attributes.Attributes(user=user, verb="get", is_resource_request=False, path=path)
+    async def _can_read(self, user: User, path: str) -> bool:
+        """Return whether `user` may get `path`; False if the review fails or takes too long."""
+        attributes = Attributes(user=user, verb="get", is_resource_request=False, path=path)
         try:
-            async with asyncio.timeout(_AFTERTHOUGHT_SECONDS):
-                verdict = await self._authorizer.review(asked)
+            async with asyncio.timeout(_CAN_READ_TIMEOUT):
+                decision = await self._authorizer.review(attributes)
         except (errors.BackendError, TimeoutError) as error:
-            log.info("whether %r may get %s is unknown: %r", user.name, path, error)
+            log.info("SubjectAccessReview of %r for get %s failed: %r", user.name, path, error)
             return False
-        return verdict.allowed
+        return decision.allowed
 
-    def _place(self, asked: attributes.Attributes) -> contextlib.AbstractContextManager[None]:
-        """A place among those who are answered now; watches take none. Raises TextError (429)."""
-        if asked.verb == "watch":
+    def _in_flight(self, attributes: Attributes) -> contextlib.AbstractContextManager[None]:
+        """Return a context that holds a slot of the in-flight limit.
+
+        Watches need none, and system:masters get one even above the limit. Raises TextError (429).
+        """
+        if attributes.verb == "watch":
             return contextlib.nullcontext()
-        places = self._reading if asked.verb in _READING else self._changing
-        if places.free or authorization.MASTERS not in asked.user.groups:
-            return places.taken()
-        return contextlib.nullcontext()
+        limit = self._read_only if attributes.verb in _READ_ONLY_VERBS else self._mutating
+        if not limit.free and MASTERS in attributes.user.groups:
+            return contextlib.nullcontext()
+        return limit.slot()
 
 
 class MaxInFlight:
+    """In-flight limit with `free` slots left."""
+
     def __init__(self, free: int) -> None:
         self.free = free
 
     @contextlib.contextmanager
-    def taken(self) -> Iterator[None]:
-        """Raises TextError (429) where none is free."""
+    def slot(self) -> Iterator[None]:
+        """Hold a slot. Raises TextError (429) if none is free."""
         if not self.free:
-            raise errors.TextError(429, _OVERLOAD, headers={"Retry-After": "1"})
+            raise errors.TextError(429, _TOO_MANY_REQUESTS, headers={"Retry-After": "1"})
         self.free -= 1
         try:
             yield

@@ -1,4 +1,4 @@
-"""The client certificate that a connection carries; verified in `auth.authentication`."""
+"""Client certificate chain of a TLS connection; `authentication` verifies it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """What a client showed of itself in the handshake."""
+    """Client of a TLS connection, with the certificates of its handshake."""
 
     chain: tuple[bytes, ...]
-    """Its certificates in DER, its own first; not verified here, and never empty."""
+    """Certificates in DER, the client's own first; never empty, not verified yet."""
     connection: object
-    """The same for all requests of one connection; hashable, and can be referenced weakly."""
+    """Key for all requests of one connection: hashable and weakly referenceable."""
 
 
 def read_peer(transport: asyncio.BaseTransport | None) -> Peer | None:
-    """The client at the other end; None without TLS, a certificate or a connection."""
-    secured = None if transport is None else transport.get_extra_info("ssl_object")
-    # Without a certificate the chain is `[None]`.
-    if secured is None or not secured.getpeercert(binary_form=True):
+    """Return the client of `transport`; None without TLS or without a client certificate."""
+    tls = None if transport is None else transport.get_extra_info("ssl_object")
+    # get_unverified_chain() returns [None] if the client sent no certificate.
+    if tls is None or not tls.getpeercert(binary_form=True):
         return None
-    chain = secured._sslobj.get_unverified_chain()  # noqa: SLF001 - public from Python 3.13 on
-    certificates = tuple(each.public_bytes(_ssl.ENCODING_DER) for each in chain)
-    return Peer(chain=certificates, connection=secured)
+    chain = tls._sslobj.get_unverified_chain()  # noqa: SLF001 - public from Python 3.13 on
+    return Peer(
+        chain=tuple(certificate.public_bytes(_ssl.ENCODING_DER) for certificate in chain),
+        connection=tls,
+    )

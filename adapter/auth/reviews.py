@@ -1,7 +1,6 @@
-"""Verdicts asked of the API server, TokenReviews and SubjectAccessReviews, with due patience.
+"""TokenReviews and SubjectAccessReviews: POST to the API server with retries.
 
-What may pass by itself is asked again, as Kubernetes' webhook clients do: five times in all, at
-growing intervals of half a second and more, or later where the API server says so.
+`tokens` and `authorization` build the documents and interpret the answers.
 """
 
 from __future__ import annotations
@@ -10,53 +9,55 @@ import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from adapter import errors
 
-_PAUSES = (0.5, 0.75, 1.125, 1.6875)
+if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
+    from adapter.clients.kubernetes import Kube
+
+_BACKOFF = (0.5, 0.75, 1.125, 1.6875)
+"""Seconds before each retry; jitter comes on top."""
 _JITTER = 0.2
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-class Api(Protocol):
-    """Knows how to have a document answered."""
-
-    async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any: ...
-
-
-async def ask(
-    api: Api,
+async def post_review(
+    api: Kube,
     path: str,
     document: Any,
     *,
     timeout: float,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Any:
-    """The answer to `document`. Raises the BackendError of the last try.
+    """Return the API server's answer to `document`; `timeout` is in seconds for each attempt.
 
-    Bytes that are no UTF-8, which callers can send as names and tokens, are asked about as Go
-    writes them in JSON: as U+FFFD each.
+    Retries errors that have `retry_after`, five attempts in all, as Kubernetes' webhook clients do.
+    Raises the BackendError of the last attempt. Names and tokens may have bytes that are not UTF-8:
+    each is sent as U+FFFD, as Go encodes it in JSON.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/webhook.go
     """
-    document = _sound(document)
-    for pause in _PAUSES:
+    document = _replace_surrogates(document)
+    for backoff in _BACKOFF:
         try:
             return await api.post(path, document, timeout=timeout)
         except errors.BackendError as error:
             if error.retry_after is None:
                 raise
-            wait = max(error.retry_after, pause * random.uniform(1, 1 + _JITTER))  # noqa: S311 - spreads load
-        await sleep(wait)
+            jittered = backoff * random.uniform(1, 1 + _JITTER)  # noqa: S311 - spreads load
+            delay = max(error.retry_after, jittered)
+        await sleep(delay)
     return await api.post(path, document, timeout=timeout)
 
 
-def _sound(document: Any) -> Any:
+def _replace_surrogates(document: Any) -> Any:
     if isinstance(document, str):
         return _SURROGATE.sub("\ufffd", document)
     if isinstance(document, dict):
-        return {_sound(key): _sound(value) for key, value in document.items()}
+        return {
+            _replace_surrogates(key): _replace_surrogates(value) for key, value in document.items()
+        }
     if isinstance(document, list):
-        return [_sound(each) for each in document]
+        return [_replace_surrogates(item) for item in document]
     return document

@@ -1,13 +1,11 @@
-"""Bearer tokens: found in a request's headers, and reviewed by the API server.
+"""Bearer tokens: parsed from the Authorization header, authenticated by TokenReview.
 
-Tokens are in no log and in no exception, and are remembered by their digest alone.
+Logs and exceptions never contain a token, and the cache holds keyed digests only.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import logging
 import os
@@ -17,94 +15,45 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from multidict import MultiMapping
-
 from adapter import errors
-from adapter.auth import reviews
-from adapter.auth import user as users
-from adapter.auth.user import User
+from adapter.auth.reviews import post_review
+from adapter.auth.user import NO_EXTRA, User, authenticated
 from adapter.cache import SingleFlightCache
+from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 
 TIMEOUT = 10.0
-"""Seconds for one review, repetitions included."""
+"""Seconds for one review, including retries."""
 TTL = 10.0
-REMEMBERED = 4096
-"""How many verdicts are kept."""
-WARNING = (
-    '299 - "the provided Authorization header contains extra space before the bearer token, '
-    'and is ignored"'
-)
-"""What the header `Warning` of an answer says where `is_misplaced`."""
+"""Default seconds for which the result of a review is cached."""
+CACHE_SIZE = 4096
+"""Maximum number of cached results."""
 
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
-_PROTOCOL = "base64url.bearer.authorization.k8s.io."
 
 
 def bearer(headers: Mapping[str, str]) -> str:
-    """The token of the Authorization header; empty where there is none.
+    """Return the token of the Authorization header; empty without one.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/bearertoken/bearertoken.go
     """
-    return (*_bearer(headers), "")[0]
-
-
-def is_misplaced(headers: Mapping[str, str]) -> bool:
-    """Whether a token is there, but behind one space too many, and thus ignored."""
-    return len(_bearer(headers)) == 2 and not bearer(headers)
-
-
-def _bearer(headers: Mapping[str, str]) -> list[str]:
-    scheme, *rest = headers.get("Authorization", "").strip().split(" ", 2)
-    return rest if scheme.lower() == "bearer" else []
-
-
-def websocket(headers: MultiMapping[str]) -> str:
-    """The token among the protocols that a browser offers for a websocket; empty without one.
-
-    Raises Unauthenticated for one that is not there in the right way.
-
-    https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/websocket/protocol.go
-    """
-    if headers.get("Upgrade", "").lower() != "websocket" or not any(
-        "upgrade" in value.lower() for value in headers.getall("Connection", ())
-    ):
-        return ""
-    offered = [
-        protocol.strip()
-        for value in headers.getall("Sec-WebSocket-Protocol", ())
-        for protocol in value.split(",")
-    ]
-    tokens = [each.removeprefix(_PROTOCOL) for each in offered if each.startswith(_PROTOCOL)]
-    if len(tokens) > 1:
-        raise errors.Unauthenticated("several tokens among the websocket protocols")
-    token = _decoded(tokens[0]) if tokens else ""
-    if token and len(offered) == 1:
-        raise errors.Unauthenticated("no websocket protocol beside the token")
-    return token
-
-
-def _decoded(text: str) -> str:
-    """Raises Unauthenticated, without the text."""
-    try:
-        if "=" in text:
-            raise ValueError  # noqa: TRY301 - padded, which Kubernetes refuses
-        padded = text + "=" * (-len(text) % 4)
-        return base64.b64decode(padded, altchars=b"-_", validate=True).decode()
-    except (ValueError, binascii.Error):
-        raise errors.Unauthenticated("a websocket token that is not base64url of text") from None
+    # As in Kubernetes, a second space before the token makes the token empty.
+    scheme, token, *_ = (*headers.get("Authorization", "").strip().split(" "), "")
+    return token if scheme.lower() == "bearer" else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Verdict:
+class _ReviewResult:
+    """User of a token, or None if the token is rejected or its review failed."""
+
     user: User | None = None
-    problem: str = ""
-    """Why the review failed; such a verdict is not kept."""
+    error: str = ""
+    """Why the review failed; such a result is not cached."""
 
 
-class _Asked:
-    """A token as a key: equal by its digest, and without the token itself once that was used."""
+class _TokenKey:
+    """Cache key of a token: compares by keyed digest and drops the token once it is sent."""
 
     __slots__ = ("_token", "digest")
 
@@ -113,40 +62,41 @@ class _Asked:
         self.digest = hashlib.blake2b(token.encode("utf-8", "surrogatepass"), key=key).digest()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self.digest == other.digest
+        return isinstance(other, _TokenKey) and self.digest == other.digest
 
     def __hash__(self) -> int:
         return hash(self.digest)
 
     def take(self) -> str:
+        """Return the token and forget it."""
         token, self._token = self._token, ""
         return token
 
 
 class TokenReviews:
-    """Knows whose a token is, by the API server's word, which holds for `ttl` seconds."""
+    """Authenticates tokens by TokenReview, with a single-flight cache of `ttl` seconds."""
 
     def __init__(
-        self, api: reviews.Api, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic
+        self, api: Kube, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._api = api
         self._key = os.urandom(32)
-        self._verdicts = SingleFlightCache(
+        self._results = SingleFlightCache(
             self._review,
-            ttl=lambda _, verdict: 0.0 if verdict.problem else ttl,
-            max_size=REMEMBERED,
+            ttl=lambda _, result: 0.0 if result.error else ttl,
+            max_size=CACHE_SIZE,
             clock=clock,
         )
 
     async def user(self, token: str) -> User:
-        """Raises Unauthenticated for a token that is nobody's, or cannot be reviewed."""
-        verdict = await self._verdicts.get(_Asked(token, self._key))
-        if verdict.user is None:
-            raise errors.Unauthenticated(verdict.problem or "the token is nobody's")
-        return verdict.user
+        """Return the user of `token`. Raises Unauthenticated if it is rejected or not reviewed."""
+        result = await self._results.get(_TokenKey(token, self._key))
+        if result.user is None:
+            raise errors.Unauthenticated(result.error or "bearer token rejected by TokenReview")
+        return result.user
 
-    async def _review(self, asked: _Asked) -> _Verdict:
-        token = asked.take()
+    async def _review(self, key: _TokenKey) -> _ReviewResult:
+        token = key.take()
         document = {
             "kind": "TokenReview",
             "apiVersion": "authentication.k8s.io/v1",
@@ -156,46 +106,46 @@ class TokenReviews:
         }
         try:
             async with asyncio.timeout(TIMEOUT):
-                answer = await reviews.ask(self._api, _PATH, document, timeout=TIMEOUT)
-            user, problem = _judged(answer)
-        except (errors.BackendError, TimeoutError) as error:
-            problem = str(error) or f"no answer within {TIMEOUT:g} s"
-            problem = f"a token cannot be reviewed: {_without(token, problem)}"
-            log.warning("%s", problem)
-            return _Verdict(problem=problem)
-        return _Verdict(user=user, problem=_without(token, problem))
+                answer = await post_review(self._api, _PATH, document, timeout=TIMEOUT)
+            user, error = _parse_answer(answer)
+        except (errors.BackendError, TimeoutError) as failure:
+            reason = str(failure) or f"no answer within {TIMEOUT:g} s"
+            error = f"TokenReview failed: {_redact(token, reason)}"
+            log.warning("%s", error)
+            return _ReviewResult(error=error)
+        return _ReviewResult(user=user, error=_redact(token, error))
 
 
-def _without(token: str, text: str) -> str:
-    return text.replace(token, "(the token)")
+def _redact(token: str, text: str) -> str:
+    return text.replace(token, "<redacted>")
 
 
-def _judged(answer: Any) -> tuple[User | None, str]:
-    """The user, or what the API server has against the token. Raises Broken."""
+def _parse_answer(answer: Any) -> tuple[User | None, str]:
+    """Return the user, or None and `status.error`. Raises Broken if it is not a TokenReview."""
     try:
         status = answer.get("status") or {}
         if status.get("authenticated") is not True:
             return None, str(status.get("error") or "")
-        told = status.get("user") or {}
-        extra = {key: _texts(values) for key, values in (told.get("extra") or {}).items()}
+        info = status.get("user") or {}
+        extra = {key: _strings(values) for key, values in (info.get("extra") or {}).items()}
         user = User(
-            name=_text(told.get("username")),
-            groups=_texts(told.get("groups")),
-            uid=_text(told.get("uid")),
-            extra=MappingProxyType(extra) if extra else users.NO_EXTRA,
+            name=_string(info.get("username")),
+            groups=_strings(info.get("groups")),
+            uid=_string(info.get("uid")),
+            extra=MappingProxyType(extra) if extra else NO_EXTRA,
         )
     except (AttributeError, TypeError) as error:
-        raise errors.Broken(f"POST {_PATH}: the answer is no review: {error!r}") from error
-    return users.authenticated(user), ""
+        raise errors.Broken(f"POST {_PATH}: malformed TokenReview: {error!r}") from error
+    return authenticated(user), ""
 
 
-def _text(value: Any) -> str:
+def _string(value: Any) -> str:
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"{value!r} is no text")
+        raise TypeError(f"{value!r} is not a string")
     return value or ""
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _strings(values: Any) -> tuple[str, ...]:
     if values is not None and not isinstance(values, list):
-        raise TypeError(f"{values!r} is no list")
-    return tuple(map(_text, values or ()))
+        raise TypeError(f"{values!r} is not a list")
+    return tuple(map(_string, values or ()))

@@ -1,7 +1,7 @@
-"""Whom to believe about who a caller is: the two client CAs, and what the front proxy may say how.
+"""Client CAs and request-header settings, from flags or extension-apiserver-authentication.
 
-Read from the files that flags name, else from the cluster's own ConfigMap, and followed: what is
-dropped there is not believed at the next request. A part that cannot be read leaves what was there.
+Files and the ConfigMap are followed, so that a removed CA is no longer trusted from the next
+request on. Verifying certificates against them is in `authentication`.
 """
 
 from __future__ import annotations
@@ -10,36 +10,44 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from adapter import errors
-from adapter.clients import watch as watching
+from adapter.clients import watch
 from certs.bundle import CertificateError
 from certs.chain import Authorities
+
+if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
+    from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 
 NAMESPACE = "kube-system"
 NAME = "extension-apiserver-authentication"
 FILES_INTERVAL = 1.0
-"""Seconds between two looks at the files of CAs."""
+"""Seconds between two reads of the CA files."""
 
 _CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 _CLIENT_CA = "client-ca-file"
 _PROXY_CA = "requestheader-client-ca-file"
+_TITLES = {
+    "client_cas": "client CA",
+    "proxy_cas": "request-header CA",
+    "headers": "request-header settings",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headers:
-    """Which front proxies to believe, and in which headers they say who the user is."""
+    """Request-header settings: allowed front proxies, and the headers that carry the user."""
 
     allowed_names: tuple[str, ...] = ()
-    """Common names; none allows every certificate of the front proxies' CA."""
+    """Common names of front proxies; empty allows every certificate of the request-header CA."""
     username_headers: tuple[str, ...] = ()
     uid_headers: tuple[str, ...] = ()
     group_headers: tuple[str, ...] = ()
@@ -48,38 +56,26 @@ class Headers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """Everything that is believed at one time."""
+    """Snapshot of the client CAs, the request-header CAs and the request-header settings."""
 
-    generation: int = 0
-    """Grows with every change."""
     client_cas: bytes = b""
-    """PEM; empty while nobody is a user by a certificate of their own."""
+    """PEM bundle; empty disables client certificates."""
     proxy_cas: bytes = b""
-    """PEM; empty while no front proxy is believed."""
+    """PEM bundle of request-header CAs; empty disables front proxies."""
     headers: Headers = Headers()
 
 
-class Api(Protocol):
-    """Knows how to read the cluster's API, once and for ever."""
-
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
-
-    def watch(
-        self, path: str, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[watching.Event]: ...
-
-
 class TrustSource:
-    """Keeps `current` true. Call `start` once, then have `run` going.
+    """Source of the current `Trust`: call `start` once, then keep `run` running.
 
-    Each file stands for its part of the ConfigMap; `headers` hold only where `proxy_ca_file` is
-    given. Without `api` the ConfigMap is not read at all. `tolerant`: a ConfigMap that cannot be
-    read does not prevent the start.
+    Each CA file replaces its part of the ConfigMap. `headers` apply only together with
+    `proxy_ca_file`. Without `api` the ConfigMap is not read. With `tolerant`, `start` succeeds even
+    if the ConfigMap cannot be read.
     """
 
     def __init__(
         self,
-        api: Api | None,
+        api: Kube | None,
         *,
         client_ca_file: Path | None = None,
         proxy_ca_file: Path | None = None,
@@ -89,126 +85,132 @@ class TrustSource:
     ) -> None:
         self._api = api
         self._files = {
-            part: _File(path)
-            for part, path in (("client_cas", client_ca_file), ("proxy_cas", proxy_ca_file))
+            field: _CAFile(path)
+            for field, path in (("client_cas", client_ca_file), ("proxy_cas", proxy_ca_file))
             if path is not None
         }
         self._tolerant = tolerant
         self._sleep = sleep
-        self._followers: list[Callable[[Trust], None]] = []
+        self._subscribers: list[Callable[[Trust], None]] = []
         self._current = Trust(headers=headers if proxy_ca_file is not None else Headers())
 
     @property
     def current(self) -> Trust:
-        """The snapshot of now: read it once per request."""
+        """Latest snapshot; read it once per request."""
         return self._current
 
-    def subscribe(self, follower: Callable[[Trust], None]) -> None:
-        """Have `follower` told now and at every change; it may raise CertificateError."""
-        self._followers.append(follower)
-        self._tell(follower)
+    def subscribe(self, subscriber: Callable[[Trust], None]) -> None:
+        """Call `subscriber` now and after every change; it may raise CertificateError."""
+        self._subscribers.append(subscriber)
+        self._notify(subscriber)
 
     async def start(self) -> None:
-        """Read everything once.
+        """Read the files and the ConfigMap once; a missing ConfigMap is not an error.
 
-        Raises CertificateError for a file of CAs, and BackendError where the ConfigMap is needed to
-        know the front proxies and cannot be read. That there is none is no error.
+        Raises CertificateError for a CA file that cannot be used. Raises BackendError if the
+        ConfigMap cannot be read, unless `tolerant` or `proxy_ca_file` is given.
         """
-        self._take({part: file.read() for part, file in self._files.items()})
+        self._update({field: file.read() for field, file in self._files.items()})
         if self._api is None:
             return
         try:
-            document = await self._api.get(f"{_CONFIG_MAPS}/{NAME}")
+            config_map = await self._api.get(f"{_CONFIG_MAPS}/{NAME}")
         except errors.Refused as error:
             if error.status == 404:
                 log.warning(
-                    "there is no ConfigMap %s/%s: no front proxy is believed", NAMESPACE, NAME
+                    "ConfigMap %s/%s does not exist: no front proxy is trusted until it appears",
+                    NAMESPACE,
+                    NAME,
                 )
                 return
-            self._failed(error)
+            self._tolerate(error)
         except errors.BackendError as error:
-            self._failed(error)
+            self._tolerate(error)
         else:
-            self._configured(document)
+            self._apply(config_map)
 
     async def run(self) -> None:
-        """Follow the files and the ConfigMap, until cancelled."""
+        """Follow the files and the ConfigMap until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._files:
                 tasks.create_task(self._follow_files())
             if self._api is not None:
                 tasks.create_task(self._follow_config_map(self._api))
 
-    def _failed(self, error: errors.BackendError) -> None:
+    def _tolerate(self, error: errors.BackendError) -> None:
+        """Log `error`, or raise it if the front proxies are unknown without the ConfigMap."""
         if not self._tolerant and "proxy_cas" not in self._files:
             raise error
-        log.warning(
-            "%s; going on without: until it can be read, requests may count as anonymous", error
-        )
+        log.warning("%s; started without it: requests may be anonymous until it can be read", error)
 
     async def _follow_files(self) -> None:
         while True:
             await self._sleep(FILES_INTERVAL)
-            self._take(self._readable(self._files))
+            self._update(self._read_files())
 
-    def _readable(self, files: Mapping[str, _File]) -> dict[str, bytes]:
-        """What can be read of the files; the rest is logged, each problem once."""
-        found = {}
-        for part, file in files.items():
+    def _read_files(self) -> dict[str, bytes]:
+        """Return the files that can be used; log every other one once per problem."""
+        fields = {}
+        for field, file in self._files.items():
             try:
-                found[part] = file.read()
+                fields[field] = file.read()
             except CertificateError as error:
                 if str(error) != file.problem:
-                    log.warning("%s; the CAs from before stay trusted", error)
+                    log.warning("%s; the previous CAs stay trusted", error)
                 file.problem = str(error)
             else:
                 file.problem = ""
-        return found
+        return fields
 
-    async def _follow_config_map(self, api: Api) -> None:
+    async def _follow_config_map(self, api: Kube) -> None:
         params = {"fieldSelector": f"metadata.name={NAME}"}
-        async for kind, item in api.watch(_CONFIG_MAPS, params):
-            if kind == watching.LISTED:
-                self._configured(next(iter(item), {}))
+        async for event, item in api.watch(_CONFIG_MAPS, params):
+            if event == watch.LISTED:
+                self._apply(next(iter(item), {}))
             else:
-                self._configured({} if kind == "DELETED" else item)
+                self._apply({} if event == "DELETED" else item)
 
-    def _configured(self, document: Mapping[str, Any]) -> None:
-        """Takes a ConfigMap part by part; one that is no longer there takes its parts along."""
-        data = document.get("data") or {}
-        found: dict[str, Any] = {}
-        for part, key in (("client_cas", _CLIENT_CA), ("proxy_cas", _PROXY_CA)):
-            if part not in self._files:
-                with _kept(key):
-                    found[part] = _checked(str(data.get(key, "")).encode())
+    def _apply(self, config_map: Mapping[str, Any]) -> None:
+        """Take over the parts of the ConfigMap; a missing key clears its part."""
+        data = config_map.get("data") or {}
+        fields: dict[str, Any] = {}
+        for field, key in (("client_cas", _CLIENT_CA), ("proxy_cas", _PROXY_CA)):
+            if field not in self._files:
+                with _log_invalid(key):
+                    fields[field] = _valid_bundle(str(data.get(key, "")).encode())
         if "proxy_cas" not in self._files:
-            with _kept("requestheader-*"):
-                found["headers"] = _headers(data)
-        self._take(found)
+            with _log_invalid("requestheader-*"):
+                fields["headers"] = _headers(data)
+        self._update(fields)
 
-    def _take(self, parts: Mapping[str, Any]) -> None:
-        taken = dataclasses.replace(self._current, **parts)
-        if taken == self._current:
+    def _update(self, fields: Mapping[str, Any]) -> None:
+        changed = [
+            field for field, value in fields.items() if value != getattr(self._current, field)
+        ]
+        if not changed:
             return
-        self._current = dataclasses.replace(taken, generation=taken.generation + 1)
-        log.info("whom to trust has changed: generation %d", self._current.generation)
-        for follower in self._followers:
-            self._tell(follower)
+        self._current = dataclasses.replace(self._current, **fields)
+        log.info(
+            "authentication settings changed: %s", ", ".join(_TITLES[each] for each in changed)
+        )
+        for subscriber in self._subscribers:
+            self._notify(subscriber)
 
-    def _tell(self, follower: Callable[[Trust], None]) -> None:
+    def _notify(self, subscriber: Callable[[Trust], None]) -> None:
         try:
-            follower(self._current)
+            subscriber(self._current)
         except CertificateError as error:
-            log.error("%s; certificates of these CAs are not asked for", error)  # noqa: TRY400 - an operator's file is no fault of ours
+            log.error("%s; clients are not asked for certificates of these CAs", error)  # noqa: TRY400 - a bad file, not a bug
 
 
-class _File:
+class _CAFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self.problem = ""
+        """Last problem that was logged."""
 
     def read(self) -> bytes:
-        """Raises CertificateError, naming the file, where it holds no CAs."""
+        """Return the PEM bundle. Raises CertificateError, naming the file, if it is unusable."""
         try:
             pem = self._path.read_bytes()
         except OSError as error:
@@ -221,24 +223,25 @@ class _File:
 
 
 @contextlib.contextmanager
-def _kept(key: str) -> Iterator[None]:
-    """Logs that a part of the ConfigMap is unusable, which then stays as it was."""
+def _log_invalid(key: str) -> Iterator[None]:
+    """Log an invalid part of the ConfigMap instead of raising; the previous value stays."""
     try:
         yield
     except (CertificateError, ValueError) as error:
         log.warning(
-            "ConfigMap %s/%s: %s: %s; what was there before stays", NAMESPACE, NAME, key, error
+            "ConfigMap %s/%s: %s: %s; the previous value stays", NAMESPACE, NAME, key, error
         )
 
 
-def _checked(pem: bytes) -> bytes:
+def _valid_bundle(pem: bytes) -> bytes:
+    """Return `pem`. Raises CertificateError if it is neither empty nor a bundle of CAs."""
     if pem:
         Authorities(pem)
     return pem
 
 
 def _headers(data: Mapping[str, Any]) -> Headers:
-    """Raises ValueError for what is no JSON array of strings."""
+    """Return the request-header settings. Raises ValueError if a key is not an array of strings."""
     return Headers(
         allowed_names=_strings(data, "requestheader-allowed-names"),
         username_headers=_strings(data, "requestheader-username-headers"),
@@ -250,7 +253,7 @@ def _headers(data: Mapping[str, Any]) -> Headers:
 
 def _strings(data: Mapping[str, Any], key: str) -> tuple[str, ...]:
     text = data.get(key, "")
-    found: Iterable[Any] = orjson.loads(text) if text else ()
-    if not isinstance(found, list | tuple) or not all(isinstance(each, str) for each in found):
-        raise ValueError(f"{key} is no JSON array of strings")
-    return tuple(found)
+    values: Any = orjson.loads(text) if text else []
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise ValueError(f"{key} is not a JSON array of strings")
+    return tuple(values)

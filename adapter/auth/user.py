@@ -1,4 +1,4 @@
-"""Who a caller is, and who a caller asks to be taken for: plain values, as authn hands them on."""
+"""Users: authenticated ones, and those that Impersonate-* headers name."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ Extra = Mapping[str, tuple[str, ...]]
 
 NO_EXTRA: Extra = MappingProxyType({})
 
-_ANONYMOUS = "system:anonymous"
-_AUTHENTICATED = "system:authenticated"
-_UNAUTHENTICATED = "system:unauthenticated"
+SYSTEM_ANONYMOUS = "system:anonymous"
+SYSTEM_AUTHENTICATED = "system:authenticated"
+SYSTEM_UNAUTHENTICATED = "system:unauthenticated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class User:
-    """Kubernetes' user.Info. Text that is not UTF-8 carries its bytes as lone surrogates.
+    """Kubernetes' user.Info. Bytes that are not UTF-8 are kept as lone surrogates.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/user/user.go
     """
@@ -28,25 +28,26 @@ class User:
     extra: Extra = field(default_factory=lambda: NO_EXTRA, hash=False)
 
 
-ANONYMOUS = User(name=_ANONYMOUS, groups=(_UNAUTHENTICATED,))
+ANONYMOUS = User(name=SYSTEM_ANONYMOUS, groups=(SYSTEM_UNAUTHENTICATED,))
 
 
 def authenticated(user: User) -> User:
-    """The user with the group of all who are authenticated, where Kubernetes adds it.
+    """Return `user` with the group system:authenticated, where Kubernetes adds it.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/group/authenticated_group_adder.go
     """
-    if user.name == _ANONYMOUS or not {_AUTHENTICATED, _UNAUTHENTICATED}.isdisjoint(user.groups):
+    known = {SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED}
+    if user.name == SYSTEM_ANONYMOUS or not known.isdisjoint(user.groups):
         return user
-    return replace(user, groups=(*user.groups, _AUTHENTICATED))
+    return replace(user, groups=(*user.groups, SYSTEM_AUTHENTICATED))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impersonation:
-    """What the Impersonate-* headers of a request ask for, which nobody has allowed yet."""
+    """User that the Impersonate-* headers of a request name, before authorization."""
 
     user: str
-    """Empty where the other headers came without one, which Kubernetes refuses."""
+    """Empty if other Impersonate-* headers came without Impersonate-User: a 400."""
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: Extra = field(default_factory=lambda: NO_EXTRA, hash=False)

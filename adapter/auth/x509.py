@@ -1,6 +1,6 @@
-"""Who a certificate is about: the user that Kubernetes reads from its subject.
+"""Users named by client certificates: subject common name, organizations and UID.
 
-Pure. Whether it is to be believed is decided elsewhere.
+Pure: reads the subject only. `authentication` verifies the certificate against the client CAs.
 """
 
 from __future__ import annotations
@@ -14,63 +14,65 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from adapter import errors
-from adapter.auth import user as users
-from adapter.auth.user import User
+from adapter.auth.user import User, authenticated
 
 _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
-_CREDENTIAL = "authentication.kubernetes.io/credential-id"
+_CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 
 
-def user(certificate: x509.Certificate) -> User | None:
-    """None where the subject has no common name. Raises Unauthenticated for a strange UID.
+def certificate_user(certificate: x509.Certificate) -> User | None:
+    """Return the user of the subject; None without a common name.
+
+    Raises Unauthenticated if the subject cannot be decoded or its UID is not a single string.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/x509/x509.go
     """
     subject = _subject(certificate)
-    name = _last(subject, NameOID.COMMON_NAME)
+    name = _last_value(subject, NameOID.COMMON_NAME)
     if not name:
         return None
     digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
-    found = User(
-        name=name,
-        groups=_texts(subject, NameOID.ORGANIZATION_NAME),
-        uid=_uid(subject),
-        extra=MappingProxyType({_CREDENTIAL: (f"X509SHA256={digest}",)}),
+    return authenticated(
+        User(
+            name=name,
+            groups=_values(subject, NameOID.ORGANIZATION_NAME),
+            uid=_uid(subject),
+            extra=MappingProxyType({_CREDENTIAL_ID: (f"X509SHA256={digest}",)}),
+        )
     )
-    return users.authenticated(found)
 
 
 def common_name(certificate: x509.Certificate) -> str:
-    """The last common name, as Go has it; empty where there is none."""
-    return _last(_subject(certificate), NameOID.COMMON_NAME)
+    """Return the last common name of the subject, as Go does; empty without one."""
+    return _last_value(_subject(certificate), NameOID.COMMON_NAME)
 
 
 def _subject(certificate: x509.Certificate) -> x509.Name:
     with warnings.catch_warnings():
-        # Kubernetes' names are longer than X.509 allows.
+        # cryptography warns about names longer than X.509 allows; those of Kubernetes often are.
         warnings.simplefilter("ignore")
         try:
             return certificate.subject
         except (TypeError, ValueError) as error:
             raise errors.Unauthenticated(
-                f"the certificate has no readable subject: {error}"
+                f"the subject of the client certificate cannot be decoded: {error}"
             ) from error
 
 
-def _texts(subject: x509.Name, kind: x509.ObjectIdentifier) -> tuple[str, ...]:
-    values = (attribute.value for attribute in subject if attribute.oid == kind)
+def _values(subject: x509.Name, oid: x509.ObjectIdentifier) -> tuple[str, ...]:
+    values = (attribute.value for attribute in subject if attribute.oid == oid)
     return tuple(value for value in values if isinstance(value, str))
 
 
-def _last(subject: x509.Name, kind: x509.ObjectIdentifier) -> str:
-    return (_texts(subject, kind) or ("",))[-1]
+def _last_value(subject: x509.Name, oid: x509.ObjectIdentifier) -> str:
+    return (_values(subject, oid) or ("",))[-1]
 
 
 def _uid(subject: x509.Name) -> str:
     uids = [attribute.value for attribute in subject if attribute.oid == _UID]
     if not uids:
         return ""
-    (uid,) = uids if len(uids) == 1 else ("",)
-    if not isinstance(uid, str) or not uid:
-        raise errors.Unauthenticated("the certificate's UID is not one text")
+    uid = uids[0]
+    if len(uids) > 1 or not isinstance(uid, str) or not uid:
+        raise errors.Unauthenticated("the UID of the client certificate is not a single string")
     return uid

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.auth import attributes as access
+from adapter.auth.attributes import Attributes, authorizer_attributes, forbidden, review_spec
 from adapter.auth.user import User
 from adapter.http import request_info
 
@@ -11,19 +11,19 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 JANE = User(name="jane", groups=("a", "system:authenticated"))
 
 
-def asked(target, *, method="GET", user=JANE):
+def attributes_of(target, *, method="GET", user=JANE):
     path, _, query = target.partition("?")
-    return access.attributes(user, request_info.parse(path, query, method))
+    return authorizer_attributes(user, request_info.parse(path, query, method))
 
 
-def resource(**attributes):
-    return {"resourceAttributes": attributes}
+def resource(**fields):
+    return {"resourceAttributes": fields}
 
 
-def test_the_attributes_of_the_caller_are_those_of_the_user():
+def test_the_spec_contains_the_whole_user():
     user = User(name="u", groups=("g", "h"), uid="7", extra={"k": ("1", "2")})
 
-    spec = access.spec(asked("/version", user=user))
+    spec = review_spec(attributes_of("/version", user=user))
 
     assert list(spec) == ["nonResourceAttributes", "user", "groups", "extra", "uid"]
     assert spec == {
@@ -36,14 +36,15 @@ def test_the_attributes_of_the_caller_are_those_of_the_user():
 
 
 def custom(namespace="default", **more):
-    placed = {"namespace": namespace} if namespace else {}
-    group = {"verb": "get", "group": "custom.metrics.k8s.io", "version": "v1beta2"}
-    return resource(**{**placed, **group, **more})
+    defaults = {"verb": "get", "group": "custom.metrics.k8s.io", "version": "v1beta2"}
+    if namespace:
+        defaults["namespace"] = namespace
+    return resource(**{**defaults, **more})
 
 
 def external(**more):
-    group = {"verb": "list", "group": "external.metrics.k8s.io", "version": "v1beta1"}
-    return resource(namespace="default", **{**group, "resource": "queue", **more})
+    defaults = {"verb": "list", "group": "external.metrics.k8s.io", "version": "v1beta1"}
+    return resource(namespace="default", **{**defaults, "resource": "queue", **more})
 
 
 def labels(*requirements):
@@ -154,16 +155,16 @@ def labels(*requirements):
         ),
     ],
 )
-def test_a_review_asks_for_what_the_request_asks_for(target, method, attributes):
-    spec = access.spec(asked(target, method=method))
+def test_the_spec_contains_the_attributes_of_the_request(target, method, attributes):
+    spec = review_spec(attributes_of(target, method=method))
 
     assert spec == {**attributes, "user": "jane", "groups": ["a", "system:authenticated"]}
 
 
-def test_a_review_without_attributes_is_still_one_of_a_kind():
-    nothing = access.Attributes(user=User(name=""), verb="")
+def test_a_spec_without_attributes_still_has_resource_attributes():
+    empty = Attributes(user=User(name=""), verb="")
 
-    assert access.spec(nothing) == {"resourceAttributes": {}}
+    assert review_spec(empty) == {"resourceAttributes": {}}
 
 
 @pytest.mark.parametrize(
@@ -226,9 +227,9 @@ def test_a_review_without_attributes_is_still_one_of_a_kind():
         ),
     ],
 )
-def test_a_refusal_is_kubernetes_to_the_letter(target, method, reason, message, details):
-    refusal = access.forbidden(asked(target, method=method), reason)
+def test_a_403_has_kubernetes_wording(target, method, reason, message, details):
+    error = forbidden(attributes_of(target, method=method), reason)
 
-    assert (refusal.code, refusal.message, refusal.reason) == (403, message, "Forbidden")
-    assert (refusal.details, list(refusal.details)) == (details, list(details))
-    assert refusal.headers == {"X-Content-Type-Options": "nosniff"}
+    assert (error.code, error.message, error.reason) == (403, message, "Forbidden")
+    assert (error.details, list(error.details)) == (details, list(details))
+    assert error.headers == {"X-Content-Type-Options": "nosniff"}

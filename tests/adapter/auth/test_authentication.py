@@ -9,17 +9,18 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from multidict import CIMultiDict
 
 from adapter import errors
-from adapter.auth import authentication
+from adapter.auth.authentication import Authenticator, TrustVerifier
+from adapter.auth.peer import Peer
 from adapter.auth.trust import Headers, Trust
 from adapter.auth.user import ANONYMOUS, User
 from tests.certificates import DAY, NOW, Holder
 
 PROXY_CA = Holder("front-proxy-ca", ca=True)
-PROXY_BETWEEN = Holder("front-proxy-between", PROXY_CA, ca=True)
+INTERMEDIATE = Holder("front-proxy-intermediate", PROXY_CA, ca=True)
 CLIENT_CA = Holder("client-ca", ca=True)
-STRANGERS_CA = Holder("front-proxy-ca", ca=True)
-SERVERS = (ExtendedKeyUsageOID.SERVER_AUTH,)
-CLIENTS = (ExtendedKeyUsageOID.CLIENT_AUTH,)
+OTHER_CA = Holder("front-proxy-ca", ca=True)
+SERVER_AUTH = (ExtendedKeyUsageOID.SERVER_AUTH,)
+CLIENT_AUTH = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 HEADERS = Headers(
     allowed_names=("front-proxy-client",),
     username_headers=("X-Remote-User",),
@@ -27,12 +28,12 @@ HEADERS = Headers(
     group_headers=("X-Remote-Group",),
     extra_prefixes=("X-Remote-Extra-",),
 )
-TRUST = Trust(generation=1, client_cas=CLIENT_CA.pem, proxy_cas=PROXY_CA.pem, headers=HEADERS)
+TRUST = Trust(client_cas=CLIENT_CA.pem, proxy_cas=PROXY_CA.pem, headers=HEADERS)
 
-PROXY = Holder("front-proxy-client", PROXY_CA, usages=CLIENTS)
-JANE = Holder("jane", CLIENT_CA, usages=CLIENTS, groups=("gpu", "ops"))
-PRETENDER = Holder("front-proxy-client", CLIENT_CA, usages=CLIENTS)
-STRANGER = Holder("front-proxy-client", STRANGERS_CA, usages=CLIENTS)
+PROXY = Holder("front-proxy-client", PROXY_CA, usages=CLIENT_AUTH)
+JANE = Holder("jane", CLIENT_CA, usages=CLIENT_AUTH, groups=("gpu", "ops"))
+PROXY_NAME_OF_CLIENT_CA = Holder("front-proxy-client", CLIENT_CA, usages=CLIENT_AUTH)
+PROXY_OF_OTHER_CA = Holder("front-proxy-client", OTHER_CA, usages=CLIENT_AUTH)
 
 CAROL = {"X-Remote-User": "carol", "X-Remote-Group": "staff", "X-Remote-Extra-Scopes": "read"}
 GOOD = {"Authorization": "Bearer good"}
@@ -40,51 +41,46 @@ BAD = {"Authorization": "Bearer bad"}
 
 
 class Connection:
-    """Stands for what the TLS of one connection is."""
+    """Hashable, weakly referenceable key of one TLS connection."""
 
 
-class Peer:
-    def __init__(self, *chain):
-        self.chain = tuple(each.der for each in chain)
-        self.connection = Connection()
+def peer_with(*chain):
+    return Peer(chain=tuple(holder.der for holder in chain), connection=Connection())
 
 
-class Reviews:
-    def __init__(self):
-        self.asked = []
+class FakeTokenReviews:
+    """Authenticates the token `good` as the user tom."""
 
     async def user(self, token):
-        self.asked.append(token)
         if token == "good":
             return User(name="tom", groups=("system:authenticated",))
-        raise errors.Unauthenticated("the token is nobody's")
+        raise errors.Unauthenticated("bearer token rejected by TokenReview")
 
 
-class Meter:
+class FakeMetrics:
     def __init__(self):
-        self.users = []
+        self.results = []
 
     def authenticated(self, name):
-        self.users.append(name)
+        self.results.append(name)
 
     def unauthenticated(self):
-        self.users.append(401)
+        self.results.append(401)
 
 
-class World:
-    """An authenticator, and everything that it depends on."""
+class Environment:
+    """An authenticator with its trust, clock and metrics."""
 
     def __init__(self, trust=TRUST):
         self.trust = trust
-        self.meter = Meter()
+        self.metrics = FakeMetrics()
         self.now = NOW.timestamp()
-        self.reviews = Reviews()
-        self.authenticator = authentication.Authenticator(
-            lambda: self.trust, self.reviews, meter=self.meter, clock=lambda: self.now
+        self.authenticator = Authenticator(
+            lambda: self.trust, FakeTokenReviews(), meter=self.metrics, clock=lambda: self.now
         )
 
-    async def ask(self, peer=None, headers=None):
-        """The user's name, or the status that is answered."""
+    async def authenticate(self, peer=None, headers=None):
+        """Return the user's name, or the status of the error answer."""
         try:
             user = await self.authenticator.authenticate(peer, CIMultiDict(headers or {}))
         except errors.ApiError as error:
@@ -93,28 +89,28 @@ class World:
 
 
 @pytest.fixture
-def world():
-    return World()
+def env():
+    return Environment()
 
 
 @pytest.mark.parametrize(
-    ("chain", "headers", "who"),
+    ("chain", "headers", "outcome"),
     [
         ((PROXY,), CAROL, "carol"),
         ((PROXY,), {**CAROL, **BAD}, "carol"),
         ((PROXY,), {}, 401),
         ((PROXY,), {"X-Remote-User": ""}, 401),
         ((PROXY,), GOOD, "tom"),
-        ((Holder("front-proxy-client", PROXY_BETWEEN), PROXY_BETWEEN), CAROL, "carol"),
-        ((Holder("front-proxy-client", PROXY_BETWEEN),), CAROL, 401),
+        ((Holder("front-proxy-client", INTERMEDIATE), INTERMEDIATE), CAROL, "carol"),
+        ((Holder("front-proxy-client", INTERMEDIATE),), CAROL, 401),
         ((Holder("other-name", PROXY_CA),), CAROL, 401),
         ((Holder("other-name", PROXY_CA),), {**CAROL, **GOOD}, "tom"),
         ((Holder("front-proxy-client", PROXY_CA, until=-DAY / 2),), CAROL, 401),
         ((Holder("front-proxy-client", PROXY_CA, since=DAY / 2),), CAROL, 401),
-        ((Holder("front-proxy-client", PROXY_CA, usages=SERVERS),), CAROL, 401),
-        ((STRANGER,), CAROL, 401),
-        ((STRANGER,), {**CAROL, **GOOD}, "tom"),
-        ((PRETENDER,), CAROL, "front-proxy-client"),
+        ((Holder("front-proxy-client", PROXY_CA, usages=SERVER_AUTH),), CAROL, 401),
+        ((PROXY_OF_OTHER_CA,), CAROL, 401),
+        ((PROXY_OF_OTHER_CA,), {**CAROL, **GOOD}, "tom"),
+        ((PROXY_NAME_OF_CLIENT_CA,), CAROL, "front-proxy-client"),
         ((JANE,), {}, "jane"),
         ((JANE,), CAROL, "jane"),
         ((JANE,), {**CAROL, **BAD}, "jane"),
@@ -130,17 +126,17 @@ def world():
         ((), {"Authorization": "Basic Zm9vOmJhcg=="}, "system:anonymous"),
     ],
 )  # fmt: skip  # more to a line
-async def test_who_asks(world, chain, headers, who):
-    peer = Peer(*chain) if chain else None
+async def test_the_first_method_that_succeeds_determines_the_user(env, chain, headers, outcome):
+    peer = peer_with(*chain) if chain else None
 
-    assert [await world.ask(peer, headers) for _ in range(2)] == [who, who]
-    assert world.meter.users == [who, who]
+    assert [await env.authenticate(peer, headers) for _ in range(2)] == [outcome] * 2
+    assert env.metrics.results == [outcome] * 2
 
 
-async def test_everything_about_a_proxied_user_is_carried(world):
+async def test_a_front_proxy_user_has_all_request_header_fields(env):
     headers = CIMultiDict({**CAROL, "X-Remote-Uid": "u-1"})
 
-    user = await world.authenticator.authenticate(Peer(PROXY), headers)
+    user = await env.authenticator.authenticate(peer_with(PROXY), headers)
 
     assert user == User(
         name="carol",
@@ -150,157 +146,148 @@ async def test_everything_about_a_proxied_user_is_carried(world):
     )
 
 
-async def test_everything_about_a_certificate_is_carried(world):
-    user = await world.authenticator.authenticate(Peer(JANE), CIMultiDict())
+async def test_a_certificate_user_has_groups_and_credential_id(env):
+    user = await env.authenticator.authenticate(peer_with(JANE), CIMultiDict())
 
     assert user.groups == ("gpu", "ops", "system:authenticated")
     assert list(user.extra) == ["authentication.kubernetes.io/credential-id"]
 
 
-async def test_nobody_in_particular_is_anonymous(world):
-    user = await world.authenticator.authenticate(None, CIMultiDict())
+async def test_a_request_without_credentials_is_anonymous(env):
+    user = await env.authenticator.authenticate(None, CIMultiDict())
 
     assert user == ANONYMOUS == User(name="system:anonymous", groups=("system:unauthenticated",))
 
 
-@pytest.mark.parametrize("known", ["client_cas", "proxy_cas"])
-async def test_a_way_without_cas_has_no_opinion(known):
-    world = World(Trust(generation=1, headers=HEADERS, **{known: getattr(TRUST, known)}))
+@pytest.mark.parametrize("field", ["client_cas", "proxy_cas"])
+async def test_a_method_without_cas_has_no_opinion(field):
+    env = Environment(Trust(headers=HEADERS, **{field: getattr(TRUST, field)}))
 
-    proxied = await world.ask(Peer(PROXY), CAROL)
-    certified = await world.ask(Peer(JANE), {})
-    nameless = await world.ask(Peer(PROXY), {})
+    proxied = await env.authenticate(peer_with(PROXY), CAROL)
+    certified = await env.authenticate(peer_with(JANE), {})
+    unnamed = await env.authenticate(peer_with(PROXY), {})
 
-    if known == "client_cas":
-        assert (proxied, certified, nameless) == (401, "jane", 401)
+    if field == "client_cas":
+        assert (proxied, certified, unnamed) == (401, "jane", 401)
     else:
-        assert (proxied, certified, nameless) == ("carol", 401, "system:anonymous")
+        assert (proxied, certified, unnamed) == ("carol", 401, "system:anonymous")
 
 
-async def test_without_any_ca_certificates_mean_nothing():
-    world = World(Trust())
+async def test_without_cas_certificates_are_ignored():
+    env = Environment(Trust())
 
-    assert await world.ask(Peer(PROXY), CAROL) == "system:anonymous"
-    assert await world.ask(Peer(PROXY), BAD) == 401
-
-
-async def test_without_allowed_names_every_proxy_of_the_ca_is_believed():
-    world = World(Trust(proxy_cas=PROXY_CA.pem, headers=Headers(username_headers=("X-User",))))
-
-    assert await world.ask(Peer(Holder("any", PROXY_CA)), {"x-user": "carol"}) == "carol"
+    assert await env.authenticate(peer_with(PROXY), CAROL) == "system:anonymous"
+    assert await env.authenticate(peer_with(PROXY), BAD) == 401
 
 
-async def test_a_websocket_may_carry_a_token(world):
-    headers = {
-        "Connection": "Upgrade",
-        "Upgrade": "websocket",
-        "Sec-WebSocket-Protocol": "base64url.bearer.authorization.k8s.io.Z29vZA, v4",
-    }
+async def test_without_allowed_names_every_certificate_of_the_request_header_ca_is_a_front_proxy():
+    env = Environment(Trust(proxy_cas=PROXY_CA.pem, headers=Headers(username_headers=("X-User",))))
 
-    assert await world.ask(None, headers) == "tom"
-    assert await world.ask(None, {**headers, **BAD}) == "tom"
-    assert world.reviews.asked == ["good", "bad", "good"]
-
-
-async def test_a_ca_that_is_dropped_is_not_believed_at_the_next_request(world):
-    proxy, jane = Peer(PROXY), Peer(JANE)
-    before = [await world.ask(proxy, CAROL), await world.ask(jane)]
-
-    world.trust = Trust(
-        generation=2, client_cas=CLIENT_CA.pem, proxy_cas=STRANGERS_CA.pem, headers=HEADERS
+    assert (
+        await env.authenticate(peer_with(Holder("any", PROXY_CA)), {"x-user": "carol"}) == "carol"
     )
-    dropped = [await world.ask(proxy, CAROL), await world.ask(jane)]
-    stranger = await world.ask(Peer(STRANGER), CAROL)
-    world.trust = Trust(generation=3, headers=HEADERS)
-    nothing = [await world.ask(proxy, CAROL), await world.ask(jane)]
+
+
+async def test_a_removed_ca_is_not_trusted_from_the_next_request_on(env):
+    proxy, jane = peer_with(PROXY), peer_with(JANE)
+    before = [await env.authenticate(proxy, CAROL), await env.authenticate(jane)]
+
+    env.trust = Trust(client_cas=CLIENT_CA.pem, proxy_cas=OTHER_CA.pem, headers=HEADERS)
+    replaced = [await env.authenticate(proxy, CAROL), await env.authenticate(jane)]
+    other = await env.authenticate(peer_with(PROXY_OF_OTHER_CA), CAROL)
+    env.trust = Trust(headers=HEADERS)
+    removed = [await env.authenticate(proxy, CAROL), await env.authenticate(jane)]
 
     assert before == ["carol", "jane"]
-    assert dropped == [401, "jane"]
-    assert stranger == "carol"
-    assert nothing == ["system:anonymous"] * 2
+    assert replaced == [401, "jane"]
+    assert other == "carol"
+    assert removed == ["system:anonymous"] * 2
 
 
-async def test_a_certificate_that_expires_is_not_believed_from_then_on(world):
-    jane, proxy = Peer(JANE), Peer(PROXY)
+async def test_an_expired_certificate_is_rejected_on_an_open_connection(env):
+    jane, proxy = peer_with(JANE), peer_with(PROXY)
 
-    before = [await world.ask(jane), await world.ask(proxy, CAROL)]
-    world.now += DAY.total_seconds() + 2
-    after = [await world.ask(jane), await world.ask(proxy, CAROL)]
+    before = [await env.authenticate(jane), await env.authenticate(proxy, CAROL)]
+    env.now += DAY.total_seconds() + 2
+    after = [await env.authenticate(jane), await env.authenticate(proxy, CAROL)]
 
     assert before == ["jane", "carol"]
     assert after == [401, 401]
 
 
-async def test_a_certificate_that_becomes_valid_is_believed_soon(world):
-    peer = Peer(Holder("jane", CLIENT_CA, since=DAY / 24))
+async def test_a_certificate_that_becomes_valid_is_accepted_on_an_open_connection(env):
+    peer = peer_with(Holder("jane", CLIENT_CA, since=DAY / 24))
 
-    before = await world.ask(peer)
-    world.now += 3600 + 10
-    after = await world.ask(peer)
+    before = await env.authenticate(peer)
+    env.now += 3600 + 10
+    after = await env.authenticate(peer)
 
     assert (before, after) == (401, "jane")
 
 
-async def test_a_connection_is_judged_once(world):
-    believed = world.authenticator._believed
-    judged = []
-    real = believed.judge
-    believed.judge = lambda chain, now: judged.append(now) or real(chain, now)
-    proxy, jane = Peer(PROXY), Peer(JANE)
+async def test_the_certificates_of_a_connection_are_verified_once_in_ten_seconds(env, monkeypatch):
+    verified = []
+    verify = TrustVerifier._verify
+    monkeypatch.setattr(
+        TrustVerifier,
+        "_verify",
+        lambda self, chain, now: verified.append(now) or verify(self, chain, now),
+    )
+    proxy, jane = peer_with(PROXY), peer_with(JANE)
 
-    for _ in range(3):
-        await world.ask(proxy, CAROL)
-        await world.ask(jane)
-    world.now += 9
-    await world.ask(proxy, CAROL)
+    for seconds in (0, 0, 9.9, 0.1):
+        env.now += seconds
+        await env.authenticate(proxy, CAROL)
+        await env.authenticate(jane)
 
-    assert len(judged) == 2
+    assert len(verified) == 4
 
 
-async def test_connections_that_are_gone_are_forgotten(world):
-    peer = Peer(JANE)
-    await world.ask(peer)
-    judgements = world.authenticator._believed.judgements
-    assert len(judgements) == 1
+async def test_closed_connections_leave_the_cache(env):
+    peer = peer_with(JANE)
+    await env.authenticate(peer)
+    identities = env.authenticator._verifier.identities
+    assert len(identities) == 1
 
     del peer
     gc.collect()
 
-    assert len(judgements) == 0
+    assert len(identities) == 0
 
 
 @pytest.mark.parametrize("chain", [(b"",), (b"\x30\x00",), (JANE.der[:-5],), (JANE.der, b"junk")])
-async def test_what_is_no_certificate_is_nobody(world, chain):
-    peer = Peer()
-    peer.chain = chain
+async def test_a_malformed_chain_is_rejected(env, chain):
+    peer = Peer(chain=chain, connection=Connection())
 
-    assert await world.ask(peer) == 401
+    assert await env.authenticate(peer) == 401
 
 
-async def test_why_is_told_to_the_log_alone_and_without_the_token(world, caplog):
+async def test_the_log_has_the_reasons_of_a_401_but_not_the_token(env, caplog):
     caplog.set_level(logging.DEBUG)
 
-    await world.ask(Peer(Holder("other-name", PROXY_CA)), {"Authorization": "Bearer s3cret"})
+    await env.authenticate(
+        peer_with(Holder("other-name", PROXY_CA)), {"Authorization": "Bearer s3cret"}
+    )
 
-    assert "as a front proxy: subject with cn=other-name is not in the allowed list" in caplog.text
-    assert "as a user: the client's certificate is not trusted" in caplog.text
-    assert "the token is nobody's" in caplog.text
+    assert "as front proxy: subject with cn=other-name is not in the allowed list" in caplog.text
+    assert "as client: the client's certificate is not trusted" in caplog.text
+    assert "bearer token rejected by TokenReview" in caplog.text
     assert "s3cret" not in caplog.text
 
 
-async def test_an_answer_never_says_why(world):
+async def test_the_answer_does_not_contain_the_reasons(env):
     with pytest.raises(errors.ApiError) as caught:
-        await world.authenticator.authenticate(Peer(STRANGER), CIMultiDict(BAD))
+        await env.authenticator.authenticate(peer_with(PROXY_OF_OTHER_CA), CIMultiDict(BAD))
 
-    told = caught.value
-    assert (told.code, told.message, told.reason) == (401, "Unauthorized", "Unauthorized")
-    assert (told.details, told.headers, told.__cause__) == (None, {}, None)
+    error = caught.value
+    assert (error.code, error.message, error.reason) == (401, "Unauthorized", "Unauthorized")
+    assert (error.details, error.headers, error.__cause__) == (None, {}, None)
 
 
-async def test_many_at_once_each_get_their_own(world):
-    proxy = Peer(PROXY)
+async def test_concurrent_requests_of_one_front_proxy_have_their_own_users(env):
+    proxy = peer_with(PROXY)
 
-    async def ask(number):
-        return await world.ask(proxy, {"X-Remote-User": f"user-{number}"})
+    async def authenticate(number):
+        return await env.authenticate(proxy, {"X-Remote-User": f"user-{number}"})
 
-    assert await asyncio.gather(*map(ask, range(50))) == [f"user-{n}" for n in range(50)]
+    assert await asyncio.gather(*map(authenticate, range(50))) == [f"user-{n}" for n in range(50)]

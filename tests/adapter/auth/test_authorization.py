@@ -7,7 +7,8 @@ import json
 import pytest
 
 from adapter import errors
-from adapter.auth import attributes, authorization
+from adapter.auth.attributes import authorizer_attributes
+from adapter.auth.authorization import OPEN_PATHS, Authorizer, OpenPaths
 from adapter.auth.user import User
 from adapter.http import request_info
 from tests.fakes import kubernetes
@@ -17,20 +18,20 @@ EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 JANE = User(name="jane", groups=("a", "system:authenticated"))
 
 
-def asked(target, *, method="GET", user=JANE):
+def attributes_of(target, *, method="GET", user=JANE):
     path, _, query = target.partition("?")
-    return attributes.attributes(user, request_info.parse(path, query, method))
+    return authorizer_attributes(user, request_info.parse(path, query, method))
 
 
 @pytest.mark.parametrize(
-    ("paths", "path", "open_"),
+    ("paths", "path", "allowed"),
     [
-        (authorization.OPEN_PATHS, "/healthz", True),
-        (authorization.OPEN_PATHS, "healthz", True),
-        (authorization.OPEN_PATHS, "//healthz", False),
-        (authorization.OPEN_PATHS, "/healthz/", False),
-        (authorization.OPEN_PATHS, "/healthz/ping", False),
-        (authorization.OPEN_PATHS, "/Healthz", False),
+        (OPEN_PATHS, "/healthz", True),
+        (OPEN_PATHS, "healthz", True),
+        (OPEN_PATHS, "//healthz", False),
+        (OPEN_PATHS, "/healthz/", False),
+        (OPEN_PATHS, "/healthz/ping", False),
+        (OPEN_PATHS, "/Healthz", False),
         (("healthz/*",), "/healthz/ping", True),
         (("/healthz/*",), "/healthz", False),
         (("/",), "/", True),
@@ -40,17 +41,17 @@ def asked(target, *, method="GET", user=JANE):
         ((), "/healthz", False),
     ],
 )
-def test_some_paths_are_open(paths, path, open_):
-    assert (path in authorization.OpenPaths(paths)) is open_
+def test_always_allowed_paths_match_exactly_or_by_prefix(paths, path, allowed):
+    assert (path in OpenPaths(paths)) is allowed
 
 
 @pytest.mark.parametrize("path", ["/a*b", "**", "/*/x"])
-def test_a_path_that_is_open_in_its_middle_is_refused(path):
+def test_a_wildcard_is_allowed_at_the_end_only(path):
     with pytest.raises(ValueError, match=r"only trailing \* allowed in"):
-        authorization.OpenPaths((path,))
+        OpenPaths((path,))
 
 
-# Verdicts
+# SubjectAccessReviews
 
 
 class Clock:
@@ -60,14 +61,14 @@ class Clock:
         return self.now
 
 
-def reviewed(cluster):
+def access_reviews(cluster):
     return cluster.asked(kubernetes.ACCESS_REVIEWS)
 
 
-async def test_a_review_is_sent_as_kubernetes_sends_it(cluster, api):
-    await authorization.Authorizer(api).authorize(asked("/version"), target="/version")
+async def test_a_review_is_sent_as_kubernetes_does(cluster, api):
+    await Authorizer(api).authorize(attributes_of("/version"), target="/version")
 
-    [request] = reviewed(cluster)
+    [request] = access_reviews(cluster)
     assert (request.method, request.query) == ("POST", {"timeout": "10s"})
     assert request.document == {
         "kind": "SubjectAccessReview",
@@ -83,27 +84,27 @@ async def test_a_review_is_sent_as_kubernetes_sends_it(cluster, api):
 
 
 @pytest.mark.parametrize("target", ["/healthz", "/readyz", "/livez"])
-async def test_open_paths_need_no_review(cluster, api, target):
-    await authorization.Authorizer(api).authorize(asked(target), target=target)
+async def test_always_allowed_paths_need_no_review(cluster, api, target):
+    await Authorizer(api).authorize(attributes_of(target), target=target)
 
-    assert reviewed(cluster) == []
+    assert access_reviews(cluster) == []
 
 
-async def test_a_resource_is_never_open(cluster, api):
+async def test_a_resource_request_is_never_always_allowed(cluster, api):
     cluster.decide = lambda spec: {"allowed": False}
-    everything = authorization.Authorizer(api, open_paths=("*",))
-    await everything.authorize(asked("/version"), target="/")
+    authorizer = Authorizer(api, open_paths=("*",))
+    await authorizer.authorize(attributes_of("/version"), target="/")
 
     with pytest.raises(errors.ApiError, match="is forbidden"):
-        await everything.authorize(asked(f"{CUSTOM}/nodes/n/M"), target="/")
+        await authorizer.authorize(attributes_of(f"{CUSTOM}/nodes/n/M"), target="/")
 
 
-async def test_masters_need_no_review(cluster, api):
+async def test_system_masters_need_no_review(cluster, api):
     master = User(name="root", groups=("system:masters",))
 
-    await authorization.Authorizer(api).authorize(asked("/metrics", user=master), target="/metrics")
+    await Authorizer(api).authorize(attributes_of("/metrics", user=master), target="/metrics")
 
-    assert reviewed(cluster) == []
+    assert access_reviews(cluster) == []
 
 
 @pytest.mark.parametrize(
@@ -117,27 +118,27 @@ async def test_masters_need_no_review(cluster, api):
         (None, ""),
     ],
 )
-async def test_what_is_not_allowed_is_forbidden(cluster, api, status, reason):
+async def test_anything_but_allowed_true_is_a_403(cluster, api, status, reason):
     cluster.decide = lambda spec: status
 
     with pytest.raises(errors.ApiError) as raised:
-        await authorization.Authorizer(api).authorize(asked("/metrics"), target="/metrics")
+        await Authorizer(api).authorize(attributes_of("/metrics"), target="/metrics")
 
     assert raised.value.code == 403
     assert raised.value.message == f'forbidden: User "jane" cannot get path "/metrics"{reason}'
 
 
-async def test_a_reason_to_allow_is_no_reason_to_forbid(cluster, api):
+async def test_a_reason_does_not_turn_allowed_into_a_403(cluster, api):
     cluster.decide = lambda spec: {"allowed": True, "reason": "RBAC: allowed by …"}
 
-    await authorization.Authorizer(api).authorize(asked("/metrics"), target="/metrics")
+    await Authorizer(api).authorize(attributes_of("/metrics"), target="/metrics")
 
 
-async def test_a_verdict_that_contradicts_itself_is_none(cluster, api):
+async def test_an_answer_that_allows_and_denies_is_a_500(cluster, api):
     cluster.decide = lambda spec: {"allowed": True, "denied": True}
 
     with pytest.raises(errors.TextError) as raised:
-        await authorization.Authorizer(api).authorize(asked("/x"), target="/x?a=<b>&\xe9")
+        await Authorizer(api).authorize(attributes_of("/x"), target="/x?a=<b>&\xe9")
 
     assert (raised.value.code, raised.value.message) == (
         500,
@@ -162,133 +163,142 @@ async def test_a_verdict_that_contradicts_itself_is_none(cluster, api):
         ({"body": b"allowed"}, errors.Broken),
     ],
 )
-async def test_no_verdict_lets_nobody_in(cluster, api, failure, cause):
+async def test_a_failed_review_is_a_500_and_is_not_cached(cluster, api, failure, cause):
     cluster.fail(kubernetes.ACCESS_REVIEWS, **failure)
-    authorizer = authorization.Authorizer(api)
+    authorizer = Authorizer(api)
 
     with pytest.raises(errors.TextError) as raised:
-        await authorizer.authorize(asked("/metrics"), target="/metrics")
+        await authorizer.authorize(attributes_of("/metrics"), target="/metrics")
 
     assert (raised.value.code, raised.value.message) == (
         500,
         (
-            'Internal Server Error: "/metrics": no verdict could be had; '
-            "the log of the adapter says why"
+            'Internal Server Error: "/metrics": authorization check failed; '
+            "see the log of the adapter"
         ),
     )
     assert isinstance(raised.value.__cause__, cause)
-    # And it is not remembered.
-    await authorizer.authorize(asked("/metrics"), target="/metrics")
+    # Not cached: the next review succeeds.
+    await authorizer.authorize(attributes_of("/metrics"), target="/metrics")
 
 
-async def test_what_may_pass_is_asked_again(cluster, api):
-    pauses = []
+async def test_retryable_errors_are_retried(cluster, api):
+    delays = []
 
     async def sleep(seconds):
-        pauses.append(seconds)
+        delays.append(seconds)
 
     cluster.fail(kubernetes.ACCESS_REVIEWS, status=500, times=4)
 
-    await authorization.Authorizer(api, sleep=sleep).authorize(asked("/metrics"), target="/metrics")
+    await Authorizer(api, sleep=sleep).authorize(attributes_of("/metrics"), target="/metrics")
 
-    assert len(reviewed(cluster)) == 5
-    assert 0.5 <= pauses[0] <= 0.6 < pauses[-1]
+    assert len(access_reviews(cluster)) == 5
+    assert 0.5 <= delays[0] <= 0.6 < delays[-1]
 
 
 @pytest.mark.parametrize(("allowed", "seconds"), [(True, 60), (False, 10)])
-async def test_verdicts_are_remembered(cluster, api, allowed, seconds):
+async def test_decisions_are_cached_for_the_default_ttl(cluster, api, allowed, seconds):
     cluster.decide = lambda spec: {"allowed": allowed}
     clock = Clock()
-    authorizer = authorization.Authorizer(api, clock=clock)
+    authorizer = Authorizer(api, clock=clock)
     for now in (0, seconds - 0.1, seconds):
         clock.now = now
-        assert (await authorizer.review(asked("/metrics"))).allowed is allowed
+        assert (await authorizer.review(attributes_of("/metrics"))).allowed is allowed
 
-    assert len(reviewed(cluster)) == 2
+    assert len(access_reviews(cluster)) == 2
 
 
 @pytest.mark.parametrize(("allowed", "times"), [(True, 1), (False, 2)])
-async def test_how_long_verdicts_hold_can_be_told(cluster, api, allowed, times):
+async def test_the_ttls_are_configurable(cluster, api, allowed, times):
     cluster.decide = lambda spec: {"allowed": allowed}
     clock = Clock()
-    authorizer = authorization.Authorizer(api, allowed_seconds=3, denied_seconds=0, clock=clock)
+    authorizer = Authorizer(api, allowed_seconds=3, denied_seconds=0, clock=clock)
     for _ in range(2):
-        await authorizer.review(asked("/metrics"))
+        await authorizer.review(attributes_of("/metrics"))
 
-    assert len(reviewed(cluster)) == times
+    assert len(access_reviews(cluster)) == times
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        asked("/livez"),
-        asked("/metrics", method="POST"),
-        asked("/metrics", user=User(name="joe", groups=JANE.groups)),
-        asked("/metrics", user=User(name="jane")),
-        asked("/metrics", user=User(name="jane", groups=JANE.groups, uid="1")),
-        asked("/metrics", user=User(name="jane", groups=JANE.groups, extra={"k": ("v",)})),
+        attributes_of("/livez"),
+        attributes_of("/metrics", method="POST"),
+        attributes_of("/metrics", user=User(name="joe", groups=JANE.groups)),
+        attributes_of("/metrics", user=User(name="jane")),
+        attributes_of("/metrics", user=User(name="jane", groups=JANE.groups, uid="1")),
+        attributes_of("/metrics", user=User(name="jane", groups=JANE.groups, extra={"k": ("v",)})),
     ],
 )
-async def test_a_verdict_holds_for_nothing_else(cluster, api, other):
-    authorizer = authorization.Authorizer(api, open_paths=())
+async def test_a_decision_is_cached_for_equal_attributes_only(cluster, api, other):
+    authorizer = Authorizer(api, open_paths=())
 
-    await authorizer.review(asked("/metrics"))
+    await authorizer.review(attributes_of("/metrics"))
     await authorizer.review(other)
 
-    assert len(reviewed(cluster)) == 2
+    assert len(access_reviews(cluster)) == 2
 
 
-async def test_what_only_the_router_tells_apart_is_one_question(cluster, api):
-    authorizer = authorization.Authorizer(api)
-    for tail in ("", "/", "/more", "?pretty"):
-        await authorizer.review(asked(f"{CUSTOM}/nodes/n/M{tail}"))
+async def test_paths_with_equal_attributes_share_a_decision(cluster, api):
+    authorizer = Authorizer(api)
+    for suffix in ("", "/", "/more", "?pretty"):
+        await authorizer.review(attributes_of(f"{CUSTOM}/nodes/n/M{suffix}"))
 
-    assert len(reviewed(cluster)) == 1
+    assert len(access_reviews(cluster)) == 1
 
 
 @pytest.mark.parametrize(("length", "times"), [(9_900, 1), (10_000, 2)])
 @pytest.mark.parametrize("target", ["/{}", f"{EXTERNAL}/namespaces/ns/q?labelSelector={{}}"])
-async def test_what_callers_make_long_is_not_remembered(cluster, api, target, length, times):
-    authorizer = authorization.Authorizer(api)
+async def test_large_attributes_are_not_cached(cluster, api, target, length, times):
+    authorizer = Authorizer(api)
     for _ in range(2):
-        await authorizer.review(asked(target.format("x" * length)))
+        await authorizer.review(attributes_of(target.format("x" * length)))
 
-    assert len(reviewed(cluster)) == times
+    assert len(access_reviews(cluster)) == times
 
 
-class Agreeable:
-    """Allows everything."""
+class AllowAll:
+    """API server that allows all requests and counts the reviews."""
+
+    reviews = 0
 
     async def post(self, path, document, *, timeout=None):
+        self.reviews += 1
         return {"status": {"allowed": True}}
 
 
-async def test_callers_cannot_fill_the_memory():
-    authorizer = authorization.Authorizer(Agreeable())
+async def test_the_cache_is_limited_by_the_size_of_the_attributes():
+    api = AllowAll()
+    authorizer = Authorizer(api)
     for number in range(900):
-        await authorizer.review(asked(f"/{number:09000}"))
+        await authorizer.review(attributes_of(f"/{number:09000}"))
 
-    kept = authorizer._verdicts._kept
-    assert 800 < len(kept) < 900
-    assert sum(key.controlled for key in kept) < 8 << 20
+    reviews = []
+    for number in (100, 0):
+        await authorizer.review(attributes_of(f"/{number:09000}"))
+        reviews.append(api.reviews)
+
+    assert reviews == [900, 901]  # the cache holds 836 such entries
 
 
-async def test_the_same_asked_at_once_is_one_review(cluster, api):
-    authorizer = authorization.Authorizer(api)
+async def test_concurrent_requests_share_one_review(cluster, api):
+    authorizer = Authorizer(api)
     cluster.fail(kubernetes.ACCESS_REVIEWS, delay=0.05)
 
-    verdicts = await asyncio.gather(*(authorizer.review(asked("/metrics")) for _ in range(20)))
+    decisions = await asyncio.gather(
+        *(authorizer.review(attributes_of("/metrics")) for _ in range(20))
+    )
 
-    assert all(verdict.allowed for verdict in verdicts)
-    assert len(reviewed(cluster)) == 1
+    assert all(decision.allowed for decision in decisions)
+    assert len(access_reviews(cluster)) == 1
 
 
-async def test_bytes_that_are_no_text_reach_the_api_server_as_json(cluster, api):
+async def test_bytes_that_are_not_utf8_are_sent_as_replacement_characters(cluster, api):
     user = User(name="j\udcffne", extra={"\udc80": ("\udc81",)})
 
-    await authorization.Authorizer(api).review(asked("/%ff", user=user))
+    await Authorizer(api).review(attributes_of("/%ff", user=user))
 
-    [request] = reviewed(cluster)
+    [request] = access_reviews(cluster)
     assert request.document["spec"] == {
         "nonResourceAttributes": {"path": "/\ufffd", "verb": "get"},
         "user": "j\ufffdne",
@@ -315,23 +325,23 @@ class Meter:
         ("nothing", "error"),
     ],
 )
-async def test_what_became_of_requests_is_counted(cluster, api, status, result):
+async def test_results_are_counted(cluster, api, status, result):
     cluster.decide = lambda spec: status
     meter = Meter()
-    authorizer = authorization.Authorizer(api, meter=meter)
+    authorizer = Authorizer(api, meter=meter)
 
     for _ in range(2):
         with contextlib.suppress(errors.ApiError):
-            await authorizer.authorize(asked("/version"), target="/version")
+            await authorizer.authorize(attributes_of("/version"), target="/version")
 
     assert meter.results == [result] * 2
 
 
-async def test_what_needs_no_review_is_counted_and_a_review_of_somebody_else_is_not(cluster, api):
+async def test_authorize_is_counted_without_a_review_and_review_alone_is_not(cluster, api):
     meter = Meter()
-    authorizer = authorization.Authorizer(api, meter=meter)
+    authorizer = Authorizer(api, meter=meter)
 
-    await authorizer.authorize(asked("/healthz"), target="/healthz")
-    await authorizer.review(asked("/version"))
+    await authorizer.authorize(attributes_of("/healthz"), target="/healthz")
+    await authorizer.review(attributes_of("/version"))
 
     assert meter.results == ["allowed"]

@@ -5,200 +5,127 @@ import json
 import pytest
 
 from adapter import errors
-from adapter.auth import attributes, authorization
-from adapter.auth.impersonation import Impersonations
+from adapter.auth.authorization import Decision
+from adapter.auth.impersonation import impersonate
 from adapter.auth.user import Impersonation, User
-from adapter.http import request_info
 
-CALLER = User(name="caller", groups=("system:authenticated",))
-NODE_KEY = "authentication.kubernetes.io/node-name"
-AGENT = User(
-    name="system:serviceaccount:kube-system:agent", extra={NODE_KEY: ("n1",), "other": ("x",)}
+REQUESTER = User(name="requester", groups=("system:authenticated",))
+JANE = Impersonation(user="jane")
+FULL = Impersonation(user="jane", uid="7", groups=("a", "b"), extra={"acme.io/k": ("v", "w")})
+FULL_REVIEWS = (
+    "users jane",
+    "groups a",
+    "groups b",
+    "userextras/acme.io/k.authentication.k8s.io v",
+    "userextras/acme.io/k.authentication.k8s.io w",
+    "uids.authentication.k8s.io 7",
 )
-ON = "impersonate-on"
 
 
 class Cluster:
-    """Allows the questions it was told to; each is `VERB RESOURCE[/SUB] NAME [in NAMESPACE]`."""
+    """Allows the given reviews, each written `RESOURCE[/SUB][.GROUP] NAME [in NAMESPACE]`."""
 
     def __init__(self, *allowed):
         self.allowed = allowed
-        self.asked = []
-        self.users = []
-        self.reason = ""
+        self.reviews = []
         self.failure = None
 
-    async def review(self, asked):
+    async def review(self, attributes):
         if self.failure is not None:
             raise self.failure
-        what = asked.resource + (f"/{asked.subresource}" if asked.subresource else "")
-        if asked.group == "authentication.k8s.io":
-            what = f"@{what}"
-        place = f" in {asked.namespace}" if asked.namespace else ""
-        question = f"{asked.verb} {what or asked.path} {asked.name}{place}".strip()
-        self.asked.append(question)
-        self.users.append(asked.user)
-        allowed = question in self.allowed or "*" in self.allowed
-        return authorization.Verdict(allowed=allowed, reason=self.reason)
+        assert attributes.user is REQUESTER
+        assert attributes.verb == "impersonate"
+        assert attributes.is_resource_request
+        resource = attributes.resource
+        if attributes.subresource:
+            resource += f"/{attributes.subresource}"
+        if attributes.group:
+            resource += f".{attributes.group}"
+        namespace = f" in {attributes.namespace}" if attributes.namespace else ""
+        review = f"{resource} {attributes.name}{namespace}"
+        self.reviews.append(review)
+        return Decision(allowed=review in self.allowed or "*" in self.allowed, reason="no RBAC")
+
+    async def impersonate(self, requested):
+        return await impersonate(requested, REQUESTER, self.review)
+
+    async def refuse(self, requested):
+        with pytest.raises(errors.ApiError) as raised:
+            await self.impersonate(requested)
+        return raised.value
 
 
-def asked(target="/metrics", user=CALLER):
-    return attributes.attributes(user, request_info.parse(*target.partition("?")[::2]))
+async def test_every_part_of_the_user_is_reviewed():
+    cluster = Cluster(*FULL_REVIEWS)
 
-
-async def acting(cluster, wanted, **options):
-    return await Impersonations(cluster.review).user(wanted, asked(**options))
-
-
-async def refusal(cluster, wanted, **options):
-    with pytest.raises(errors.ApiError) as raised:
-        await acting(cluster, wanted, **options)
-    return raised.value
-
-
-FULL = Impersonation(user="jane", uid="7", groups=("a", "b"), extra={"acme.io/k": ("v", "w")})
-
-
-async def test_every_part_of_a_user_is_asked_for():
-    cluster = Cluster("*")
-
-    user = await acting(cluster, FULL)
+    user = await cluster.impersonate(FULL)
 
     assert user == User(
         name="jane", uid="7", groups=("a", "b", "system:authenticated"), extra=FULL.extra
     )
-    assert cluster.asked == [
-        f"{ON}:user-info:get /metrics",
-        "impersonate:user-info @users jane",
-        "impersonate:user-info @uids 7",
-        "impersonate:user-info @groups a",
-        "impersonate:user-info @groups b",
-        "impersonate:user-info @userextras/acme.io/k v",
-        "impersonate:user-info @userextras/acme.io/k w",
-    ]
-    assert set(map(id, cluster.users)) == {id(CALLER)}
+    assert cluster.reviews == list(FULL_REVIEWS)
 
 
-async def test_the_oldest_way_remains():
-    old = (
-        "impersonate users jane",
-        "impersonate @uids 7",
-        "impersonate groups a",
-        "impersonate groups b",
-        "impersonate @userextras/acme.io/k v",
-        "impersonate @userextras/acme.io/k w",
-    )
-    cluster = Cluster(*old)
+@pytest.mark.parametrize("missing", FULL_REVIEWS)
+async def test_one_denied_part_refuses_the_impersonation(missing):
+    cluster = Cluster(*(review for review in FULL_REVIEWS if review != missing))
 
-    assert (await acting(cluster, FULL)).name == "jane"
-    assert cluster.asked == [f"{ON}:user-info:get /metrics", *old]
+    refusal = await cluster.refuse(FULL)
 
-
-@pytest.mark.parametrize("missing", range(6))
-async def test_one_refusal_refuses_all(missing):
-    cluster = Cluster("*")
-    await acting(cluster, FULL)
-    constrained = cluster.asked[1:]
-    del constrained[missing]
-
-    refused = await refusal(Cluster(f"{ON}:user-info:get /metrics", *constrained), FULL)
-
-    assert refused.code == 403
+    assert refusal.code == 403
+    assert cluster.reviews[-1] == missing
 
 
 @pytest.mark.parametrize(
-    ("target", "question"),
-    [
-        ("/apis/g/v/namespaces/ns/pods/p/m", f"{ON}:user-info:get pods/m p in ns"),
-        ("/apis/g/v/nodes?watch", f"{ON}:user-info:watch nodes"),
-    ],
-)
-async def test_the_newer_ways_depend_on_what_is_done(target, question):
-    cluster = Cluster(question, "impersonate:user-info @users jane")
-
-    assert (await acting(cluster, Impersonation(user="jane"), target=target)).name == "jane"
-    assert (await refusal(cluster, Impersonation(user="jane"))).code == 403
-
-
-@pytest.mark.parametrize(
-    ("wanted", "caller", "questions", "groups"),
+    ("requested", "review", "groups"),
     [
         (
             "system:serviceaccount:ns:sa",
-            CALLER,
-            (
-                f"{ON}:serviceaccount:get /metrics",
-                "impersonate:serviceaccount @serviceaccounts sa in ns",
-            ),
+            "serviceaccounts sa in ns",
             ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"),
-        ),
-        (
-            "system:serviceaccount:ns:sa",
-            CALLER,
-            ("impersonate serviceaccounts sa in ns",),
-            ("system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"),
-        ),
-        (
-            "system:node:n1",
-            CALLER,
-            (f"{ON}:arbitrary-node:get /metrics", "impersonate:arbitrary-node @nodes n1"),
-            ("system:nodes", "system:authenticated"),
-        ),
-        (
-            "system:node:n1",
-            AGENT,
-            (f"{ON}:associated-node:get /metrics", "impersonate:associated-node @nodes *"),
-            ("system:nodes", "system:authenticated"),
-        ),
-        (
-            "system:node:n1",
-            CALLER,
-            ("impersonate users system:node:n1",),
-            ("system:authenticated",),
-        ),
-        (
-            "system:anonymous",
-            CALLER,
-            (f"{ON}:user-info:get /metrics", "impersonate:user-info @users system:anonymous"),
-            ("system:unauthenticated",),
         ),
         (
             "system:serviceaccount:Bad:sa",
-            CALLER,
-            (
-                f"{ON}:user-info:get /metrics",
-                "impersonate:user-info @users system:serviceaccount:Bad:sa",
-            ),
+            "users system:serviceaccount:Bad:sa",
             ("system:authenticated",),
         ),
         (
             "system:serviceaccount:ns:a:b",
-            CALLER,
-            ("impersonate users system:serviceaccount:ns:a:b",),
+            "users system:serviceaccount:ns:a:b",
             ("system:authenticated",),
         ),
         (
-            "system:node:N1",
-            CALLER,
-            (f"{ON}:user-info:get /metrics", "impersonate:user-info @users system:node:N1"),
+            f"system:serviceaccount:ns:{'a' * 254}",
+            f"users system:serviceaccount:ns:{'a' * 254}",
             ("system:authenticated",),
         ),
+        (
+            f"system:serviceaccount:{'n' * 64}:sa",
+            f"users system:serviceaccount:{'n' * 64}:sa",
+            ("system:authenticated",),
+        ),
+        ("system:node:n1", "users system:node:n1", ("system:authenticated",)),
+        ("system:anonymous", "users system:anonymous", ("system:unauthenticated",)),
     ],
 )
-async def test_each_kind_of_user_has_its_way(wanted, caller, questions, groups):
-    user = await acting(Cluster(*questions), Impersonation(user=wanted), user=caller)
+async def test_the_name_determines_the_resource_and_the_default_groups(requested, review, groups):
+    user = await Cluster(review).impersonate(Impersonation(user=requested))
 
-    assert user == User(name=wanted, groups=groups)
+    assert user == User(name=requested, groups=groups)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "groups"),
+    ("requested", "groups"),
     [
         (Impersonation(user="u", groups=("system:unauthenticated",)), ("system:unauthenticated",)),
         (Impersonation(user="u", groups=("system:authenticated",)), ("system:authenticated",)),
         (
             Impersonation(user="system:anonymous", groups=("g",)),
             ("g", "system:unauthenticated"),
+        ),
+        (
+            Impersonation(user="system:anonymous", groups=("system:unauthenticated",)),
+            ("system:unauthenticated",),
         ),
         (
             Impersonation(user="system:serviceaccount:ns:sa", groups=("g",)),
@@ -211,154 +138,43 @@ async def test_each_kind_of_user_has_its_way(wanted, caller, questions, groups):
         (Impersonation(user="u", groups=("",)), ("", "system:authenticated")),
     ],
 )
-async def test_groups_that_are_asked_for_are_the_groups(wanted, groups):
-    assert (await acting(Cluster("*"), wanted)).groups == groups
+async def test_requested_groups_replace_the_default_groups(requested, groups):
+    assert (await Cluster("*").impersonate(requested)).groups == groups
 
 
-async def test_a_node_is_associated_only_where_the_account_runs():
-    cluster = Cluster("*")
-    await acting(cluster, Impersonation(user="system:node:n2"), user=AGENT)
-    assert "associated" not in " ".join(cluster.asked)
+async def test_a_refusal_has_kubernetes_wording():
+    refusal = await Cluster().refuse(JANE)
 
-    cluster = Cluster("*")
-    nobody = User(name="agent", extra=AGENT.extra)
-    await acting(cluster, Impersonation(user="system:node:n1"), user=nobody)
-    assert "associated" not in " ".join(cluster.asked)
-
-    cluster = Cluster("*")
-    await acting(cluster, Impersonation(user="system:node:n1"), user=AGENT)
-    keys = {"authentication.kubernetes.io/associated-node-keys": (NODE_KEY, "other")}
-    assert [user.extra for user in cluster.users] == [keys, keys]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "why"),
-    [
-        (
-            Impersonation(user="u", groups=("a", "")),
-            (
-                'groups.authentication.k8s.io is forbidden: User "caller" cannot '
-                'impersonate:user-info resource "groups" in API group "authentication.k8s.io" at '
-                "the cluster scope: impersonating the empty string group is not allowed"
-            ),
-        ),
-        (
-            Impersonation(user="u", groups=("system:masters",)),
-            (
-                'groups.authentication.k8s.io "system:masters" is forbidden: User "caller" cannot '
-                'impersonate:user-info resource "groups" in API group "authentication.k8s.io" at '
-                "the cluster scope: impersonating the system:masters group is not allowed"
-            ),
-        ),
-        (Impersonation(user="u", extra={"": ("v",)}), "the empty string key in extra is not"),
-        (Impersonation(user="u", extra={"k": ("v",)}), "an invalid key in extra is not"),
-        (Impersonation(user="u", extra={"K.io/k": ("v",)}), "an invalid key in extra is not"),
-        (Impersonation(user="u", extra={"k.io/{}": ("v",)}), "an invalid key in extra is not"),
-        (Impersonation(user="u", extra={"k.io/K": ("v",)}), "a non-lowercase key in extra is not"),
-        (Impersonation(user="u", extra={"k.io/k": ("",)}), "the empty string value in extra is"),
-    ],
-)
-async def test_the_newer_ways_are_no_way_to_everything(wanted, why):
-    cluster = Cluster(f"{ON}:user-info:get /metrics", "impersonate:user-info @users u")
-
-    refused = await refusal(cluster, wanted)
-
-    assert why in refused.message
-
-
-@pytest.mark.parametrize(
-    ("wanted", "wildcard"),
-    [
-        (Impersonation(user="u", groups=tuple("abcd")), "groups *"),
-        (
-            Impersonation(user="u", extra={"a.io/b": tuple("vw"), "c.io/d": tuple("xy")}),
-            "userextras/* *",
-        ),
-    ],
-)
-async def test_many_are_asked_for_all_at_once(wanted, wildcard):
-    begin = (f"{ON}:user-info:get /metrics", "impersonate:user-info @users u")
-    short = Cluster(*begin, f"impersonate:user-info @{wildcard}")
-    await acting(short, wanted)
-    everything = Cluster("*")
-    await acting(everything, wanted)
-    assert short.asked == everything.asked == [*begin, f"impersonate:user-info @{wildcard}"]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "parts"),
-    [
-        (Impersonation(user="u", groups=tuple("abcd")), [f"groups {each}" for each in "abcd"]),
-        (
-            Impersonation(user="u", extra={"a.io/b": tuple("vw"), "c.io/d": tuple("xy")}),
-            [f"userextras/{each}" for each in ("a.io/b v", "a.io/b w", "c.io/d x", "c.io/d y")],
-        ),
-    ],
-)
-async def test_of_many_each_may_be_allowed_by_itself(wanted, parts):
-    newer = [f"impersonate:user-info @{each}" for each in ("users u", *parts)]
-    newer.insert(0, f"{ON}:user-info:get /metrics")
-    assert (await acting(Cluster(*newer), wanted)).name == "u"
-
-    cluster = Cluster("impersonate users u")
-    cluster.allowed += tuple(f"impersonate {each}" for each in parts)
-    cluster.allowed += tuple(f"impersonate @{each}" for each in parts)
-    assert (await acting(cluster, wanted)).name == "u"
-    assert not any("*" in question for question in cluster.asked)
-
-
-async def test_the_way_that_succeeded_is_tried_first():
-    cluster = Cluster("impersonate users jane")
-    impersonations = Impersonations(cluster.review)
-    jane = Impersonation(user="jane")
-    for _ in range(2):
-        await impersonations.user(jane, asked())
-    assert cluster.asked[-1:] == ["impersonate users jane"]
-    assert len(cluster.asked) == 3
-
-    cluster.allowed = (f"{ON}:user-info:get /metrics", "impersonate:user-info @users jane")
-    await impersonations.user(jane, asked())
-    assert cluster.asked[3:] == ["impersonate users jane", *cluster.allowed]
-
-    cluster.allowed = ()
-    with pytest.raises(errors.ApiError) as raised:
-        await impersonations.user(jane, asked())
-    assert "cannot impersonate-on:user-info:get path" in raised.value.message
-
-
-async def test_the_first_refusal_is_told():
-    cluster = Cluster()
-    cluster.reason = "because"
-
-    refused = await refusal(cluster, Impersonation(user="jane"))
-
-    assert (refused.code, refused.message) == (
+    assert (refusal.code, refusal.message) == (
         403,
-        'forbidden: User "caller" cannot impersonate-on:user-info:get path "/metrics": because',
+        (
+            'users "jane" is forbidden: User "requester" cannot impersonate resource "users" '
+            'in API group "" at the cluster scope: no RBAC'
+        ),
     )
 
 
-async def test_a_review_that_fails_refuses(caplog):
+async def test_a_failed_review_refuses_and_is_logged(caplog):
     cluster = Cluster("*")
     cluster.failure = errors.Unreachable("secret host")
 
-    refused = await refusal(cluster, Impersonation(user="jane"))
+    refusal = await cluster.refuse(JANE)
 
-    assert refused.code == 403
-    assert refused.message.endswith(": no verdict could be had; the log of the adapter says why")
+    assert refusal.code == 403
+    assert refusal.message.endswith(": authorization check failed; see the log of the adapter")
     assert "secret host" in caplog.text
 
 
-async def test_a_verdict_that_contradicts_itself_refuses():
-    async def review(asked):
-        return authorization.Verdict(allowed=False, reason="r", problem="p")
+async def test_a_contradictory_decision_refuses():
+    async def review(attributes):
+        return Decision(allowed=False, reason="r", error="e")
 
-    with pytest.raises(errors.ApiError, match="p: r"):
-        await Impersonations(review).user(Impersonation(user="jane"), asked())
+    with pytest.raises(errors.ApiError, match="e: r"):
+        await impersonate(JANE, REQUESTER, review)
 
 
 @pytest.mark.parametrize(
-    ("wanted", "shown"),
+    ("requested", "go_syntax"),
     [
         (
             Impersonation(user="", groups=("a", "b")),
@@ -377,14 +193,14 @@ async def test_a_verdict_that_contradicts_itself_refuses():
         ),
     ],
 )
-async def test_somebody_has_to_be_named(wanted, shown):
+async def test_impersonation_without_a_user_name_is_a_bad_request(requested, go_syntax):
     cluster = Cluster("*")
 
-    refused = await refusal(cluster, wanted)
+    refusal = await cluster.refuse(requested)
 
-    assert (refused.code, refused.reason, cluster.asked) == (400, "BadRequest", [])
-    assert refused.message == (
-        f"requested &user.DefaultInfo{{{shown}}} without impersonating a user name"
+    assert (refusal.code, refusal.reason, cluster.reviews) == (400, "BadRequest", [])
+    assert refusal.message == (
+        f"requested &user.DefaultInfo{{{go_syntax}}} without impersonating a user name"
     )
-    assert refused.headers == {"X-Content-Type-Options": "nosniff"}
-    json.dumps(refused.message)
+    assert refusal.headers == {"X-Content-Type-Options": "nosniff"}
+    json.dumps(refusal.message)

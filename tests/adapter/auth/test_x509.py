@@ -9,11 +9,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from adapter import errors
-from adapter.auth import x509 as certificates
 from adapter.auth.user import User
+from adapter.auth.x509 import certificate_user, common_name
 from tests.certificates import DAY, NOW
 
-CN, O, UID = (  # noqa: E741 - the names of the field
+CN, O, UID = (  # noqa: E741 - the usual abbreviations
     NameOID.COMMON_NAME,
     NameOID.ORGANIZATION_NAME,
     x509.ObjectIdentifier("1.3.6.1.4.1.57683.2"),
@@ -21,7 +21,7 @@ CN, O, UID = (  # noqa: E741 - the names of the field
 KEY = ec.generate_private_key(ec.SECP256R1())
 
 
-def issued(*attributes):
+def issue(*attributes):
     subject = x509.Name(
         [x509.NameAttribute(oid, value, _validate=False) for oid, value in attributes]
     )
@@ -37,8 +37,8 @@ def issued(*attributes):
     )
 
 
-def with_bytes(certificate, old, new):
-    """The certificate with other bytes in it; nobody looks at its signature here."""
+def replace_bytes(certificate, old, new):
+    """Return the certificate with other bytes; its signature is not verified here."""
     der = certificate.public_bytes(serialization.Encoding.DER)
     assert old in der
     return x509.load_der_x509_certificate(der.replace(old, new))
@@ -51,16 +51,19 @@ def with_bytes(certificate, old, new):
         ([(O, "b"), (CN, "jane"), (O, "a")], "jane", ("b", "a"), ""),
         ([(CN, "jane"), (CN, "ophelia")], "ophelia", (), ""),
         ([(CN, "jane"), (UID, "u-1")], "jane", (), "u-1"),
-        ([(CN, "jane"), (O, "system:masters"), (O, "system:masters")], "jane", None, ""),
+        (
+            [(CN, "jane"), (O, "system:masters"), (O, "system:masters")],
+            "jane",
+            ("system:masters",) * 2,
+            "",
+        ),
     ],
 )
-def test_a_user_is_read_from_the_subject(attributes, name, groups, uid):
-    certificate = issued(*attributes)
+def test_the_subject_determines_the_user(attributes, name, groups, uid):
+    certificate = issue(*attributes)
 
-    user = certificates.user(certificate)
+    user = certificate_user(certificate)
 
-    if groups is None:
-        groups = ("system:masters", "system:masters")
     digest = hashlib.sha256(certificate.public_bytes(serialization.Encoding.DER)).hexdigest()
     assert user == User(
         name=name,
@@ -68,40 +71,43 @@ def test_a_user_is_read_from_the_subject(attributes, name, groups, uid):
         uid=uid,
         extra={"authentication.kubernetes.io/credential-id": (f"X509SHA256={digest}",)},
     )
-    assert certificates.common_name(certificate) == name
+    assert common_name(certificate) == name
 
 
-def test_a_name_may_be_longer_than_the_standard_allows():
+def test_a_common_name_longer_than_x509_allows_is_accepted_without_a_warning():
     with pytest.warns(UserWarning, match="length"):
-        certificate = issued((CN, "system:serviceaccount:" + "n" * 200))
+        certificate = issue((CN, "system:serviceaccount:" + "n" * 200))
 
-    user = certificates.user(with_bytes(certificate, b"", b""))
+    user = certificate_user(replace_bytes(certificate, b"", b""))
 
     assert len(user.name) == 222
 
 
-def test_nobody_has_no_common_name():
-    certificate = issued((O, "system:masters"))
+def test_without_a_common_name_there_is_no_user():
+    certificate = issue((O, "system:masters"))
 
-    assert certificates.user(certificate) is None
-    assert certificates.common_name(certificate) == ""
+    assert certificate_user(certificate) is None
+    assert common_name(certificate) == ""
 
 
 @pytest.mark.parametrize(
     ("certificate", "problem"),
     [
-        (issued((CN, "jane"), (UID, "a"), (UID, "b")), "UID is not one text"),
         (
-            with_bytes(issued((CN, "jane"), (UID, "uuuu")), b"\x0c\x04uuuu", b"\x03\x04\x00uuu"),
-            "no readable subject|UID is not one text",
+            issue((CN, "jane"), (UID, "a"), (UID, "b")),
+            "UID of the client certificate is not a single string",
         ),
         (
-            with_bytes(issued((CN, "jane")), b"jane", b"ja\xffe"),
-            "no readable subject",
+            replace_bytes(issue((CN, "jane"), (UID, "uuuu")), b"\x0c\x04uuuu", b"\x03\x04\x00uuu"),
+            "cannot be decoded|not a single string",
+        ),
+        (
+            replace_bytes(issue((CN, "jane")), b"jane", b"ja\xffe"),
+            "subject of the client certificate cannot be decoded",
         ),
     ],
-    ids=["two UIDs", "a UID of bits", "no UTF-8"],
+    ids=["two UIDs", "a UID of bits", "not UTF-8"],
 )
-def test_a_subject_that_cannot_be_read_is_nobody(certificate, problem):
+def test_a_malformed_subject_is_rejected(certificate, problem):
     with pytest.raises(errors.Unauthenticated, match=problem):
-        certificates.user(certificate)
+        certificate_user(certificate)
