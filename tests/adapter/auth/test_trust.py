@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import logging
 
 import pytest
 
 from adapter import errors
-from adapter.auth import trust
+from adapter.auth.trust import FILES_INTERVAL, Headers, Trust, TrustSource
 from certs.bundle import CertificateError
 from tests import certificates
 from tests.fakes import kubernetes
@@ -26,14 +27,15 @@ DATA = {
     "requestheader-group-headers": '["X-Remote-Group"]',
     "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
 }
-HEADERS = trust.Headers(
+HEADERS = Headers(
     allowed_names=("front-proxy-client",),
     username_headers=("X-Remote-User",),
     uid_headers=("X-Remote-Uid",),
     group_headers=("X-Remote-Group",),
     extra_prefixes=("X-Remote-Extra-",),
 )
-FLAGS = trust.Headers(allowed_names=("proxy",), username_headers=("x-remote-user",))
+TRUST = Trust(client_cas=CLIENT.encode(), proxy_cas=PROXY.encode(), headers=HEADERS)
+FLAG_HEADERS = Headers(allowed_names=("proxy",), username_headers=("x-remote-user",))
 
 
 @pytest.fixture
@@ -54,26 +56,24 @@ async def running(source):
 
 async def until(condition):
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - whatever it is, it has no event
+        while not condition():  # noqa: ASYNC110 - the conditions have no events
             await asyncio.sleep(0.01)
 
 
-async def test_everything_comes_from_the_config_map(cluster, api):
+async def test_the_config_map_has_all_settings(cluster, api):
     cluster.put(*kubernetes.TRUST, data=DATA)
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
 
     await source.start()
 
-    assert source.current == trust.Trust(
-        generation=1, client_cas=CLIENT.encode(), proxy_cas=PROXY.encode(), headers=HEADERS
-    )
+    assert source.current == TRUST
 
 
-async def test_a_cluster_that_tells_no_uid_headers_has_none(cluster, api):
-    """As before Kubernetes 1.33."""
+async def test_uid_headers_are_optional(cluster, api):
+    """API servers before Kubernetes 1.33 do not publish them."""
     data = {key: value for key, value in DATA.items() if "uid" not in key}
     cluster.put(*kubernetes.TRUST, data={**data, "requestheader-allowed-names": "[]"})
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
 
     await source.start()
 
@@ -81,58 +81,66 @@ async def test_a_cluster_that_tells_no_uid_headers_has_none(cluster, api):
     assert source.current.headers.allowed_names == ()
 
 
-async def test_what_changes_holds_at_once_and_is_told(cluster, api):
+async def test_changes_of_the_config_map_are_followed_and_published(cluster, api, caplog):
+    caplog.set_level(logging.INFO)
     cluster.put(*kubernetes.TRUST, data=DATA)
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
     await source.start()
-    told = []
-    source.subscribe(lambda current: told.append(current.generation))
+    snapshots = []
+    source.subscribe(snapshots.append)
 
     async with running(source):
         await until(lambda: cluster.watching)
         cluster.put(*kubernetes.TRUST, data={**DATA, "requestheader-client-ca-file": PROXY + OTHER})
-        await until(lambda: source.current.generation == 2)
-        both = source.current.proxy_cas
+        await until(lambda: len(snapshots) == 2)
         cluster.put(*kubernetes.TRUST, data={**DATA, "requestheader-client-ca-file": OTHER})
-        await until(lambda: source.current.generation == 3)
+        await until(lambda: len(snapshots) == 3)
         cluster.put(*kubernetes.TRUST, data={**DATA, "requestheader-client-ca-file": OTHER})
         cluster.put(*kubernetes.TRUST, data={"client-ca-file": CLIENT})
-        await until(lambda: source.current.generation == 4)
+        await until(lambda: len(snapshots) == 4)
 
-    assert both == (PROXY + OTHER).encode()
-    assert source.current == trust.Trust(generation=4, client_cas=CLIENT.encode())
-    assert told == [1, 2, 3, 4]
+    assert snapshots == [
+        TRUST,
+        dataclasses.replace(TRUST, proxy_cas=(PROXY + OTHER).encode()),
+        dataclasses.replace(TRUST, proxy_cas=OTHER.encode()),
+        Trust(client_cas=CLIENT.encode()),
+    ]
+    assert source.current is snapshots[-1]
+    assert [record.message for record in caplog.records if "settings" in record.message] == [
+        "authentication settings changed: client CA, request-header CA, request-header settings",
+        "authentication settings changed: request-header CA",
+        "authentication settings changed: request-header CA",
+        "authentication settings changed: request-header CA, request-header settings",
+    ]
 
 
-async def test_a_config_map_that_goes_away_takes_the_trust_along(cluster, api):
+async def test_a_deleted_config_map_clears_all_settings(cluster, api):
     cluster.put(*kubernetes.TRUST, data=DATA)
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
     await source.start()
 
     async with running(source):
         await until(lambda: cluster.watching)
         cluster.remove(*kubernetes.TRUST)
-        await until(lambda: source.current.generation == 2)
-
-    assert source.current == trust.Trust(generation=2)
+        await until(lambda: source.current == Trust())
 
 
-async def test_a_config_map_that_appears_later_is_taken(cluster, api):
-    source = trust.TrustSource(api)
+async def test_a_config_map_created_after_the_start_is_used(cluster, api, caplog):
+    source = TrustSource(api)
     await source.start()
     before = source.current
 
     async with running(source):
         await until(lambda: cluster.watching)
         cluster.put(*kubernetes.TRUST, data=DATA)
-        await until(lambda: source.current.generation == 1)
+        await until(lambda: source.current == TRUST)
 
-    assert before == trust.Trust()
-    assert source.current.headers == HEADERS
+    assert before == Trust()
+    assert "no front proxy is trusted until it appears" in caplog.text
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "part"),
+    ("key", "value", "field"),
     [
         ("client-ca-file", "no PEM", "client_cas"),
         ("requestheader-client-ca-file", PROXY[:200], "proxy_cas"),
@@ -141,11 +149,10 @@ async def test_a_config_map_that_appears_later_is_taken(cluster, api):
         ("requestheader-group-headers", "[1]", "headers"),
     ],
 )
-async def test_a_part_that_cannot_be_read_stays_as_it_was(cluster, api, caplog, key, value, part):
+async def test_an_invalid_key_keeps_its_previous_value(cluster, api, caplog, key, value, field):
     cluster.put(*kubernetes.TRUST, data=DATA)
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
     await source.start()
-    before = source.current
     changed = {
         "client-ca-file": OTHER,
         "requestheader-client-ca-file": OTHER,
@@ -155,69 +162,69 @@ async def test_a_part_that_cannot_be_read_stays_as_it_was(cluster, api, caplog, 
     async with running(source):
         await until(lambda: cluster.watching)
         cluster.put(*kubernetes.TRUST, data={**DATA, **changed, key: value})
-        await until(lambda: source.current.generation == 2)
+        await until(lambda: source.current != TRUST)
 
-    same = {
-        each
-        for each in ("client_cas", "proxy_cas", "headers")
-        if getattr(source.current, each) == getattr(before, each)
+    unchanged = {
+        name
+        for name in ("client_cas", "proxy_cas", "headers")
+        if getattr(source.current, name) == getattr(TRUST, name)
     }
-    assert same == {part}
-    assert "stays" in caplog.text
+    assert unchanged == {field}
+    assert "the previous value stays" in caplog.text
 
 
-async def test_outages_leave_what_was_there(cluster, api, caplog):
+async def test_outages_of_the_api_server_keep_the_settings(cluster, api, caplog):
     cluster.put(*kubernetes.TRUST, data=DATA)
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
     await source.start()
     cluster.fail("/api", status=503, times=2)
 
     async with running(source):
         await until(lambda: len(cluster.requests) >= 3)
-        assert source.current.generation == 1
+        assert source.current == TRUST
         cluster.put(*kubernetes.TRUST, data={**DATA, "client-ca-file": OTHER})
-        await until(lambda: source.current.generation == 2)
+        await until(lambda: source.current != TRUST)
 
 
 @pytest.mark.parametrize(("failure"), [{"status": 403}, {"status": 500}, {"drop": True}])
-async def test_a_config_map_that_cannot_be_read_prevents_the_start(cluster, api, failure):
+async def test_an_unreadable_config_map_prevents_the_start(cluster, api, failure):
     cluster.fail("/api", **failure)
-    source = trust.TrustSource(api)
+    source = TrustSource(api)
 
     with pytest.raises(errors.BackendError, match="extension-apiserver-authentication"):
         await source.start()
 
 
-async def test_a_failure_is_tolerated_where_that_is_wanted(cluster, api, caplog):
+async def test_tolerant_starts_without_the_config_map(cluster, api, caplog):
     cluster.put(*kubernetes.TRUST, data=DATA)
     cluster.fail("/api", status=403, message="not for you")
-    source = trust.TrustSource(api, tolerant=True)
+    source = TrustSource(api, tolerant=True)
 
     await source.start()
-    assert source.current == trust.Trust()
+    assert source.current == Trust()
     async with running(source):
-        await until(lambda: source.current.generation == 1)
+        await until(lambda: source.current == TRUST)
 
-    assert "not for you; going on without" in caplog.text
+    assert "not for you; started without it" in caplog.text
 
 
-async def test_a_failure_is_tolerated_where_the_proxy_is_known_from_a_file(
+async def test_a_request_header_ca_file_makes_the_config_map_optional(
     cluster, api, tmp_path, caplog
 ):
     cluster.fail("/api", status=403)
     (tmp_path / "proxy.crt").write_text(PROXY)
-    source = trust.TrustSource(api, proxy_ca_file=tmp_path / "proxy.crt", headers=FLAGS)
+    source = TrustSource(api, proxy_ca_file=tmp_path / "proxy.crt", headers=FLAG_HEADERS)
 
     await source.start()
 
-    assert source.current == trust.Trust(generation=1, proxy_cas=PROXY.encode(), headers=FLAGS)
+    assert source.current == Trust(proxy_cas=PROXY.encode(), headers=FLAG_HEADERS)
 
 
-async def test_files_stand_for_their_parts_alone(cluster, api, tmp_path):
+async def test_a_file_replaces_only_its_part_of_the_config_map(cluster, api, tmp_path):
     cluster.put(*kubernetes.TRUST, data=DATA)
     (tmp_path / "ca.crt").write_text(OTHER)
-    client = trust.TrustSource(api, client_ca_file=tmp_path / "ca.crt", headers=FLAGS)
-    proxy = trust.TrustSource(api, proxy_ca_file=tmp_path / "ca.crt", headers=FLAGS)
+    client = TrustSource(api, client_ca_file=tmp_path / "ca.crt", headers=FLAG_HEADERS)
+    proxy = TrustSource(api, proxy_ca_file=tmp_path / "ca.crt", headers=FLAG_HEADERS)
 
     await client.start()
     await proxy.start()
@@ -230,81 +237,81 @@ async def test_files_stand_for_their_parts_alone(cluster, api, tmp_path):
     assert (proxy.current.client_cas, proxy.current.proxy_cas, proxy.current.headers) == (
         CLIENT.encode(),
         OTHER.encode(),
-        FLAGS,
+        FLAG_HEADERS,
     )
 
 
-async def test_without_a_lookup_only_files_are_believed(tmp_path):
+async def test_without_an_api_server_only_files_are_used(tmp_path):
     (tmp_path / "ca.crt").write_text(CLIENT)
-    source = trust.TrustSource(None, client_ca_file=tmp_path / "ca.crt", headers=FLAGS)
+    source = TrustSource(None, client_ca_file=tmp_path / "ca.crt", headers=FLAG_HEADERS)
 
     await source.start()
 
-    assert source.current == trust.Trust(generation=1, client_cas=CLIENT.encode())
+    assert source.current == Trust(client_cas=CLIENT.encode())
 
 
-async def test_without_anything_to_follow_there_is_nothing_to_run():
-    source = trust.TrustSource(None)
+async def test_run_returns_if_there_is_nothing_to_follow():
+    source = TrustSource(None)
 
     await source.start()
     await source.run()
 
-    assert source.current == trust.Trust()
+    assert source.current == Trust()
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [(None, "cannot be read: No such file"), ("no PEM", "no bundle of CA certificates")],
 )
-async def test_a_file_that_holds_no_cas_prevents_the_start(tmp_path, content, message):
+async def test_an_unusable_ca_file_prevents_the_start(tmp_path, content, message):
     path = tmp_path / "ca.crt"
     if content is not None:
         path.write_text(content)
-    source = trust.TrustSource(None, client_ca_file=path)
+    source = TrustSource(None, client_ca_file=path)
 
     with pytest.raises(CertificateError, match=f"ca.crt.*{message}"):
         await source.start()
 
 
-async def test_files_are_followed_and_bad_ones_told_once(tmp_path, caplog):
+async def test_files_are_followed_and_each_problem_is_logged_once(tmp_path, caplog):
     path = tmp_path / "ca.crt"
     path.write_text(CLIENT)
-    looks = asyncio.Semaphore(0)
-    done = asyncio.Semaphore(0)
+    intervals = asyncio.Semaphore(0)
+    reads = asyncio.Semaphore(0)
 
     async def sleep(seconds):
-        assert seconds == trust.FILES_INTERVAL
-        done.release()
-        await looks.acquire()
+        assert seconds == FILES_INTERVAL
+        reads.release()
+        await intervals.acquire()
 
-    source = trust.TrustSource(None, client_ca_file=path, sleep=sleep)
+    source = TrustSource(None, client_ca_file=path, sleep=sleep)
     await source.start()
 
-    async def look():
-        looks.release()
-        await done.acquire()
-        return source.current.generation, source.current.client_cas
+    async def read():
+        intervals.release()
+        await reads.acquire()
+        return source.current.client_cas
 
     async with running(source):
-        await done.acquire()
-        unchanged = await look()
+        await reads.acquire()
+        unchanged = await read()
         path.unlink()
-        gone = [await look(), await look()]
+        missing = [await read(), await read()]
         path.write_text(CLIENT + OTHER)
-        both = await look()
+        both = await read()
 
-    assert unchanged == (1, CLIENT.encode())
-    assert gone == [unchanged, unchanged]
-    assert both == (2, (CLIENT + OTHER).encode())
-    (problem,) = [each for each in caplog.records if each.levelno == logging.WARNING]
-    assert "ca.crt cannot be read" in problem.getMessage()
+    assert unchanged == CLIENT.encode()
+    assert missing == [unchanged, unchanged]
+    assert both == (CLIENT + OTHER).encode()
+    (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert "ca.crt cannot be read" in warning.getMessage()
 
 
-async def test_a_follower_that_cannot_take_the_cas_is_told_about(tmp_path, caplog):
-    def follower(current):
-        raise CertificateError("OpenSSL does not like it")
+async def test_a_subscriber_that_rejects_the_cas_is_logged(caplog):
+    def subscriber(current):
+        raise CertificateError("OpenSSL cannot load it")
 
-    source = trust.TrustSource(None)
-    source.subscribe(follower)
+    source = TrustSource(None)
+    source.subscribe(subscriber)
 
-    assert "OpenSSL does not like it" in caplog.text
+    assert "OpenSSL cannot load it; clients are not asked for" in caplog.text
