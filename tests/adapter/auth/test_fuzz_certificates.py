@@ -1,6 +1,6 @@
-"""Whatever certificates a client shows: it is whom they name, by an authority's word, or nobody.
+"""Fuzz tests of client certificates: a trusted CA must have issued the identity, or it is a 401.
 
-First they are put to what decides, then to a server, in handshakes.
+First the authenticator alone, then a server with real TLS handshakes.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 
 from adapter import errors
-from adapter.auth import authentication, authorization, filters, tokens
-from adapter.auth import x509 as certificates
+from adapter.auth.authentication import Authenticator
+from adapter.auth.authorization import Authorizer
+from adapter.auth.filters import Guard
+from adapter.auth.peer import Peer
+from adapter.auth.tokens import TokenReviews
 from adapter.auth.trust import Headers, Trust
 from adapter.auth.user import User
+from adapter.auth.x509 import certificate_user
 from adapter.http import responses
-from adapter.http import server as serving
-from adapter.tls import context as tls
+from adapter.http.server import Site, runner
+from adapter.tls.context import ReloadingContext, issued
 from certs.bundle import Bundle, CertificateError
 from certs.chain import Authorities
 from tests import chains, der
@@ -40,37 +44,31 @@ HEADERS = Headers(
 )
 TRUST = Trust(client_cas=ROOTS["client"].pem, proxy_cas=ROOTS["proxy"].pem, headers=HEADERS)
 CAROL = {"X-Remote-User": "carol", "X-Remote-Group": "staff", "X-Remote-Uid": "of-the-proxy"}
-CAROL_IS = User(name="carol", groups=("staff", "system:authenticated"), uid="of-the-proxy")
-TOM_IS = User(name="tom", groups=("system:authenticated",))
+CAROL_USER = User(name="carol", groups=("staff", "system:authenticated"), uid="of-the-proxy")
+TOM_USER = User(name="tom", groups=("system:authenticated",))
 GOOD, BAD = {"Authorization": "Bearer good"}, {"Authorization": "Bearer bad"}
 
 
-# What decides
+# Authenticator
 
 
 class Connection:
-    """Stands for what the TLS of one connection is."""
+    """Hashable, weakly referenceable key of one TLS connection."""
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Peer:
-    chain: tuple[bytes, ...]
-    connection: Connection = dataclasses.field(default_factory=Connection)
-
-
-class Reviews:
+class FakeTokenReviews:
     async def user(self, token):
         if token == "good":
-            return TOM_IS
-        raise errors.Unauthenticated("the token is nobody's")
+            return TOM_USER
+        raise errors.Unauthenticated("bearer token rejected by TokenReview")
 
 
-def outcome(chain, headers):
-    """The user, or None for a 401; anything else that is raised fails the test."""
-    authenticator = authentication.Authenticator(lambda: TRUST, Reviews(), clock=NOW.timestamp)
-    peer = Peer(chain=tuple(chain))
+def authenticate(chain, headers):
+    """Return the user, or None for a 401; any other exception fails the test."""
+    authenticator = Authenticator(lambda: TRUST, FakeTokenReviews(), clock=NOW.timestamp)
+    peer = Peer(chain=tuple(chain), connection=Connection())
 
-    async def ask():
+    async def once():
         try:
             return await authenticator.authenticate(peer, CIMultiDict(headers))
         except errors.ApiError as error:
@@ -79,7 +77,7 @@ def outcome(chain, headers):
             return None
 
     async def twice():
-        return await ask(), await ask()
+        return await once(), await once()
 
     first, second = asyncio.run(twice())
     assert first == second
@@ -96,58 +94,59 @@ some_headers = st.sampled_from(({}, CAROL, CAROL, {**CAROL, **GOOD}, {**CAROL, *
 @example(chain=chains.simple("client", "jane", more=(chains.MORE[7],)), headers={})
 @example(chain=chains.simple("client", "jane", version=1), headers={})
 @settings(FUZZ, max_examples=400)
-def test_a_chain_makes_its_holder_whom_an_authority_named(chain, headers):
-    first = chain.shown[0].der
+def test_the_user_is_one_that_a_trusted_ca_issued(chain, headers):
+    leaf = chain.shown[0].der
 
-    user = outcome((each.der for each in chain.shown), headers)
+    user = authenticate((certificate.der for certificate in chain.shown), headers)
 
     try:
-        proxy = chains.told(chain.subject, der.CN)[-1:] == [PROXY_NAME]
+        has_proxy_name = chains.told(chain.subject, der.CN)[-1:] == [PROXY_NAME]
     except ValueError:
-        proxy = False
-    if user == CAROL_IS:
-        event("a front proxy's word")
-        assert proxy
+        has_proxy_name = False
+    if user == CAROL_USER:
+        event("front proxy")
+        assert has_proxy_name
         assert chain.leads_to("proxy")
-    elif user == TOM_IS:
-        event("a token")
+    elif user == TOM_USER:
+        event("token")
         assert headers.items() >= GOOD.items()
     elif user is not None:
-        event("a certificate")
+        event("client certificate")
         assert chain.leads_to("client")
-        assert chains.is_named(user, chain.subject, first)
+        assert chains.is_named(user, chain.subject, leaf)
     else:
-        event("nobody")
+        event("401")
         assert not headers.items() >= GOOD.items()
-    if proxy and "X-Remote-User" in headers and chain.is_beyond_doubt("proxy"):
-        assert user == CAROL_IS
+    if has_proxy_name and "X-Remote-User" in headers and chain.is_beyond_doubt("proxy"):
+        assert user == CAROL_USER
 
 
 @given(chain=chains.chains())
 @settings(FUZZ, max_examples=100)
-def test_a_chain_that_is_beyond_doubt_is_trusted_and_until_its_first_end(chain):
-    shown = [each.der for each in chain.shown]
+def test_an_unambiguous_chain_is_trusted_until_its_first_expiry(chain):
+    certificates = [certificate.der for certificate in chain.shown]
     for root in ROOTS:
-        judge = Authorities(TRUST.client_cas if root == "client" else TRUST.proxy_cas)
+        authorities = Authorities(TRUST.client_cas if root == "client" else TRUST.proxy_cas)
         try:
-            verified = judge.verify(shown, now=NOW)
+            verified = authorities.verify(certificates, now=NOW)
         except CertificateError:
             assert not chain.is_beyond_doubt(root)
         else:
-            ends = {
-                min(each.until for each in path) for path in chains.paths(chain.shown, ROOTS[root])
+            expiries = {
+                min(certificate.until for certificate in path)
+                for path in chains.paths(chain.shown, ROOTS[root])
             }
-            assert verified.until in ends
+            assert verified.until in expiries
 
 
 @given(subject=st.lists(chains.attributes(), max_size=6).map(tuple))
 @settings(FUZZ, max_examples=300)
-def test_a_certificate_names_nobody_but_the_user_it_names(subject):
-    own = chains.simple("client", "x").shown[0]
-    certificate = dataclasses.replace(own, subject=der.name(*subject)).der
+def test_the_subject_alone_determines_the_certificate_user(subject):
+    leaf = chains.simple("client", "x").shown[0]
+    certificate = dataclasses.replace(leaf, subject=der.name(*subject)).der
 
     try:
-        user = certificates.user(x509.load_der_x509_certificate(certificate))
+        user = certificate_user(x509.load_der_x509_certificate(certificate))
     except (ValueError, errors.Unauthenticated):
         return
     if user is None:
@@ -156,14 +155,14 @@ def test_a_certificate_names_nobody_but_the_user_it_names(subject):
         assert chains.is_named(user, subject, certificate)
 
 
-# Bytes
+# Modified bytes
 
 
-def changed(data, changes):
-    for place, kind, content in changes:
-        at = place % (len(data) + 1)
-        kept = at + (len(content) if kind == "replace" else 0 if kind == "insert" else 1)
-        data = data[:at] + (b"" if kind == "delete" else content) + data[kept:]
+def modify(data, changes):
+    for position, kind, content in changes:
+        start = position % (len(data) + 1)
+        end = start + (len(content) if kind == "replace" else 0 if kind == "insert" else 1)
+        data = data[:start] + (b"" if kind == "delete" else content) + data[end:]
     return data
 
 
@@ -178,105 +177,109 @@ changes = st.lists(
 )
 
 
-def through(between, root, name):
-    """A chain of two below `root`."""
+def issue_through(intermediate, root, name):
+    """Return the subject of a leaf, the leaf, and the intermediate that `root` issued."""
     issuer = ROOTS[root]
-    mid = chains.Made(
-        subject=between, issuer=issuer.subject, key=chains.FIRST_KEY, signer=issuer.key, ca=True
+    ca = chains.Made(
+        subject=intermediate,
+        issuer=issuer.subject,
+        key=chains.FIRST_KEY,
+        signer=issuer.key,
+        ca=True,
     )
     subject = ((der.O, der.UTF8, b"gpu"), (der.CN, der.UTF8, name.encode()))
     leaf = chains.Made(
-        subject=der.name(*subject), issuer=between, key=chains.OWN_KEY, signer=chains.FIRST_KEY
+        subject=der.name(*subject), issuer=intermediate, key=chains.OWN_KEY, signer=chains.FIRST_KEY
     )
-    return subject, leaf, mid
+    return subject, leaf, ca
 
 
-JANE, JANES, JANES_CA = through(chains.BETWEEN, "client", "jane")
-_, PROXYS, PROXYS_CA = through(chains.BETWEEN, "proxy", PROXY_NAME)
+JANE, JANE_LEAF, JANE_CA = issue_through(chains.BETWEEN, "client", "jane")
+_, PROXY_LEAF, PROXY_CA = issue_through(chains.BETWEEN, "proxy", PROXY_NAME)
+PROXY_CHAIN = [PROXY_LEAF.der, PROXY_CA.der]
 
 
-def signed(certificate):
-    """The bytes that the signature is about."""
+def signed_bytes(certificate):
+    """Return the part of the certificate that its signature covers."""
     with contextlib.suppress(ValueError):
         return x509.load_der_x509_certificate(certificate).tbs_certificate_bytes
     return None
 
 
-@given(whose=st.sampled_from(("jane", "proxy")), which=st.integers(0, 1), changes=changes)
+@given(client=st.sampled_from(("jane", "proxy")), index=st.integers(0, 1), changes=changes)
 @settings(FUZZ, max_examples=300)
-def test_changed_bytes_make_nobody_of_anybody(whose, which, changes):
-    chain = [each.der for each in ((JANES, JANES_CA) if whose == "jane" else (PROXYS, PROXYS_CA))]
-    before = chain[which]
-    chain[which] = changed(before, changes)
+def test_a_modified_certificate_gives_no_other_identity(client, index, changes):
+    chain = [JANE_LEAF.der, JANE_CA.der] if client == "jane" else list(PROXY_CHAIN)
+    before = chain[index]
+    chain[index] = modify(before, changes)
 
-    user = outcome(chain, CAROL)
+    user = authenticate(chain, CAROL)
 
     if user is not None:
-        assert signed(chain[which]) == signed(before)
-        if whose == "proxy":
-            assert user == CAROL_IS
+        assert signed_bytes(chain[index]) == signed_bytes(before)
+        if client == "proxy":
+            assert user == CAROL_USER
         else:
             assert chains.is_named(user, JANE, chain[0])
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
 @settings(FUZZ, max_examples=100)
-def test_bytes_are_no_certificate(chain):
-    assert outcome(chain, CAROL) is None
+def test_arbitrary_bytes_are_rejected(chain):
+    assert authenticate(chain, CAROL) is None
 
 
-def test_a_maze_of_issuers_is_given_up_soon():
-    """They lead from one to the next in so many ways that nobody could go them all."""
+def test_path_building_is_bounded():
+    """Many self-issued CAs sign each other: the number of possible paths is exponential."""
     leaf = chains.Made(
         subject=chains.named("jane"),
         issuer=chains.CLIENT_CA,
         key=chains.OWN_KEY,
         signer=chains.CLIENT_KEY,
     )
-    door = chains.Made(
+    entrance = chains.Made(
         subject=chains.CLIENT_CA,
         issuer=chains.OTHER,
         key=chains.CLIENT_KEY,
         signer=chains.SECOND_KEY,
         ca=True,
     )
-    maze = [
+    self_issued = [
         chains.Made(
             subject=chains.OTHER,
             issuer=chains.OTHER,
             key=chains.SECOND_KEY,
             signer=chains.SECOND_KEY,
             ca=True,
-            serial=each,
+            serial=serial,
         )
-        for each in range(1, 100)
+        for serial in range(1, 100)
     ]
-    began = time.monotonic()
+    start = time.monotonic()
 
-    user = outcome([each.der for each in (leaf, door, *maze)], {})
+    user = authenticate([each.der for each in (leaf, entrance, *self_issued)], {})
 
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - start < 5
     assert user is not None
     assert user.name == "jane"
 
 
-# Handshakes
+# TLS handshakes
 
 
-SERVING = tls.issued("127.0.0.1", now=NOW)
-JANE_SHOWS = (JANES, JANES_CA)
+SERVING = issued("127.0.0.1", now=NOW)
 REFUSED = "refused"
 
 
-class Api:
-    """Knows no token, and allows everything."""
+class FakeApi:
+    """Rejects all tokens and allows all requests."""
 
     async def post(self, path, document, *, timeout=None):
         return {"status": {"authenticated": False, "allowed": True}}
 
 
-class Witness:
-    """An authenticator, and whom it let in."""
+class RecordingAuthenticator:
+    """Records the users that an authenticator returns."""
 
     def __init__(self, authenticator):
         self.users = []
@@ -288,69 +291,70 @@ class Witness:
         return user
 
 
-class Complaints(logging.Handler):
+class ErrorHandler(logging.Handler):
+    """Collects log records that are errors or have a traceback."""
+
     def __init__(self):
         super().__init__(logging.DEBUG)
-        self.found = []
+        self.errors = []
 
     def emit(self, record):
         if record.exc_info or record.levelno >= logging.ERROR:
-            self.found.append(self.format(record))
+            self.errors.append(self.format(record))
 
 
 class Server:
-    """Tells whom it let in, or what it said else; fails with what it logged."""
+    """Server behind the filters, with a client; errors in its log fail the test."""
 
-    def __init__(self, loop, folder, complaints):
+    def __init__(self, loop, folder, log):
         self.loop = loop
-        self.complaints = complaints
+        self.log = log
         self._files = folder / "chain.pem", folder / "key.pem"
-        own = Bundle(chain=(), key=chains.OWN_KEY)
-        self._files[1].write_bytes(own.key_pem)
+        self._files[1].write_bytes(Bundle(chain=(), key=chains.OWN_KEY).key_pem)
 
     async def start(self):
-        live = tls.ReloadingContext(SERVING)
-        live.request_client_certs((TRUST.client_cas, TRUST.proxy_cas))
-        reviews = tokens.TokenReviews(Api())
-        self.witness = Witness(
-            authentication.Authenticator(lambda: TRUST, reviews, clock=NOW.timestamp)
+        tls = ReloadingContext(SERVING)
+        tls.request_client_certs((TRUST.client_cas, TRUST.proxy_cas))
+        reviews = TokenReviews(FakeApi())
+        self.authenticator = RecordingAuthenticator(
+            Authenticator(lambda: TRUST, reviews, clock=NOW.timestamp)
         )
 
-        async def welcome(request, ask):
+        async def welcome(request, info):
             return responses.Answer(body=b"welcome", content_type="text/plain")
 
-        respond = filters.Guard(self.witness, authorization.Authorizer(Api()))(welcome)
-        self.runner = serving.runner(responses.error_middleware(respond), shutdown_timeout=0.1)
+        respond = Guard(self.authenticator, Authorizer(FakeApi()))(welcome)
+        self.runner = runner(responses.error_middleware(respond), shutdown_timeout=0.1)
         await self.runner.setup()
-        site = serving.Site(self.runner, "127.0.0.1", 0, ssl_context=live.context)
+        site = Site(self.runner, "127.0.0.1", 0, ssl_context=tls.context)
         await site.start()
         self.port = site.port
 
-    def ask(self, shown, *, swap=None):
-        """Who asks for /version: a user, the status that is said, or REFUSED.
+    def connect(self, chain, *, swap=None):
+        """Request /version with `chain`; return the user, the status of an error, or REFUSED.
 
-        None where OpenSSL does not even send such certificates. `swap` changes what is sent.
+        Returns None if OpenSSL does not load the chain. `swap` modifies what the client sends.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(cadata=SERVING.ca_pem.decode())
         if swap:
             context.maximum_version = ssl.TLSVersion.TLSv1_2
-        self._files[0].write_text("".join(map(ssl.DER_cert_to_PEM_cert, shown)))
+        self._files[0].write_text("".join(map(ssl.DER_cert_to_PEM_cert, chain)))
         try:
             context.load_cert_chain(*self._files)
         except ssl.SSLError:
             return None
-        self.witness.users.clear()
-        self.complaints.found.clear()
-        said = self.loop.run(self._exchange(context, swap or (lambda data: data)))
-        assert self.complaints.found == []
-        users = self.witness.users
-        assert bool(users) is (said == 200)
-        return users[0] if users else said
+        self.authenticator.users.clear()
+        self.log.errors.clear()
+        status = self.loop.run(self._exchange(context, swap or (lambda data: data)))
+        assert self.log.errors == []
+        users = self.authenticator.users
+        assert bool(users) is (status == 200)
+        return users[0] if users else status
 
     async def _exchange(self, context, swap):
         incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        secured = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+        tls = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
 
         async def until_done(step):
@@ -364,11 +368,11 @@ class Server:
 
         try:
             async with asyncio.timeout(10):
-                await until_done(secured.do_handshake)
-                secured.write(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
-                secured.write(b"X-Remote-User: carol\r\nX-Remote-Group: staff\r\n")
-                secured.write(b"X-Remote-Uid: of-the-proxy\r\n\r\n")
-                answer = await until_done(lambda: secured.read(1 << 16))
+                await until_done(tls.do_handshake)
+                tls.write(b"GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\n")
+                tls.write(b"X-Remote-User: carol\r\nX-Remote-Group: staff\r\n")
+                tls.write(b"X-Remote-Uid: of-the-proxy\r\n\r\n")
+                answer = await until_done(lambda: tls.read(1 << 16))
         except (ssl.SSLError, ConnectionError):
             return REFUSED
         finally:
@@ -380,70 +384,76 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    complaints = Complaints()
+    handler = ErrorHandler()
     root = logging.getLogger()
     level = root.level
-    root.addHandler(complaints)
+    root.addHandler(handler)
     root.setLevel(logging.INFO)
     with asyncio.Runner() as loop:
-        found = Server(loop, tmp_path_factory.mktemp("certificates"), complaints)
-        loop.run(found.start())
-        yield found
-        loop.run(found.runner.cleanup())
-    root.removeHandler(complaints)
+        server = Server(loop, tmp_path_factory.mktemp("certificates"), handler)
+        loop.run(server.start())
+        yield server
+        loop.run(server.runner.cleanup())
+    root.removeHandler(handler)
     root.setLevel(level)
 
 
-def test_a_server_knows_users_and_front_proxies(server):
-    assert chains.is_named(server.ask([each.der for each in JANE_SHOWS]), JANE, JANES.der)
-    assert server.ask([PROXYS.der, PROXYS_CA.der]) == CAROL_IS
-    assert server.ask([PROXYS.der]) == REFUSED
+def test_a_server_authenticates_clients_and_front_proxies(server):
+    user = server.connect([JANE_LEAF.der, JANE_CA.der])
+
+    assert chains.is_named(user, JANE, JANE_LEAF.der)
+    assert server.connect(PROXY_CHAIN) == CAROL_USER
+    assert server.connect([PROXY_LEAF.der]) == REFUSED
+
+
+def outcome_name(outcome):
+    return str(outcome) if isinstance(outcome, str | int) else type(outcome).__name__
 
 
 @given(chain=chains.chains())
 @settings(FUZZ, max_examples=100)
-def test_no_chain_confuses_a_server(server, chain):
-    shown = [each.der for each in chain.shown]
+def test_a_server_survives_every_chain(server, chain):
+    certificates = [certificate.der for certificate in chain.shown]
 
-    who = server.ask(shown)
+    outcome = server.connect(certificates)
 
-    event(str(who) if isinstance(who, str | int) else type(who).__name__)
-    if who == CAROL_IS:
+    event(outcome_name(outcome))
+    if outcome == CAROL_USER:
         assert chains.told(chain.subject, der.CN)[-1] == PROXY_NAME
         assert chain.leads_to("proxy")
-    elif isinstance(who, User):
+    elif isinstance(outcome, User):
         assert chain.leads_to("client")
-        assert chains.is_named(who, chain.subject, shown[0])
+        assert chains.is_named(outcome, chain.subject, certificates[0])
     else:
-        assert who in {None, REFUSED, 401}
-    assert server.ask([PROXYS.der, PROXYS_CA.der]) == CAROL_IS
+        assert outcome in {None, REFUSED, 401}
+    assert server.connect(PROXY_CHAIN) == CAROL_USER
 
 
-@given(which=st.integers(0, 1), changes=changes)
+@given(index=st.integers(0, 1), changes=changes)
 @settings(FUZZ, max_examples=100)
-def test_no_bytes_confuse_a_server(server, which, changes):
-    chain = [PROXYS.der, PROXYS_CA.der]
-    before = chain[which]
-    chain[which] = changed(before, changes)
+def test_a_server_survives_every_modified_certificate(server, index, changes):
+    chain = list(PROXY_CHAIN)
+    before = chain[index]
+    chain[index] = modify(before, changes)
 
-    who = server.ask(chain)
+    outcome = server.connect(chain)
 
-    event(str(who) if isinstance(who, str | int) else type(who).__name__)
-    assert who in {None, REFUSED, 401} or signed(chain[which]) == signed(before)
-    assert server.ask([PROXYS.der, PROXYS_CA.der]) == CAROL_IS
+    event(outcome_name(outcome))
+    assert outcome in {None, REFUSED, 401} or signed_bytes(chain[index]) == signed_bytes(before)
+    assert server.connect(PROXY_CHAIN) == CAROL_USER
 
 
 @given(
-    which=st.integers(0, 1),
-    place=st.integers(0, 1000),
+    index=st.integers(0, 1),
+    position=st.integers(0, 1000),
     content=st.binary(min_size=1, max_size=3),
 )
 @settings(FUZZ, max_examples=100)
-def test_bytes_that_are_swapped_on_their_way_end_the_handshake(server, which, place, content):
-    before = (PROXYS, PROXYS_CA)[which].der
-    at = place % (len(before) - len(content))
-    after = before[:at] + content + before[at + len(content) :]
+def test_a_certificate_modified_in_transit_ends_the_handshake(server, index, position, content):
+    before = PROXY_CHAIN[index]
+    start = position % (len(before) - len(content))
+    after = before[:start] + content + before[start + len(content) :]
 
-    who = server.ask([PROXYS.der, PROXYS_CA.der], swap=lambda data: data.replace(before, after))
+    outcome = server.connect(PROXY_CHAIN, swap=lambda data: data.replace(before, after))
 
-    assert who == (CAROL_IS if after == before else REFUSED)
+    assert outcome == (CAROL_USER if after == before else REFUSED)
