@@ -6,8 +6,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapter import settings, telemetry
-from adapter.app import server as app
-from adapter.tls import context
+from adapter.app.server import running
+from adapter.tls.context import issued
 from tests.certificates import NOW
 from tests.control_plane.daemon import free_ports
 from tests.fakes import kubernetes
@@ -16,7 +16,7 @@ RULES = "rules: []\n"
 
 
 def samples(text, *names):
-    """The samples of some metrics, each by its labels' values."""
+    """Return the values of some metrics by name and label values."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(text)
@@ -25,12 +25,12 @@ def samples(text, *names):
     }
 
 
-def exposed(registry):
+def expose(registry):
     return generate_latest(registry).decode()
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "username"),
     [
         ("jane", "other"),
         ("system:serviceaccount:gpu:web", "other"),
@@ -44,25 +44,25 @@ def exposed(registry):
         ),
     ],
 )
-def test_users_are_told_apart_only_as_far_as_the_api_servers_do(user, told):
+def test_usernames_are_compressed_as_in_kubernetes(user, username):
     registry = CollectorRegistry()
     access = telemetry.Access(registry)
 
     access.authenticated(user)
     access.authenticated(user)
 
-    assert samples(exposed(registry), "authenticated_user_requests") == {
-        ("authenticated_user_requests", told): 2
+    assert samples(expose(registry), "authenticated_user_requests") == {
+        ("authenticated_user_requests", username): 2
     }
 
 
-def test_each_outcome_is_there_before_it_first_comes():
+def test_results_are_exposed_before_the_first_request():
     registry = CollectorRegistry()
 
     telemetry.Access(registry)
 
     names = "authentication_attempts", "authorization_attempts_total"
-    assert samples(exposed(registry), *names) == {
+    assert samples(expose(registry), *names) == {
         ("authentication_attempts", "success"): 0,
         ("authentication_attempts", "error"): 0,
         ("authorization_attempts_total", "allowed"): 0,
@@ -76,17 +76,17 @@ def bearer(token):
     return {"Authorization": f"Bearer {token}"}
 
 
-async def test_a_server_counts_whom_it_lets_in(aiohttp_server, tmp_path):
+async def test_a_server_counts_authentication_and_authorization(aiohttp_server, tmp_path):
     cluster = kubernetes.Cluster()
     for name in ("jane@example.com", "joe"):
         cluster.tokens[name] = {"authenticated": True, "user": {"username": name}}
     cluster.decide = lambda spec: {"allowed": spec["user"] != "joe"}
     kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(cluster.app()))
-    serving = context.issued("127.0.0.1", now=NOW)
+    serving = issued("127.0.0.1", now=NOW)
     (tmp_path / "tls.crt").write_bytes(serving.chain_pem)
     (tmp_path / "tls.key").write_bytes(serving.key_pem)
     (tmp_path / "rules.yaml").write_text(RULES)
-    asked = settings.parse(
+    parsed = settings.parse(
         (
             "--prometheus-url=http://127.0.0.1:9",
             f"--lister-kubeconfig={kubeconfig}",
@@ -98,14 +98,14 @@ async def test_a_server_counts_whom_it_lets_in(aiohttp_server, tmp_path):
         )
     )
 
-    async with app.running(asked) as server, aiohttp.ClientSession(server.url) as session:
+    async with running(parsed) as server, aiohttp.ClientSession(server.url) as session:
 
-        async def ask(path, token):
-            async with session.get(path, headers=bearer(token), ssl=False) as answer:
-                return answer.status, await answer.text()
+        async def fetch(path, token):
+            async with session.get(path, headers=bearer(token), ssl=False) as response:
+                return response.status, await response.text()
 
-        statuses = [(await ask("/version", token))[0] for token in ("joe", "joe", "nobody")]
-        status, text = await ask("/metrics", "jane@example.com")
+        statuses = [(await fetch("/version", token))[0] for token in ("joe", "joe", "nobody")]
+        status, text = await fetch("/metrics", "jane@example.com")
 
     assert [*statuses, status] == [403, 403, 401, 200]
     names = (
