@@ -98,7 +98,7 @@ def not_acceptable(representations: Sequence[str]) -> ApiError:
 
 
 class Unauthenticated(Exception):
-    """Credentials were rejected; the message says why and never contains the credentials."""
+    """Rejected credentials; the message says why and never contains them."""
 
 
 class TextError(ApiError):
@@ -111,7 +111,7 @@ class TextError(ApiError):
 
 
 class BackendError(Exception):
-    """Prometheus or the Kubernetes API server did not answer a request as expected."""
+    """Failed request to Prometheus or to the Kubernetes API server."""
 
     retry_after: float | None = None
     """Seconds to wait before a retry; None if a retry is pointless.
@@ -121,15 +121,15 @@ class BackendError(Exception):
 
 
 class Unreachable(BackendError):
-    """No connection could be made, or it broke before the response was complete."""
+    """Failure to connect, or a connection that broke before the response was complete."""
 
 
 class TimedOut(BackendError):
-    """No complete response arrived in time."""
+    """Timeout before the response was complete."""
 
 
 class Refused(BackendError):
-    """The backend refused the request with the HTTP status `status`."""
+    """Response with a 4xx status, which is `status`."""
 
     def __init__(self, message: str, *, status: int) -> None:
         super().__init__(message)
@@ -137,16 +137,16 @@ class Refused(BackendError):
 
 
 class Broken(BackendError):
-    """The backend failed, or its response cannot be parsed."""
+    """Response with a 5xx status, or one that cannot be parsed."""
 
 
 class NotInstantError(Broken):
-    """A query returned a matrix or a string instead of an instant vector or a scalar."""
+    """Query result that is a matrix or a string instead of a vector or a scalar."""
 
 
 class TooLarge(BackendError):
-    """The response exceeded the size limit."""
+    """Response that exceeds the size limit."""
 
 
 class StartError(Exception):
-    """The server cannot start with these settings; the message says what to do."""
+    """Failure to start with these settings; the message says what to do."""

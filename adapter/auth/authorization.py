@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # `--help` imports this module and must load neither of the t
     from adapter.clients.kubernetes import Kube
 
 MASTERS = "system:masters"
-OPEN_PATHS = ("/healthz", "/readyz", "/livez")
+ALWAYS_ALLOWED_PATHS = ("/healthz", "/readyz", "/livez")
 ALLOWED_TTL = 60.0
 DENIED_TTL = 10.0
 REVIEW_FAILED = "authorization check failed; see the log of the adapter"
@@ -79,7 +79,7 @@ class OpenPaths:
 
 
 class Authorizer:
-    """Authorizes requests by SubjectAccessReview, with a single-flight cache of decisions.
+    """Authorizer by SubjectAccessReview, with a single-flight cache of decisions.
 
     `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds. Raises
     ValueError for `open_paths` with a `*` that is not at the end.
@@ -91,7 +91,7 @@ class Authorizer:
         *,
         allowed_seconds: float = ALLOWED_TTL,
         denied_seconds: float = DENIED_TTL,
-        open_paths: Iterable[str] = OPEN_PATHS,
+        open_paths: Iterable[str] = ALWAYS_ALLOWED_PATHS,
         meter: telemetry.Access | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

@@ -37,7 +37,7 @@ _TOO_MANY_REQUESTS = "Too many requests, please try again later."
 
 
 class Guard:
-    """Wraps a handler with the filters."""
+    """Filters that wrap the handler of all requests."""
 
     def __init__(
         self,

@@ -74,7 +74,7 @@ class _TokenKey:
 
 
 class TokenReviews:
-    """Authenticates tokens by TokenReview, with a single-flight cache of `ttl` seconds."""
+    """Token authenticator by TokenReview, with a single-flight cache of `ttl` seconds."""
 
     def __init__(
         self, api: Kube, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic

@@ -191,7 +191,7 @@ class TrustSource:
             return
         self._current = dataclasses.replace(self._current, **fields)
         log.info(
-            "authentication settings changed: %s", ", ".join(_TITLES[each] for each in changed)
+            "authentication settings changed: %s", ", ".join(_TITLES[field] for field in changed)
         )
         for subscriber in self._subscribers:
             self._notify(subscriber)

@@ -8,7 +8,7 @@ import pytest
 
 from adapter import errors
 from adapter.auth.attributes import authorizer_attributes
-from adapter.auth.authorization import OPEN_PATHS, Authorizer, OpenPaths
+from adapter.auth.authorization import ALWAYS_ALLOWED_PATHS, Authorizer, OpenPaths
 from adapter.auth.user import User
 from adapter.http import request_info
 from tests.fakes import kubernetes
@@ -26,12 +26,12 @@ def attributes_of(target, *, method="GET", user=JANE):
 @pytest.mark.parametrize(
     ("paths", "path", "allowed"),
     [
-        (OPEN_PATHS, "/healthz", True),
-        (OPEN_PATHS, "healthz", True),
-        (OPEN_PATHS, "//healthz", False),
-        (OPEN_PATHS, "/healthz/", False),
-        (OPEN_PATHS, "/healthz/ping", False),
-        (OPEN_PATHS, "/Healthz", False),
+        (ALWAYS_ALLOWED_PATHS, "/healthz", True),
+        (ALWAYS_ALLOWED_PATHS, "healthz", True),
+        (ALWAYS_ALLOWED_PATHS, "//healthz", False),
+        (ALWAYS_ALLOWED_PATHS, "/healthz/", False),
+        (ALWAYS_ALLOWED_PATHS, "/healthz/ping", False),
+        (ALWAYS_ALLOWED_PATHS, "/Healthz", False),
         (("healthz/*",), "/healthz/ping", True),
         (("/healthz/*",), "/healthz", False),
         (("/",), "/", True),
