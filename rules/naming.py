@@ -61,9 +61,10 @@ class Filters:
         """
         entries = tuple(series_filters)
         for entry in entries:
-            if bool(entry.is_) == bool(entry.is_not):
-                given = f"both, {entry.is_!r} and {entry.is_not!r}" if entry.is_ else "neither"
-                raise PatternError(f"a filter must have one of `is` and `isNot`, but has {given}")
+            if entry.is_ and entry.is_not:
+                raise PatternError("has both is and isNot: remove one")
+            if not entry.is_ and not entry.is_not:
+                raise PatternError("has neither is nor isNot: add one")
         return cls(
             required=tuple(patterns.compile(entry.is_) for entry in entries if entry.is_),
             refused=tuple(patterns.compile(entry.is_not) for entry in entries if entry.is_not),

@@ -195,7 +195,7 @@ class _Compiler:
         try:
             promql.selector(rule.series_query)
         except PlanError as error:
-            message = f"{error}; the rule produces no metric if Prometheus rejects it as well"
+            message = f"{error}; if Prometheus rejects it too, the rule has no metrics"
             self._problems.append(rule.where.problem("warning", "seriesQuery", message))
 
     def _attempt(

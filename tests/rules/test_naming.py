@@ -62,8 +62,8 @@ def test_a_series_must_pass_every_filter(entries, accepted):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (SeriesFilter(), "neither"),
-        (SeriesFilter(is_="a", is_not="b"), "both, 'a' and 'b'"),
+        (SeriesFilter(), "has neither is nor isNot: add one"),
+        (SeriesFilter(is_="a", is_not="b"), "has both is and isNot: remove one"),
         (SeriesFilter(is_="("), "missing )"),
         (SeriesFilter(is_not="a(?=b)"), "(?="),
     ],
