@@ -1,5 +1,5 @@
-"""The rule language: text in, values out.
+"""The rule language of prometheus-adapter, with the extensions of this project.
 
-Everything here is pure: no socket, no clock, no event loop. The language is prometheus-adapter's
-own, taken whole, with what this project adds; the README's section "Rules" describes it.
+Everything here is pure: no sockets, no clock, no event loop. The README's section "Rules" describes
+the language.
 """

@@ -1,12 +1,12 @@
-"""The resources that every Kubernetes cluster serves, in the order of its API discovery.
+"""The resources that every Kubernetes cluster serves, in the order of API discovery.
 
-Stable versions only, as Kubernetes 1.34 has them. They stand in for a cluster where there is none.
+Stable versions only, as in Kubernetes 1.34. They are used where no cluster is available.
 """
 
 from __future__ import annotations
 
 Resource = tuple[str, str, bool]
-"""Plural, kind, and whether it is namespaced; the singular is the kind in lower case."""
+"""Plural, kind, and whether it is namespaced. The singular is the kind in lower case."""
 
 GROUPS: tuple[tuple[str, tuple[str, ...], tuple[Resource, ...]], ...] = (
     (
@@ -181,4 +181,4 @@ GROUPS: tuple[tuple[str, tuple[str, ...], tuple[Resource, ...]], ...] = (
         ),
     ),
 )
-"""Group, its versions with the preferred one first, and the resources of each version."""
+"""Group, versions (the preferred one first) and the resources of each version."""

@@ -1,21 +1,4 @@
-"""Everything that can be wrong with rules, as exceptions and as data.
-
-    RulesError
-    ├── ConfigError           a rules file that cannot be used; carries every Problem, not the first
-    ├── TemplateError         Go template source
-    │   ├── TemplateSyntaxError   does not parse: line, column and a caret under the place
-    │   └── TemplateExecError     parses, and does not render
-    ├── PatternError          a regular expression or an expansion that RE2 or Go would refuse
-    ├── SelectorError         label or field selector text
-    ├── QuantityError         quantity text
-    ├── DurationError         duration text
-    ├── UnknownResourceError  a resource that the cluster does not know
-    ├── MappingError          a label template that cannot stand for resources
-    ├── PlanError             a request that no query can be made of
-    └── AmbiguousSampleError  several samples for one object, which the rule calls an error
-
-A `Problem` says where: file, line, column and the path in the document (`rules[3].name`).
-"""
+"""Exceptions of the rule language, and `Problem`: one finding in a rules file."""
 
 from __future__ import annotations
 
@@ -28,30 +11,32 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing that is wrong, or will surprise, in a rules file."""
+    """An error or a warning about a rules file."""
 
     severity: Severity
     message: str
-    """What is wrong, what follows from it, and what to do."""
+    """What is wrong and what to do about it."""
     path: str = ""
-    """Where in the document: `rules[3].name.matches`."""
+    """Path in the document, such as `rules[3].name.matches`."""
     file: str = ""
     line: int = 0
-    """Counted from 1; 0 when unknown."""
+    """Counted from 1; 0 if unknown."""
     column: int = 0
-    """Counted from 1; 0 when unknown."""
+    """Counted from 1; 0 if unknown."""
 
     def __str__(self) -> str:
-        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        return ": ".join(part for part in (place, self.severity, self.path, self.message) if part)
+        position = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
+        return ": ".join(
+            part for part in (position, self.severity, self.path, self.message) if part
+        )
 
 
 class RulesError(Exception):
-    """The rules, or a request put to them, cannot be used."""
+    """Base class: rules, or a request for a metric, that cannot be used."""
 
 
 class ConfigError(RulesError):
-    """A rules file that cannot be used; `problems` holds everything that was found."""
+    """Rules files with errors; `problems` has all errors and warnings."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
@@ -63,11 +48,10 @@ class TemplateError(RulesError):
 
 
 class TemplateSyntaxError(TemplateError):
-    """A template that does not parse. `str()` is the message, the source line and a caret."""
+    """A Go template that does not parse. `str()` shows the source line with a caret below it."""
 
     def __init__(self, message: str, *, source: str, offset: int) -> None:
         self.message = message
-        self.source = source
         self.offset = offset
         before = source[:offset]
         self.line = before.count("\n") + 1
@@ -80,36 +64,36 @@ class TemplateSyntaxError(TemplateError):
 
 
 class TemplateExecError(TemplateError):
-    """A template that parses and does not render with the data given."""
+    """A Go template that parses, but fails to render with the given data."""
 
 
 class PatternError(RulesError):
-    """A regular expression, or an expansion, that RE2 or Go would refuse."""
+    """A regular expression, or an expansion of its groups, that RE2 or Go rejects."""
 
 
 class SelectorError(RulesError):
-    """A label or field selector that does not parse, or that cannot be expressed."""
+    """A label or field selector that does not parse, or that PromQL cannot express."""
 
 
 class QuantityError(RulesError):
-    """Text that is no Kubernetes quantity."""
+    """Text that is not a Kubernetes quantity."""
 
 
 class DurationError(RulesError):
-    """Text that is no duration."""
+    """Text that is not a duration."""
 
 
 class UnknownResourceError(RulesError):
-    """A resource that the cluster's API discovery does not know."""
+    """A resource that the cluster does not serve."""
 
 
 class MappingError(RulesError):
-    """A label template that cannot stand for resources."""
+    """A label template by which no label names a resource."""
 
 
 class PlanError(RulesError):
-    """A request that no query can be made of."""
+    """A query that cannot be built, or PromQL that does not parse."""
 
 
 class AmbiguousSampleError(RulesError):
-    """Several samples for one object, where the rule says `aggregate: error`."""
+    """Several samples for one object where the rule has `aggregate: error`."""

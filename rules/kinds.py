@@ -1,13 +1,14 @@
-"""The kinds of resource that a cluster knows, as one immutable value.
+"""The resource kinds that a cluster serves, and their resolution by name.
 
-`Kinds` resolves the spellings that rules files and URLs use (singular, plural, any case, with or
-without a group) to the normal form, as the original's RESTMapper does.
+`Kinds` resolves the singular or plural in any case, with or without a group, as the RESTMapper of
+the original does. `adapter.clients.kube_discovery` reads the kinds from a cluster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 from rules import builtin_kinds
 from rules.errors import UnknownResourceError
@@ -15,7 +16,7 @@ from rules.errors import UnknownResourceError
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupResource:
-    """A resource in its normal form: the plural, with its API group ("" for core)."""
+    """Plural name and API group of a resource; the core group is ""."""
 
     group: str
     resource: str
@@ -31,12 +32,12 @@ NAMESPACES = GroupResource("", "namespaces")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiResource:
-    """One entry of a version's resource list, as API discovery gives it."""
+    """One entry of an APIResourceList."""
 
     name: str
-    """The plural. Entries with a `/` are subresources, which no rule and no URL can mean."""
+    """The plural; with a `/` in it, a subresource, which `Kinds` ignores."""
     singular: str = ""
-    """Empty where the server leaves it out: then it is the kind in lower case."""
+    """Empty if discovery omits it; then it is the kind in lower case."""
     kind: str
     namespaced: bool
 
@@ -47,15 +48,15 @@ class ApiGroup:
 
     name: str
     versions: tuple[str, ...]
-    """In the order in which discovery lists them."""
+    """In the order of discovery."""
     preferred: str
     resources: Mapping[str, tuple[ApiResource, ...]]
-    """Version -> its resources; a version whose discovery failed is absent."""
+    """Version -> its resources, without the versions whose discovery failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A resource of one version of its group."""
+    """A resource in one version of its group."""
 
     group: str
     version: str
@@ -66,21 +67,22 @@ class Kind:
 
     @property
     def group_resource(self) -> GroupResource:
+        """The resource without its version."""
         return GroupResource(self.group, self.resource)
 
     @property
     def api_version(self) -> str:
-        """`v1`, `apps/v1`."""
+        """Group and version as in a manifest: `v1`, `apps/v1`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
 _Index = Mapping[tuple[str, str], Kind]
-"""(group, spelling in lower case) -> what it means; group "" is any group."""
+"""(group, spelling) -> kind; the group "" stands for any group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinds:
-    """All kinds that a cluster serves; iterating gives those of every version, as discovered."""
+    """All kinds of a cluster. Iteration yields each version of each kind, in discovery order."""
 
     groups: tuple[ApiGroup, ...]
     _kinds: tuple[Kind, ...] = field(repr=False, compare=False)
@@ -89,25 +91,25 @@ class Kinds:
 
     @classmethod
     def of(cls, groups: Iterable[ApiGroup]) -> Kinds:
-        """The kinds of `groups`, which stand in discovery order."""
-        known = tuple(groups)
+        """Index the kinds of `groups`, which are in discovery order."""
+        groups = tuple(groups)
         kinds: list[Kind] = []
         preferred: dict[tuple[str, str], tuple[_Rank, Kind]] = {}
         first: dict[tuple[str, str], Kind] = {}
-        for place, group in enumerate(known):
+        for position, group in enumerate(groups):
             for version in group.versions:
                 for resource in group.resources.get(version, ()):
                     if "/" in resource.name:
                         continue
                     kind = _kind(group.name, version, resource)
                     kinds.append(kind)
-                    rank = _rank(place, group, version)
-                    for key in {(g, s) for g in ("", kind.group) for s in _spellings(kind)}:
+                    rank = _rank(position, group, version)
+                    for key in product({"", kind.group}, {kind.resource, kind.singular}):
                         first.setdefault(key, kind)
                         if key not in preferred or rank < preferred[key][0]:
                             preferred[key] = (rank, kind)
         return cls(
-            groups=known,
+            groups=groups,
             _kinds=tuple(kinds),
             _preferred={key: kind for key, (_, kind) in preferred.items()},
             _first=first,
@@ -115,7 +117,7 @@ class Kinds:
 
     @classmethod
     def builtin(cls) -> Kinds:
-        """What every cluster has, for work without one."""
+        """Return the kinds that every cluster serves, to work without a cluster."""
         return cls.of(
             ApiGroup(
                 name=name,
@@ -136,42 +138,43 @@ class Kinds:
         return iter(self._kinds)
 
     def resolve(self, resource: str, group: str = "") -> Kind:
-        """What `resource` (singular or plural, any case) of `group` means, as the RESTMapper says.
+        """Return the kind of a resource: singular or plural, any case.
 
-        A group is meant exactly, else as the beginning of one. No group is any group: core first,
-        then the group that discovery lists first, in its preferred version. Raises
-        UnknownResourceError. k8s.io/client-go/restmapper/discovery.go
+        `group` is a group or the beginning of one. Without it the core group has priority, then the
+        first group of discovery, in its preferred version. Follows restmapper/discovery.go of
+        client-go. Raises UnknownResourceError if there is none.
         """
         return self._find(self._preferred, resource, group)
 
     def first(self, resource: str, group: str = "") -> Kind:
-        """The first in discovery order that `resource` can mean: the one that `*` lists."""
+        """Return the first match in discovery order, whatever the preferred version.
+
+        Raises UnknownResourceError if there is none.
+        """
         return self._find(self._first, resource, group)
 
     def _find(self, index: _Index, resource: str, group: str) -> Kind:
-        if kind := index.get((group, resource)):
-            return kind
         spelling = resource.lower()
         if kind := index.get((group, spelling)):
             return kind
         if group:
-            for known in self.groups:
-                if known.name.startswith(group) and (kind := index.get((known.name, spelling))):
+            for each in self.groups:
+                if each.name.startswith(group) and (kind := index.get((each.name, spelling))):
                     return kind
         raise UnknownResourceError(
-            f'the cluster knows no resource "{resource}"'
-            + (f' in an API group "{group}"' if group else "")
+            f'the cluster does not serve the resource "{resource}"'
+            + (f' in the API group "{group}"' if group else "")
         )
 
 
 _Rank = tuple[int, int]
 
 
-def _rank(place: int, group: ApiGroup, version: str) -> _Rank:
-    """How far behind a version stands in the RESTMapper's order of preference."""
+def _rank(position: int, group: ApiGroup, version: str) -> _Rank:
+    """Return the priority of a version in the RESTMapper; the lowest is preferred."""
     if group.name == "" and version == "v1":
         return 0, 0
-    return place + 1, 0 if version == group.preferred else group.versions.index(version) + 1
+    return position + 1, 0 if version == group.preferred else group.versions.index(version) + 1
 
 
 def _kind(group: str, version: str, resource: ApiResource) -> Kind:
@@ -183,7 +186,3 @@ def _kind(group: str, version: str, resource: ApiResource) -> Kind:
         singular=resource.singular or resource.kind.lower(),
         namespaced=resource.namespaced,
     )
-
-
-def _spellings(kind: Kind) -> tuple[str, str]:
-    return kind.resource, kind.singular

@@ -1,12 +1,12 @@
-"""From label names to resources and back: `resources.template` and `resources.overrides`.
+"""Compiles `resources`: the resource that a label names, and the labels to query for a resource.
 
-A label associates a series with a resource; the label that a query uses for that resource need not
-be the same one (`kube_pods` associates, `kube_pod` is queried).
+The two may differ: with the template `kube_<<.Resource>>` the label `kube_pods` associates a series
+with pods, and queries use `kube_pod`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rules import patterns, template
@@ -20,22 +20,22 @@ _GROUP_IN_LABEL = str.maketrans(".-", "__")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelTemplate:
-    """`resources.template`: the form of labels that name resources."""
+    """`resources.template`, compiled."""
 
     template: template.Template
     shape: patterns.Pattern
-    """What the template renders to, with groups called `resource` and perhaps `group`."""
+    """Matches the labels that the template renders; groups `resource` and, optionally, `group`."""
 
     def read(self, label: str) -> GroupResource | None:
-        """The resource that a label spells, not yet in its normal form; None if it does not fit."""
+        """Return the resource that a label names, as it is spelled; None if it does not match."""
         match = self.shape.search(label)
         if not match:
             return None
-        found = dict(zip(self.shape.names, match.groups[1:], strict=True))
-        return GroupResource(found.get("group") or "", found["resource"] or "")
+        groups = dict(zip(self.shape.names, match.groups[1:], strict=True))
+        return GroupResource(groups.get("group") or "", groups["resource"] or "")
 
     def label(self, group: str, singular: str) -> str:
-        """The label that stands for a resource; "" where the template renders to none."""
+        """Render the label of a resource; "" if rendering fails."""
         try:
             return self.template.render(
                 {"Group": group.translate(_GROUP_IN_LABEL), "Resource": singular}
@@ -46,13 +46,13 @@ class LabelTemplate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelMapping:
-    """`resources`, compiled; what its names mean is up to a cluster (`bind`)."""
+    """`resources`, compiled; `bind` resolves its resources in a cluster."""
 
     overrides: tuple[config.Override, ...]
     template: LabelTemplate | None
 
     def bind(self, kinds: Kinds) -> BoundMapping:
-        """The mapping for a cluster of these kinds. Never fails: see `BoundMapping.unknown`."""
+        """Resolve the overrides. Never raises: `BoundMapping.unknown` has those that fail."""
         unknown: list[config.Override] = []
         overridden: dict[str, GroupResource | None] = {}
         labels: dict[GroupResource, tuple[str, ...]] = {}
@@ -61,7 +61,7 @@ class LabelMapping:
                 resource = kinds.resolve(override.resource, override.group).group_resource
             except UnknownResourceError:
                 unknown.append(override)
-                # The file says that this label is no other resource, whatever the template reads.
+                # The template must not associate the label with another resource.
                 overridden[override.label] = None
             else:
                 overridden[override.label] = resource
@@ -71,49 +71,47 @@ class LabelMapping:
             _kinds=kinds,
             _template=self.template,
             _resources=overridden,
-            _overrides=labels,
-            _rendered={},
+            _labels=labels,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BoundMapping:
-    """Which labels stand for which resources of one cluster."""
+    """A label mapping with its resources resolved in one cluster."""
 
     unknown: tuple[config.Override, ...]
-    """Overrides for kinds that the cluster does not know: without effect until it does."""
+    """Overrides whose resource the cluster does not have; they have no effect."""
     _kinds: Kinds
     _template: LabelTemplate | None
     _resources: dict[str, GroupResource | None]
-    """Label -> resource; begins with the overrides and remembers what the template said."""
-    _overrides: Mapping[GroupResource, tuple[str, ...]]
-    _rendered: dict[GroupResource, str]
-    """Resource -> the template's label for it, as far as it has been asked for."""
+    """Label -> resource: the overrides, and a cache of what the template reads."""
+    _labels: dict[GroupResource, tuple[str, ...]]
+    """Resource -> labels: the overrides, and a cache of what the template renders."""
 
     def carried(self, labels: Iterable[str]) -> dict[GroupResource, tuple[str, ...]]:
-        """The resources that a series with these label names has, and the labels to ask them by.
+        """Return the resources of a series with these label names, and the labels to query each by.
 
-        Sorted by resource. Where overrides stand for the resource, the labels are those of them
-        that the series carries, in the file's order (the first of all where it carries none and
-        the template associates it); else the template's one label for it.
+        Sorted by resource. The labels are those of `self.labels` that the series carries, else the
+        first of them.
         """
         names = frozenset(labels)
-        found: dict[GroupResource, tuple[str, ...]] = {}
-        for resource in sorted({known for name in names if (known := self._resource(name))}):
+        carried: dict[GroupResource, tuple[str, ...]] = {}
+        for resource in sorted({each for name in names if (each := self._resource(name))}):
             candidates = self.labels(resource)
-            present = tuple(label for label in candidates if label in names)
             if candidates:
-                found[resource] = present or candidates[:1]
-        return found
+                present = tuple(label for label in candidates if label in names)
+                carried[resource] = present or candidates[:1]
+        return carried
 
     def labels(self, resource: GroupResource) -> tuple[str, ...]:
-        """All labels that may stand for a resource, in order of preference; perhaps none."""
-        if overrides := self._overrides.get(resource):
-            return overrides
-        rendered = self._rendered.get(resource)
-        if rendered is None:
-            rendered = self._rendered[resource] = self._render(resource)
-        return (rendered,) if rendered else ()
+        """Return the labels of the overrides for a resource in the order of the file.
+
+        Without one, return the label that the template renders; empty if there is none either.
+        """
+        if resource not in self._labels:
+            label = self._render(resource)
+            self._labels[resource] = (label,) if label else ()
+        return self._labels[resource]
 
     def _resource(self, label: str) -> GroupResource | None:
         if label not in self._resources:
@@ -121,11 +119,11 @@ class BoundMapping:
         return self._resources[label]
 
     def _read(self, label: str) -> GroupResource | None:
-        spelled = self._template.read(label) if self._template else None
-        if not spelled:
+        spelling = self._template.read(label) if self._template else None
+        if not spelling:
             return None
         try:
-            return self._kinds.resolve(spelled.resource, spelled.group).group_resource
+            return self._kinds.resolve(spelling.resource, spelling.group).group_resource
         except UnknownResourceError:
             return None
 
@@ -133,7 +131,7 @@ class BoundMapping:
         if not self._template:
             return ""
         try:
-            # The original asks for the singular by the resource's name alone.
+            # The original looks the singular up by the resource's name, without its group.
             singular = self._kinds.first(resource.resource).singular
         except UnknownResourceError:
             return ""
@@ -143,8 +141,8 @@ class BoundMapping:
 def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (as re.compile)
     """Compile `resources`.
 
-    Raises TemplateSyntaxError for a template that does not parse, TemplateExecError for one that
-    cannot be rendered, and MappingError for one that cannot stand for resources.
+    Raises TemplateSyntaxError if the template does not parse, TemplateExecError if it cannot be
+    rendered, and MappingError if no label could name a resource by it.
     """
     return LabelMapping(
         overrides=resources.overrides,
@@ -156,21 +154,18 @@ def _label_template(source: str) -> LabelTemplate:
     parsed = template.parse(source, name="resource-label")
     if unknown := parsed.unknown_fields(template.LABEL_FIELDS):
         raise MappingError(
-            f"the label template {source!r} uses {unknown[0].name} at character"
-            f" {unknown[0].offset + 1}; it has only .Group and .Resource"
+            f"unknown field {unknown[0].name} in the label template {source!r}: "
+            "the fields are .Group and .Resource"
         )
     shape = parsed.render(_SHAPE)
     if not shape:
-        raise MappingError(f"the label template {source!r} renders to nothing")
+        raise MappingError(f"the label template {source!r} renders an empty label")
     try:
         pattern = patterns.compile(f"^{shape}$")
     except PatternError as error:
         raise MappingError(
-            f"the label template {source!r} cannot be matched against labels: {error}"
+            f"the label template {source!r} does not render a regular expression: {error}"
         ) from error
     if "resource" not in pattern.names:
-        raise MappingError(
-            f"the label template {source!r} does not contain <<.Resource>>, so no label could say"
-            " which resource it stands for"
-        )
+        raise MappingError(f"the label template {source!r} does not contain <<.Resource>>: add it")
     return LabelTemplate(template=parsed, shape=pattern)

@@ -1,4 +1,7 @@
-"""From the names of series to the names of metrics: `seriesFilters` and `name`."""
+"""Compiles `seriesFilters` and `name`: which series a rule takes, and its metrics' names.
+
+Which resources a metric belongs to is up to `rules.mapping`.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,16 @@ from rules import patterns
 from rules.document import config
 from rules.errors import PatternError
 
-pattern = patterns.compile
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namer:
-    """`name`: which series names a rule takes, and what it calls the metrics it makes of them."""
+    """`name`, compiled."""
 
     matches: patterns.Pattern
     metric_name: patterns.Expansion
 
     def metric(self, series: str) -> str | None:
-        """The metric's name; None where `matches` does not take the series."""
+        """Return the metric's name for a series' name; None if `matches` does not match it."""
         match = self.matches.search(series)
         return self.metric_name.of(match) if match else None
 
@@ -28,15 +29,15 @@ class Namer:
 def compile(matches: str, as_: str) -> Namer:  # noqa: A001 (naming.compile reads as re.compile does)
     """Compile `name.matches` and `name.as`; either may be empty.
 
-    Without `matches` every name is taken. Without `as` the metric is called what the pattern's
-    only group matched, or, in a pattern without groups, what the whole of it did. Raises
-    PatternError for a pattern that does not compile, and for several groups with no `as`.
+    An empty `matches` matches every name. An empty `as` stands for `$1` if the pattern has a group
+    and for `$0` if it has none. Raises PatternError if the pattern is invalid, or if it has several
+    groups and `as` is empty.
     """
     compiled = patterns.compile(matches or ".*")
     if not as_ and len(compiled.names) > 1:
         raise PatternError(
-            f"the regular expression {matches!r} has {len(compiled.names)} groups, so `as` must say"
-            " how they make the metric's name"
+            f"the regular expression {matches!r} has {len(compiled.names)} groups: set name.as, "
+            'such as "${1}_${2}"'
         )
     default = "$1" if compiled.names else "$0"
     return Namer(matches=compiled, metric_name=patterns.expansion(as_ or default, compiled))
@@ -44,31 +45,33 @@ def compile(matches: str, as_: str) -> Namer:  # noqa: A001 (naming.compile read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filters:
-    """`seriesFilters`: what a series' name must and must not match."""
+    """`seriesFilters`, compiled."""
 
     required: tuple[patterns.Pattern, ...]
+    """Every one must match."""
     refused: tuple[patterns.Pattern, ...]
+    """None may match."""
 
     @classmethod
     def of(cls, series_filters: Iterable[config.SeriesFilter]) -> Filters:
-        """Compile the entries, each of which has exactly one of `is` and `isNot`.
+        """Compile the entries.
 
-        Raises PatternError for the first that does not, or that does not compile.
+        Raises PatternError if a pattern is invalid, or if an entry has not exactly one of `is` and
+        `isNot`.
         """
         entries = tuple(series_filters)
         for entry in entries:
-            if bool(entry.is_) == bool(entry.is_not):
-                raise PatternError(
-                    "an entry of seriesFilters must have exactly one of `is` and `isNot`, but has "
-                    + (f"both: {entry.is_!r} and {entry.is_not!r}" if entry.is_ else "neither")
-                )
+            if entry.is_ and entry.is_not:
+                raise PatternError("has both is and isNot: remove one")
+            if not entry.is_ and not entry.is_not:
+                raise PatternError("has neither is nor isNot: add one")
         return cls(
             required=tuple(patterns.compile(entry.is_) for entry in entries if entry.is_),
             refused=tuple(patterns.compile(entry.is_not) for entry in entries if entry.is_not),
         )
 
     def accept(self, name: str) -> bool:
-        """Whether every entry agrees with the series' name."""
+        """Return whether a series' name passes every filter."""
         return all(entry.search(name) for entry in self.required) and not any(
             entry.search(name) for entry in self.refused
         )

@@ -1,4 +1,4 @@
-"""Ready-made rules files, shipped as data beside this module and chosen by name."""
+"""Reads the presets: rules files in `rules/presets/` that ship with the package."""
 
 from __future__ import annotations
 
@@ -11,24 +11,22 @@ _SUFFIX = ".yaml"
 
 
 def names() -> tuple[str, ...]:
-    """The presets that there are, sorted."""
+    """Return the names of all presets, sorted."""
     return tuple(sorted(each.name.removesuffix(_SUFFIX) for each in _files()))
 
 
 def text(name: str) -> str:
-    """The rules file called `name`. Raises ConfigError, naming the presets that there are."""
+    """Return the text of a preset. Raises ConfigError if there is none of this name."""
     for each in _files():
         if each.name == name + _SUFFIX:
             return each.read_text(encoding="utf-8")
-    known = ", ".join(names()) or "none"
-    message = f"there is no preset called {name!r}; there are: {known}"
+    message = f"there is no preset called {name!r}; there are: {', '.join(names())}"
     raise ConfigError([Problem(severity="error", message=message)])
 
 
 def describe(name: str) -> str:
-    """What a preset is for: the comment on its first line. Raises ConfigError as `text` does."""
-    first = text(name).partition("\n")[0]
-    return first.removeprefix("#").strip() if first.startswith("#") else ""
+    """Return the comment on the first line of a preset. Raises ConfigError as `text` does."""
+    return text(name).partition("\n")[0].removeprefix("#").strip()
 
 
 def _files() -> list[Traversable]:

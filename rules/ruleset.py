@@ -1,13 +1,12 @@
-"""A configuration, compiled: templates, patterns and mappings, ready for use.
+"""Compiles the rules of several files: templates, patterns and label mappings.
 
-Or every reason why one is not, each with its place in the file.
+`rules.document` parses the files. What a cluster's kinds make of a rule is up to `rules.mapping`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal, TypeVar
 
 from rules import mapping, naming, promql, template
@@ -22,24 +21,18 @@ from rules.errors import (
     TemplateSyntaxError,
 )
 
-QUERY_FIELDS: Mapping[str, type] = {
-    "Series": str,
-    "LabelMatchers": str,
-    "LabelValuesByName": dict,
-    "GroupBy": str,
-    "GroupBySlice": list,
-}
-"""What a query's template may name."""
+QUERY_FIELDS = template.QUERY_FIELDS
+"""The fields of the data of a query's template."""
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledRule:
-    """One rule of `rules` or `externalRules`, ready for use."""
+    """One entry of `rules` or `externalRules`."""
 
     index: int
-    """Its place in the RuleSet, which no other rule has: external rules count on from `rules`."""
+    """Position in the RuleSet, counted from 0; the first external rule follows the last rule."""
     section: Literal["rules", "externalRules"]
     config: config.Rule
     filters: naming.Filters
@@ -50,7 +43,7 @@ class CompiledRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledResourceRule:
-    """`resourceRules.cpu` or `.memory`, ready for use."""
+    """`resourceRules.cpu` or `.memory`."""
 
     config: config.ResourceRule
     mapping: mapping.LabelMapping
@@ -60,7 +53,7 @@ class CompiledResourceRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledResourceRules:
-    """`resourceRules`, ready for use."""
+    """`resourceRules`."""
 
     cpu: CompiledResourceRule
     memory: CompiledResourceRule
@@ -69,86 +62,86 @@ class CompiledResourceRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleSet:
-    """All rules, in the order of the files."""
+    """The rules of all files, in order."""
 
     rules: tuple[CompiledRule, ...] = ()
     external: tuple[CompiledRule, ...] = ()
     resource_rules: CompiledResourceRules | None = None
     problems: tuple[Problem, ...] = ()
-    """Warnings that reading and compiling gave; rules.check has more."""
+    """Warnings from loading; `rules.lint.check` finds more."""
 
 
 def load(sources: Sequence[tuple[str, str | bytes]]) -> RuleSet:
-    """The rules of several files, given as name and text, as one set.
+    """Load the rules of several files, given as pairs of name and content, into one set.
 
-    Raises ConfigError with everything that is wrong in any of them.
+    Raises ConfigError with all problems of all files if one of them is an error.
     """
     configs: list[config.Config] = []
     problems: list[Problem] = []
-    for name, text in sources:
-        parsed, found = config.parse(text, file=name)
-        problems += found
+    for name, content in sources:
+        parsed, file_problems = config.parse(content, file=name)
+        problems += file_problems
         if parsed is not None:
-            problems += _repeated(configs, parsed)
             configs.append(parsed)
-    return _compiled(config.merge(configs), problems, [name for name, _ in sources])
-
-
-def compile(whole: config.Config) -> RuleSet:  # noqa: A001 (ruleset.compile, as re.compile)
-    """The rules of a configuration. Raises ConfigError with everything that is wrong in them."""
-    files = [rule.where.file for rule in (*whole.rules, *whole.external_rules)]
-    if whole.resource_rules:
-        files.append(whole.resource_rules.where.file)
-    return _compiled(whole, [], files)
-
-
-def _repeated(before: Sequence[config.Config], parsed: config.Config) -> list[Problem]:
-    first = next((each.resource_rules for each in before if each.resource_rules), None)
-    if first is None or parsed.resource_rules is None:
-        return []
-    message = f"resourceRules are already given in {first.where.file}: keep one of them"
-    return [parsed.resource_rules.where.problem("error", "", message)]
-
-
-def _compiled(whole: config.Config, problems: list[Problem], order: Sequence[str]) -> RuleSet:
-    """`order` is that of the files, in which problems are told."""
+    resource_rules = [each.resource_rules for each in configs if each.resource_rules]
+    for repeated in resource_rules[1:]:
+        message = f"already set in {resource_rules[0].where.file}: remove one of the two"
+        problems.append(repeated.where.problem("error", "", message))
     compiler = _Compiler(problems)
-    rules = [compiler.rule(rule, index, "rules") for index, rule in enumerate(whole.rules)]
-    external = [
-        compiler.rule(rule, index, "externalRules")
-        for index, rule in enumerate(whole.external_rules, len(whole.rules))
-    ]
-    resource_rules = compiler.resource_rules(whole.resource_rules)
-    problems.sort(key=lambda each: (order.index(each.file), each.line, each.column))
-    if any(problem.severity == "error" for problem in problems):
-        raise ConfigError(problems)
-    return RuleSet(
-        rules=tuple(rule for rule in rules if rule),
-        external=tuple(rule for rule in external if rule),
-        resource_rules=resource_rules,
-        problems=tuple(problems),
+    rules = [rule for each in configs for rule in each.rules]
+    external = [rule for each in configs for rule in each.external_rules]
+    ruleset = RuleSet(
+        rules=compiler.rules(rules, "rules", 0),
+        external=compiler.rules(external, "externalRules", len(rules)),
+        resource_rules=compiler.resource_rules(resource_rules[0]) if resource_rules else None,
+        problems=compiler.problems(sources),
     )
+    if any(problem.severity == "error" for problem in ruleset.problems):
+        raise ConfigError(ruleset.problems)
+    return ruleset
 
 
 class _Compiler:
-    """Compiles rules and collects what is wrong; a rule with an error comes out as None."""
+    """Compiles rules and collects problems; a rule with an error is left out."""
 
     def __init__(self, problems: list[Problem]) -> None:
-        self.problems = problems
-        self._broken = {
-            (problem.file, problem.path) for problem in problems if problem.severity == "error"
+        self._problems = problems
+        self._invalid = {
+            (problem.file, ancestor)
+            for problem in problems
+            if problem.severity == "error"
+            for ancestor in _ancestors(problem.path)
         }
-        """Where reading found errors, so that the values are not what was meant."""
+        """Files and paths with an error at or below them; their values are not compiled."""
 
-    def rule(
+    def problems(self, sources: Sequence[tuple[str, str | bytes]]) -> tuple[Problem, ...]:
+        """Return all problems in the order of the files, and in each file from top to bottom."""
+        order = {name: index for index, (name, _) in enumerate(sources)}
+        return tuple(
+            sorted(self._problems, key=lambda each: (order[each.file], each.line, each.column))
+        )
+
+    def rules(
+        self, rules: Sequence[config.Rule], section: Literal["rules", "externalRules"], start: int
+    ) -> tuple[CompiledRule, ...]:
+        """Compile the rules of one section, whose indexes begin at `start`."""
+        compiled = (self._rule(rule, index, section) for index, rule in enumerate(rules, start))
+        return tuple(rule for rule in compiled if rule)
+
+    def resource_rules(self, rules: config.ResourceRules) -> CompiledResourceRules | None:
+        """Compile `resourceRules`; None after an error."""
+        cpu, memory = self._resource_rule(rules.cpu), self._resource_rule(rules.memory)
+        if cpu is None or memory is None:
+            return None
+        return CompiledResourceRules(cpu=cpu, memory=memory, window_ns=rules.window_ns)
+
+    def _rule(
         self, rule: config.Rule, index: int, section: Literal["rules", "externalRules"]
     ) -> CompiledRule | None:
         self._check_selector(rule)
         filters = self._filters(rule)
         name = "name.matches" if rule.name.matches else "name"
-        namer = self._attempt(
-            rule.where, name, partial(naming.compile, rule.name.matches, rule.name.as_)
-        )
+        namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
         labels = self._mapping(rule.where, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
         if filters is None or namer is None or labels is None or query is None:
@@ -163,14 +156,6 @@ class _Compiler:
             query=query,
         )
 
-    def resource_rules(self, rules: config.ResourceRules | None) -> CompiledResourceRules | None:
-        if rules is None:
-            return None
-        cpu, memory = self._resource_rule(rules.cpu), self._resource_rule(rules.memory)
-        if cpu is None or memory is None:
-            return None
-        return CompiledResourceRules(cpu=cpu, memory=memory, window_ns=rules.window_ns)
-
     def _resource_rule(self, rule: config.ResourceRule) -> CompiledResourceRule | None:
         labels = self._mapping(rule.where, rule.resources)
         container = self._query(rule.where, "containerQuery", rule.container_query)
@@ -183,9 +168,7 @@ class _Compiler:
 
     def _filters(self, rule: config.Rule) -> naming.Filters | None:
         each = [
-            self._attempt(
-                rule.where, f"seriesFilters[{index}]", partial(naming.Filters.of, [entry])
-            )
+            self._attempt(rule.where, f"seriesFilters[{index}]", naming.Filters.of, [entry])
             for index, entry in enumerate(rule.series_filters)
         ]
         return None if None in each else naming.Filters.of(rule.series_filters)
@@ -193,17 +176,17 @@ class _Compiler:
     def _mapping(
         self, where: config.Where, resources: config.ResourceMapping
     ) -> mapping.LabelMapping | None:
-        return self._attempt(where, "resources.template", partial(mapping.compile, resources))
+        return self._attempt(where, "resources.template", mapping.compile, resources)
 
     def _query(self, where: config.Where, path: str, source: str) -> template.Template | None:
-        parsed = self._attempt(where, path, partial(template.parse, source))
+        parsed = self._attempt(where, path, template.parse, source)
         if parsed is None:
             return None
         unknown = parsed.unknown_fields(QUERY_FIELDS)
         for field in unknown:
             known = ", ".join(f".{name}" for name in QUERY_FIELDS)
-            message = f"the template has no field {field.name}: there are {known}"
-            self.problems.append(where.problem("error", path, message, offset=field.offset))
+            message = f"unknown template field {field.name}: the fields are {known}"
+            self._problems.append(where.problem("error", path, message, offset=field.offset))
         return None if unknown else parsed
 
     def _check_selector(self, rule: config.Rule) -> None:
@@ -212,26 +195,28 @@ class _Compiler:
         try:
             promql.selector(rule.series_query)
         except PlanError as error:
-            message = f"{error}; if Prometheus refuses it too, the rule produces no metric"
-            self.problems.append(rule.where.problem("warning", "seriesQuery", message))
+            message = f"{error}; if Prometheus rejects it too, the rule has no metrics"
+            self._problems.append(rule.where.problem("warning", "seriesQuery", message))
 
-    def _is_broken(self, where: config.Where, path: str) -> bool:
-        whole = yaml.join(where.path, path)
-        return any(
-            file == where.file
-            and (broken == whole or broken.startswith((f"{whole}.", f"{whole}[")))
-            for file, broken in self._broken
-        )
-
-    def _attempt(self, where: config.Where, path: str, made: Callable[[], _T]) -> _T | None:
-        if self._is_broken(where, path):
+    def _attempt(
+        self, where: config.Where, path: str, function: Callable[..., _T], *args: object
+    ) -> _T | None:
+        """Call `function` for the value at `path`; None, with a problem, if that is invalid."""
+        if (where.file, yaml.join(where.path, path)) in self._invalid:
             return None
         offset = None
         try:
-            return made()
+            return function(*args)
         except TemplateSyntaxError as error:
-            message, offset = f"the template does not parse: {error}", error.offset
+            message, offset = f"invalid template: {error}", error.offset
         except (TemplateError, PatternError, MappingError) as error:
             message = str(error)
-        self.problems.append(where.problem("error", path, message, offset=offset))
+        self._problems.append(where.problem("error", path, message, offset=offset))
         return None
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    """Yield `path` and every path above it: `rules[0].name`, `rules[0]`, `rules`."""
+    while path:
+        yield path
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]

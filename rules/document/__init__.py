@@ -1,1 +1,1 @@
-"""Reading a rules file: YAML, scalars, schema and the frozen configuration."""
+"""Parses rules files: YAML to nodes (`yaml`), nodes to values (`schema`), values to `config`."""

@@ -1,16 +1,18 @@
-"""A rules file as typed values, each of which knows where it stands in the file."""
+"""Parses a rules file into frozen values that carry their position in the file.
+
+Templates and patterns stay text here; `rules.ruleset` compiles them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, cast, get_args
 
 from rules.document import schema, yaml
-from rules.document.scalars import Scalar
 from rules.document.schema import Fields, Record
-from rules.document.yaml import Node, Table
+from rules.document.yaml import Entry, MappingNode, Node, Scalar
 from rules.errors import Problem, Severity
 
 Aggregate = Literal["avg", "max", "min", "sum", "error"]
@@ -19,30 +21,29 @@ OnNaN = Literal["missing", "zero"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """The place of a rule in its file, and of everything below it."""
+    """Position of a rule and of its keys in a file."""
 
     file: str = ""
     path: str = ""
-    """`rules[3]`"""
+    """Path of the rule in the file, such as `rules[3]`."""
     positions: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
-    """Relative path ("" for the rule itself, `name.matches`) -> line and column, from 1."""
-
+    """Path below the rule ("" for the rule itself, `name.matches`) -> line and column, from 1."""
     scalars: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
-    """Relative path -> the text as it is written there."""
+    """Path below the rule -> the scalar there."""
 
     def problem(
         self, severity: Severity, path: str, message: str, *, offset: int | None = None
     ) -> Problem:
-        """A problem at `path` below this place, or at the nearest place above it that is known.
+        """Build a problem at `path` below the rule, or at the nearest path above with a position.
 
-        With `offset` it stands at that character of the text at `path`.
+        `offset` is the character of the text at `path` to which the problem points.
         """
         known = path
         while known and known not in self.positions:
             known = known.rpartition(".")[0]
         line, column = self.positions.get(known, (0, 0))
         if offset is not None and known in self.scalars:
-            line, column = self.scalars[known].place(offset)
+            line, column = self.scalars[known].position(offset)
         return Problem(
             severity=severity,
             message=message,
@@ -55,7 +56,7 @@ class Where:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesFilter:
-    """One entry of `seriesFilters`: exactly one of the two is not empty."""
+    """One entry of `seriesFilters`; `naming` checks that exactly one of the two is set."""
 
     is_: str = ""
     is_not: str = ""
@@ -63,7 +64,7 @@ class SeriesFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Override:
-    """One entry of `resources.overrides`: this label holds names of that resource."""
+    """One entry of `resources.overrides`: the label whose values are names of a resource."""
 
     label: str
     group: str = ""
@@ -72,18 +73,18 @@ class Override:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceMapping:
-    """`resources`: how labels stand for Kubernetes resources."""
+    """`resources`: which labels name Kubernetes resources."""
 
     template: str = ""
     overrides: tuple[Override, ...] = ()
-    """In the file's order, which decides where several labels stand for one resource."""
+    """In the order of the file: of several labels for one resource, the first has priority."""
     namespaced: bool | None = None
-    """External rules only; None is true."""
+    """External rules only; None means true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameMapping:
-    """`name`: how a metric's name is made of a series' name."""
+    """`name`: how the name of a series becomes the name of a metric."""
 
     matches: str = ""
     as_: str = ""
@@ -91,12 +92,12 @@ class NameMapping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnMissing:
-    """What stands for an object that was asked for and has no sample."""
+    """`onMissing`: the value of a requested object that has no sample."""
 
     value: float | None = None
-    """A constant; None leaves the object out (`onMissing: error`)."""
+    """A constant; None for `onMissing: error`, which omits the object."""
     last_known: float | None = None
-    """Seconds for which the object's last value may stand in; None for not at all."""
+    """Seconds for which the last value of the object is used; None disables this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +139,7 @@ class ResourceRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """A whole file, or several in the order in which they were given."""
+    """The content of a rules file."""
 
     rules: tuple[Rule, ...] = ()
     external_rules: tuple[Rule, ...] = ()
@@ -157,21 +158,20 @@ _RULE = (
     "onNaN",
     "merge",
 )
-_PLANNED = ("maxSampleAge", "freshness", "source", "workloads", "minPodAge")
+_RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
 
 
 def parse(text: str | bytes, *, file: str) -> tuple[Config | None, tuple[Problem, ...]]:
-    """A rules file, with everything that is wrong or odd in it.
+    """Parse a rules file; `file` is its name in problems.
 
-    None when the file is no rules file at all. Otherwise what could be read: use it only if none of
-    the problems is an error.
+    Returns every problem of the file, and None if it is not valid YAML. Use the configuration only
+    if none of the problems is an error.
     """
-    node, found = yaml.load(text, file=file)
-    problems = list(found)
-    if node is None and any(problem.severity == "error" for problem in found):
-        return None, found
-    nodes = () if node is None else (node,)
-    top = Fields(Record(file, "", problems), nodes, known=_FILE, planned=("sources",))
+    node, invalid = yaml.load(text, file=file)
+    problems = list(invalid)
+    if node is None and any(problem.severity == "error" for problem in problems):
+        return None, invalid
+    top = Fields(Record(file, "", problems), node, known=_FILE)
     config = Config(
         rules=tuple(_rules(top, "rules")),
         external_rules=tuple(_rules(top, "externalRules")),
@@ -180,20 +180,10 @@ def parse(text: str | bytes, *, file: str) -> tuple[Config | None, tuple[Problem
     return config, tuple(problems)
 
 
-def merge(configs: Sequence[Config]) -> Config:
-    """The rules of all files in their order; `resourceRules` of the last file that has them."""
-    resource_rules = [each.resource_rules for each in configs if each.resource_rules]
-    return Config(
-        rules=tuple(rule for each in configs for rule in each.rules),
-        external_rules=tuple(rule for each in configs for rule in each.external_rules),
-        resource_rules=resource_rules[-1] if resource_rules else None,
-    )
-
-
-def _rules(top: Fields, key: str) -> Iterable[Rule]:
+def _rules(top: Fields, key: str) -> Iterator[Rule]:
     for path, node in top.items(key):
         record = top.record.below(path)
-        rule = Fields(record, (node,), known=_RULE, planned=_PLANNED)
+        rule = Fields(record, node, known=_RULE)
         yield Rule(
             series_query=rule.text("seriesQuery"),
             series_filters=tuple(_filter(record, *each) for each in rule.items("seriesFilters")),
@@ -204,46 +194,51 @@ def _rules(top: Fields, key: str) -> Iterable[Rule]:
             on_missing=_on_missing(rule),
             on_nan=cast("OnNaN", rule.choice("onNaN", get_args(OnNaN))),
             merge=bool(rule.flag("merge")),
-            where=_where(record),
+            where=_where(record, node),
         )
-        _warn_of_missing(rule, node)
+        _warn_of_absent(rule, node)
 
 
-def _warn_of_missing(rule: Fields, node: Node) -> None:
+def _warn_of_absent(rule: Fields, node: Node) -> None:
     if schema.is_null(node):
-        message = "is an empty rule, which produces no metric: remove it, or the - before it"
+        message = "is an empty rule, which produces no metric: remove it"
         rule.record.report("warning", "", node, message)
         return
     for key, consequence in (
-        ("seriesQuery", "Prometheus refuses the empty selector, so the rule produces no metric"),
+        ("seriesQuery", "Prometheus rejects an empty selector, so the rule produces no metric"),
         ("metricsQuery", "every request for the rule's metrics fails"),
     ):
-        if not rule.given(key):
+        if rule.get(key) is None:
             rule.record.report("warning", "", node, f"has no {key}: {consequence}")
 
 
 def _filter(record: Record, path: str, node: Node) -> SeriesFilter:
-    fields = Fields(record, (node,), path, known=("is", "isNot"))
-    found = SeriesFilter(is_=fields.text("is"), is_not=fields.text("isNot"))
-    if fields.given("is") and fields.given("isNot") and bool(found.is_) != bool(found.is_not):
-        empty = "isNot" if found.is_ else "is"
-        record.report("warning", path, node, f"{empty} is empty, which means absent: leave it out")
-    return found
+    fields = Fields(record, node, path, known=("is", "isNot"))
+    entry = SeriesFilter(is_=fields.text("is"), is_not=fields.text("isNot"))
+    if fields.get("is") and fields.get("isNot") and bool(entry.is_) != bool(entry.is_not):
+        empty = "isNot" if entry.is_ else "is"
+        record.report("warning", path, node, f"{empty} is empty and has no effect: remove it")
+    return entry
 
 
 def _resources(rule: Fields) -> ResourceMapping:
     fields = rule.fields("resources", known=("template", "overrides", "namespaced"))
-    overrides = []
-    for label, path, node in fields.named("overrides"):
-        target = Fields(fields.record, (node,), path, known=("group", "resource"))
-        overrides.append(
-            Override(label=label, group=target.text("group"), resource=target.text("resource"))
-        )
+    overrides = [_override(fields.record, *each) for each in fields.entries("overrides")]
     return ResourceMapping(
         template=fields.text("template"),
-        overrides=tuple(overrides),
+        overrides=tuple(override for override in overrides if override.label),
         namespaced=fields.flag("namespaced"),
     )
+
+
+def _override(record: Record, path: str, entry: Entry) -> Override:
+    label = entry.key.text
+    schema.warn_of_type(record, path, entry.key)
+    if not label:
+        message = "the label of an override is empty, so it is ignored: write the label's name"
+        record.report("warning", path, entry.key, message)
+    fields = Fields(record, entry.value, path, known=("group", "resource"))
+    return Override(label=label, group=fields.text("group"), resource=fields.text("resource"))
 
 
 def _name(rule: Fields) -> NameMapping:
@@ -252,66 +247,62 @@ def _name(rule: Fields) -> NameMapping:
 
 
 def _on_missing(rule: Fields) -> OnMissing:
-    nodes = rule.values.get("onMissing", [])
-    if not rule.given("onMissing"):
-        return OnMissing()
-    if isinstance(nodes[-1], Scalar):
-        if rule.text("onMissing") != "error":
-            message = "must be error, {value: NUMBER} or {lastKnown: DURATION}"
-            rule.record.report("error", "onMissing", nodes[-1], message)
+    node = rule.get("onMissing")
+    if isinstance(node, Scalar):
+        if node.text != "error":
+            rule.error("onMissing", "must be error, {value: NUMBER} or {lastKnown: DURATION}")
         return OnMissing()
     fields = rule.fields("onMissing", known=("value", "lastKnown"))
     value, last_known = fields.number("value"), fields.duration("lastKnown")
-    if isinstance(nodes[-1], Table) and len(fields.values) != 1:
-        message = "takes exactly one of value and lastKnown"
-        rule.record.report("error", "onMissing", nodes[-1], message)
+    if isinstance(node, MappingNode) and bool(fields.get("value")) == bool(fields.get("lastKnown")):
+        rule.error("onMissing", "must have exactly one of value and lastKnown")
     if last_known == 0:
-        message = "must be longer than 0s: leave onMissing out to have no last value"
-        rule.record.report("error", "onMissing.lastKnown", fields.values["lastKnown"][-1], message)
+        fields.error("lastKnown", "must be longer than 0s: to use no last value, remove onMissing")
     return OnMissing(value=value, last_known=last_known / 1e9 if last_known else None)
 
 
 def _resource_rules(top: Fields) -> ResourceRules | None:
-    nodes = top.values.get("resourceRules", [])
-    if not nodes or (isinstance(nodes[-1], Scalar) and nodes[-1].is_absent):
+    node = top.get("resourceRules")
+    if node is None:
         return None
     record = top.record.below("resourceRules")
-    fields = Fields(record, nodes, known=("cpu", "memory", "window"))
+    fields = Fields(record, node, known=("cpu", "memory", "window"))
     rules = ResourceRules(
-        cpu=_resource_rule(fields, "cpu"),
-        memory=_resource_rule(fields, "memory"),
+        cpu=_resource_rule(fields, "cpu", node),
+        memory=_resource_rule(fields, "memory", node),
         window_ns=fields.duration("window") or 0,
-        where=_where(record),
+        where=_where(record, node),
     )
     if not rules.window_ns:
-        message = "has no window: metrics.k8s.io answers will say 0s, which clients read as unknown"
-        record.report("warning", "window", nodes[-1], message)
+        message = "is not set: metrics.k8s.io reports a window of 0s, which means unknown"
+        record.report("warning", "window", node, message)
     return rules
 
 
-def _resource_rule(rules: Fields, key: str) -> ResourceRule:
+def _resource_rule(rules: Fields, key: str, parent: Node) -> ResourceRule:
     record = rules.record.below(key)
-    nodes = rules.values.get(key, [])
-    fields = Fields(
-        record, nodes, known=("containerQuery", "nodeQuery", "resources", "containerLabel")
-    )
-    for query, whose in (("containerQuery", "pods"), ("nodeQuery", "nodes")):
-        if not fields.given(query) and (holder := nodes or rules.nodes):
-            message = f"has no {query}: the {key} of {whose} cannot be asked, nor can their metrics"
-            record.report("warning", "", holder[-1], message)
+    node = rules.get(key) or parent
+    fields = Fields(record, rules.get(key), known=_RESOURCE_RULE)
+    for query, objects in (("containerQuery", "pods"), ("nodeQuery", "nodes")):
+        if fields.get(query) is None:
+            message = f"has no {query}: metrics.k8s.io serves no metrics of {objects}"
+            record.report("warning", "", node, message)
     return ResourceRule(
         container_query=fields.text("containerQuery"),
         node_query=fields.text("nodeQuery"),
         resources=_resources(fields),
         container_label=fields.text("containerLabel"),
-        where=_where(record),
+        where=_where(record, node),
     )
 
 
-def _where(record: Record) -> Where:
+def _where(record: Record, node: Node) -> Where:
+    nodes = {"": node, **record.nodes}
+    positions = {path: (each.line, each.column) for path, each in nodes.items()}
+    scalars = {path: each for path, each in nodes.items() if isinstance(each, Scalar)}
     return Where(
         file=record.file,
         path=record.path,
-        positions=MappingProxyType(record.positions),
-        scalars=MappingProxyType(record.scalars),
+        positions=MappingProxyType(positions),
+        scalars=MappingProxyType(scalars),
     )

@@ -1,28 +1,82 @@
-"""YAML text -> nodes that know where they stand, read as gopkg.in/yaml.v2 reads them.
+"""Parses YAML into nodes with positions, as the original's gopkg.in/yaml.v2 does.
 
-Built from libyaml's events rather than by its own composer, so that depth and aliases are bounded
-before anything recurses, and only the first document is looked at. Merge keys are laid out in the
-order in which they are written: of several entries for one key the last is the one that counts.
+libyaml parses and PyYAML composes; this module adds merge keys, duplicate keys and limits. What
+the nodes must contain is checked in `schema`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import cast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import yaml
+from yaml._yaml import CParser
+from yaml.composer import Composer, ComposerError
+from yaml.resolver import Resolver
 
-from rules.document import scalars, stream
-from rules.document.scalars import Scalar
 from rules.errors import Problem, Severity
 
-_DEPTH = 100
-"""Levels of nesting, aliases followed. The deepest rules file needs nine."""
+_MAX_DEPTH = 100
+_MAX_NODES = 1_000_000
+"""Number of nodes once aliases are expanded; bounds the work that a small file can cause."""
+
+_CORE = "tag:yaml.org,2002:"
+_MERGE = _CORE + "merge"
+_RESOLVER = Resolver()
+_PROPERTIES = re.compile(r"(?:[&!]\S*\s+)*")
+
+# yaml.v2 accepts two things that libyaml rejects: \' between double quotes, and a plain scalar that
+# ends in a colon before one of ,[]{}. Stand-ins of the same length hide them from libyaml.
+_BACKSLASH, _COLON = "\U0010fffe", "\U0010ffff"
+_ESCAPED_QUOTE = re.compile(r"(?<!\\)((?:\\\\)*)\\'")
+_FINAL_COLON = re.compile(r"(?<=[^\s'\"\]}]):(?=[,\[\]{}])")
+
+_CHARACTERS = {
+    "'": re.compile(r"(?P<blank>\s)|''|.", re.DOTALL),
+    '"': re.compile(r"(?P<blank>\s|\\[nrt\s])|\\(?:x..|u.{4}|U.{8}|.)|.", re.DOTALL),
+}
+_CHARACTER = re.compile(r"(?P<blank>\s)|.", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Items:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Scalar:
+    """A scalar. Lines and columns, here and below, are counted from 1."""
+
+    value: str
+    tag: str
+    """`str`, `int`, `null` or another type of YAML 1.1, or an application's tag such as `!foo`."""
+    style: str
+    """`'`, `"`, `|` or `>`; empty for a plain scalar."""
+    source: str
+    """The text in the file, without anchor and tag."""
+    line: int
+    column: int
+
+    @property
+    def text(self) -> str:
+        """The scalar as text, whatever its type; empty for null."""
+        return "" if self.tag == "null" else self.value
+
+    def position(self, offset: int) -> tuple[int, int]:
+        """Return line and column of the character at `offset` of the value.
+
+        White space may be folded, so a blank has the position of the next character that is not.
+        """
+        ahead = sum(not character.isspace() for character in self.value[:offset])
+        start = self.source.find("\n") + 1 if self.style in {"|", ">"} else len(self.style)
+        for match in _CHARACTERS.get(self.style, _CHARACTER).finditer(self.source, start):
+            if match["blank"]:
+                continue
+            if ahead == 0:
+                return _advance(self.source[: match.start()], self.line, self.column)
+            ahead -= 1
+        return _advance(self.source.rstrip(), self.line, self.column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SequenceNode:
     """A sequence."""
 
     items: tuple[Node, ...]
@@ -30,91 +84,108 @@ class Items:
     column: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """One key of a mapping with what is written for it."""
+    """A key of a mapping with its value."""
 
-    name: str
     key: Scalar
     value: Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Table:
-    """A mapping. A key occurs more than once only where a merge brought it in again."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MappingNode:
+    """A mapping in the order of the file, with its merge keys (`<<`) resolved."""
 
-    entries: tuple[Entry, ...]
+    entries: Mapping[str, Entry]
     line: int
     column: int
 
 
-Node = Scalar | Items | Table
-
-
-@dataclass(frozen=True, slots=True)
-class _Child:
-    """A node with what it stands for: how deep and large it is once its aliases are followed."""
-
-    node: Node
-    depth: int = 1
-    size: int = 1
-    aliased: int = 0
-    is_alias: bool = False
-
-
-@dataclass(slots=True)
-class _Open:
-    """A collection of which the end has not been seen."""
-
-    line: int
-    column: int
-    path: str
-    mapping: bool
-    flow: bool
-    anchor: str | None
-    children: list[_Child] = field(default_factory=list)
-
-    def child_path(self) -> str:
-        if not self.mapping:
-            return f"{self.path}[{len(self.children)}]"
-        key = self.children[-1].node if len(self.children) % 2 else None
-        if not isinstance(key, Scalar) or key.is_merge:
-            return self.path
-        return join(self.path, key.value)
+Node = Scalar | SequenceNode | MappingNode
 
 
 def join(path: str, key: str) -> str:
-    """The path of `key` below `path`."""
+    """Return the path of `key` below `path`; either may be empty."""
     return f"{path}.{key}" if path and key else path or key
 
 
 def load(data: str | bytes, *, file: str) -> tuple[Node | None, tuple[Problem, ...]]:
-    """The first document of `data`; None for an empty one, or one that is not YAML.
+    """Parse the first document of `data`; bytes are UTF-8.
 
-    Bytes are UTF-8, or UTF-16 with a byte order mark. Problems are duplicate keys and keys that
-    are no text; what is not YAML at all is one problem, and so is nesting that is too deep and
-    aliasing that multiplies the document beyond reason (yaml.v2's own limits).
+    Returns None for an empty document, and for invalid YAML, which is a single error. Other
+    problems are duplicate keys, keys and tags that do not fit, and documents after the first.
     """
-    composer = _Composer(file)
+    builder = _Builder(file)
     try:
-        node = composer.compose(stream.decode(data))
-    except stream.Refusal as error:
-        composer.report("error", str(error), error.line, error.column, composer.path())
+        text = data if isinstance(data, str) else data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line, column = _advance(error.object[: error.start].decode(), 1, 1)
+        builder.report("error", "not UTF-8 text: save the file as UTF-8", line, column)
+        return None, tuple(builder.problems)
+    try:
+        node = builder.document(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        assert mark is not None  # libyaml and _Composer mark every error
+        message = _explain(error, text[mark.index : mark.index + 1])
+        builder.report("error", message, mark.line + 1, mark.column + 1)
         node = None
-    return node, tuple(composer.problems)
+    except yaml.reader.ReaderError as error:
+        line, column = _advance(text.encode()[: error.position].decode(errors="ignore"), 1, 1)
+        builder.report("error", f"invalid YAML: {error.reason}", line, column)
+        node = None
+    return node, tuple(builder.problems)
 
 
-class _Composer:
-    """One walk over the events of one document."""
+class _Composer(Composer, CParser, Resolver):
+    """PyYAML's composer on libyaml's parser. Limits depth and aliases; anchors may be redefined."""
+
+    def __init__(self, text: str) -> None:
+        CParser.__init__(self, text)
+        Composer.__init__(self)
+        Resolver.__init__(self)
+        self._depth = 0
+        self._sizes: dict[int, int] = {}
+        """id of a finished node -> the number of its nodes, aliases expanded."""
+
+    def rest(self) -> Any:
+        """Return the mark at which the next document starts, if there is one, valid or not."""
+        try:
+            event = self.peek_event() if self.check_node() else None
+        except yaml.MarkedYAMLError as error:
+            return error.problem_mark
+        return event and event.start_mark
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        event = self.peek_event()
+        assert isinstance(event, yaml.NodeEvent)
+        if not isinstance(event, yaml.AliasEvent):
+            self.anchors.pop(event.anchor, None)
+        if self._depth == _MAX_DEPTH:
+            raise _error(f"nested deeper than {_MAX_DEPTH} levels", event)
+        self._depth += 1
+        node = super().compose_node(parent, index)
+        self._depth -= 1
+        assert node is not None
+        if not isinstance(event, yaml.AliasEvent):
+            self._sizes[id(node)] = 1 + sum(self._sizes[id(child)] for child in _children(node))
+        elif id(node) not in self._sizes:
+            raise _error(f"the value of &{event.anchor} contains *{event.anchor}", event)
+        if self._sizes[id(node)] > _MAX_NODES:
+            message = f"aliases expand to more than {_MAX_NODES} values: use fewer aliases"
+            raise _error(message, event)
+        return node
+
+
+class _Builder:
+    """Converts the nodes of one file and collects its problems."""
 
     def __init__(self, file: str) -> None:
         self.problems: list[Problem] = []
         self._file = file
         self._text = ""
-        self._anchors: dict[str, _Child | None] = {}
-        """None for an anchor whose collection is still open."""
-        self._stack: list[_Open] = []
-        self._nodes = 0
+        self._nodes: dict[int, Node] = {}
+        """id of a composed node -> the node built from it, which aliases share."""
 
     def report(
         self, severity: Severity, message: str, line: int, column: int, path: str = ""
@@ -130,162 +201,142 @@ class _Composer:
             )
         )
 
-    def path(self) -> str:
-        return self._stack[-1].child_path() if self._stack else ""
-
-    def compose(self, text: str) -> Node | None:
+    def document(self, text: str) -> Node | None:
         self._text = text
-        events = stream.events(text)
-        root: Node | None = None
-        for event in events:
-            match event:
-                case yaml.DocumentStartEvent() if event.version not in {None, (1, 1)}:
-                    message = "asks for another YAML than 1.1: leave out %YAML"
-                    raise stream.Refusal(message, *stream.start(event))
-                case yaml.DocumentEndEvent():
-                    break
-                case yaml.MappingStartEvent() | yaml.SequenceStartEvent():
-                    self._open(event)
-                    continue
-                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
-                    child = self._close()
-                case yaml.ScalarEvent():
-                    child = self._scalar(event)
-                case yaml.AliasEvent():
-                    child = self._alias(event)
-                case _:
-                    continue
-            if self._stack:
-                self._stack[-1].children.append(child)
-            root = child.node
-        self._warn_of_more(events)
-        return root
+        hidden = _ESCAPED_QUOTE.sub(rf"\1{_BACKSLASH}'", text)
+        composer = _Composer(_FINAL_COLON.sub(_COLON, hidden))
+        root = composer.get_node() if composer.check_node() else None
+        if root is None:
+            return None
+        node = self._build(root, "")
+        if mark := composer.rest():
+            message = "only the first YAML document is read: move the rest to another file"
+            self.report("warning", message, mark.line + 1, mark.column + 1)
+        return node
 
-    def _warn_of_more(self, events: Iterator[yaml.Event]) -> None:
-        try:
-            event = next(events, None)
-        except stream.Refusal as error:
-            line, column = error.line, error.column
-        else:
-            if not isinstance(event, yaml.DocumentStartEvent):
-                return
-            line, column = stream.start(event)
-        message = (
-            "only the first YAML document is read; what follows here is ignored: "
-            "put it into a file of its own"
+    def _build(self, node: yaml.Node, path: str) -> Node:
+        built = self._nodes.get(id(node))
+        if built is None:
+            built = self._nodes[id(node)] = self._convert(node, path)
+        return built
+
+    def _convert(self, node: yaml.Node, path: str) -> Node:
+        if isinstance(node, yaml.ScalarNode):
+            return self._scalar(node, path)
+        line, column = _position(node)
+        if isinstance(node, yaml.MappingNode):
+            return MappingNode(entries=self._entries(node, path), line=line, column=column)
+        items = (self._build(item, f"{path}[{index}]") for index, item in enumerate(node.value))
+        return SequenceNode(items=tuple(items), line=line, column=column)
+
+    def _scalar(self, node: yaml.ScalarNode, path: str) -> Scalar:
+        style, value, tag = node.style or "", str(node.value), node.tag.removeprefix(_CORE)
+        value = value.replace(_COLON, ":").replace(_BACKSLASH, "" if style == '"' else "\\")
+        source = self._text[node.start_mark.index : node.end_mark.index]
+        properties = _PROPERTIES.match(source)
+        start = properties.end() if properties else 0
+        line, column = _advance(source[:start], *_position(node))
+        natural = _RESOLVER.resolve(yaml.ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]
+        if node.tag.startswith(_CORE) and tag != "str" and node.tag != natural:
+            message = f"the tag !!{tag} does not fit {value!r}: remove the tag"
+            self.report("error", message, line, column, path)
+        return Scalar(
+            value=value, tag=tag, style=style, source=source[start:], line=line, column=column
         )
-        self.report("warning", message, line, column)
 
-    def _scalar(self, event: yaml.ScalarEvent) -> _Child:
-        flow = bool(self._stack) and self._stack[-1].flow
-        if flow and not event.style and "?" in event.value:
-            message = f"is not YAML 1.1: quote {event.value!r}, since ? has a meaning inside {{}}"
-            raise stream.Refusal(message, *stream.start(event))
-        return self._made(_Child(Scalar.of(event, self._text)), event.anchor)
+    def _entries(self, node: yaml.MappingNode, path: str) -> dict[str, Entry]:
+        """Return the entries in the order of the file: a later one replaces a merged earlier one.
 
-    def _alias(self, event: yaml.AliasEvent) -> _Child:
-        name = cast("str", event.anchor)
-        target = self._anchors.get(name)
-        if target is None:
-            message = (
-                f"the value of &{name} contains itself"
-                if name in self._anchors
-                else f"the alias *{name} stands for no anchor &{name} above it: "
-                "define that, or quote this text"
-            )
-            raise stream.Refusal(message, *stream.start(event))
-        size = target.size
-        self._nodes += 1
-        return _Child(target.node, target.depth, size=size + 1, aliased=size, is_alias=True)
-
-    def _open(self, event: yaml.CollectionStartEvent) -> None:
-        line, column = stream.start(event)
-        if len(self._stack) >= _DEPTH:
-            raise stream.Refusal(f"nests deeper than {_DEPTH} levels", line, column)
-        opened = _Open(
-            line=line,
-            column=column,
-            path=self.path(),
-            mapping=isinstance(event, yaml.MappingStartEvent),
-            flow=bool(event.flow_style) or (bool(self._stack) and self._stack[-1].flow),
-            anchor=event.anchor,
-        )
-        self._stack.append(opened)
-        if event.anchor:
-            self._anchors[event.anchor] = None
-
-    def _close(self) -> _Child:
-        opened = self._stack[-1]
-        children = opened.children
-        depth = 1 + max((child.depth for child in children), default=0)
-        aliased = sum(child.aliased for child in children)
-        if depth > _DEPTH:
-            message = f"nests deeper than {_DEPTH} levels"
-            raise stream.Refusal(message, opened.line, opened.column)
-        if _excessive(size=self._nodes + aliased, aliased=aliased):
-            message = "its aliases multiply the document beyond reason: write out what they mean"
-            raise stream.Refusal(message, opened.line, opened.column)
-        node: Node
-        if opened.mapping:
-            node = Table(tuple(self._entries(opened)), opened.line, opened.column)
-        else:
-            items = tuple(child.node for child in children)
-            node = Items(items, opened.line, opened.column)
-        self._stack.pop()
-        size = 1 + sum(child.size for child in children)
-        return self._made(_Child(node, depth, size=size, aliased=aliased), opened.anchor)
-
-    def _made(self, child: _Child, anchor: str | None) -> _Child:
-        self._nodes += 1
-        if anchor:
-            self._anchors[anchor] = child
-        return child
-
-    def _entries(self, opened: _Open) -> Iterator[Entry]:
-        seen: dict[str, int] = {}
-        for key, value in zip(opened.children[::2], opened.children[1::2], strict=True):
-            if isinstance(key.node, Scalar) and key.node.is_merge and not key.is_alias:
-                yield from self._merged(value, opened)
+        yaml.v2 decodes every value of a key into the same struct, so mappings are combined.
+        """
+        entries: dict[str, Entry] = {}
+        lines: dict[str, int] = {}
+        for key_node, value_node in node.value:
+            if key_node.tag == _MERGE:
+                for mapping in self._merged(value_node, path):
+                    _combine(entries, mapping.entries)
                 continue
-            entry = self._entry(key.node, value.node, opened)
-            if entry is None:
-                continue
-            if entry.name in seen:
-                message = f"the key {entry.name!r} is already set on line {seen[entry.name]}"
-                path = join(opened.path, entry.name)
-                self.report("error", message, entry.key.line, entry.key.column, path)
-                continue
-            seen[entry.name] = entry.key.line
-            yield entry
-
-    def _entry(self, key: Node, value: Node, opened: _Open) -> Entry | None:
-        """The entry, its key as yaml.v2 decodes it into a Go string."""
-        message = "a key must be text"
-        if isinstance(key, Scalar):
-            try:
-                return Entry(key.text(), key, value)
-            except scalars.ScalarError as error:
-                message = str(error)
-        self.report("error", message, key.line, key.column, opened.path)
-        return None
-
-    def _merged(self, value: _Child, opened: _Open) -> Iterator[Entry]:
-        """What `<<:` brings in; of several mappings the earlier one goes last, and so wins."""
-        node = value.node
-        listed = isinstance(node, Items) and not value.is_alias
-        tables = reversed(node.items) if isinstance(node, Items) and listed else [node]
-        for table in tables:
-            if isinstance(table, Table):
-                yield from table.entries
+            key = self._build(key_node, path)
+            name = key.text if isinstance(key, Scalar) else ""
+            below = join(path, name)
+            value = self._build(value_node, below)
+            if not isinstance(key, Scalar):
+                self.report("error", "a key must be text", key.line, key.column, path)
+            elif name in lines:
+                message = f"the key {name!r} is already set on line {lines[name]}: remove one"
+                self.report("error", message, key.line, key.column, below)
             else:
-                message = "<<: takes a mapping, an alias of one, or a list of these"
-                self.report("error", message, node.line, node.column, opened.path)
+                lines[name] = key.line
+                _combine(entries, {name: Entry(key=key, value=value)})
+        return entries
+
+    def _merged(self, node: yaml.Node, path: str) -> Iterator[MappingNode]:
+        """Yield the mappings that `<<` merges; of a list the last one first, the first one wins."""
+        value = self._build(node, path)
+        for mapping in reversed(value.items) if isinstance(value, SequenceNode) else (value,):
+            if isinstance(mapping, MappingNode):
+                yield mapping
+            else:
+                message = "<< must be a mapping, an alias of a mapping, or a list of these"
+                self.report("error", message, mapping.line, mapping.column, path)
 
 
-def _excessive(*, size: int, aliased: int) -> bool:
-    """yaml.v2's limit on what aliases stand for (decode.go, allowedAliasRatio)."""
-    if aliased <= 100 or size <= 1000:
-        return False
-    low, high = 400_000, 4_000_000
-    scaled = min(max(size - low, 0) / (high - low), 1)
-    return aliased / size > 0.99 - 0.89 * scaled
+def _combine(entries: dict[str, Entry], more: Mapping[str, Entry]) -> None:
+    for name, entry in more.items():
+        old, new = entries.get(name), entry.value
+        if old and isinstance(old.value, MappingNode) and isinstance(new, MappingNode):
+            combined = dict(old.value.entries)
+            _combine(combined, new.entries)
+            new = MappingNode(entries=combined, line=new.line, column=new.column)
+        entries[name] = Entry(key=entry.key, value=new)
+
+
+def _children(node: yaml.Node) -> Iterator[yaml.Node]:
+    if isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+    elif isinstance(node, yaml.SequenceNode):
+        yield from node.value
+
+
+def _position(marked: yaml.Node | yaml.Event) -> tuple[int, int]:
+    mark = marked.start_mark
+    assert mark is not None  # libyaml marks every event
+    return mark.line + 1, mark.column + 1
+
+
+def _advance(text: str, line: int, column: int) -> tuple[int, int]:
+    """Return the position after `text`, which starts at `line` and `column`."""
+    breaks = text.count("\n")
+    if not breaks:
+        return line, column + len(text)
+    return line + breaks, len(text) - text.rfind("\n")
+
+
+def _error(message: str, event: yaml.Event) -> ComposerError:
+    mark: Any = event.start_mark  # libyaml's type of mark
+    return ComposerError(None, None, message, mark)
+
+
+def _explain(error: yaml.MarkedYAMLError, character: str) -> str:
+    """Return the message for invalid YAML; `character` is the one at which parsing failed."""
+    start, mark, problem = error.context_mark, error.problem_mark, error.problem or ""
+    context = advice = ""
+    if start and mark and start.line != mark.line:
+        context = f" {error.context} that starts on line {start.line + 1}"
+    match problem:
+        case "found character that cannot start any token" if character == "\t":
+            advice = ": indent with spaces, not with tabs"
+        case "found character that cannot start any token":
+            advice = f": quote text that begins with {character}"
+        case "mapping values are not allowed in this context":
+            advice = ': quote text that contains ": " or ends in ":", and check the indentation'
+        case "did not find expected ',' or '}'":
+            advice = ": check for a missing comma, or a missing space after a colon"
+        case "found unexpected end of stream":
+            advice = ": close the quotes"
+        case "found unknown escape character":
+            advice = ": in double quotes write \\\\ for a backslash, or use single quotes"
+        case _ if problem.startswith("found undefined alias"):
+            advice = ": define its anchor above, or quote text that begins with *"
+    return f"invalid YAML: {problem}{context}{advice}"

@@ -18,7 +18,7 @@ PODS = resource("pods", "Pod", singular="pod")
 DEPLOYMENTS = resource("deployments", "Deployment", singular="deployment")
 INGRESSES = resource("ingresses", "Ingress")
 
-# The metrics group stands before core, as no server has it, to show that core needs no first place.
+# No server lists a group before core; here it shows that core has priority wherever it is listed.
 CLUSTER = Kinds.of(
     [
         group("metrics.k8s.io", "v1beta1", v1beta1=(resource("pods", "PodMetrics"),)),
@@ -50,7 +50,7 @@ CLUSTER = Kinds.of(
 
 
 @pytest.mark.parametrize(
-    ("spelling", "in_group", "found"),
+    ("spelling", "in_group", "expected"),
     [
         pytest.param("pods", "", "v1 pods", id="core-before-an-earlier-group"),
         pytest.param("pod", "", "v1 pods", id="singular"),
@@ -68,10 +68,10 @@ CLUSTER = Kinds.of(
         pytest.param("goose", "zoo", "zoo.example.com/v1beta1 geese", id="only-version"),
     ],
 )
-def test_a_spelling_resolves_as_the_rest_mapper_does(spelling, in_group, found):
+def test_resources_are_resolved_as_by_the_rest_mapper(spelling, in_group, expected):
     kind = CLUSTER.resolve(spelling, in_group)
 
-    assert f"{kind.api_version} {kind.resource}" == found
+    assert f"{kind.api_version} {kind.resource}" == expected
     assert kind.group_resource == GroupResource(kind.group, kind.resource)
 
 
@@ -88,16 +88,16 @@ def test_a_spelling_resolves_as_the_rest_mapper_does(spelling, in_group, found):
         ("ingress", "k8s.io"),
     ],
 )
-def test_other_spellings_are_unknown_and_said_so(spelling, in_group):
+def test_an_unknown_resource_is_an_error_that_names_it(spelling, in_group):
     with pytest.raises(UnknownResourceError) as raised:
         CLUSTER.resolve(spelling, in_group)
 
     assert f'"{spelling}"' in str(raised.value)
-    assert (f'in an API group "{in_group}"' in str(raised.value)) == bool(in_group)
+    assert (f'in the API group "{in_group}"' in str(raised.value)) == bool(in_group)
 
 
 @pytest.mark.parametrize(
-    ("spelling", "in_group", "found"),
+    ("spelling", "in_group", "api_version"),
     [
         ("pods", "", "metrics.k8s.io/v1beta1"),
         ("mouse", "", "zoo.example.com/v2"),
@@ -105,22 +105,22 @@ def test_other_spellings_are_unknown_and_said_so(spelling, in_group):
         ("job", "batch", "batch/v1"),
     ],
 )
-def test_the_first_is_by_discovery_order_alone(spelling, in_group, found):
-    assert CLUSTER.first(spelling, in_group).api_version == found
+def test_first_follows_discovery_order_alone(spelling, in_group, api_version):
+    assert CLUSTER.first(spelling, in_group).api_version == api_version
 
 
-def test_first_does_not_know_what_is_unknown():
+def test_first_raises_for_an_unknown_resource():
     with pytest.raises(UnknownResourceError):
         CLUSTER.first("widget")
 
 
-def test_versions_that_are_not_preferred_follow_in_their_order():
+def test_without_a_preferred_version_the_first_one_counts():
     kinds = Kinds.of([group("a.io", "v9", v2=(PODS,), v1=(PODS,))])
 
     assert kinds.resolve("pods").version == "v2"
 
 
-def test_iterating_gives_every_version_and_no_subresource():
+def test_iteration_yields_every_version_and_no_subresource():
     kinds = [f"{kind.api_version} {kind.kind}" for kind in CLUSTER]
 
     assert kinds[:3] == ["metrics.k8s.io/v1beta1 PodMetrics", "v1 Pod", "v1 Endpoints"]
@@ -137,7 +137,7 @@ def test_kinds_of_the_same_groups_are_equal():
 
 
 @pytest.mark.parametrize(
-    ("spelling", "found", "namespaced"),
+    ("spelling", "expected", "namespaced"),
     [
         ("pod", "pods", True),
         ("node", "nodes", False),
@@ -151,22 +151,22 @@ def test_kinds_of_the_same_groups_are_equal():
         ("endpoints", "endpoints", True),
     ],
 )
-def test_every_cluster_has_the_builtin_kinds(spelling, found, namespaced):
+def test_builtin_kinds_are_resolved(spelling, expected, namespaced):
     kinds = Kinds.builtin()
 
-    if found is None:
+    if expected is None:
         with pytest.raises(UnknownResourceError):
             kinds.resolve(spelling)
     else:
         kind = kinds.resolve(spelling)
-        assert (str(kind.group_resource), kind.namespaced) == (found, namespaced)
+        assert (str(kind.group_resource), kind.namespaced) == (expected, namespaced)
 
 
 def test_builtin_autoscalers_prefer_version_two():
     assert Kinds.builtin().resolve("horizontalpodautoscalers").api_version == "autoscaling/v2"
 
 
-def test_builtin_kinds_are_named_like_their_resources():
+def test_plurals_of_builtin_kinds_belong_to_their_singulars():
     for kind in Kinds.builtin():
         assert kind.singular == kind.kind.lower()
         assert kind.resource in (

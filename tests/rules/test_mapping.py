@@ -33,7 +33,7 @@ def bound(template: str = "", *overrides: tuple[str, str], kinds: Kinds = KINDS)
         pytest.param("kube_<<.Resource>>", ["kube_pod"], {PODS: "kube_pod"}, id="singular"),
         pytest.param("kube_<<.Resource>>", ["kube_pods"], {PODS: "kube_pod"}, id="plural"),
         pytest.param("kube_<<.Resource>>", ["kube_Pod"], {PODS: "kube_pod"}, id="any-case"),
-        pytest.param("kube_<<.Resource>>", ["kube_po", "pod", "xkube_pod"], {}, id="no-fit"),
+        pytest.param("kube_<<.Resource>>", ["kube_po", "pod", "xkube_pod"], {}, id="no-match"),
         pytest.param(
             "<<.Resource>>",
             ["pod", "namespace", "job", "instance", "endpoint"],
@@ -47,47 +47,47 @@ def bound(template: str = "", *overrides: tuple[str, str], kinds: Kinds = KINDS)
                 DEPLOYMENTS: "kube_apps_deployment",
                 GroupResource("apps", "replicasets"): "kube_apps_replicaset",
             },
-            id="group-by-its-beginning-and-core-never",
+            id="prefix-of-a-group-and-never-core",
         ),
         pytest.param(
             "kube_<<.Group>>_<<.Resource>>",
             ["kube_networking_ingress", "kube_networking_k8s_io_ingress"],
             {INGRESSES: "kube_networking_k8s_io_ingress"},
-            id="queried-by-the-whole-group",
+            id="queried-by-the-full-group",
         ),
         pytest.param(
             "kube_<<.Group>>_<<.Resource>>",
             ["kube_networking_k8s_io_ingress"],
             {},
-            id="not-read-back",
+            id="full-group-is-not-a-prefix",
         ),
         pytest.param("^<<.Resource>>", ["pod"], {PODS: "^pod"}, id="template-is-part-of-a-pattern"),
-        pytest.param("x_<<.Resource>>|<<.Resource>>", ["pod"], {PODS: "x_pod|pod"}, id="or"),
-        pytest.param("k_(?P<resource>.+)", ["k_pod"], {PODS: "k_(?P<resource>.+)"}, id="literal"),
+        pytest.param("x_<<.Resource>>|<<.Resource>>", ["pod"], {PODS: "x_pod|pod"}, id="either"),
+        pytest.param("k_(?P<resource>.+)", ["k_pod"], {PODS: "k_(?P<resource>.+)"}, id="regexp"),
         pytest.param("(x)?<<.Resource>>", ["pod"], {PODS: "(x)?pod"}, id="group-without-part"),
         pytest.param(
             '<<if eq .Resource "pod">>pod_name<<else>><<.Resource>><<end>>',
             ["pod", "namespace", "pod_name"],
             {NAMESPACES: "namespace", PODS: "pod_name"},
-            id="template-that-decides",
+            id="condition",
         ),
         pytest.param(
-            '<<if ne .Resource "pod">><<.Resource>><<end>>', ["pod"], {}, id="rendered-to-nothing"
+            '<<if ne .Resource "pod">><<.Resource>><<end>>', ["pod"], {}, id="empty-label"
         ),
         pytest.param(
             "<<.Resource>><<slice .Resource 5 5>>",
             ["pod", "namespace"],
             {NAMESPACES: "namespace"},
-            id="fails-for-one-resource",
+            id="rendering-fails-for-one-resource",
         ),
-        pytest.param("", ["pod", "kube_pod"], {}, id="nothing-said"),
+        pytest.param("", ["pod", "kube_pod"], {}, id="empty"),
     ],
 )
-def test_labels_that_fit_the_template_associate_resources(template, labels, carried):
-    found = bound(template).carried(labels)
+def test_labels_that_match_the_template_associate_resources(template, labels, carried):
+    resources = bound(template).carried(labels)
 
-    assert found == {resource: (label,) for resource, label in carried.items()}
-    assert list(found) == sorted(found)
+    assert resources == {resource: (label,) for resource, label in carried.items()}
+    assert list(resources) == sorted(resources)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_labels_that_fit_the_template_associate_resources(template, labels, carr
             [("exported_pod", "pod"), ("pod", "pods"), ("pod_name", "pod")],
             ["pod_name", "exported_pod"],
             {PODS: ("exported_pod", "pod_name")},
-            id="those-carried-in-the-order-of-the-file",
+            id="present-labels-in-the-order-of-the-file",
         ),
         pytest.param(
             "<<.Resource>>",
@@ -119,32 +119,32 @@ def test_labels_that_fit_the_template_associate_resources(template, labels, carr
             [("exported_pod", "pod"), ("pod_name", "pod")],
             ["pod"],
             {PODS: ("exported_pod",)},
-            id="associated-by-the-template-and-asked-by-the-override",
+            id="associated-by-the-template-and-queried-by-the-override",
         ),
         pytest.param(
             "<<.Resource>>",
             [("pod", "namespace")],
             ["pod"],
             {NAMESPACES: ("pod",)},
-            id="an-overridden-label-is-not-read-by-the-template",
+            id="the-template-does-not-read-an-overridden-label",
         ),
     ],
 )
-def test_overrides_say_what_a_label_stands_for(template, overrides, labels, carried):
+def test_overrides_associate_labels_with_resources(template, overrides, labels, carried):
     assert bound(template, *overrides).carried(labels) == carried
 
 
-def test_kinds_that_the_cluster_does_not_know_are_named_and_the_rest_works():
-    found = bound("<<.Resource>>", ("pod", "widgets.example.com"), ("ns", "namespace"))
+def test_overrides_for_unknown_kinds_are_reported_and_the_others_work():
+    mapped = bound("<<.Resource>>", ("pod", "widgets.example.com"), ("ns", "namespace"))
 
-    assert found.unknown == (Override(label="pod", resource="widgets", group="example.com"),)
-    assert found.carried(["pod", "ns", "node"]) == {
+    assert mapped.unknown == (Override(label="pod", resource="widgets", group="example.com"),)
+    assert mapped.carried(["pod", "ns", "node"]) == {
         NAMESPACES: ("ns",),
         GroupResource("", "nodes"): ("node",),
     }
 
 
-def test_a_mapping_can_be_bound_again_when_the_cluster_learns_a_kind():
+def test_a_mapping_can_be_bound_to_other_kinds():
     compiled = mapping.compile(ResourceMapping(overrides=(Override(label="w", resource="widget"),)))
     widgets = ApiResource(name="widgets", kind="Widget", namespaced=True)
     later = Kinds.of(
@@ -167,16 +167,14 @@ def test_a_mapping_can_be_bound_again_when_the_cluster_learns_a_kind():
         ("", [("a", "pod")], NAMESPACES, ()),
     ],
 )
-def test_every_label_of_a_resource_is_known_whether_carried_or_not(
-    template, overrides, resource, labels
-):
-    found = bound(template, *overrides)
+def test_the_labels_of_a_resource_do_not_depend_on_a_series(template, overrides, resource, labels):
+    mapped = bound(template, *overrides)
 
-    assert found.labels(resource) == labels
-    assert found.labels(resource) == labels
+    assert mapped.labels(resource) == labels
+    assert mapped.labels(resource) == labels, "the cached answer differs"
 
 
-def test_dashes_of_a_group_become_underscores():
+def test_dots_and_dashes_of_a_group_become_underscores_in_a_label():
     widgets = ApiResource(name="widgets", kind="Widget", namespaced=True)
     kinds = Kinds.of(
         [
@@ -186,9 +184,9 @@ def test_dashes_of_a_group_become_underscores():
         ]
     )
 
-    found = bound("<<.Group>>_<<.Resource>>", kinds=kinds)
+    mapped = bound("<<.Group>>_<<.Resource>>", kinds=kinds)
 
-    assert found.labels(GroupResource("my-group.io", "widgets")) == ("my_group_io_widget",)
+    assert mapped.labels(GroupResource("my-group.io", "widgets")) == ("my_group_io_widget",)
 
 
 @pytest.mark.parametrize(
@@ -196,19 +194,19 @@ def test_dashes_of_a_group_become_underscores():
     [
         ("pod", "'pod' does not contain <<.Resource>>"),
         ("<<.Group>>", "does not contain <<.Resource>>"),
-        ("<<.Nope>>_<<.Resource>>", "uses .Nope at character 3"),
-        ("<<if false>>x<<end>>", "renders to nothing"),
-        ("<<slice .Resource 0 3>>", "cannot be matched against labels"),
+        ("<<.Nope>>_<<.Resource>>", "unknown field .Nope in the label template"),
+        ("<<if false>>x<<end>>", "renders an empty label"),
+        ("<<slice .Resource 0 3>>", "does not render a regular expression"),
         ("(<<.Resource>>", "missing )"),
     ],
 )
-def test_a_template_that_cannot_stand_for_resources_is_refused(template, message):
+def test_a_template_by_which_no_label_names_a_resource_is_an_error(template, message):
     with pytest.raises(MappingError) as raised:
         mapping.compile(ResourceMapping(template=template))
 
     assert message in str(raised.value)
 
 
-def test_a_template_that_does_not_parse_is_refused():
+def test_a_template_that_does_not_parse_is_an_error():
     with pytest.raises(TemplateSyntaxError):
         mapping.compile(ResourceMapping(template="<<.Resource"))

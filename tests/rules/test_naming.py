@@ -10,32 +10,32 @@ from rules.errors import PatternError
 @pytest.mark.parametrize(
     ("matches", "as_", "series", "metric"),
     [
-        pytest.param("", "", "up", "up", id="nothing-said"),
-        pytest.param("", "fixed", "up", "fixed", id="as-alone"),
-        pytest.param("", "${0}_now", "up", "up_now", id="as-alone-uses-the-whole-name"),
+        pytest.param("", "", "up", "up", id="empty"),
+        pytest.param("", "fixed", "up", "fixed", id="only-as"),
+        pytest.param("", "${0}_now", "up", "up_now", id="only-as-expands-the-whole-name"),
         pytest.param("^http_.*", "", "http_x", "http_x", id="no-group-is-the-whole-match"),
         pytest.param("requests", "", "http_requests", "requests", id="the-match-not-the-name"),
         pytest.param("^(.*)_total$", "", "hits_total", "hits", id="one-group-is-the-name"),
         pytest.param("^(?P<n>.*)_total$", "", "hits_total", "hits", id="one-named-group"),
         pytest.param("^(.*)_total$", "${1}_rate", "hits_total", "hits_rate", id="expanded"),
         pytest.param("(a)|(b)", "$1-$2", "b", "-b", id="two-groups"),
-        pytest.param("^(.*)_total$", "", "hits", None, id="not-taken"),
-        pytest.param("(x)?", "", "hits", "", id="taken-with-an-empty-name"),
+        pytest.param("^(.*)_total$", "", "hits", None, id="no-match"),
+        pytest.param("(x)?", "", "hits", "", id="empty-name"),
     ],
 )
-def test_a_series_becomes_a_metric(matches, as_, series, metric):
+def test_the_name_of_a_series_becomes_the_name_of_a_metric(matches, as_, series, metric):
     assert naming.compile(matches, as_).metric(series) == metric
 
 
 @pytest.mark.parametrize(
     ("matches", "as_", "message"),
     [
-        ("(a)(b)", "", "'(a)(b)' has 2 groups, so `as` must say"),
+        ("(a)(b)", "", "'(a)(b)' has 2 groups: set name.as"),
         ("(", "", "missing )"),
         ("(", "$1", "missing )"),
     ],
 )
-def test_a_name_that_cannot_be_made_is_refused(matches, as_, message):
+def test_an_invalid_name_is_an_error(matches, as_, message):
     with pytest.raises(PatternError) as raised:
         naming.compile(matches, as_)
 
@@ -53,7 +53,7 @@ def test_a_name_that_cannot_be_made_is_refused(matches, as_, message):
         ((SeriesFilter(is_not="^http"), SeriesFilter(is_not="u")), []),
     ],
 )
-def test_every_filter_must_agree(entries, accepted):
+def test_a_series_must_pass_every_filter(entries, accepted):
     filters = naming.Filters.of(entries)
 
     assert [n for n in ("http_total", "http_sum", "up") if filters.accept(n)] == accepted
@@ -62,13 +62,13 @@ def test_every_filter_must_agree(entries, accepted):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (SeriesFilter(), "neither"),
-        (SeriesFilter(is_="a", is_not="b"), "both: 'a' and 'b'"),
+        (SeriesFilter(), "has neither is nor isNot: add one"),
+        (SeriesFilter(is_="a", is_not="b"), "has both is and isNot: remove one"),
         (SeriesFilter(is_="("), "missing )"),
         (SeriesFilter(is_not="a(?=b)"), "(?="),
     ],
 )
-def test_a_filter_that_cannot_be_used_is_refused(entry, message):
+def test_an_invalid_filter_is_an_error(entry, message):
     with pytest.raises(PatternError) as raised:
         naming.Filters.of([SeriesFilter(is_="good"), entry])
 

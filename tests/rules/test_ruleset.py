@@ -1,21 +1,23 @@
 from __future__ import annotations
 
+import cProfile
+
 import pytest
 
 from rules import ruleset
-from rules.document import config
 from rules.errors import ConfigError
 
 GOOD = "{seriesQuery: up, metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'}"
 
 
 def _problems(*texts: str) -> list[str]:
+    """Load texts as 0.yaml, 1.yaml and so on, and return the problems of the refusal."""
     with pytest.raises(ConfigError) as caught:
-        ruleset.load([(f"{place}.yaml", text) for place, text in enumerate(texts)])
+        ruleset.load([(f"{number}.yaml", text) for number, text in enumerate(texts)])
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_rules_of_several_files_are_one_set_and_every_rule_has_its_own_index():
+def test_the_rules_of_several_files_are_numbered_throughout():
     loaded = ruleset.load(
         [
             ("a.yaml", f"rules: [{GOOD}, {GOOD}]\nexternalRules: [{GOOD}]"),
@@ -35,7 +37,7 @@ def test_rules_of_several_files_are_one_set_and_every_rule_has_its_own_index():
     assert loaded.resource_rules.window_ns == 60_000_000_000
 
 
-def test_a_rule_is_compiled_whole():
+def test_all_parts_of_a_rule_are_compiled():
     text = """\
 rules:
 - seriesQuery: '{pod!=""}'
@@ -65,7 +67,7 @@ def test_resource_rules_are_compiled():
     assert resource_rules.memory.container_query.source == ""
 
 
-def test_warnings_are_kept_beside_the_rules():
+def test_a_rule_set_has_the_warnings_of_its_files():
     loaded = ruleset.load([("f.yaml", "rules: [{seriesQuery: 'rate(up[5m])', metricsQuery: up}]")])
 
     (problem,) = loaded.problems
@@ -80,15 +82,15 @@ def test_warnings_are_kept_beside_the_rules():
     [
         (
             "metricsQuery: sum(<<if>>)",
-            "0.yaml:2:25: error: rules[0].metricsQuery: the template does",
+            "0.yaml:2:25: error: rules[0].metricsQuery: invalid template: 1:",
         ),
         (
             "metricsQuery: <<.Nope>>",
-            "0.yaml:2:19: error: rules[0].metricsQuery: the template has no",
+            "0.yaml:2:19: error: rules[0].metricsQuery: unknown template field .Nope: ",
         ),
         (
             "metricsQuery: |\n    a\n    b <<nope>>",
-            "0.yaml:4:9: error: rules[0].metricsQuery: the ",
+            "0.yaml:4:9: error: rules[0].metricsQuery: invalid template: 2:",
         ),
         ("seriesFilters: [{is: a}, {}]", "0.yaml:2:28: error: rules[0].seriesFilters[1]: "),
         ("seriesFilters: [{isNot: (}]", "0.yaml:2:19: error: rules[0].seriesFilters[0]: "),
@@ -97,45 +99,45 @@ def test_warnings_are_kept_beside_the_rules():
         ("resources: {template: pod}", "0.yaml:2:25: error: rules[0].resources.template: "),
         (
             "resources: {template: <<}",
-            "0.yaml:2:27: error: rules[0].resources.template: the template",
+            "0.yaml:2:27: error: rules[0].resources.template: invalid template: 1:",
         ),
     ],
 )
-def test_what_does_not_compile_is_told_with_its_place(rule, problem):
-    (found,) = [each for each in _problems(f"rules:\n- {rule}\n") if ": error: " in each]
+def test_an_error_of_a_rule_has_its_position_and_path(rule, problem):
+    (error,) = [each for each in _problems(f"rules:\n- {rule}\n") if ": error: " in each]
 
-    assert found.startswith(problem)
+    assert error.startswith(problem)
 
 
-def test_a_template_that_does_not_parse_is_shown_with_a_caret():
-    (found, _) = _problems("rules: [{metricsQuery: 'sum(<<if>>)'}]")[::-1][:2]
+def test_an_invalid_template_is_shown_with_a_caret():
+    *_, error = _problems("rules: [{metricsQuery: 'sum(<<if>>)'}]")
 
-    lines = found.splitlines()
+    lines = error.splitlines()
     assert lines[1:] == ["  sum(<<if>>)", "          ^"]
 
 
-def test_resource_rules_that_do_not_compile_are_told_with_their_place():
-    found = _problems(
+def test_an_error_of_a_resource_rule_has_its_path():
+    problems = _problems(
         "resourceRules:\n"
         "  cpu: {containerQuery: <<x>>, nodeQuery: b}\n"
         "  memory: {containerQuery: a, nodeQuery: b, resources: {template: pod}}\n"
         "  window: 1m\n"
     )
 
-    assert [each.split(": error: ")[1].split(": ")[0] for each in found] == [
+    assert [each.split(": error: ")[1].split(": ")[0] for each in problems] == [
         "resourceRules.cpu.containerQuery",
         "resourceRules.memory.resources.template",
     ]
 
 
-def test_everything_that_is_wrong_in_any_file_is_told_at_once_in_the_order_of_the_files():
-    found = _problems(
+def test_all_errors_of_all_files_are_reported_in_the_order_of_the_files():
+    problems = _problems(
         "rules:\n- seriesQuery: up\n  metricsQuery: <<\n  nme: x\n  name: {matches: (}\n",
         f"rules:\n- {GOOD}\n- seriesFilters: [{{}}]\n  seriesQuery: a\n  metricsQuery: b\n",
         "a: b: c",
     )
 
-    assert [each.split(": error: ")[0] for each in found] == [
+    assert [each.split(": error: ")[0] for each in problems] == [
         "0.yaml:3:19",
         "0.yaml:4:3",
         "0.yaml:5:19",
@@ -144,32 +146,36 @@ def test_everything_that_is_wrong_in_any_file_is_told_at_once_in_the_order_of_th
     ]
 
 
-def test_what_could_not_be_read_is_not_compiled_as_well():
-    found = _problems(
+def test_an_invalid_value_is_reported_once():
+    problems = _problems(
         "rules:\n- {seriesQuery: up, metricsQuery: up, seriesFilters: [{iss: a}], name: [x]}\n"
     )
 
-    assert [each.split(": error: ")[1].split(":")[0] for each in found] == [
+    assert [each.split(": error: ")[1].split(":")[0] for each in problems] == [
         "rules[0].seriesFilters[0].iss",
         "rules[0].name",
     ]
 
 
-def test_a_configuration_made_elsewhere_is_compiled_alike():
-    rule = config.Rule(series_query="up", metrics_query="<<", where=config.Where(path="rules[0]"))
+def test_the_cost_of_errors_grows_linearly_with_the_number_of_rules():
+    few, many = _calls_for_invalid_rules(100), _calls_for_invalid_rules(400)
 
-    with pytest.raises(ConfigError) as caught:
-        ruleset.compile(config.Config(rules=(rule,), resource_rules=config.ResourceRules()))
+    assert many < 5 * few
 
-    (problem,) = caught.value.problems
-    assert problem.path == "rules[0].metricsQuery"
+
+def _calls_for_invalid_rules(number: int) -> int:
+    """Return how many function calls it takes to report this many invalid rules."""
+    profile = cProfile.Profile()
+    with profile:
+        problems = _problems("rules:\n" + "- {seriesQuery: [a], metricsQuery: <<, x: 1}\n" * number)
+    assert len(problems) == 3 * number
+    return sum(entry.callcount for entry in profile.getstats())
 
 
 def test_two_files_cannot_both_have_resource_rules():
     rules = "resourceRules: {window: 1m}"
 
-    found = [each for each in _problems(rules, rules) if ": error: " in each]
+    (error,) = [each for each in _problems(rules, rules) if ": error: " in each]
 
-    (error,) = found
     assert error.startswith("1.yaml:1:16: error: resourceRules: ")
-    assert "are already given in 0.yaml" in error
+    assert "already set in 0.yaml" in error
