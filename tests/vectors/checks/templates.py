@@ -5,8 +5,6 @@ from __future__ import annotations
 from rules import errors, template
 from tests.vectors.expect import same
 
-FILE = "templates.json"
-
 _FIELDS = (
     *("Series", "LabelMatchers", "LabelValuesByName", "GroupBy", "GroupBySlice"),
     *("Group", "Resource"),
