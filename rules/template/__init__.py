@@ -35,7 +35,7 @@ class Template:
     def render(self, data: Mapping[str, object]) -> str:
         """Return the text for this data: fields of type str, list or tuple of str, or dict of str.
 
-        Raises TemplateExecError, also for more than 1 MiB of text and more than a million steps.
+        Raises TemplateExecError, also beyond the limits of time, size and recursion.
         """
         return execution.render(self._parsed, data)
 

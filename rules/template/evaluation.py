@@ -23,7 +23,7 @@ class Evaluator:
         self.variables: list[tuple[str, object]] = [("$", data)]
         """Stack of names and values; the last variable of a name is the visible one."""
 
-    def error(self, node: nodes.Node, message: object) -> errors.TemplateExecError:
+    def error(self, node: nodes.Node, message: str) -> errors.TemplateExecError:
         """Return an error that begins with the node's line and column."""
         before = self.source[: node.offset]
         line, column = before.count("\n") + 1, node.offset - before.rfind("\n")
@@ -102,8 +102,8 @@ class Evaluator:
             return self._logic(node, arguments, dot, *piped)
         function = functions.FUNCTIONS[node.name]
         count = len(arguments) + len(piped)
-        if count < function.least or (function.most is not None and count > function.most):
-            raise self._wrong_count(node, count, function.least, function.most)
+        if count < function.minimum or count > function.maximum:
+            raise self._wrong_count(node, count, function.minimum, function.maximum)
         operands = [self._operand(argument, dot) for argument in arguments]
         try:
             value = function.call(*operands, *piped)
@@ -114,19 +114,20 @@ class Evaluator:
         return value
 
     def _wrong_count(
-        self, node: nodes.Function, count: int, least: int, most: int | None
+        self, node: nodes.Function, count: int, minimum: int, maximum: float
     ) -> errors.TemplateExecError:
-        wanted = f"{least}" if least == most else f"at least {least}"
-        if most is not None and least < most:
-            wanted = f"{least} to {most}"
-        return self.error(node, f"wrong number of arguments for {node.name}: {count}, not {wanted}")
+        expected = f"{minimum}" if minimum == maximum else f"{minimum} to {maximum}"
+        if maximum == functions.UNLIMITED:
+            expected = f"at least {minimum}"
+        message = f"wrong number of arguments for {node.name}: {count}, not {expected}"
+        return self.error(node, message)
 
     def _logic(
         self, node: nodes.Function, arguments: Sequence[nodes.Operand], dot: object, *piped: object
     ) -> object:
         """Return the first argument that decides `and` or `or`, else the last; skip the rest."""
         if not arguments and not piped:
-            raise self._wrong_count(node, 0, 1, None)
+            raise self._wrong_count(node, 0, 1, functions.UNLIMITED)
         value: object = None
         for argument in arguments:
             value = self._operand(argument, dot)

@@ -1,8 +1,7 @@
 """Static check for fields that the data of a template does not have.
 
-Follows dot and `$` while they are the data, also into `with` and into templates that are invoked
-with it. Inside `range .GroupBySlice` or `with .Series` dot is another value, and behind a
-declaration or assignment of `$` so is `$`: fields of these are checked only when rendering.
+Follows dot and `$` into `if`, `with` and templates that are invoked. Not checked are fields of the
+elements of a `range` (dot in its body), of variables, and of `$` after it was declared or assigned.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ https://pkg.go.dev/text/template#hdr-Functions
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn
 from urllib.parse import quote_plus
@@ -157,13 +158,15 @@ def _urlquery(*arguments: object) -> str:
     return quote_plus(_escapable(arguments))
 
 
+UNLIMITED = math.inf
+
+
 class Function(NamedTuple):
     """Function and the number of arguments it takes."""
 
     call: Callable[..., object]
-    least: int
-    most: int | None = None
-    """None where there is no limit."""
+    minimum: int
+    maximum: float = UNLIMITED
 
 
 FUNCTIONS: Mapping[str, Function] = {

@@ -156,7 +156,7 @@ def test_data_that_is_not_unicode_text_is_refused():
 
 
 LIMITS = {
-    "steps": ("<<range 1000000000000>><<end>>", "more than 1000000 steps"),
+    "steps": ("<<range 1000000000000>><<end>>", "more than 100000 steps"),
     "output": ("<<range 99>><<printf `%900000d` 1>><<end>>", "beyond 1048576 characters"),
     "variable": (
         "<<$x := `aa`>><<range 40>><<$x = print $x $x>><<end>>",
