@@ -1,7 +1,7 @@
 """Static check for fields that the data of a template does not have.
 
-Follows dot and `$` into `if`, `with` and templates that are invoked. Not checked are fields of the
-elements of a `range` (dot in its body), of variables, and of `$` after it was declared or assigned.
+Follows dot and `$` while they are the data, also into `with` and into templates that are invoked.
+Not checked are fields of any other dot, of variables, and of `$` after it was declared or assigned.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _Check:
                     self.pipe(statement.pipe, dot)
                 case nodes.If() | nodes.With():
                     for branch in statement.branches:
-                        value = self.pipe(branch.condition, dot)
+                        value = _followed(self.pipe(branch.condition, dot))
                         self.body(branch.body, value if isinstance(statement, nodes.With) else dot)
                     self.body(statement.else_body, dot)
                 case nodes.Range():
@@ -63,7 +63,7 @@ class _Check:
                     self.invoke(statement, dot)
 
     def invoke(self, statement: nodes.Invocation, dot: _Type) -> None:
-        argument = self.pipe(statement.pipe, dot) if statement.pipe else "unknown"
+        argument = _followed(self.pipe(statement.pipe, dot)) if statement.pipe else "unknown"
         if (statement.name, argument) not in self.visited:
             self.visited.add((statement.name, argument))
             root, self.root = self.root, argument
@@ -102,6 +102,11 @@ class _Check:
                 self.unknown.add(UnknownField(name=_shown(chain, count), offset=chain.offset))
                 return "unknown"
         return base
+
+
+def _followed(value: _Type) -> _Type:
+    """Return the type of a value as dot: only the data is followed, for a field may be empty."""
+    return value if value == "data" else "unknown"
 
 
 def _shown(chain: nodes.Chain, count: int) -> str:

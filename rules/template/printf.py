@@ -39,6 +39,9 @@ class _Directive(NamedTuple):
     precision: int | None = None
 
 
+_PLAIN = _Directive("v")
+
+
 def sprint(*operands: object) -> str:
     """Print operands side by side, with a space between two that are not strings."""
     parts = list[str]()
@@ -82,16 +85,20 @@ def sprintf(template: object, *operands: object) -> str:
 
     text = _DIRECTIVE.sub(expand, template)
     if place < len(operands) and not reordered:
-        text += f"%!(EXTRA {', '.join(map(_typed, operands[place:]))})"
+        extra = (_typed(operand, _PLAIN) for operand in operands[place:])
+        text += f"%!(EXTRA {', '.join(extra)})"
     return text
 
 
 def _text(value: object) -> str:
-    return _format(value, _Directive("v"))
+    return _format(value, _PLAIN)
 
 
-def _typed(value: object) -> str:
-    return "<nil>" if value is None else f"{values.type_name(value)}={_text(value)}"
+def _typed(value: object, directive: _Directive) -> str:
+    """Return a value that does not fit with its type, as Go does."""
+    if value is None:
+        return "<nil>"
+    return f"{values.type_name(value)}={_format(value, directive._replace(verb='v'))}"
 
 
 def _format(value: object, directive: _Directive) -> str:
@@ -108,7 +115,7 @@ def _format(value: object, directive: _Directive) -> str:
             fields = value.fields.values()
             return f"{{{' '.join(_format(field, directive) for field in fields)}}}"
     text = _format_scalar(value, directive)
-    return f"%!{directive.verb}({_typed(value)})" if text is None else text
+    return f"%!{directive.verb}({_typed(value, directive)})" if text is None else text
 
 
 def _format_scalar(value: object, directive: _Directive) -> str | None:

@@ -37,7 +37,7 @@ def test_a_field_that_the_data_lacks_is_reported(source, names):
     ("source", "names"),
     [
         ("<<if .A>><<.B>><<else if .C>><<else>><<.D>><<end>>", [".A", ".B", ".C", ".D"]),
-        ("<<with .Series>><<.Nope>><<$.Nope>><<else>><<.No>><<end>>", [".Nope", "$.Nope", ".No"]),
+        ("<<with .Series>><<.Nope>><<$.Nope>><<else>><<.No>><<end>>", ["$.Nope", ".No"]),
         ("<<with .LabelValuesByName>><<.pod>><<end>>", []),
         ("<<with .>><<.Nope>><<end>>", [".Nope"]),
         ("<<with index .GroupBySlice 0>><<.Nope>><<end>>", []),

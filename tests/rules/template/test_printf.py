@@ -26,6 +26,7 @@ CASES = [
     ("`%x %X %o %b %c` 42 42 42 42 'é'", "2a 2A 52 101010 é"),
     ("`%05d %-05d| %+v` -42 7 7", "-0042 7    | 7"),
     ("`%c%c` -1 1114112", "\ufffd\ufffd"),
+    ("`%05z` 7", "%!z(int=00007)"),
     ("`%s %t %e` 7 7 7", "%!s(int=7) %!t(int=7) %!e(int=7)"),
     # bools and nil
     ("`%t %v %5t %d` true false true true", "true false  true %!d(bool=true)"),
