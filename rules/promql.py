@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import promql_parser
 
+from rules import quoting
 from rules.errors import PlanError
-from rules.template import literals
 
 _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _CLASSIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
@@ -156,7 +156,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
 
 def quote(text: str) -> str:
     """A string of PromQL that means `text`, escaped as Go's `%q` does (strconv.Quote)."""
-    return literals.quote(text)
+    return quoting.quote(text)
 
 
 def label(name: str) -> str:

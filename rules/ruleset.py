@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -21,8 +21,14 @@ from rules.errors import (
     TemplateSyntaxError,
 )
 
-QUERY_FIELDS = template.QUERY_FIELDS
-"""The fields of the data of a query's template."""
+QUERY_FIELDS: Mapping[str, type] = {
+    "Series": str,
+    "LabelMatchers": str,
+    "LabelValuesByName": dict,
+    "GroupBy": str,
+    "GroupBySlice": list,
+}
+"""Fields of the data of a query template, each with its type."""
 
 _T = TypeVar("_T")
 

@@ -1,7 +1,13 @@
-"""Go's text/template with the delimiters `<<` and `>>`: the language of a rules file's queries.
+"""Go's text/template with the delimiters `<<` and `>>`, the language of queries and label names.
 
-All of Go 1.26's syntax, functions and rules for values, for data that is text, lists and maps: no
-methods. A rendering is bounded in time, size and depth. https://pkg.go.dev/text/template
+Follows Go 1.26 for data of strings, lists and maps. Left out is what no rules file uses: methods,
+complex numbers, hexadecimal floats, capacities of slices, strings that are not UTF-8, names of Go
+types and rare verbs of printf.
+
+A template passes through `lexer`, `stream`, `parser` (to a tree of `nodes`, with `literals`) and
+`execution`, which evaluates pipelines with `evaluation`, `functions` and `printf`. `fields` checks
+the tree for fields that the data does not have.
+https://pkg.go.dev/text/template
 """
 
 from __future__ import annotations
@@ -10,50 +16,39 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rules import errors
-from rules.template import fields, nodes, parser, program
+from rules.template import execution, fields, parser
 from rules.template.fields import UnknownField
-from rules.template.values import LABEL_FIELDS, QUERY_FIELDS
 
-__all__ = ["LABEL_FIELDS", "QUERY_FIELDS", "Template", "UnknownField", "parse"]
+__all__ = ["LABEL_FIELDS", "Template", "UnknownField", "parse"]
+
+LABEL_FIELDS: Mapping[str, type] = {"Group": str, "Resource": str}
+"""Data of a label template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Template:
-    """A parsed template."""
+    """Parsed template."""
 
     source: str
-    root: nodes.Body
-    """What is rendered."""
-    defined: Mapping[str, nodes.Body]
-    """The bodies of every `define` and `block`, and the root, by name."""
-    _program: program.Program = field(repr=False)
+    _parsed: parser.Source = field(repr=False)
 
     def render(self, data: Mapping[str, object]) -> str:
-        """The text for this data: `str`, a list or tuple of `str`, or a dict of `str` by each name.
+        """Return the text for this data: fields of type str, list or tuple of str, or dict of str.
 
-        Bytes that are not UTF-8, which only a template itself can make (`slice "é" 1`), come out as
-        `surrogateescape` has them. Raises TemplateExecError, also for data of other types, for more
-        than 1 MiB of text, and for a template that takes too many steps.
+        Raises TemplateExecError, also beyond the limits of time, size and recursion.
         """
-        return self._program.render(data)
+        return execution.render(self._parsed, data)
 
     def unknown_fields(self, known: Mapping[str, type]) -> list[UnknownField]:
-        """The fields that data of these types cannot have, wherever they stand in the template."""
-        return fields.unknown(self.root, self.defined, known)
+        """Return the fields in the template that data with these fields and types cannot have."""
+        return fields.unknown_fields(self._parsed, known)
 
 
 def parse(source: str, *, name: str = "metrics-query") -> Template:
-    """Parse a template; `name` is what it may invoke itself by. Raises TemplateSyntaxError."""
+    """Parse a template, which can invoke itself as `name`. Raises TemplateSyntaxError."""
     try:
-        source.encode("utf-8", "surrogateescape")
+        source.encode()
     except UnicodeEncodeError as error:
-        raise errors.TemplateSyntaxError(
-            "the template is no Unicode text", source=source, offset=error.start
-        ) from error
-    parsed = parser.parse(source, name)
-    return Template(
-        source=source,
-        root=parsed.root,
-        defined=parsed.defined,
-        _program=program.Program(source, parsed.root, parsed.defined),
-    )
+        message = "the template is not Unicode text"
+        raise errors.TemplateSyntaxError(message, source=source, offset=error.start) from error
+    return Template(source=source, _parsed=parser.parse(source, name))

@@ -1,8 +1,7 @@
-"""Which fields a template asks of its data, found without rendering: what does not exist, at load.
+"""Static check for fields that the data of a template does not have.
 
-Followed are dot and `$` as long as they are the data itself, also into `with` and into templates
-that are invoked with it. In the body of `range .GroupBySlice` or `with .Series` dot is something
-else, and what is asked of it there is left to the rendering.
+Follows dot and `$` while they are the data, also into `with` and into templates that are invoked.
+Not checked are fields of any other dot, of variables, and of `$` after it was declared or assigned.
 """
 
 from __future__ import annotations
@@ -11,106 +10,112 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rules.template import nodes
+from rules.template import nodes, parser
 
-_What = type | Literal["data", "unknown"]
-"""What a value is known to be: the data itself, one of its fields' types, or nothing known."""
+_Type = type | Literal["data", "unknown"]
+"""Type of a value: the data itself, the type of one of its fields, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownField:
-    """A chain of fields that the data cannot have."""
+    """Chain of fields that the data cannot have."""
 
     name: str
-    """The chain as far as it goes wrong: `.Nope`, `.Series.Foo`, `$.Nope`."""
+    """The chain up to the unknown field: `.Nope`, `.Series.Foo`, `$.Nope`."""
     offset: int
-    """Where the chain begins, in characters from the start of the source."""
+    """Position of the chain in the source, in characters."""
 
 
-def unknown(
-    root: nodes.Body, defined: Mapping[str, nodes.Body], known: Mapping[str, type]
-) -> list[UnknownField]:
-    """The unknown fields in the order of the source; `known` gives each field's type.
+def unknown_fields(source: parser.Source, known: Mapping[str, type]) -> list[UnknownField]:
+    """Return the unknown fields in source order; `known` maps each field to its type.
 
-    A field that stands where it would never be evaluated is found too.
+    Includes fields that no rendering would reach.
     """
-    search = _Search(defined, known)
-    search.body(root, "data", "data")
-    return sorted(search.found, key=lambda field: field.offset)
+    check = _Check(source.defined, known)
+    check.body(source.root, "data")
+    return sorted(check.unknown, key=lambda field: field.offset)
 
 
-def _scope(what: _What) -> _What:
-    """What a value is known to be once it is dot: only the data is followed."""
-    return what if what == "data" else "unknown"
-
-
-class _Search:
+class _Check:
     def __init__(self, defined: Mapping[str, nodes.Body], known: Mapping[str, type]) -> None:
         self.defined = defined
         self.known = known
-        self.found: set[UnknownField] = set()
-        self.visited: set[tuple[str, _What]] = set()
+        self.root: _Type = "data"
+        """Type of `$`."""
+        self.unknown: set[UnknownField] = set()
+        self.visited: set[tuple[str, _Type]] = set()
 
-    def body(self, body: nodes.Body | None, dot: _What, root: _What) -> None:
-        for node in body.nodes if body else ():
-            match node:
+    def body(self, body: nodes.Body | None, dot: _Type) -> None:
+        for statement in body.statements if body else ():
+            match statement:
                 case nodes.Action():
-                    self.pipe(node.pipe, dot, root)
+                    self.pipe(statement.pipe, dot)
                 case nodes.If() | nodes.With():
-                    for arm in node.arms:
-                        value = self.pipe(arm.pipe, dot, root)
-                        inner = _scope(value) if isinstance(node, nodes.With) else dot
-                        self.body(arm.body, inner, root)
-                    self.body(node.otherwise, dot, root)
+                    for branch in statement.branches:
+                        value = _followed(self.pipe(branch.condition, dot))
+                        self.body(branch.body, value if isinstance(statement, nodes.With) else dot)
+                    self.body(statement.else_body, dot)
                 case nodes.Range():
-                    self.pipe(node.pipe, dot, root)
-                    self.body(node.body, "unknown", root)
-                    self.body(node.otherwise, dot, root)
-                case nodes.Invoke():
-                    self.invoke(node, dot, root)
+                    self.pipe(statement.pipe, dot)
+                    self.body(statement.body, "unknown")
+                    self.body(statement.else_body, dot)
+                case nodes.Invocation():
+                    self.invoke(statement, dot)
 
-    def invoke(self, node: nodes.Invoke, dot: _What, root: _What) -> None:
-        value = _scope(self.pipe(node.pipe, dot, root)) if node.pipe else "unknown"
-        if (node.name, value) not in self.visited:
-            self.visited.add((node.name, value))
-            self.body(self.defined.get(node.name), value, value)
+    def invoke(self, statement: nodes.Invocation, dot: _Type) -> None:
+        argument = _followed(self.pipe(statement.pipe, dot)) if statement.pipe else "unknown"
+        if (statement.name, argument) not in self.visited:
+            self.visited.add((statement.name, argument))
+            root, self.root = self.root, argument
+            self.body(self.defined.get(statement.name), argument)
+            self.root = root
 
-    def pipe(self, pipe: nodes.Pipe, dot: _What, root: _What) -> _What:
-        """What a pipeline's value is known to be."""
-        what: _What = "unknown"
-        for command in pipe.commands:
-            for operand in command.operands:
-                what = self.operand(operand, dot, root)
-        plain = len(pipe.commands) == 1 and len(pipe.commands[0].operands) == 1
-        return what if plain else "unknown"
+    def pipe(self, pipe: nodes.Pipe, dot: _Type) -> _Type:
+        """Return the type of a pipeline's value: unknown where a function computes it."""
+        types = [
+            self.operand(operand, dot) for command in pipe.commands for operand in command.operands
+        ]
+        if "$" in pipe.variables:
+            self.root = "unknown"
+        return types[0] if len(types) == 1 else "unknown"
 
-    def operand(self, operand: nodes.Operand, dot: _What, root: _What) -> _What:
+    def operand(self, operand: nodes.Operand, dot: _Type) -> _Type:
         match operand:
             case nodes.Dot():
                 return dot
-            case nodes.Field():
-                return self.chain(dot, operand.names, "", operand.offset)
             case nodes.Variable(name="$"):
-                return self.chain(root, operand.fields, "$", operand.offset)
+                return self.root
             case nodes.Pipe():
-                return self.pipe(operand, dot, root)
+                return self.pipe(operand, dot)
             case nodes.Chain():
-                base = self.operand(operand.base, dot, root)
-                return self.chain(base, operand.fields, "(…)", operand.offset)
+                return self.chain(operand, self.operand(operand.base, dot))
             case _:
                 return "unknown"
 
-    def chain(self, what: _What, names: tuple[str, ...], start: str, offset: int) -> _What:
-        for place, name in enumerate(names):
-            if what == "unknown":
+    def chain(self, chain: nodes.Chain, base: _Type) -> _Type:
+        for count, name in enumerate(chain.fields, start=1):
+            if base == "data" and name in self.known:
+                base = self.known[name]
+            elif base == "unknown" or base is dict:
                 return "unknown"
-            if what == "data":
-                following: _What | None = self.known.get(name)
             else:
-                following = "unknown" if what is dict else None
-            if following is None:
-                chain = ".".join((start, *names[: place + 1]))
-                self.found.add(UnknownField(name=chain, offset=offset))
+                self.unknown.add(UnknownField(name=_shown(chain, count), offset=chain.offset))
                 return "unknown"
-            what = following
-        return what
+        return base
+
+
+def _followed(value: _Type) -> _Type:
+    """Return the type of a value as dot: only the data is followed, for a field may be empty."""
+    return value if value == "data" else "unknown"
+
+
+def _shown(chain: nodes.Chain, count: int) -> str:
+    """Return the chain with its first `count` fields."""
+    match chain.base:
+        case nodes.Dot():
+            base = ""
+        case nodes.Variable():
+            base = chain.base.name
+        case _:
+            base = "(…)"
+    return ".".join((base, *chain.fields[:count]))

@@ -1,20 +1,20 @@
-"""Go's predefined functions, except `and` and `or`, which the evaluation itself cuts short.
+"""Predefined functions (Go: text/template/funcs.go).
 
-https://pkg.go.dev/text/template#hdr-Functions; TemplateExecError for arguments that do not fit.
+`and` and `or` do not evaluate all of their arguments and are therefore in `evaluation`; `call` does
+not exist, because no value of a template is a function. All functions raise TemplateExecError for
+arguments that do not fit.
+https://pkg.go.dev/text/template#hdr-Functions
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NoReturn
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, NoReturn
 from urllib.parse import quote_plus
 
 from rules import errors
-from rules.template import literals, printer, printf, values
-
-_ORDERED = frozenset({"int", "uint", "float", "string"})
-_INTEGERS = frozenset({"int", "uint"})
+from rules.template import printf, values
 
 _HTML = str.maketrans(
     {"\0": "\ufffd", '"': "&#34;", "'": "&#39;", "&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -25,223 +25,167 @@ _JS = {
 }  # fmt: skip  # more to a line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Function:
-    """A function and how many arguments it takes."""
-
-    call: Callable[..., object]
-    fixed: int
-    """How many arguments there must be."""
-    variadic: bool
-    """Whether there may be more."""
-    format_first: bool = False
-    """Whether the first argument must be a string, as printf's."""
-
-
 def _fail(message: str) -> NoReturn:
     raise errors.TemplateExecError(message)
 
 
-def _index_of(value: object, size: int) -> int:
-    """An argument as an index up to and including `size`."""
+def _position(value: object, length: int) -> int:
+    """Return `value` as a position in a sequence, from 0 to `length`."""
     if not isinstance(value, int) or isinstance(value, bool):
-        _fail(f"cannot index slice/array with type {values.type_name(value)}")
-    if not 0 <= value <= size:
+        _fail(f"cannot use {values.type_name(value)} as an index")
+    if not 0 <= value <= length:
         _fail(f"index out of range: {value}")
     return value
 
 
-def index(item: object, *places: object) -> object:
-    """`index x 1 "k"` is x[1]["k"]; a key that a map lacks yields "", a string its bytes."""
+def _index(item: object, *keys: object) -> object:
+    """`index x 1 "k"` is x[1]["k"]: of a string a byte, of a map "" where the key is missing."""
     if item is None:
-        _fail("index of untyped nil")
-    for place in places:
+        _fail("cannot index nil")
+    for key in keys:
         match item:
             case str():
-                item = literals.encode(item)
-                item = values.Byte(item[_within(place, len(item))])
+                data = item.encode()
+                item = data[_position(key, len(data) - 1)]
             case list() | tuple():
-                item = item[_within(place, len(item))]
+                item = item[_position(key, len(item) - 1)]
             case dict():
-                if not isinstance(place, str):
-                    _fail(f"value has type {values.type_name(place)}; should be string")
-                item = item.get(place, "")
+                if not isinstance(key, str):
+                    _fail(f"cannot use {values.type_name(key)} as a key")
+                item = item.get(key, "")
             case _:
-                _fail(f"can't index item of type {values.type_name(item)}")
+                _fail(f"cannot index {values.type_name(item)}")
     return item
 
 
-def _within(value: object, size: int) -> int:
-    place = _index_of(value, size)
-    if place == size:
-        _fail(f"index out of range: {place}")
-    return place
-
-
-def slice_(item: object, *places: object) -> object:
-    """`slice x 1 2` is x[1:2], of a string by bytes; a third index limits a list's capacity."""
-    if len(places) > 3:
-        _fail(f"too many slice indexes: {len(places)}")
-    whole: bytes | tuple[str, ...]
-    if isinstance(item, str):
-        if len(places) == 3:
-            _fail("cannot 3-index slice a string")
-        whole = literals.encode(item)
-        size = len(whole)
-    elif isinstance(item, list | tuple):
-        whole = (*item, *item.beyond) if isinstance(item, values.Slice) else tuple(item)
-        size = len(item)
-    else:
-        _fail(f"can't slice item of type {values.type_name(item)}")
-    bounds = [_index_of(place, len(whole)) for place in places]
-    start, end, limit = [*bounds, *(0, size, len(whole))[len(bounds) :]]
+def _slice(item: object, *bounds: object) -> object:
+    """`slice x 1 2` is x[1:2]; of a string it counts bytes."""
+    if not isinstance(item, str | list | tuple):
+        _fail(f"cannot slice {values.type_name(item)}")
+    sequence = item.encode() if isinstance(item, str) else item
+    positions = [_position(bound, len(sequence)) for bound in bounds]
+    start, end = [*positions, *(0, len(sequence))[len(positions) :]]
     if start > end:
         _fail(f"invalid slice index: {start} > {end}")
-    if end > limit:
-        _fail(f"invalid slice index: {end} > {limit}")
-    if isinstance(whole, bytes):
-        return literals.decode(whole[start:end])
-    return values.Slice.cut(whole, start, end, limit)
+    part = sequence[start:end]
+    if not isinstance(part, bytes):
+        return part
+    try:
+        return part.decode()
+    except UnicodeDecodeError:
+        _fail(f"cuts a character in two: bytes {start} to {end} of {item!r}")
 
 
-def length(item: object) -> int:
-    """The number of bytes of a string, or of elements."""
+def _len(item: object) -> int:
+    """Return the number of bytes of a string, or of elements."""
     if isinstance(item, str):
-        return len(item) if item.isascii() else len(literals.encode(item))
+        return len(item.encode())
     if isinstance(item, list | tuple | dict):
         return len(item)
-    return _fail(f"len of type {values.type_name(item)}")
+    _fail(f"{values.type_name(item)} has no length")
 
 
-def call(function: object, *_: object) -> NoReturn:
-    """Nothing in a template's data can be called."""
-    if function is None:
-        _fail("call of nil")
-    _fail(f"non-function of type {values.type_name(function)}")
+def _not(value: object) -> bool:
+    return not value
 
 
-def not_(value: object) -> bool:
-    return not values.truth(value)
+def _equal(left: object, right: object) -> bool:
+    if left is None or right is None:
+        return left is right
+    kinds = values.type_name(left), values.type_name(right)
+    if kinds[0] != kinds[1] or not isinstance(left, str | int | float):
+        _fail(f"cannot compare {kinds[0]} with {kinds[1]}")
+    return left == right
 
 
-def _equal(one: object, other: object) -> bool:
-    kinds = values.kind(one), values.kind(other)
-    if "invalid" in kinds:
-        return one is other
-    if kinds[0] != kinds[1] and not _INTEGERS.issuperset(kinds):
-        if _is_composite(kinds[0]) and _is_composite(kinds[1]):
-            _fail(f"non-comparable types {values.type_name(one)} and {values.type_name(other)}")
-        _fail(
-            "incompatible types for comparison: "
-            f"{values.type_name(one)} and {values.type_name(other)}"
-        )
-    if isinstance(one, values.Record) and one.is_label:
-        return isinstance(other, values.Record) and one.fields == other.fields
-    if _is_composite(kinds[0]):
-        _fail(f"non-comparable type {values.type_name(one)}")
-    return one == other
+def _eq(left: object, *others: object) -> bool:
+    """Return whether `left` equals one of the others."""
+    return any(_equal(left, other) for other in others)
 
 
-def _is_composite(kind: values.Kind) -> bool:
-    return kind in {"slice", "map", "struct"}
+def _ne(left: object, right: object) -> bool:
+    return not _equal(left, right)
 
 
-def equal(one: object, *others: object) -> bool:
-    """Whether the first argument equals any of the others."""
-    if not others:
-        _fail("missing argument for comparison")
-    return any(_equal(one, other) for other in others)
+def _order(left: object, right: object) -> int:
+    """Return a negative number, zero or a positive number as `left` is less, equal or greater."""
+    if isinstance(left, str) and isinstance(right, str):
+        return (left > right) - (left < right)
+    same_type = type(left) is type(right) is not bool
+    if same_type and isinstance(left, int | float) and isinstance(right, int | float):
+        return (left > right) - (left < right)
+    _fail(f"cannot order {values.type_name(left)} and {values.type_name(right)}")
 
 
-def not_equal(one: object, other: object) -> bool:
-    return not _equal(one, other)
+def _lt(left: object, right: object) -> bool:
+    return _order(left, right) < 0
 
 
-def _order(one: object, other: object) -> int:
-    """Negative, zero or positive, as `one` is less than, equal to or greater than `other`."""
-    kinds = values.kind(one), values.kind(other)
-    for kind in kinds:
-        if kind not in _ORDERED and kind not in {"bool", "complex"}:
-            _fail("invalid type for comparison")
-    if kinds[0] != kinds[1] and not _INTEGERS.issuperset(kinds):
-        _fail(
-            "incompatible types for comparison: "
-            f"{values.type_name(one)} and {values.type_name(other)}"
-        )
-    match one, other:
-        case (str(), str()):
-            first, second = literals.encode(one), literals.encode(other)
-            return (first > second) - (first < second)
-        case (int() | float(), int() | float()) if kinds[0] in _ORDERED:
-            return (one > other) - (one < other)
-        case _:
-            return _fail("invalid type for comparison")
+def _le(left: object, right: object) -> bool:
+    return _order(left, right) <= 0
 
 
-def _text(arguments: Sequence[object]) -> str:
-    """What Go's escaping functions work on: the arguments printed side by side."""
-    if len(arguments) == 1 and isinstance(arguments[0], str):
-        return arguments[0]
-    return printf.sprint(["<no value>" if value is None else value for value in arguments])
+def _gt(left: object, right: object) -> bool:
+    return _order(left, right) > 0
 
 
-def _bounded(text: str) -> str:
-    if len(text) > printer.MAX_TEXT:
-        raise printer.too_long()
-    return text
+def _ge(left: object, right: object) -> bool:
+    return _order(left, right) >= 0
 
 
-def html(*arguments: object) -> str:
-    return _bounded(_text(arguments).translate(_HTML))
+def _escapable(arguments: tuple[object, ...]) -> str:
+    """Return the text that the escaping functions work on."""
+    return printf.sprint(*("<no value>" if value is None else value for value in arguments))
 
 
-def js(*arguments: object) -> str:
-    """Escaped for a JavaScript string literal."""
-    return _bounded("".join(map(_js, _text(arguments))))
+def _html(*arguments: object) -> str:
+    return _escapable(arguments).translate(_HTML)
 
 
-def _js(char: str) -> str:
-    code = ord(char)
-    if char in _JS:
-        return _JS[char]
-    is_byte = 0xDC80 <= code <= 0xDCFF
-    kept = 0x20 <= code < 0x80 or is_byte or literals.is_print(char)
-    return char if kept else f"\\u{code:04X}"
+def _js(*arguments: object) -> str:
+    """Escape for a JavaScript string."""
+    return "".join(map(_js_character, _escapable(arguments)))
 
 
-def urlquery(*arguments: object) -> str:
-    """Escaped for a URL's query."""
-    return _bounded(quote_plus(literals.encode(_text(arguments))))
+def _js_character(character: str) -> str:
+    if character in _JS:
+        return _JS[character]
+    keep = " " <= character <= "\x7f" or character.isprintable()
+    return character if keep else f"\\u{ord(character):04X}"
 
 
-_FUNCTIONS = {
-    "call": Function(call=call, fixed=1, variadic=True),
-    "html": Function(call=html, fixed=0, variadic=True),
-    "index": Function(call=index, fixed=1, variadic=True),
-    "slice": Function(call=slice_, fixed=1, variadic=True),
-    "js": Function(call=js, fixed=0, variadic=True),
-    "len": Function(call=length, fixed=1, variadic=False),
-    "not": Function(call=not_, fixed=1, variadic=False),
-    "print": Function(call=lambda *operands: printf.sprint(operands), fixed=0, variadic=True),
-    "printf": Function(
-        call=lambda text, *operands: printf.sprintf(text, operands),
-        fixed=1,
-        variadic=True,
-        format_first=True,
-    ),
-    "println": Function(call=lambda *operands: printf.sprintln(operands), fixed=0, variadic=True),
-    "urlquery": Function(call=urlquery, fixed=0, variadic=True),
-    "eq": Function(call=equal, fixed=1, variadic=True),
-    "ne": Function(call=not_equal, fixed=2, variadic=False),
-    "lt": Function(call=lambda one, other: _order(one, other) < 0, fixed=2, variadic=False),
-    "le": Function(call=lambda one, other: _order(one, other) <= 0, fixed=2, variadic=False),
-    "gt": Function(call=lambda one, other: _order(one, other) > 0, fixed=2, variadic=False),
-    "ge": Function(call=lambda one, other: _order(one, other) >= 0, fixed=2, variadic=False),
+def _urlquery(*arguments: object) -> str:
+    return quote_plus(_escapable(arguments))
+
+
+UNLIMITED = math.inf
+
+
+class Function(NamedTuple):
+    """Function and the number of arguments it takes."""
+
+    call: Callable[..., object]
+    minimum: int
+    maximum: float = UNLIMITED
+
+
+FUNCTIONS: Mapping[str, Function] = {
+    "eq": Function(_eq, 2),
+    "ge": Function(_ge, 2, 2),
+    "gt": Function(_gt, 2, 2),
+    "html": Function(_html, 0),
+    "index": Function(_index, 1),
+    "js": Function(_js, 0),
+    "le": Function(_le, 2, 2),
+    "len": Function(_len, 1, 1),
+    "lt": Function(_lt, 2, 2),
+    "ne": Function(_ne, 2, 2),
+    "not": Function(_not, 1, 1),
+    "print": Function(printf.sprint, 0),
+    "printf": Function(printf.sprintf, 1),
+    "println": Function(printf.sprintln, 0),
+    "slice": Function(_slice, 1, 3),
+    "urlquery": Function(_urlquery, 0),
 }
 
-NAMES = frozenset(_FUNCTIONS) | {"and", "or"}
-
-
-def named(name: str) -> Function:
-    """The function of a name other than `and` and `or`."""
-    return _FUNCTIONS[name]
+NAMES = frozenset(FUNCTIONS) | {"and", "or"}

@@ -1,7 +1,7 @@
-"""What a parsed template consists of, as data.
+"""Syntax tree of a template (Go: text/template/parse/node.go).
 
-Every node knows its `offset`: where it begins in the source, in characters. A template's text is a
-`Body`; what an action computes is a `Pipe` of `Command`s, each a first word and its arguments.
+A template is a `Body` of statements. A statement computes values with a `Pipe`: commands whose
+values are passed on, each a first operand and its arguments.
 """
 
 from __future__ import annotations
@@ -11,167 +11,144 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """Anything that stands in a template."""
+    """Base of all nodes."""
 
     offset: int
-    """Where it begins, in characters from the start of the source."""
+    """Position in the source, in characters."""
+
+
+# Operands.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dot(Node):
-    """The dot."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nil(Node):
-    """The literal `nil`."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bool(Node):
-    """The literal `true` or `false`."""
-
-    value: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Number(Node):
-    """A number or a character; `value` is None where it does not fit Go's int."""
-
-    text: str
-    value: int | float | complex | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class String(Node):
-    """A quoted or raw string."""
-
-    value: str
-    """Without quotes and escapes; bytes that are not UTF-8 as `surrogateescape` has them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identifier(Node):
-    """A function's name."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field(Node):
-    """`.A.B`: a chain of fields on dot."""
-
-    names: tuple[str, ...]
+    """`.`, the current value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variable(Node):
-    """`$x` or `$x.A.B`; `$` alone is the template's argument."""
+    """`$x`, or `$`, which is the data that the template was invoked with."""
 
     name: str
-    """With its `$`."""
-    fields: tuple[str, ...]
+    """With the `$`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Literal(Node):
+    """`nil` (None), a bool, a number, a character (its code point) or a string."""
+
+    value: bool | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function(Node):
+    """Name of a function."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipe(Node):
-    """`$x := command | command`; in parentheses also an argument."""
+    """`$x := command | command`; in parentheses also an operand."""
 
-    variables: tuple[str, ...]
-    """What it declares or assigns; two only in a `range`."""
-    assigns: bool
-    """Whether the variables must exist (`=`) or are new (`:=`)."""
     commands: tuple[Command, ...]
+    variables: tuple[str, ...]
+    """Variables that take the value; two only in `range`."""
+    assigns: bool
+    """Whether the variables exist already (`=`) or are declared here (`:=`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain(Node):
-    """`(pipeline).A.B`, or the fields of what a function without arguments returns."""
+    """`.A.B`, `$x.A`, `(pipe).A` or `function.A`."""
 
-    base: Pipe | Identifier
+    base: Dot | Variable | Function | Pipe
     fields: tuple[str, ...]
 
 
-Operand = Dot | Nil | Bool | Number | String | Identifier | Field | Variable | Chain | Pipe
+Operand = Dot | Variable | Literal | Function | Pipe | Chain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command(Node):
-    """A function with its arguments, or a single value."""
+    """A function and its arguments, or a single value."""
 
     operands: tuple[Operand, ...]
 
 
+# Statements.
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body(Node):
-    """A run of text and actions."""
+    """Sequence of statements."""
 
-    nodes: tuple[Statement, ...]
+    statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text(Node):
-    """What is copied to the output, already trimmed."""
+    """Literal text, already trimmed."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action(Node):
-    """`<<pipeline>>`: prints its value, unless it declares or assigns."""
+    """`<<pipe>>`: writes the value, unless the pipe sets a variable."""
 
     pipe: Pipe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm(Node):
-    """One condition of an `if` or `with` and what it guards."""
+class Branch(Node):
+    """Condition of an `if` or `with`, and the body it guards."""
 
-    pipe: Pipe
+    condition: Pipe
     body: Body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class If(Node):
-    """`if`, every `else if`, and the last `else`."""
+    """`if` with every `else if`, and the last `else`."""
 
-    arms: tuple[Arm, ...]
-    otherwise: Body | None
+    branches: tuple[Branch, ...]
+    else_body: Body | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class With(Node):
-    """`with`, every `else with`, and the last `else`; an arm's value is dot in its body."""
+    """`with` with every `else with`, and the last `else`; a condition is dot in its body."""
 
-    arms: tuple[Arm, ...]
-    otherwise: Body | None
+    branches: tuple[Branch, ...]
+    else_body: Body | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range(Node):
-    """`range`; `otherwise` is for when there is nothing to go through."""
+    """`range`, with the `else` that is executed when there are no elements."""
 
     pipe: Pipe
     body: Body
-    otherwise: Body | None
+    else_body: Body | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break(Node):
-    """`break`: leaves the innermost range."""
+    """`break` out of the innermost `range`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Continue(Node):
-    """`continue`: the next turn of the innermost range."""
+    """`continue` with the next element of the innermost `range`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Invoke(Node):
-    """`template "name" pipeline`, also what remains of a `block` in its place."""
+class Invocation(Node):
+    """`template "name" pipe`, or the place of a `block`."""
 
     name: str
     pipe: Pipe | None
 
 
-Statement = Text | Action | If | With | Range | Break | Continue | Invoke
+Statement = Text | Action | If | With | Range | Break | Continue | Invocation

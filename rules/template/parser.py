@@ -1,197 +1,318 @@
-"""From tokens to nodes: the grammar of Go's text/template, and what it refuses at parse time.
+"""Syntax tree of a template's source (Go: text/template/parse/parse.go).
 
-Nesting is bounded, so that no source can exhaust the interpreter's stack.
+Refuses what Go refuses at parse time. Errors of execution, such as a missing template or a wrong
+number of arguments, are left to `execution`. Nesting is limited, because the parser is recursive.
 https://pkg.go.dev/text/template#hdr-Actions
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from rules.template import lexer, literals, nodes, pipelines
+from rules import quoting
+from rules.template import functions, lexer, literals, nodes, stream
 
-_GO_SPACE = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000"
-)
+MAX_NESTING = 100
+"""Maximum depth of actions and parentheses; Go allows 10 000 parentheses."""
+
+_CONSTANTS = {"nil": None, "true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A parsed source: its own body and the templates that it defines, by name."""
+    """Parsed source."""
 
+    text: str
     root: nodes.Body
     defined: dict[str, nodes.Body]
+    """Bodies of every `define` and `block`, and the root, by name."""
 
 
 def parse(source: str, name: str) -> Source:
-    """Parse the source of the template called `name`; raises TemplateSyntaxError."""
-    parser = _Parser(source, name)
-    parser.run()
-    return Source(root=parser.defined[name], defined=parser.defined)
+    """Parse the source of the template called `name`. Raises TemplateSyntaxError."""
+    return _Parser(source).parse(name)
 
 
-def _is_empty(body: nodes.Body) -> bool:
-    """Whether it holds only white space; Go lets such a template be defined again."""
-    return all(
-        isinstance(node, nodes.Text) and not node.text.strip(_GO_SPACE) for node in body.nodes
-    )
-
-
-class _Parser(pipelines.Pipelines):
-    def __init__(self, source: str, name: str) -> None:
-        super().__init__(source)
-        self.name = name
+class _Parser:
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.tokens = stream.TokenStream(source)
+        self.depth = 0
         self.ranges = 0
+        """Number of `range` bodies around the current position."""
+        self.variables = ["$"]
+        """Variables that are visible at the current position."""
         self.defined: dict[str, nodes.Body] = {}
 
-    def run(self) -> None:
-        parts = list[nodes.Statement]()
-        while self.peek().kind != "eof":
-            start = self.at
-            left = self.next()
-            if left.kind == "left" and self.is_keyword("define"):
-                self.next()
-                self.define(left.offset)
-                continue
-            self.at = start
-            if self.is_stop():
-                raise self.failure(f"unexpected <<{self.peek().text}>>: nothing is open")
-            parts.append(self.statement())
-        self.add(self.name, nodes.Body(offset=0, nodes=tuple(parts)), len(self.source))
+    def parse(self, name: str) -> Source:
+        body, stop = self.body(top=True)
+        if stop.kind != "eof":
+            raise self.tokens.failure(f"unexpected <<{stop.text}>>: no action is open", stop)
+        self.define(name, body, stop)
+        return Source(text=self.source, root=self.defined[name], defined=self.defined)
 
-    def is_stop(self) -> bool:
-        """Whether an `end` or `else` is next; if so its word is the next token."""
-        start = self.at
-        if self.peek().kind == "left":
-            self.next()
-            if self.is_keyword("end", "else"):
-                return True
-        self.at = start
-        return False
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Count a level of nesting. Raises TemplateSyntaxError beyond MAX_NESTING."""
+        self.depth += 1
+        if self.depth > MAX_NESTING:
+            message = f"actions and parentheses are nested deeper than {MAX_NESTING}"
+            raise self.tokens.failure(message, self.tokens.current)
+        yield
+        self.depth -= 1
 
-    def body(self) -> tuple[nodes.Body, lexer.Token]:
-        """A body up to `end` or `else`, and that word, which is taken."""
-        offset, parts = self.peek().offset, list[nodes.Statement]()
-        while self.peek().kind != "eof":
-            if self.is_stop():
-                word = self.next()
-                if word.text == "end" or not self.is_keyword("if", "with"):
-                    self.expect({"right"}, word.text)
-                return nodes.Body(offset=offset, nodes=tuple(parts)), word
-            parts.append(self.statement())
-        raise self.failure("unexpected end of template: an action is not closed by <<end>>")
+    # Statements.
 
-    def last_body(self, context: str) -> nodes.Body:
-        """A body that only `end` may close."""
+    def body(self, *, top: bool = False) -> tuple[nodes.Body, lexer.Token]:
+        """Parse statements up to `end`, `else` or the end of the source, and take that token."""
+        offset, statements = self.tokens.current.offset, list[nodes.Statement]()
+        while (token := self.tokens.next()).kind != "eof":
+            if token.kind == "text":
+                statements.append(nodes.Text(offset=token.offset, text=token.text))
+            elif stop := self.tokens.accept("end", "else"):
+                token = stop
+                break
+            elif top and (word := self.tokens.accept("define")):
+                self.define_clause(word)
+            else:
+                statements.append(self.action())
+        return nodes.Body(offset=offset, statements=tuple(statements)), token
+
+    def closed_body(self, opening: lexer.Token) -> nodes.Body:
+        """Parse a body up to its `<<end>>`; `opening` is the keyword that it belongs to."""
         body, stop = self.body()
-        if stop.text != "end":
-            raise self.failure(f"unexpected <<else>> in {context}", stop.offset)
+        if stop.text == "else":
+            raise self.tokens.failure(f"unexpected <<else>> in <<{opening.text}>>", stop)
+        self.end(stop, opening)
         return body
 
-    def statement(self) -> nodes.Statement:
-        token = self.take()
-        if token.kind == "text":
-            return nodes.Text(offset=token.offset, text=token.text)
-        if token.kind != "left":
-            raise self.unexpected(token, "input")
-        word = self.peek()
-        if word.kind != "keyword":
-            pipe = self.pipe("command", "right")
+    def end(self, stop: lexer.Token, opening: lexer.Token) -> None:
+        if stop.kind == "eof":
+            raise self.tokens.failure(f"<<{opening.text}>> has no <<end>>", opening)
+        self.tokens.expect("right", "<<end>>")
+
+    def action(self) -> nodes.Statement:
+        """Parse what follows a left delimiter."""
+        word = self.tokens.accept(*lexer.KEYWORDS)
+        if word is None:
+            pipe = self.pipe("action", "right")
             return nodes.Action(offset=pipe.offset, pipe=pipe)
-        self.next()
-        self.nest()
-        node = self.keyword(word)
-        self.depth -= 1
-        return node
-
-    def keyword(self, word: lexer.Token) -> nodes.Statement:
-        offset = word.offset
-        match word.text:
-            case "if":
-                arms, otherwise = self.arms("if")
-                return nodes.If(offset=offset, arms=arms, otherwise=otherwise)
-            case "with":
-                arms, otherwise = self.arms("with")
-                return nodes.With(offset=offset, arms=arms, otherwise=otherwise)
-            case "range":
-                return self.range(offset)
-            case "break" | "continue":
-                self.expect({"right"}, f"<<{word.text}>>")
-                if not self.ranges:
-                    raise self.failure(f"<<{word.text}>> outside <<range>>", offset)
-                kind = nodes.Break if word.text == "break" else nodes.Continue
-                return kind(offset=offset)
-            case "template":
-                return self.invoke(offset)
-            case "block":
-                return self.block(offset)
-            case _:
-                raise self.unexpected(word, "command")
-
-    # Actions with bodies.
-
-    def arms(self, word: str) -> tuple[tuple[nodes.Arm, ...], nodes.Body | None]:
-        """The conditions and bodies of `if` or `with`, after its first word."""
-        scope, arms = len(self.variables), list[nodes.Arm]()
-        otherwise = None
-        while True:
-            pipe = self.pipe(word, "right")
-            body, stop = self.body()
-            arms.append(nodes.Arm(offset=pipe.offset, pipe=pipe, body=body))
-            if stop.text == "end":
-                break
-            if self.is_keyword(word):
-                self.next()
-                continue
-            otherwise = self.last_body(f"the <<else>> of <<{word}>>")
-            break
-        del self.variables[scope:]
-        return tuple(arms), otherwise
-
-    def range(self, offset: int) -> nodes.Range:
         scope = len(self.variables)
-        pipe = self.pipe("range", "right")
+        with self.nested():
+            statement = self.keyword_action(word)
+        del self.variables[scope:]
+        return statement
+
+    def keyword_action(self, word: lexer.Token) -> nodes.Statement:
+        match word.text:
+            case "if" | "with":
+                return self.conditional(word)
+            case "range":
+                return self.range(word)
+            case "break" | "continue":
+                self.tokens.expect("right", f"<<{word.text}>>")
+                if not self.ranges:
+                    raise self.tokens.failure(f"<<{word.text}>> outside <<range>>", word)
+                jump = nodes.Break if word.text == "break" else nodes.Continue
+                return jump(offset=word.offset)
+            case "template":
+                return self.invocation(word)
+            case "block":
+                return self.block(word)
+            case _:
+                raise self.tokens.failure(f"<<{word.text}>> inside another action", word)
+
+    def conditional(self, word: lexer.Token) -> nodes.If | nodes.With:
+        """Parse the branches of `if` or `with`, and the last `else`."""
+        branches, else_body = list[nodes.Branch](), None
+        while True:
+            condition = self.pipe(f"<<{word.text}>>", "right")
+            body, stop = self.body()
+            branches.append(nodes.Branch(offset=condition.offset, condition=condition, body=body))
+            if stop.text != "else":
+                self.end(stop, word)
+                break
+            if not self.tokens.accept(word.text):
+                else_body = self.else_body(word)
+                break
+        kind = nodes.If if word.text == "if" else nodes.With
+        return kind(offset=word.offset, branches=tuple(branches), else_body=else_body)
+
+    def else_body(self, opening: lexer.Token) -> nodes.Body:
+        self.tokens.expect("right", "<<else>>")
+        return self.closed_body(opening)
+
+    def range(self, word: lexer.Token) -> nodes.Range:
+        pipe = self.pipe("<<range>>", "right")
         self.ranges += 1
         body, stop = self.body()
         self.ranges -= 1
-        otherwise = None if stop.text == "end" else self.last_body("the <<else>> of <<range>>")
-        del self.variables[scope:]
-        return nodes.Range(offset=offset, pipe=pipe, body=body, otherwise=otherwise)
+        else_body = None
+        if stop.text == "else":
+            else_body = self.else_body(word)
+        else:
+            self.end(stop, word)
+        return nodes.Range(offset=word.offset, pipe=pipe, body=body, else_body=else_body)
 
-    def invoke(self, offset: int) -> nodes.Invoke:
-        name = self.template_name("template clause")
-        if self.peek().kind == "right":
-            self.next()
-            return nodes.Invoke(offset=offset, name=name, pipe=None)
-        pipe = self.pipe("template clause", "right")
-        return nodes.Invoke(offset=offset, name=name, pipe=pipe)
+    # Templates.
 
-    def block(self, offset: int) -> nodes.Invoke:
-        name = self.template_name("block clause")
-        pipe = self.pipe("block clause", "right")
-        self.template(name, "block clause", offset)
-        return nodes.Invoke(offset=offset, name=name, pipe=pipe)
+    def invocation(self, word: lexer.Token) -> nodes.Invocation:
+        name, pipe = self.template_name(word), None
+        if self.tokens.peek().kind == "right":
+            self.tokens.next()
+        else:
+            pipe = self.pipe("<<template>>", "right")
+        return nodes.Invocation(offset=word.offset, name=name, pipe=pipe)
 
-    def define(self, offset: int) -> None:
-        name = self.template_name("define clause")
-        self.expect({"right"}, "define clause")
-        self.template(name, "define clause", offset)
+    def block(self, word: lexer.Token) -> nodes.Invocation:
+        name, pipe = self.template_name(word), self.pipe("<<block>>", "right")
+        self.define(name, self.template_body(word), word)
+        return nodes.Invocation(offset=word.offset, name=name, pipe=pipe)
 
-    def template_name(self, context: str) -> str:
-        return self.unquoted(self.expect({"string"}, context))
+    def define_clause(self, word: lexer.Token) -> None:
+        name = self.template_name(word)
+        self.tokens.expect("right", "<<define>>")
+        self.define(name, self.template_body(word), word)
 
-    def template(self, name: str, context: str, offset: int) -> None:
-        """The body of a template of its own, which sees no variable of where it stands."""
-        outer = self.variables, self.ranges
+    def template_name(self, word: lexer.Token) -> str:
+        return self.string(self.tokens.expect("string", f"<<{word.text}>>"))
+
+    def template_body(self, word: lexer.Token) -> nodes.Body:
+        """Parse the body of `define` or `block`, which does not see the variables around it."""
+        variables, ranges = self.variables, self.ranges
         self.variables, self.ranges = ["$"], 0
-        body = self.last_body(context)
-        self.variables, self.ranges = outer
-        self.add(name, body, offset)
+        body = self.closed_body(word)
+        self.variables, self.ranges = variables, ranges
+        return body
 
-    def add(self, name: str, body: nodes.Body, offset: int) -> None:
+    def define(self, name: str, body: nodes.Body, token: lexer.Token) -> None:
+        """Add a template. As in Go, it may replace an empty one and an empty one is ignored."""
         known = self.defined.get(name)
         if known is None or _is_empty(known):
             self.defined[name] = body
         elif not _is_empty(body):
-            raise self.failure(f"template {literals.quote(name)} is defined twice", offset)
+            raise self.tokens.failure(f"template {quoting.quote(name)} is defined twice", token)
+
+    # Pipelines.
+
+    def pipe(self, context: str, end: str) -> nodes.Pipe:
+        """Parse a pipeline and the token `end` behind it."""
+        offset = self.tokens.peek().offset
+        variables, assigns = self.declarations(context)
+        commands = list[nodes.Command]()
+        while self.tokens.peek().kind != end:
+            command = self.command(context)
+            if commands and isinstance(command.operands[0], nodes.Dot | nodes.Literal):
+                message = f"stage {len(commands) + 1} of the pipeline is not a function"
+                raise self.tokens.failure(message, command)
+            commands.append(command)
+        if not commands:
+            raise self.tokens.failure(f"missing value for {context}", self.tokens.peek())
+        self.tokens.next()
+        return nodes.Pipe(
+            offset=offset, commands=tuple(commands), variables=tuple(variables), assigns=assigns
+        )
+
+    def declarations(self, context: str) -> tuple[list[str], bool]:
+        """Parse `$x :=`, `$x =` or, in a range, `$i, $x :=`."""
+        start, names = self.tokens.position, list[str]()
+        while True:
+            variable, operator = self.tokens.next(), self.tokens.peek()
+            if variable.kind != "variable" or operator.kind not in {"declare", "assign", "comma"}:
+                break
+            self.tokens.next()
+            names.append(variable.text)
+            self.variables.append(variable.text)
+            if operator.kind != "comma":
+                return names, operator.kind == "assign"
+            if context != "<<range>>" or len(names) > 1:
+                raise self.tokens.failure(f"too many declarations in {context}", operator)
+        if names:
+            raise self.tokens.failure("range expects $index, $element := pipeline", variable)
+        self.tokens.position = start
+        return names, False
+
+    def command(self, context: str) -> nodes.Command:
+        """Parse operands up to a `|`, which is taken, or to the end of the pipeline."""
+        offset, operands = self.tokens.peek().offset, [self.operand(context)]
+        while self.tokens.current.kind == "space" and self.tokens.peek().kind not in {
+            "pipe",
+            "right",
+            "close",
+        }:
+            operands.append(self.operand(context))
+        following = self.tokens.peek()
+        if following.kind == "pipe":
+            self.tokens.next()
+        elif following.kind not in {"right", "close"}:
+            raise self.tokens.unexpected(following, "operand")
+        return nodes.Command(offset=offset, operands=tuple(operands))
+
+    def operand(self, context: str) -> nodes.Operand:
+        """Parse a term and the fields behind it."""
+        token = self.tokens.peek()
+        offset = token.offset
+        term = self.term(context)
+        fields = list[str]()
+        while self.tokens.current.kind == "field":
+            fields.append(self.tokens.next().text[1:])
+        if not fields:
+            return term
+        match term:
+            case nodes.Chain():
+                return nodes.Chain(offset=offset, base=term.base, fields=(*term.fields, *fields))
+            case nodes.Variable() | nodes.Function() | nodes.Pipe():
+                return nodes.Chain(offset=offset, base=term, fields=tuple(fields))
+            case _:
+                raise self.tokens.failure(f"unexpected . after {stream.describe(token)}", token)
+
+    def term(self, context: str) -> nodes.Operand:
+        token = self.tokens.next()
+        offset, text = token.offset, token.text
+        match token.kind:
+            case "field":
+                return nodes.Chain(offset=offset, base=nodes.Dot(offset=offset), fields=(text[1:],))
+            case "dot":
+                return nodes.Dot(offset=offset)
+            case "variable":
+                if text not in self.variables:
+                    raise self.tokens.failure(f"undefined variable {text}", token)
+                return nodes.Variable(offset=offset, name=text)
+            case "string":
+                return nodes.Literal(offset=offset, value=self.string(token))
+            case "character" | "number":
+                return nodes.Literal(offset=offset, value=self.number(token))
+            case "word" if text in _CONSTANTS:
+                return nodes.Literal(offset=offset, value=_CONSTANTS[text])
+            case "word":
+                if text not in functions.NAMES:
+                    raise self.tokens.failure(f"function {quoting.quote(text)} not defined", token)
+                return nodes.Function(offset=offset, name=text)
+            case "open":
+                with self.nested():
+                    return self.pipe("parenthesized pipeline", "close")
+            case _:
+                raise self.tokens.unexpected(token, context)
+
+    def string(self, token: lexer.Token) -> str:
+        try:
+            return literals.string(token.text)
+        except literals.LiteralError as error:
+            raise self.tokens.failure(str(error), token) from error
+
+    def number(self, token: lexer.Token) -> float:
+        parse_literal = literals.character if token.kind == "character" else literals.number
+        try:
+            return parse_literal(token.text)
+        except literals.LiteralError as error:
+            raise self.tokens.failure(str(error), token) from error
+
+
+def _is_empty(body: nodes.Body) -> bool:
+    """Return whether a body holds only white space."""
+    return all(
+        isinstance(statement, nodes.Text) and not statement.text.strip()
+        for statement in body.statements
+    )

@@ -1,191 +1,194 @@
-"""Go's Printf, Print and Println: format strings, and operands side by side.
+"""`print`, `println` and `printf` (Go: fmt/print.go and fmt/format.go).
 
-https://pkg.go.dev/fmt#hdr-Explicit_argument_indexes and #hdr-Format_errors
+| verb | operand |
+|---|---|
+| `%v` | any value |
+| `%s` `%q` `%x` | string |
+| `%d` `%b` `%o` `%x` `%X` `%c` | int |
+| `%f` `%F` `%e` `%E` `%g` | float |
+| `%t` | bool |
+
+Lists and maps print each element with the verb. A directive may have the flags `+`, `-`, `0` and
+space, a width, a precision (not for ints) and an operand's number (`%[1]s`). What does not fit is
+printed as in Go: `%!d(string=x)`.
+https://pkg.go.dev/fmt#hdr-Printing
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import decimal
+import re
+import sys
+from typing import NamedTuple
 
-from rules.template import printer, values
+from rules import errors, quoting
+from rules.template import values
 
-_MAX_NUMBER = 1_000_000
-"""Go's bound for widths and precisions."""
+# Widths and precisions have at most six digits, so that no text becomes too long.
+_DIRECTIVE = re.compile(
+    r"%(?P<flags>[-+ 0]*)(?P<width>[0-9]{0,6})(?:\.(?P<precision>[0-9]{0,6}))?"
+    r"(?:\[(?P<index>[0-9]{1,6})\])?(?P<verb>.?)",
+    re.DOTALL,
+)
 
-_FLAGS = {"#": "sharp", "0": "zero", "+": "plus", "-": "minus", " ": "space"}
+
+class _Directive(NamedTuple):
+    verb: str
+    flags: str = ""
+    width: int = 0
+    precision: int | None = None
 
 
-def sprint(operands: Sequence[object]) -> str:
-    """Go's fmt.Sprint: a space between two operands that are both no strings."""
-    out = printer.Printer()
+_PLAIN = _Directive("v")
+
+
+def sprint(*operands: object) -> str:
+    """Print operands side by side, with a space between two that are not strings."""
+    parts = list[str]()
     after_string = True
     for operand in operands:
         is_string = isinstance(operand, str)
-        if not (is_string or after_string):
-            out.write(" ")
-        out.value(operand, "v")
+        parts += ["" if is_string or after_string else " ", _text(operand)]
         after_string = is_string
-    return out.text()
+    return "".join(parts)
 
 
-def sprintln(operands: Sequence[object]) -> str:
-    """Go's fmt.Sprintln: a space between operands, a newline at the end."""
-    out = printer.Printer()
-    for place, operand in enumerate(operands):
-        if place:
-            out.write(" ")
-        out.value(operand, "v")
-    out.write("\n")
-    return out.text()
+def sprintln(*operands: object) -> str:
+    """Print operands with a space between them and a newline behind."""
+    return " ".join(map(_text, operands)) + "\n"
 
 
-def sprintf(template: str, operands: Sequence[object]) -> str:
-    """Go's fmt.Sprintf, with its answers to verbs that do not fit."""
-    return _Format(template, operands).run()
+def sprintf(template: object, *operands: object) -> str:
+    """Print operands as the directives of `template` say. Raises TemplateExecError."""
+    if not isinstance(template, str):
+        raise errors.TemplateExecError(f"format is not a string but {values.type_name(template)}")
+    place, reordered = 0, False
+
+    def expand(match: re.Match[str]) -> str:
+        nonlocal place, reordered
+        verb = match["verb"]
+        if match["index"]:
+            place, reordered = int(match["index"]) - 1, True
+        if verb in {"", "%"}:
+            return verb or "%!(NOVERB)"
+        if not 0 <= place < len(operands):
+            return f"%!{verb}({'BADINDEX' if match['index'] else 'MISSING'})"
+        place += 1
+        precision = match["precision"]
+        directive = _Directive(
+            verb=verb,
+            flags=match["flags"],
+            width=int(match["width"] or 0),
+            precision=None if precision is None else int(precision or 0),
+        )
+        return _format(operands[place - 1], directive)
+
+    text = _DIRECTIVE.sub(expand, template)
+    if place < len(operands) and not reordered:
+        extra = (_typed(operand, _PLAIN) for operand in operands[place:])
+        text += f"%!(EXTRA {', '.join(extra)})"
+    return text
 
 
-def _number(text: str, start: int, end: int) -> tuple[int | None, int]:
-    """A number in the text and where it ends; one beyond Go's bound takes all that follows."""
-    value, at = None, start
-    while at < end and "0" <= text[at] <= "9":
-        if value is not None and value > _MAX_NUMBER:
-            return None, end
-        value, at = (value or 0) * 10 + int(text[at]), at + 1
-    return value, at
+def _text(value: object) -> str:
+    return _format(value, _PLAIN)
 
 
-class _Format:
-    def __init__(self, text: str, operands: Sequence[object]) -> None:
-        self.text = text
-        self.operands = operands
-        self.out = printer.Printer()
-        self.at = 0
-        self.operand = 0
-        """The place of the operand that is next."""
-        self.reordered = False
-        self.valid = True
-        """Whether the explicit indexes of the current verb name operands."""
-        self.indexed = False
-        """Whether an explicit index came just before."""
+def _typed(value: object, directive: _Directive) -> str:
+    """Return a value that does not fit with its type, as Go does."""
+    if value is None:
+        return "<nil>"
+    return f"{values.type_name(value)}={_format(value, directive._replace(verb='v'))}"
 
-    def run(self) -> str:
-        text, out = self.text, self.out
-        while True:
-            percent = text.find("%", self.at)
-            if percent < 0:
-                out.write(text[self.at :])
-                break
-            out.write(text[self.at : percent])
-            self.at = percent + 1
-            self.verb()
-        if not self.reordered and self.operand < len(self.operands):
-            self.extra()
-        return out.text()
 
-    def char(self) -> str:
-        """The next character, or nothing at the end."""
-        return self.text[self.at : self.at + 1]
+def _format(value: object, directive: _Directive) -> str:
+    match value:
+        case list() | tuple():
+            return f"[{' '.join(_format(element, directive) for element in value)}]"
+        case dict():
+            items = sorted(value.items())
+            entries = (
+                f"{_format(key, directive)}:{_format(each, directive)}" for key, each in items
+            )
+            return f"map[{' '.join(entries)}]"
+        case values.Record():
+            fields = value.fields.values()
+            return f"{{{' '.join(_format(field, directive) for field in fields)}}}"
+    text = _format_scalar(value, directive)
+    return f"%!{directive.verb}({_typed(value, directive)})" if text is None else text
 
-    def verb(self) -> None:
-        out = self.out
-        out.clear()
-        self.valid = True
-        while self.char() in _FLAGS:
-            setattr(out, _FLAGS[self.char()], True)
-            self.at += 1
-        self.index()
-        self.width()
-        if self.char() == "." and self.at + 1 < len(self.text):
-            self.precision()
-        if not self.indexed:
-            self.index()
-        verb = self.char()
-        self.at += 1
-        if not verb:
-            out.write("%!(NOVERB)")
-        elif verb == "%":
-            out.write("%")
-        elif not self.valid:
-            out.write(f"%!{verb}(BADINDEX)")
-        elif self.operand >= len(self.operands):
-            out.write(f"%!{verb}(MISSING)")
-        else:
-            if verb in "vw":
-                out.sharp_v, out.sharp = out.sharp, False
-                out.plus_v, out.plus = out.plus, False
-            out.value(self.operands[self.operand], verb)
-            self.operand += 1
 
-    def width(self) -> None:
-        out = self.out
-        if self.char() == "*":
-            out.width = self.star()
-            if out.width is None:
-                out.write("%!(BADWIDTH)")
-            elif out.width < 0:
-                out.width, out.minus, out.zero = -out.width, True, False
-            return
-        out.width = self.number()
-        if self.indexed and out.width is not None:
-            self.valid = False
+def _format_scalar(value: object, directive: _Directive) -> str | None:
+    """Return the text of a value, or None where the verb does not fit."""
+    verb = directive.verb
+    match value:
+        case None if verb == "v":
+            return _pad("<nil>", directive)
+        case bool():
+            return _pad(str(value).lower(), directive) if verb in "tv" else None
+        case int():
+            return _format_int(value, directive)
+        case float():
+            return _format_float(value, directive)
+        case str():
+            return _format_string(value, directive)
+    return None
 
-    def precision(self) -> None:
-        self.at += 1
-        if self.indexed:
-            self.valid = False
-        self.index()
-        if self.char() == "*":
-            precision = self.star()
-            if precision is None or precision < 0:
-                self.out.write("%!(BADPREC)")
-            else:
-                self.out.precision = precision
-        else:
-            self.out.precision = self.number() or 0
 
-    def star(self) -> int | None:
-        """The next operand as a width or precision."""
-        self.at += 1
-        self.indexed = False
-        if self.operand >= len(self.operands):
-            return None
-        value = self.operands[self.operand]
-        self.operand += 1
-        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _MAX_NUMBER:
-            return None
-        return value
+def _format_string(value: str, directive: _Directive) -> str | None:
+    value = value[: directive.precision]
+    match directive.verb:
+        case "s" | "v":
+            return _pad(value, directive)
+        case "q":
+            return _pad(quoting.quote(value), directive)
+        case "x":
+            return _pad(value.encode().hex(), directive)
+        case "X":
+            return _pad(value.encode().hex().upper(), directive)
+    return None
 
-    def number(self) -> int | None:
-        value, self.at = _number(self.text, self.at, len(self.text))
-        return value
 
-    def index(self) -> None:
-        """An explicit index such as `[2]`, if there is one."""
-        self.indexed = False
-        if self.char() != "[":
-            return
-        self.reordered = True
-        end = self.text.find("]", self.at)
-        if end < 0 or len(self.text) - self.at < 3:
-            self.valid = False
-            self.at += 1
-            return
-        place, digits_end = _number(self.text, self.at + 1, end)
-        self.at = end + 1
-        self.indexed = place is not None and digits_end == end
-        if place is not None and self.indexed and 0 < place <= len(self.operands):
-            self.operand = place - 1
-        else:
-            self.valid = False
+def _format_int(value: int, directive: _Directive) -> str | None:
+    match directive.verb:
+        case "v":
+            return _number(value, "d", directive)
+        case "d" | "b" | "o" | "x" | "X" as base if directive.precision is None:
+            return _number(value, base, directive)
+        case "c":
+            return _pad(chr(value) if 0 <= value <= sys.maxunicode else "\ufffd", directive)
+    return None
 
-    def extra(self) -> None:
-        out = self.out
-        out.clear()
-        out.write("%!(EXTRA ")
-        for place, operand in enumerate(self.operands[self.operand :]):
-            if place:
-                out.write(", ")
-            if operand is not None:
-                out.write(f"{values.type_name(operand)}=")
-            out.value(operand, "v")
-        out.write(")")
+
+def _format_float(value: float, directive: _Directive) -> str | None:
+    precision = directive.precision
+    match directive.verb:
+        case "f" | "F" | "e" | "E" as verb:
+            return _number(value, f".{6 if precision is None else precision}{verb}", directive)
+        case "g" | "v":
+            shortest = precision is None
+            return _number(value, _shortest(value) if shortest else f".{precision}g", directive)
+    return None
+
+
+def _pad(text: str, directive: _Directive) -> str:
+    if "-" in directive.flags:
+        return text.ljust(directive.width)
+    return text.rjust(directive.width, "0" if "0" in directive.flags else " ")
+
+
+def _number(value: float, kind: str, directive: _Directive) -> str:
+    """Format a number; Python's format specification has the same flags as printf."""
+    flags = directive.flags
+    sign = "" if directive.verb == "v" else "+" if "+" in flags else " " if " " in flags else ""
+    align, zero = ("<", "") if "-" in flags else ("", "0" if "0" in flags else "")
+    return format(value, f"{align}{sign}{zero}{directive.width or ''}{kind}")
+
+
+def _shortest(value: float) -> str:
+    """Return the format that prints a float with the fewest digits that read back as it."""
+    number = decimal.Decimal(repr(value)).normalize()
+    exponent, fraction = number.adjusted(), len(number.as_tuple().digits) - 1
+    if -4 <= exponent < 6:
+        return f".{max(fraction - exponent, 0)}f"
+    return f".{fraction}e"

@@ -1,67 +1,59 @@
-"""The parser's way through its tokens, and how it says what is wrong with them."""
+"""Token stream of the parser: look-ahead, expectations and errors with their position."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from rules import errors
-from rules.template import lexer, literals
-
-MAX_NESTING = 100
-"""How deep actions and parentheses may stand in one another; Go's limit is 10 000 parentheses."""
+from rules import errors, quoting
+from rules.template import lexer, nodes
 
 
-def shown(token: lexer.Token) -> str:
-    """A token as messages show it."""
-    return f"<{token.text}>" if token.kind == "keyword" else literals.quote(token.text[:40])
-
-
-class Stream:
-    """The tokens of a source, a place in them, and how deep the parser is nested there."""
+class TokenStream:
+    """Tokens of a source and the current position among them."""
 
     def __init__(self, source: str) -> None:
-        self.source = source
-        self.tokens = lexer.lex(source)
-        self.at = 0
-        self.depth = 0
+        self._source = source
+        self._tokens = lexer.lex(source)
+        self.position = 0
+        """Index of the next token; a parser that looked ahead may set it back."""
 
-    def next(self) -> lexer.Token:
-        """The next token, spaces included; the last one again and again."""
-        token = self.tokens[self.at]
-        if self.at < len(self.tokens) - 1:
-            self.at += 1
-        return token
+    @property
+    def current(self) -> lexer.Token:
+        """The next token, which may be space; it is not taken."""
+        return self._tokens[self.position]
 
     def peek(self) -> lexer.Token:
-        """The next token that is no space, left in its place; the spaces are taken."""
-        while self.tokens[self.at].kind == "space":
-            self.at += 1
-        return self.tokens[self.at]
+        """Skip space and return the next token without taking it."""
+        while self.current.kind == "space":
+            self.position += 1
+        return self.current
 
-    def take(self) -> lexer.Token:
-        self.peek()
-        return self.next()
-
-    def is_keyword(self, *words: str) -> bool:
+    def next(self) -> lexer.Token:
+        """Take the next token that is not space; `eof` again and again."""
         token = self.peek()
-        return token.kind == "keyword" and token.text in words
+        if token.kind != "eof":
+            self.position += 1
+        return token
 
-    def expect(self, kinds: Iterable[lexer.Kind], context: str) -> lexer.Token:
-        token = self.take()
-        if token.kind not in kinds:
+    def accept(self, *keywords: str) -> lexer.Token | None:
+        """Take the next token if it is one of these keywords."""
+        token = self.peek()
+        return self.next() if token.kind == "keyword" and token.text in keywords else None
+
+    def expect(self, kind: str, context: str) -> lexer.Token:
+        """Take the next token, which must be of this kind. Raises TemplateSyntaxError."""
+        token = self.next()
+        if token.kind != kind:
             raise self.unexpected(token, context)
         return token
 
-    def failure(self, message: str, offset: int | None = None) -> errors.TemplateSyntaxError:
-        at = self.tokens[self.at].offset if offset is None else offset
-        return errors.TemplateSyntaxError(message, source=self.source, offset=at)
+    def failure(self, message: str, at: lexer.Token | nodes.Node) -> errors.TemplateSyntaxError:
+        """Return an error that points at a token or node."""
+        return errors.TemplateSyntaxError(message, source=self._source, offset=at.offset)
 
     def unexpected(self, token: lexer.Token, context: str) -> errors.TemplateSyntaxError:
-        if token.kind == "error":
-            return self.failure(token.text, token.offset)
-        return self.failure(f"unexpected {shown(token)} in {context}", token.offset)
+        """Return the error for a token that must not be here."""
+        return self.failure(f"unexpected {describe(token)} in {context}", token)
 
-    def nest(self) -> None:
-        self.depth += 1
-        if self.depth > MAX_NESTING:
-            raise self.failure(f"actions and parentheses are nested deeper than {MAX_NESTING}")
+
+def describe(token: lexer.Token) -> str:
+    """Return a token as messages show it."""
+    return quoting.quote(token.text[:40]) if token.text else "end of template"

@@ -1,9 +1,9 @@
-"""What every check says when an answer is not the wanted one."""
+"""Assertion of the checks."""
 
 from __future__ import annotations
 
 
-def same(came: object, wanted: object, what: str) -> None:
-    """Raises AssertionError unless what came equals what was wanted."""
-    if came != wanted:
-        raise AssertionError(f"{what}\nwanted {wanted!r}\ncame   {came!r}")
+def same(actual: object, expected: object, what: str) -> None:
+    """Raise AssertionError with both values unless they are equal."""
+    if actual != expected:
+        raise AssertionError(f"{what}\nexpected {expected!r}\nactual   {actual!r}")

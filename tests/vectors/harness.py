@@ -1,12 +1,11 @@
-"""Walks over files of golden cases, puts each case to the check of its kind and keeps the outcome.
+"""Runs files of golden cases: each case against the check of its kind.
 
-A file belongs to the check whose name stands in the file's name: `templates.json`,
-`templates-2.json`, `more/templates.json`.
+The kind of a file is the first word of its name that is one: `templates.json`,
+`templates-2.json`, `more/templates.json`. The checks are in `checks`.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import traceback
@@ -15,84 +14,100 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.vectors.checks import (
+    configs,
+    durations,
+    expand,
+    naming,
+    quantity,
+    queries,
+    selectors,
+    templates,
+)
+
 DATA = Path(__file__).parent / "data"
 
-CHECKS: Mapping[str, str] = {
-    "templates": "tests.vectors.checks.templates",
-    "expand": "tests.vectors.checks.expand",
-    "quantity": "tests.vectors.checks.quantity",
-    "selectors": "tests.vectors.checks.selectors",
-    "queries": "tests.vectors.checks.queries",
-    "naming": "tests.vectors.checks.naming",
-    "configs": "tests.vectors.checks.configs",
-    "durations": "tests.vectors.checks.durations",
-}
-"""The kinds of file, each with the module whose `check(case, clusters)` judges one case of it."""
-
 Check = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+"""Takes a case and the clusters that cases name; raises AssertionError."""
+
+CHECKS: Mapping[str, Check] = {
+    "templates": templates.check,
+    "expand": expand.check,
+    "quantity": quantity.check,
+    "selectors": selectors.check,
+    "queries": queries.check,
+    "naming": naming.check,
+    "configs": configs.check,
+    "durations": durations.check,
+}
+"""Check of each kind."""
 
 
 class UnreadableError(Exception):
-    """A file that cannot be walked over: no cases in it, or no check for it."""
+    """A file without cases."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one case."""
+    """Result of one case."""
 
     name: str
     problem: str = ""
-    """What was wanted and what came; empty when the case passed."""
+    """Expected and actual answer; empty when the case passed."""
     exotic: tuple[str, ...] = ()
-    """Why the case may be answered otherwise."""
+    """Reasons why the case may be answered differently."""
 
     @property
     def topic(self) -> str:
+        """The name without its number."""
         return self.name.rpartition("-")[0] or self.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What became of the cases of one file."""
+    """Results of one file."""
 
     file: str
     outcomes: tuple[Outcome, ...] = ()
     unreadable: str = ""
-    """Why no case could be tried; empty otherwise."""
+    """Why no case was run; empty otherwise."""
 
     @property
     def passed(self) -> int:
+        """Number of cases that passed."""
         return sum(not outcome.problem for outcome in self.outcomes)
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
+        """Cases that failed and are not exotic."""
         return tuple(each for each in self.outcomes if each.problem and not each.exotic)
 
     @property
     def left_out(self) -> tuple[Outcome, ...]:
+        """Exotic cases that did not pass."""
         return tuple(each for each in self.outcomes if each.problem and each.exotic)
 
 
 def kind(path: Path) -> str | None:
-    """Which check a file belongs to: the first word of its name that is one."""
+    """Return the kind of a file, or None."""
     words = re.findall(r"[a-z]+", path.stem.lower())
     return next((word for word in words if word in CHECKS), None)
 
 
 def cases(path: Path) -> list[dict[str, Any]]:
-    """The cases of a file. Raises UnreadableError."""
+    """Return the cases of a file. Raises UnreadableError."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise UnreadableError(f"not readable as JSON: {error}") from error
     found = document.get("cases") if isinstance(document, dict) else None
     if not isinstance(found, list) or not all(isinstance(case, dict) for case in found):
-        raise UnreadableError('no {"cases": […]} in it')
+        raise UnreadableError('no {"cases": […]} in the file')
     return found
 
 
 def clusters(folder: Path) -> Mapping[str, Any]:
-    """The clusters that cases name: the folder's own, else those that lie beside this module."""
+    """Return the clusters that cases name, from the folder's clusters.json or else from DATA."""
     path = folder / "clusters.json"
     if not path.is_file():
         path = DATA / "clusters.json"
@@ -100,58 +115,49 @@ def clusters(folder: Path) -> Mapping[str, Any]:
     return named
 
 
-def check(name: str) -> Check:
-    """The check of a kind. Raises UnreadableError when its module is missing or does not load."""
-    try:
-        found: Check = importlib.import_module(CHECKS[name]).check
-    except (ImportError, AttributeError) as error:
-        raise UnreadableError(f"its check, {CHECKS[name]}, does not load: {error}") from error
-    return found
-
-
-def attempt(judge: Check, case: Mapping[str, Any], known: Mapping[str, Any]) -> Outcome:
-    """One case, tried; a check that raises anything has not been met."""
+def run_case(check: Check, case: Mapping[str, Any], named: Mapping[str, Any]) -> Outcome:
+    """Run one case; it fails if the check raises anything."""
     name, exotic = str(case.get("name", "?")), tuple(case.get("exotic", ()))
     try:
-        judge(case, known)
-    except Exception as error:  # noqa: BLE001 - whatever is raised, the case has failed
+        check(case, named)
+    except Exception as error:  # noqa: BLE001 - a check that breaks has failed too
         return Outcome(name=name, problem=_problem(error, case), exotic=exotic)
     return Outcome(name=name, exotic=exotic)
 
 
 def _problem(error: Exception, case: Mapping[str, Any]) -> str:
     place = traceback.extract_tb(error.__traceback__)[-1]
-    said = str(error)
+    message = str(error)
     if not isinstance(error, AssertionError):
-        said = f"{type(error).__name__}: {said}\n  at {place.filename}:{place.lineno}"
-    elif not said:
-        said = f"not so: {place.line}"
-    return f"{said}\ncase   {json.dumps(case, ensure_ascii=False)[:600]}"
+        message = f"{type(error).__name__}: {message}\n  at {place.filename}:{place.lineno}"
+    elif not message:
+        message = f"assertion failed: {place.line}"
+    return f"{message}\ncase     {json.dumps(case, ensure_ascii=False)[:600]}"
 
 
-def walk(folder: Path) -> list[Report]:
-    """Every JSON file below a folder, in the order of their paths, except `clusters.json`."""
-    known = clusters(folder)
+def run_folder(folder: Path) -> list[Report]:
+    """Run every JSON file below a folder, in the order of their paths, except clusters.json."""
+    named = clusters(folder)
     reports = []
     for path in sorted(folder.rglob("*.json")):
         if path.name == "clusters.json":
             continue
         file, name = str(path.relative_to(folder)), kind(path)
         if name is None:
-            reports.append(Report(file=file, unreadable="unknown: no check has this name"))
+            reports.append(Report(file=file, unreadable="no check is named like this file"))
             continue
         try:
-            judge, found = check(name), cases(path)
+            found = cases(path)
         except UnreadableError as error:
             reports.append(Report(file=file, unreadable=str(error)))
             continue
-        outcomes = tuple(attempt(judge, case, known) for case in found)
+        outcomes = tuple(run_case(CHECKS[name], case, named) for case in found)
         reports.append(Report(file=file, outcomes=outcomes))
     return reports
 
 
 def by_reason(outcomes: tuple[Outcome, ...]) -> list[str]:
-    """The cases left out, a line for each reason: how many, and the first of their names."""
+    """Return one line for each reason: the number of cases and the first of their names."""
     groups: dict[str, list[str]] = {}
     for outcome in outcomes:
         groups.setdefault(", ".join(outcome.exotic), []).append(outcome.name)

@@ -1,9 +1,9 @@
-"""Whole files: what they hold, and in which phase they are refused.
+"""Check of configs.json: the structure of whole files, and the phase in which one is refused.
 
-Four answers differ on purpose: the keys that this project adds are known; a kind that the cluster
-does not know is a report, not a refusal (here it counts as the refusal it is in the original);
-a field that no template has is found when the file is loaded, not when a query is made; and an
-override with an empty label is dropped with a warning.
+Four answers differ on purpose: the keys that this project adds are known; an unknown kind is
+reported and does not make the file invalid (here it counts as the original's error); unknown
+fields of templates are found when the file is loaded, not when a query is rendered; and an override
+with an empty label is dropped with a warning.
 """
 
 from __future__ import annotations
@@ -19,8 +19,6 @@ from rules.kinds import Kinds
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
 
-FILE = "configs.json"
-
 _PHASES = ("rules", "externalRules", "resourceRules")
 _ADDED = {"aggregate", "onMissing", "onNaN", "merge"}
 
@@ -28,23 +26,24 @@ _ADDED = {"aggregate", "onMissing", "onNaN", "merge"}
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     parsed, problems = config.parse(case["yaml"], file="rules.yaml")
     errors = [str(problem) for problem in problems if problem.severity == "error"]
-    wanted = case.get("error", {}).get("phase")
+    expected = case.get("error", {}).get("phase")
     if errors or parsed is None:
-        same("yaml", wanted, "\n".join(errors))
+        same("yaml", expected, "\n".join(errors))
         return
-    if wanted == "yaml":
+    if expected == "yaml":
         unknown = re.findall(r"field (\w+) not found in type config.D", case["error"]["message"])
         same(set(unknown) <= _ADDED and bool(unknown), True, f"accepted: {case['error']}")
         return
     same(_document(parsed), _tidy(case["parsed"]), "parsed")
     if parsed.resource_rules and "window_ns" in case:
         same(str(parsed.resource_rules.window_ns), case["window_ns"], "window_ns")
-    found = {*_refused(case), *_unknown(parsed, kinds_of(case, clusters))}
-    same(next((phase for phase in _PHASES if phase in found), None), wanted, f"phases {found}")
+    phases = {*_refused(case), *_unknown_kinds(parsed, kinds_of(case, clusters))}
+    first = next((phase for phase in _PHASES if phase in phases), None)
+    same(first, expected, f"first of the phases {phases}")
 
 
 def _refused(case: Mapping[str, Any]) -> Iterator[str]:
-    """The phases in which compiling finds errors."""
+    """Yield the phases in which compiling finds errors."""
     try:
         ruleset.load([("rules.yaml", case["yaml"])])
     except ConfigError as error:
@@ -54,8 +53,8 @@ def _refused(case: Mapping[str, Any]) -> Iterator[str]:
                 yield re.split(r"[.\[]", problem.path)[0]
 
 
-def _unknown(parsed: config.Config, kinds: Kinds) -> Iterator[str]:
-    """The phases in which a kind is named that the cluster does not know."""
+def _unknown_kinds(parsed: config.Config, kinds: Kinds) -> Iterator[str]:
+    """Yield the phases that name a kind which the cluster does not have."""
     resource_rules = parsed.resource_rules
     for phase, mappings in (
         ("rules", [rule.resources for rule in parsed.rules]),
@@ -77,7 +76,7 @@ def _unknown(parsed: config.Config, kinds: Kinds) -> Iterator[str]:
 
 
 def _document(parsed: config.Config) -> dict[str, Any]:
-    """The configuration in the original's structure, without what is empty."""
+    """Return the configuration in the original's structure, without empty values."""
     document: dict[str, Any] = {
         "rules": [_rule(rule) for rule in parsed.rules],
         "externalRules": [_rule(rule) for rule in parsed.external_rules],
@@ -123,7 +122,7 @@ def _resources(resources: config.ResourceMapping) -> dict[str, Any]:
 
 
 def _tidy(value: Any) -> Any:
-    """Without empty values, which the original omits in some places, and without empty labels."""
+    """Return a document without empty values, which the original omits only in some places."""
     if isinstance(value, dict):
         tidied = {key: _tidy(each) for key, each in value.items()}
         return {key: each for key, each in tidied.items() if key and each not in ("", None, [], {})}

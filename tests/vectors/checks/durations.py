@@ -1,4 +1,4 @@
-"""Durations of Go and of Prometheus: nanoseconds, and the text they are written back as."""
+"""Check of durations.json: nanoseconds of Go's and Prometheus' durations, and their text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from rules import quantity
 from rules.errors import DurationError
 from tests.vectors.expect import same
 
-FILE = "durations.json"
-
 _LANGUAGES = {
     "go": (quantity.go_duration, quantity.format_go_duration),
     "prometheus": (quantity.prometheus_duration, quantity.format_prometheus_duration),
@@ -18,7 +16,7 @@ _LANGUAGES = {
 
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
-    parse, spell = _LANGUAGES[case["kind"]]
+    parse, write = _LANGUAGES[case["kind"]]
     try:
         nanoseconds = parse(case["text"])
     except DurationError as error:
@@ -27,4 +25,4 @@ def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     same(str(nanoseconds), case.get("ns", f"error: {case.get('error')}"), "ns")
     if "ms" in case:
         same(str(nanoseconds // 1_000_000), case["ms"], "ms")
-    same(spell(nanoseconds), case["string"], "string")
+    same(write(nanoseconds), case["string"], "string")

@@ -1,4 +1,4 @@
-"""`name.matches` and `name.as`: the metric that they make of a series' name."""
+"""Check of expand.json: the metric that `name.matches` and `name.as` give a series."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import Any
 from rules import naming
 from rules.errors import PatternError
 from tests.vectors.expect import same
-
-FILE = "expand.json"
 
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:

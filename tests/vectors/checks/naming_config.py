@@ -1,7 +1,7 @@
-"""Whole files of rules: which rule and series serve each metric, after the conflicts are settled.
+"""Check of naming.json, whole files: the rule and series that serve each metric.
 
-One answer differs on purpose: what is namespaced is for discovery to say, where the original takes
-three names for root-scoped and everything else for namespaced.
+One answer differs on purpose: discovery decides whether a kind is namespaced, where the original
+considers three names root-scoped and everything else namespaced.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.vectors.expect import same
 
 
 def kinds_of(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> Kinds:
-    """The kinds of the cluster that a case names."""
+    """Return the kinds of the cluster that a case names."""
     return Kinds.of(
         ApiGroup(
             name=group["group"],
@@ -46,12 +46,12 @@ def check_config(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
         rules = ruleset.load([("config.yaml", case["config"])])
     except RulesError as error:
         if "error" not in case:
-            raise AssertionError(f"refused, and should not be: {error}") from error
+            raise AssertionError(f"expected no error\nactual   {error}") from error
         return
     every = (*rules.rules, *rules.external)
     if "error" in case:
-        # Kinds that the cluster does not know are reported there, and the rest of the file works.
-        assert any(rule.mapping.bind(kinds).unknown for rule in every), f"wanted {case['error']}"
+        # The original refuses a file with unknown kinds; this project uses the rest of it.
+        assert any(rule.mapping.bind(kinds).unknown for rule in every), f"expected {case['error']}"
         return
     listings = {
         rule.index: catalog.Listing(
@@ -63,12 +63,12 @@ def check_config(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
         for rule in every
     }
     built = catalog.build(rules, listings, kinds)
-    same(_metrics(built), _wanted(case, kinds), "metrics")
+    same(_metrics(built), _expected_metrics(case, kinds), "metrics")
     same(_external_metrics(built), _by_name(case.get("externalMetrics", ())), "externalMetrics")
 
 
-def _place(source: catalog.Source) -> int:
-    """The index of a source's rule in its own section."""
+def _rule_index(source: catalog.Source) -> int:
+    """Return the index of a source's rule in its section."""
     path = source.rule.config.where.path
     return int(path[path.index("[") + 1 : path.index("]")])
 
@@ -81,19 +81,19 @@ def _metrics(built: catalog.Catalog) -> list[dict[str, Any]]:
             "resource": entry.resource.resource,
             "namespaced": entry.namespaced,
             "series": source.series,
-            "rule": _place(source),
+            "rule": _rule_index(source),
         }
         for entry in built.entries
         for source in entry.sources
     ]
 
 
-def _wanted(case: Mapping[str, Any], kinds: Kinds) -> list[dict[str, Any]]:
-    wanted = (
+def _expected_metrics(case: Mapping[str, Any], kinds: Kinds) -> list[dict[str, Any]]:
+    metrics = (
         {**metric, "namespaced": kinds.resolve(metric["resource"], metric["group"]).namespaced}
         for metric in case.get("metrics", ())
     )
-    return sorted(wanted, key=lambda each: (each["group"], each["resource"], each["metric"]))
+    return sorted(metrics, key=lambda each: (each["group"], each["resource"], each["metric"]))
 
 
 def _external_metrics(built: catalog.Catalog) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def _external_metrics(built: catalog.Catalog) -> list[dict[str, Any]]:
         {
             "metric": entry.metric,
             "series": entry.source.series,
-            "rule": _place(entry.source),
+            "rule": _rule_index(entry.source),
         }
         for entry in built.external.values()
     ]

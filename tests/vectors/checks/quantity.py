@@ -1,4 +1,4 @@
-"""A double becomes thousandths, and these the canonical quantities."""
+"""Check of quantity.json: thousandths of a double, and their canonical quantities."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from rules import quantity
 from rules.errors import QuantityError
 from tests.vectors.expect import same
 
-FILE = "quantity.json"
-
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     value = float.fromhex(case["hex"])
@@ -24,9 +22,7 @@ def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
         product = value * 1000.0
         exact = product if math.isfinite(product) else Fraction(value) * 1000
         same(thousandths, int(exact), "milli")
-        same(
-            quantity.parse(quantity.decimal(thousandths)) * 1000, thousandths, "decimal, read back"
-        )
+        same(quantity.parse(quantity.decimal(thousandths)) * 1000, thousandths, "decimal, parsed")
         quantity.binary(thousandths)
         return
     same(str(thousandths), case["milli"], "milli")
@@ -36,7 +32,7 @@ def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
 
 def _refused(value: float) -> None:
     try:
-        came = quantity.milli(value)
+        thousandths = quantity.milli(value)
     except QuantityError:
         return
-    same(came, "QuantityError", "milli")
+    same(thousandths, "QuantityError", "milli")

@@ -1,9 +1,9 @@
-"""From a rule and a request to the text of the query.
+"""Check of queries.json: the query of a rule and a request.
 
 Four answers differ on purpose: label names that are not classic ones are quoted, several object
 names are escaped for regular expressions, an empty `containerLabel` is left out of `GroupBy`, and
 an override with an empty label is dropped, where the original sends `{="name"}`.
-Kinds that the cluster does not know are no error of the file: the rest of it works.
+Unknown kinds do not make a file invalid: the rest of it is used.
 """
 
 from __future__ import annotations
@@ -25,30 +25,28 @@ from rules.selectors import selectors
 from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
 
-FILE = "queries.json"
-
 _CLASSIC = re.compile("[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
-    wanted = [each["query"] for each in case.get("any_of", (case,)) if "query" in each]
+    expected = [each["query"] for each in case.get("any_of", (case,)) if "query" in each]
     try:
-        asked = _ASK[case["kind"]](case, kinds_of(case, clusters))
+        query = _BUILD[case["kind"]](case, kinds_of(case, clusters))
     except RulesError as error:
-        if wanted and not re.search(r"[{,]=", wanted[0]):
-            raise AssertionError(f"wanted {wanted}\ncame   {error!r}") from error
+        if expected and not re.search(r"[{,]=", expected[0]):
+            raise AssertionError(f"expected {expected}\nactual   {error!r}") from error
         return
-    if case.get("error", {}).get("phase") == "rule" and asked.bound.unknown:
+    if case.get("error", {}).get("phase") == "rule" and query.bound.unknown:
         return
-    assert wanted, f"wanted the error {case['error']}\ncame   {asked.promql}"
-    came = asked.as_the_original()
-    if came not in wanted:
-        same(came, asked.without_empty_label(wanted[0]), "query")
+    assert expected, f"expected {case['error']}\nactual   {query.promql}"
+    actual = query.as_original()
+    if actual not in expected:
+        same(actual, query.without_empty_label(expected[0]), "query")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """A query of ours, and what is needed to see it as the original would have written it."""
+class _Query:
+    """Query, and what is needed to write it as the original would."""
 
     promql: str
     bound: BoundMapping
@@ -56,13 +54,13 @@ class _Asked:
     names: tuple[str, ...] = ()
     empty_label_after: str = ""
 
-    def as_the_original(self) -> str:
+    def as_original(self) -> str:
         text = self.promql
         for label in self.labels:
             if not _CLASSIC.fullmatch(label):
-                # Where a label stands; elsewhere the same may be a value.
-                written = rf"(?<![=~]){re.escape(promql.quote(label))}"
-                text = re.sub(written, lambda _, label=label: label, text)
+                # Behind `=` or `~` the same text is a value.
+                quoted = rf"(?<![=~]){re.escape(promql.quote(label))}"
+                text = re.sub(quoted, lambda _, label=label: label, text)
         escaped = "|".join(map(plan.escape, self.names))
         if len(self.names) > 1:
             text = text.replace(promql.quote(escaped), promql.quote("|".join(self.names)))
@@ -77,13 +75,13 @@ class _Asked:
         return query
 
 
-def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
+def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     rule = _rule(case, "rules")
     bound = rule.mapping.bind(kinds)
     resource = GroupResource(**case["resource"])
     own, namespace = bound.labels(resource), bound.labels(NAMESPACES)
     if not own:
-        raise PlanError(f"no label stands for {resource}")
+        raise PlanError(f"no label for {resource}")
     binding = LabelBinding(resource=own[0], namespace=(*namespace, "")[0])
     source = Source(rule=rule, series=case["series"], bindings=(binding,))
     entry = Entry(
@@ -91,7 +89,7 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     )
     selector = _selector(case)
     made = plan.custom(entry, namespace=case["namespace"], names=case["names"], selector=selector)
-    return _Asked(
+    return _Query(
         promql=made.steps[0].promql,
         bound=bound,
         labels=(*own, *namespace, *_keys(selector)),
@@ -99,7 +97,7 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     )
 
 
-def _external(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
+def _external(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     rule = _rule(case, "externalRules")
     bound = rule.mapping.bind(kinds)
     (only,) = label_binding.bindings(rule, bound, frozenset(), kinds)[NAMESPACES]
@@ -110,17 +108,17 @@ def _external(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     )
     selector = _selector(case)
     made = plan.external(entry, namespace=case["namespace"], selector=selector)
-    return _Asked(
+    return _Query(
         promql=made.step.promql,
         bound=bound,
         labels=(*bound.labels(NAMESPACES), *_keys(selector)),
     )
 
 
-def _container(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
+def _container(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     rule, bound = _resource_rule(case, kinds)
     made = plan.container(rule, bound, namespace=case["namespace"], names=case["names"])
-    return _Asked(
+    return _Query(
         promql=made.promql,
         bound=bound,
         labels=(*bound.labels(NAMESPACES), *made.group_by),
@@ -129,14 +127,14 @@ def _container(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
     )
 
 
-def _node(case: Mapping[str, Any], kinds: Kinds) -> _Asked:
+def _node(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     rule, bound = _resource_rule(case, kinds)
     made = plan.node(rule, bound, names=case["names"])
     names = tuple(case["names"])
-    return _Asked(promql=made.promql, bound=bound, labels=made.group_by, names=names)
+    return _Query(promql=made.promql, bound=bound, labels=made.group_by, names=names)
 
 
-_ASK: Mapping[str, Callable[[Mapping[str, Any], Kinds], _Asked]] = {
+_BUILD: Mapping[str, Callable[[Mapping[str, Any], Kinds], _Query]] = {
     "custom": _custom,
     "external": _external,
     "container": _container,
@@ -164,20 +162,20 @@ def _resource_rule(
 def _selector(case: Mapping[str, Any]) -> selectors.Selector:
     if "requirements" not in case:
         return selectors.parse(case["selector"])
-    written = ",".join(map(_written, case["requirements"]))
-    selector = selectors.parse(written)
-    wanted = sorted(
+    text = ",".join(map(_requirement, case["requirements"]))
+    selector = selectors.parse(text)
+    expected = sorted(
         (each["key"], each["operator"], sorted(set(each["values"])))
         for each in case["requirements"]
     )
-    found = [(each.key, each.operator, list(each.values)) for each in selector.requirements]
-    if wanted != sorted(found):
-        raise SelectorError(f"no selector says {case['requirements']}: {written!r} does not")
+    parsed = [(each.key, each.operator, list(each.values)) for each in selector.requirements]
+    if expected != sorted(parsed):
+        raise SelectorError(f"no selector for {case['requirements']}: {text!r} is different")
     return selector
 
 
-def _written(requirement: Mapping[str, Any]) -> str:
-    """A requirement as selector text, as far as there is one."""
+def _requirement(requirement: Mapping[str, Any]) -> str:
+    """Return a requirement as selector text; some requirements have none."""
     key, operator, values = requirement["key"], requirement["operator"], requirement["values"]
     match operator:
         case "exists":

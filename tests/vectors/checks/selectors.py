@@ -1,6 +1,6 @@
-"""Label selectors: requirements, the canonical text and the object form.
+"""Check of selectors.json: requirements, canonical text and object form of label selectors.
 
-One answer differs on purpose: `!=`, for which the original has no object form, is written as NotIn.
+One answer differs on purpose: the object form of `!=` is NotIn, where the original has none.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from rules.errors import SelectorError
 from rules.selectors import selectors
 from tests.vectors.expect import same
 
-FILE = "selectors.json"
-
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
     try:
         selector = selectors.parse(case["selector"])
     except SelectorError as error:
         same(
-            str(error), _today(case.get("error", f"the selector {case.get('canonical')}")), "error"
+            str(error),
+            _current(case.get("error", f"the selector {case.get('canonical')}")),
+            "error",
         )
         return
     same(str(selector), case.get("canonical", f"error: {case.get('error')}"), "canonical")
@@ -36,23 +36,21 @@ def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:
 
 def _object_form(selector: selectors.Selector, case: Mapping[str, Any]) -> None:
     unequal = [each for each in selector.requirements if each.operator == "!="]
-    wanted = case.get("label_selector", case.get("label_selector_error"))
+    expected = case.get("label_selector", case.get("label_selector_error"))
     try:
         form = selectors.label_selector(selector) or {}
     except SelectorError as error:
-        if not unequal:  # else the original stops at that one
-            same(str(error), wanted, "label_selector_error")
+        if not unequal:  # with `!=` the original reports that first
+            same(str(error), expected, "label_selector_error")
         return
     if not unequal:
-        same(form, wanted, "label_selector")
+        same(form, expected, "label_selector")
     for each in unequal:
-        written = {"key": each.key, "operator": "NotIn", "values": list(each.values)}
-        same(
-            [written for found in form["matchExpressions"] if found == written][:1], [written], "!="
-        )
+        expression = {"key": each.key, "operator": "NotIn", "values": list(each.values)}
+        same(expression in form["matchExpressions"], True, f"{expression} is in the object form")
 
 
-def _today(message: str) -> str:
-    """The messages of k8s.io/apimachinery 0.36; the cases were computed with 0.30."""
+def _current(message: str) -> str:
+    """Return a message of k8s.io/apimachinery 0.30, as the cases have them, in 0.36's words."""
     message = re.sub(r"(no more than \d+) characters", r"\1 bytes", message)
     return message.replace(": a qualified name must", ": a valid label key must")

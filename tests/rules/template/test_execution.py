@@ -1,10 +1,10 @@
-"""Actions, control structures, variables, pipelines: each case is what Go 1.26 answers."""
+"""Execution of actions, control structures, variables and pipelines, as in Go 1.26."""
 
 from __future__ import annotations
 
 import pytest
 
-from rules import template
+from rules import errors, template
 
 DATA = {
     "Series": "container_cpu",
@@ -26,7 +26,7 @@ CASES = [
     # fields
     ("<<.LabelValuesByName.pod>>", "web-0"),
     ("<<.LabelValuesByName.nope>>", "<no value>"),
-    ("<<.LabelValuesByName.nope.more 1>>", "<no value>"),
+    ("<<.LabelValuesByName.nope.more>>", "<no value>"),
     ("<<$.LabelValuesByName.app>><<(.LabelValuesByName).app>>", "xx"),
     ("<<.>>", '{container_cpu app="x" map[app:x empty: pod:web-0] pod,node [pod node]}'),
     # if
@@ -47,7 +47,7 @@ CASES = [
     ("<<range $k, $v := .LabelValuesByName>><<$k>>=<<$v>>;<<end>>", "app=x;empty=;pod=web-0;"),
     ("<<range 3>><<.>><<end>>", "012"),
     ("<<range $i := 3>><<$i>><<end>>", "012"),
-    ('<<range index "\\x03" 0>><<printf "%T" .>> <<end>>', "uint8 uint8 uint8 "),
+    ("<<range index `\x03` 0>><<.>><<end>>", "012"),
     ("<<range -1>>x<<else>>none<<end>>", "none"),
     ("<<range .LabelValuesByName.nope>>x<<else>>none<<end>>", "none"),
     ("<<range .LabelValuesByName.nope>>x<<end>>", ""),
@@ -63,6 +63,7 @@ CASES = [
     ("<<range 1_000_000_000>><<if eq . 2>><<break>><<end>><<.>><<end>>", "01"),
     # variables
     ("<<$x := 1>><<$x = 2>><<$x>>", "2"),
+    ("<<$ := .LabelValuesByName>><<$.pod>>", "web-0"),
     ("<<$x := 1>><<if 1>><<$x := 2>><<$x>><<end>><<$x>>", "21"),
     ("<<$x := 1>><<if 1>><<$x = 2>><<end>><<$x>>", "2"),
     ("<<$m := .LabelValuesByName>><<$m.pod>>", "web-0"),
@@ -97,5 +98,79 @@ CASES = [
 
 
 @pytest.mark.parametrize(("source", "output"), CASES, ids=str)
-def test_an_action_does_what_it_does_in_go(source, output):
+def test_an_action_does_the_same_as_in_go(source, output):
     assert template.parse(source).render(DATA) == output
+
+
+def failure(source, data=DATA):
+    parsed = template.parse(source)
+    with pytest.raises(errors.TemplateExecError) as caught:
+        parsed.render(data)
+    return str(caught.value)
+
+
+ERRORS = [
+    (
+        "a\n <<.Nope>>",
+        (
+            "2:4: no field .Nope; the data has "
+            ".Series, .LabelMatchers, .LabelValuesByName, .GroupBy, .GroupBySlice"
+        ),
+    ),
+    ("<<.Series.X>>", "1:3: no field .X in string"),
+    ("<<.Series 1>>", "1:3: cannot give an argument to a value that is not a function"),
+    ("<<1 2>>", "1:3: cannot give an argument to a value that is not a function"),
+    ("<<1 | $>>", "1:7: cannot give an argument to a value that is not a function"),
+    ("<<nil>>", "1:3: nil is not a command"),
+    ("<<$x = 1>>", "1:3: undefined variable: $x"),
+    ("<<and 0 ($x := 1)>><<$x>>", "1:22: undefined variable: $x"),
+    ("<<range $x = .GroupBySlice>><<end>>", "1:9: undefined variable: $x"),
+    ("<<range 1.5>><<end>>", "1:9: range cannot iterate over float64"),
+    ("<<range `abc`>><<end>>", "1:9: range cannot iterate over string"),
+    ("<<range true>><<end>>", "1:9: range cannot iterate over bool"),
+    ("<<range .>><<end>>", "1:9: range cannot iterate over template data"),
+    ("<<range $i, $x := 3>><<end>>", "1:9: range over the number 3 sets only one variable"),
+    ("<<template `a`>>", '1:3: template "a" not defined'),
+    ("<<len>>", "1:3: wrong number of arguments for len: 0, not 1"),
+    ("<<1 | eq 1 | lt>>", "1:14: wrong number of arguments for lt: 1, not 2"),
+    ("<<index>>", "1:3: wrong number of arguments for index: 0, not at least 1"),
+    ("<<slice 1 2 3 4>>", "1:3: wrong number of arguments for slice: 4, not 1 to 3"),
+    ("<<or>>", "1:3: wrong number of arguments for or: 0, not at least 1"),
+    ("<<len 1>>", "1:3: len: int has no length"),
+]
+
+
+@pytest.mark.parametrize(("source", "message"), ERRORS, ids=str)
+def test_an_error_says_where_and_what(source, message):
+    assert failure(source) == message
+
+
+def test_an_error_that_execution_does_not_reach_is_not_raised():
+    source = "<<if false>><<.Nope>><<nil>><<len>><<1 2>><<template `a`>><<end>>ok"
+
+    assert template.parse(source).render(DATA) == "ok"
+
+
+def test_data_that_is_not_unicode_text_is_refused():
+    assert "not valid Unicode" in failure("<<.Series>>", {"Series": "\ud800"})
+
+
+LIMITS = {
+    "steps": ("<<range 1000000000000>><<end>>", "more than 100000 steps"),
+    "output": ("<<range 99>><<printf `%900000d` 1>><<end>>", "beyond 1048576 characters"),
+    "variable": (
+        "<<$x := `aa`>><<range 40>><<$x = print $x $x>><<end>>",
+        "print: text grows beyond 1048576 characters",
+    ),
+    "recursion": ("<<define `a`>><<template `a`>><<end>><<template `a`>>", "too deeply"),
+    "invocation of itself": ("<<template `metrics-query`>>", "too deeply"),
+    "recursion in actions": (
+        f"{'<<if 1>>' * 30}<<template `metrics-query`>>{'<<end>>' * 30}",
+        "too deeply",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "message"), LIMITS.values(), ids=LIMITS)
+def test_a_rendering_is_limited(source, message):
+    assert message in failure(source)

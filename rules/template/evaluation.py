@@ -1,0 +1,136 @@
+"""Evaluation of pipelines (Go: text/template/exec.go, the functions called eval…).
+
+What Go refuses only when execution reaches it, such as a wrong number of arguments, is refused only
+then here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rules import errors
+from rules.template import functions, nodes, values
+
+MAX_TEXT = 1 << 20
+"""Maximum length, in characters, of a rendered text and of a string that a function returns."""
+
+
+class Evaluator:
+    """Evaluates the pipelines of one rendering and holds its variables."""
+
+    def __init__(self, source: str, data: object) -> None:
+        self.source = source
+        self.variables: list[tuple[str, object]] = [("$", data)]
+        """Stack of names and values; the last variable of a name is the visible one."""
+
+    def error(self, node: nodes.Node, message: str) -> errors.TemplateExecError:
+        """Return an error that begins with the node's line and column."""
+        before = self.source[: node.offset]
+        line, column = before.count("\n") + 1, node.offset - before.rfind("\n")
+        return errors.TemplateExecError(f"{line}:{column}: {message}")
+
+    def pipe(self, pipe: nodes.Pipe, dot: object) -> object:
+        """Return the value of the last command, after setting the variables to it."""
+        value = self._command(pipe.commands[0], dot)
+        for command in pipe.commands[1:]:
+            value = self._command(command, dot, value)
+        for name in pipe.variables:
+            if pipe.assigns:
+                self.assign(pipe, name, value)
+            else:
+                self.variables.append((name, value))
+        return value
+
+    def assign(self, node: nodes.Node, name: str, value: object) -> None:
+        """Set a variable that exists. Raises TemplateExecError."""
+        self.variables[self._find(node, name)] = (name, value)
+
+    def _find(self, node: nodes.Node, name: str) -> int:
+        for place in reversed(range(len(self.variables))):
+            if self.variables[place][0] == name:
+                return place
+        raise self.error(node, f"undefined variable: {name}")
+
+    def _command(self, command: nodes.Command, dot: object, *piped: object) -> object:
+        """Evaluate a command; a piped value is its last argument."""
+        first, *arguments = command.operands
+        if isinstance(first, nodes.Function):
+            return self._call(first, arguments, dot, *piped)
+        if isinstance(first, nodes.Literal) and first.value is None:
+            raise self.error(first, "nil is not a command")
+        if arguments or piped:
+            raise self.error(first, "cannot give an argument to a value that is not a function")
+        return self._operand(first, dot)
+
+    def _operand(self, operand: nodes.Operand, dot: object) -> object:
+        match operand:
+            case nodes.Dot():
+                return dot
+            case nodes.Variable():
+                return self.variables[self._find(operand, operand.name)][1]
+            case nodes.Literal():
+                return operand.value
+            case nodes.Function():
+                return self._call(operand, (), dot)
+            case nodes.Pipe():
+                return self.pipe(operand, dot)
+            case nodes.Chain():
+                value = self._operand(operand.base, dot)
+                for name in operand.fields:
+                    value = self._field(operand, value, name)
+                return value
+
+    def _field(self, node: nodes.Node, value: object, name: str) -> object:
+        """Return a field of the data, or a map's value: None where the key is missing."""
+        match value:
+            case values.Record(fields) if name in fields:
+                return fields[name]
+            case values.Record(fields):
+                message = f"no field .{name}; the data has .{', .'.join(fields)}"
+                raise self.error(node, message)
+            case dict():
+                return value.get(name)
+            case None:
+                return None
+            case _:
+                raise self.error(node, f"no field .{name} in {values.type_name(value)}")
+
+    def _call(
+        self, node: nodes.Function, arguments: Sequence[nodes.Operand], dot: object, *piped: object
+    ) -> object:
+        if node.name in {"and", "or"}:
+            return self._logic(node, arguments, dot, *piped)
+        function = functions.FUNCTIONS[node.name]
+        count = len(arguments) + len(piped)
+        if count < function.minimum or count > function.maximum:
+            raise self._wrong_count(node, count, function.minimum, function.maximum)
+        operands = [self._operand(argument, dot) for argument in arguments]
+        try:
+            value = function.call(*operands, *piped)
+        except errors.TemplateExecError as error:
+            raise self.error(node, f"{node.name}: {error}") from error
+        if isinstance(value, str) and len(value) > MAX_TEXT:
+            raise self.error(node, f"{node.name}: text grows beyond {MAX_TEXT} characters")
+        return value
+
+    def _wrong_count(
+        self, node: nodes.Function, count: int, minimum: int, maximum: float
+    ) -> errors.TemplateExecError:
+        expected = f"{minimum}" if minimum == maximum else f"{minimum} to {maximum}"
+        if maximum == functions.UNLIMITED:
+            expected = f"at least {minimum}"
+        message = f"wrong number of arguments for {node.name}: {count}, not {expected}"
+        return self.error(node, message)
+
+    def _logic(
+        self, node: nodes.Function, arguments: Sequence[nodes.Operand], dot: object, *piped: object
+    ) -> object:
+        """Return the first argument that decides `and` or `or`, else the last; skip the rest."""
+        if not arguments and not piped:
+            raise self._wrong_count(node, 0, 1, functions.UNLIMITED)
+        value: object = None
+        for argument in arguments:
+            value = self._operand(argument, dot)
+            if bool(value) == (node.name == "or"):
+                return value
+        return piped[0] if piped else value
