@@ -60,7 +60,7 @@ def query_result(document: Any) -> QueryResult:
         elif kind == "scalar":
             samples = (_sample({}, result),)
         else:
-            raise errors.Broken(f"a result of the unknown type {kind!r}")
+            raise errors.Broken(f"the result type is {kind!r}; a rule needs an instant vector")
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise errors.Broken(f"the answer is no {kind}: {e!r}") from e
     return QueryResult(

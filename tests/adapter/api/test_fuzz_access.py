@@ -133,9 +133,7 @@ def ask():
         async def start():
             runner = server.runner(build_router(), shutdown_timeout=0.1)
             await runner.setup()
-            site = server.Site(
-                runner, "127.0.0.1", 0, head_seconds=HEAD_SECONDS, goodbye_seconds=0.1
-            )
+            site = server.Site(runner, "127.0.0.1", 0, head_seconds=HEAD_SECONDS, close_seconds=0.1)
             await site.start()
             return runner, site.port
 
