@@ -101,9 +101,9 @@ class SeriesIndex:
         self._seconds = 0.0
         first, *others = self._places.values()
         where = f"{first} and {len(others)} more" if others else first
-        self._unlisted = Degraded(where, "relist failed, known metrics stay listed")
-        self._inexact = Degraded(where, "exact query failed, metrics that ended may stay listed")
-        self._live_unknown = Degraded(where, "live labels are unknown, the last ones stay in use")
+        self._unlisted = Degraded(where, "relist", "known metrics stay listed")
+        self._inexact = Degraded(where, "exact query", "metrics that ended may stay listed")
+        self._live_unknown = Degraded(where, "query of live labels", "the last ones stay in use")
 
     @property
     def complete(self) -> bool:
@@ -300,28 +300,29 @@ class SeriesIndex:
 
 
 class Degraded:
-    """A condition that is logged once when it begins and once when it ends."""
+    """An action that fails at times; logged when it begins to fail and when it succeeds again."""
 
-    def __init__(self, where: str, message: str) -> None:
+    def __init__(self, where: str, action: str, consequence: str) -> None:
         self.error = ""
-        """The last failure; empty while all is well."""
+        """The last failure; empty if the last attempt succeeded."""
         self._where = where
-        self._message = message
+        self._action = action
+        self._consequence = consequence
 
     def __str__(self) -> str:
-        return f"{self._message}: {self.error}"
+        return f"{self._action} failed, {self._consequence}: {self.error}"
 
     def begin(self, error: Exception) -> None:
         """Remember a failure, and log it if it is the first."""
         is_first = not self.error
         self.error = str(error) or type(error).__name__
         if is_first:
-            logger.warning("%s: %s", self._where, self)
+            logger.warning("%s: %s", self._where, str(self))
 
     def end(self) -> None:
         """Forget the failure, and log that it is over."""
         if self.error:
-            logger.info("%s: recovered from: %s", self._where, self)
+            logger.info("%s: %s succeeds again", self._where, self._action)
         self.error = ""
 
 

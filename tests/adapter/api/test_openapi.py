@@ -84,8 +84,8 @@ def test_all_path_parameters_and_properties_are_described(document):
     for schema in schemas.values():
         assert all(each["description"] for each in (schema, *schema["properties"].values()))
         assert set(schema.get("required", ())) <= schema["properties"].keys()
-    operations = [item["get"]["operationId"] for item in document["paths"].values()]
-    assert len(set(operations)) == len(operations)
+    ids = [item["get"]["operationId"] for item in document["paths"].values()]
+    assert len(set(ids)) == len(ids)
 
 
 def test_definition_names_cannot_collide_with_those_of_the_api_server(document):

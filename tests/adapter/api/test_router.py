@@ -139,6 +139,30 @@ async def test_the_guard_runs_before_routing(target):
     assert (got.status, guarded_paths) == (403, [target])
 
 
+@pytest.mark.parametrize(
+    ("path", "namespace"),
+    [
+        ("namespaces/default/nodes/n/m", ""),
+        ("namespaces/default/nodes/*/m", "default"),
+        ("namespaces/default/pods/p/m", "default"),
+    ],
+)
+async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path, namespace):
+    namespaces = []
+
+    def guard(handler):
+        async def guarded(request, info):
+            namespaces.append(info.namespace)
+            return await handler(request, info)
+
+        return guarded
+
+    async with wired.listening(build_router(guard=guard)) as port:
+        await wired.fetch(port, f"{CUSTOM}/v1beta2/{path}")
+
+    assert namespaces == [namespace]
+
+
 async def test_a_guard_can_pass_requests_on():
     async with wired.listening(build_router(guard=lambda handler: handler)) as port:
         assert (await wired.fetch(port, "/healthz")).status == 200

@@ -668,7 +668,7 @@ async def test_last_choice_stays_while_live_series_cannot_be_asked(running, make
     await relist.once()
 
     assert asked_by(relist, "blind") == ("pod",)
-    assert any("live labels are unknown" in remark for remark in relist.states[0].remarks)
+    assert any("query of live labels failed" in remark for remark in relist.states[0].remarks)
 
 
 # Kinds
