@@ -7,10 +7,9 @@ https://github.com/kubernetes-sigs/custom-metrics-apiserver/tree/master/pkg/apis
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from adapter import errors
 from adapter.api.groups import options
@@ -92,7 +91,7 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
         return info
     if kind.namespaced or kind.group_resource == NAMESPACES:
         return info
-    return dataclasses.replace(info, namespace="")
+    return replace(info, namespace="")
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:
