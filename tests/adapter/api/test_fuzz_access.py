@@ -44,6 +44,27 @@ ALLOWED = f"{GROUP}/namespaces/ns/pods/web-1/requests"
 QUEUE = "/apis/external.metrics.k8s.io/v1beta1/namespaces/ns/queue"
 OPEN = {b"/healthz", b"/livez", b"/readyz"}
 TOKEN = b"t0ken-of-jane"
+NODE = {
+    "verb": "get",
+    "group": "custom.metrics.k8s.io",
+    "version": "v1beta2",
+    "namespace": "ns",
+    "resource": "nodes",
+    "subresource": "requests",
+}
+REVIEWS = (
+    {**NODE, "resource": "pods", "name": "web-1"},
+    {
+        "verb": "list",
+        "group": "external.metrics.k8s.io",
+        "version": "v1beta1",
+        "namespace": "ns",
+        "resource": "queue",
+    },
+    # Rights in a namespace give no access to nodes.
+    {**NODE, "name": "n"},
+    {**NODE, "name": "*"},
+)
 PODS, NODES = GroupResource("", "pods"), GroupResource("", "nodes")
 NAMESPACES = GroupResource("", "namespaces")
 READABLE = b"424242"
@@ -58,7 +79,7 @@ def value(number):
 
 
 class Api:
-    """An API server that knows one token and allows two requests."""
+    """An API server that knows one token and allows the requests of `REVIEWS`."""
 
     async def post(self, path, document, *, timeout=None):
         spec = document["spec"]
@@ -66,24 +87,7 @@ class Api:
             known = spec["token"].encode() == TOKEN
             user = {"username": "jane" if known else "", "groups": []}
             return {"status": {"authenticated": known, "user": user}}
-        allowed = spec.get("user") == "jane" and spec.get("resourceAttributes") in (
-            {
-                "verb": "get",
-                "group": "custom.metrics.k8s.io",
-                "version": "v1beta2",
-                "namespace": "ns",
-                "resource": "pods",
-                "subresource": "requests",
-                "name": "web-1",
-            },
-            {
-                "verb": "list",
-                "group": "external.metrics.k8s.io",
-                "version": "v1beta1",
-                "namespace": "ns",
-                "resource": "queue",
-            },
-        )
+        allowed = spec.get("user") == "jane" and spec.get("resourceAttributes") in REVIEWS
         return {"status": {"allowed": allowed}}
 
 
@@ -194,6 +198,13 @@ def test_jane_may_read_two_paths(send, path):
 
     assert statuses_of(answer) == {200}
     assert READABLE in answer
+
+
+@pytest.mark.parametrize(("name", "status"), [("n", 403), ("*", 404), ("%2A", 404), ("", 403)])
+def test_rights_in_a_namespace_give_no_access_to_nodes(send, name, status):
+    path = f"{GROUP}/namespaces/ns/nodes/{name}/requests"
+
+    assert statuses_of(send(request(path.encode(), [AUTHORIZED]))) == {status}
 
 
 # Without the token
