@@ -45,6 +45,7 @@ def test_wheel_holds_presets_and_recording_and_no_tests(tmp_path: Path) -> None:
 
     assert {f"rules/presets/{name}.yaml" for name in presets.names()} <= held
     assert {"adapter/demo/h200-bert-serving.csv", "adapter/py.typed"} <= held
+    assert "adapter/api/groups/custom.openapi_v2.json" in held
     assert not {name for name in held if name.startswith("tests")}
 
 

@@ -1,7 +1,7 @@
-"""Which APIs there are: `/apis` and the documents below it, made from the groups and the catalog.
+"""Discovery: `/apis` and the documents below it, built from the API groups and the catalog.
 
-A discovery failure of one group blocks the deletion of namespaces in the whole cluster, so nothing
-here asks anyone anything. Each document is encoded once per catalog snapshot and kept.
+If discovery of one group fails, Kubernetes finalizes no namespace in the whole cluster. Therefore
+discovery never waits for Prometheus or the API server. Each document is encoded once per catalog.
 """
 
 from __future__ import annotations
@@ -21,105 +21,104 @@ _NO_KIND = {"group": "", "version": "", "kind": ""}
 
 
 class Discovery:
-    """Knows the discovery documents of the served groups."""
+    """The discovery documents of the API groups that are served."""
 
     def __init__(
         self, groups: Sequence[Group], catalog: Callable[[], Catalog], *, secure_port: int
     ) -> None:
         self._groups = {group.NAME: group for group in groups}
         self._catalog = catalog
-        self._fixed: dict[str, encoding.Document] = {_ROOT: _group_list(groups, secure_port)}
-        self._listed: dict[str, tuple[Group, str]] = {}
+        self._static: dict[str, encoding.Document] = {_ROOT: _group_list(groups, secure_port)}
+        self._resource_lists: dict[str, tuple[Group, str]] = {}
         for group in groups:
             document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
-            self._fixed[f"/apis/{group.NAME}"] = document
+            self._static[f"/apis/{group.NAME}"] = document
             for version in group.VERSIONS:
-                self._listed[f"/apis/{group.NAME}/{version}"] = (group, version)
-        self._kept = _Kept(Catalog.empty())
+                self._resource_lists[f"/apis/{group.NAME}/{version}"] = (group, version)
+        self._snapshot = _Snapshot(Catalog.empty())
 
     @property
     def paths(self) -> Sequence[str]:
-        """Every path that has a document."""
-        return (*self._fixed, *self._listed)
+        """All paths with a discovery document."""
+        return (*self._static, *self._resource_lists)
 
     def group(self, path: str) -> Group | None:
-        """The served group below which `path` lies."""
+        """Return the API group that a path belongs to; None if it belongs to none."""
         if not path.startswith("/apis/"):
             return None
         return self._groups.get(path[len("/apis/") :].partition("/")[0])
 
     def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> responses.Answer:
-        """The document at the path of `info`, which is one of `paths`. Raises ApiError (406).
+        """Return the document of one of `paths`. Raises ApiError (406).
 
-        At `/apis` it is the list of everything for who asks for that, as aggregators do.
+        At `/apis` this is aggregated discovery, if the Accept header requests it.
         """
         if info.path == _ROOT:
             accepted = encoding.negotiate(headers.get(hdrs.ACCEPT, ""), aggregated=True)
             if accepted is not None:
-                return self._everything(accepted, info, headers)
-        pretty = responses.indented(info, headers)
-        return responses.Answer(body=self.encoded(info.path, pretty=pretty))
+                return self._aggregated(accepted, info, headers)
+        pretty = responses.negotiate_pretty(info, headers)
+        return responses.Answer(body=self._encoded(self._current(), info.path, pretty=pretty))
 
-    def encoded(self, path: str, *, pretty: bool) -> bytes:
-        """The document at `path`, which is one of `paths`."""
-        return self._encoded(self._current(), path, pretty=pretty)
-
-    def _everything(
-        self, accepted: encoding.Accepted, info: RequestInfo, asked: Mapping[str, str]
+    def _aggregated(
+        self, accepted: encoding.Accepted, info: RequestInfo, request_headers: Mapping[str, str]
     ) -> responses.Answer:
-        """An APIGroupDiscoveryList, or 304 for who has it already."""
-        kept = self._current()
-        if not kept.tag:
-            body = self._encoded(kept, _ROOT, version=encoding.AGGREGATED[0])
-            kept.tag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
+        """Return an APIGroupDiscoveryList, or 304 if the client has it."""
+        snapshot = self._current()
+        if not snapshot.etag:
+            body = self._encoded(snapshot, _ROOT, aggregated=encoding.AGGREGATED[0])
+            snapshot.etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers: dict[str, str] = {
-            hdrs.ETAG: kept.tag,
+            hdrs.ETAG: snapshot.etag,
             hdrs.VARY: hdrs.ACCEPT,
             hdrs.CACHE_CONTROL: "public",
         }
-        if asked.get(hdrs.IF_NONE_MATCH) == kept.tag:
+        if request_headers.get(hdrs.IF_NONE_MATCH) == snapshot.etag:
             return responses.Answer(status=304, body=b"", content_type="", headers=headers)
-        pretty = responses.indents(accepted, info, asked)
-        body = self._encoded(kept, _ROOT, version=accepted.aggregated, pretty=pretty)
-        return responses.Answer(body=body, content_type=accepted.list_type, headers=headers)
+        pretty = responses.is_pretty(accepted, info, request_headers)
+        body = self._encoded(snapshot, _ROOT, aggregated=accepted.aggregated, pretty=pretty)
+        return responses.Answer(body=body, content_type=accepted.content_type, headers=headers)
 
-    def _current(self) -> _Kept:
+    def _current(self) -> _Snapshot:
         catalog = self._catalog()
-        if self._kept.catalog is not catalog:
-            self._kept = _Kept(catalog)
-        return self._kept
+        if self._snapshot.catalog is not catalog:
+            self._snapshot = _Snapshot(catalog)
+        return self._snapshot
 
-    def _encoded(self, kept: _Kept, path: str, *, version: str = "", pretty: bool = False) -> bytes:
-        key = (path, version, pretty)
-        body = kept.bodies.get(key)
+    def _encoded(
+        self, snapshot: _Snapshot, path: str, *, aggregated: str = "", pretty: bool = False
+    ) -> bytes:
+        key = (path, aggregated, pretty)
+        body = snapshot.bodies.get(key)
         if body is None:
-            document = self._document(path, version, kept.catalog)
-            body = kept.bodies[key] = encoding.encode(document, pretty=pretty)
+            document = self._document(path, aggregated, snapshot.catalog)
+            body = snapshot.bodies[key] = encoding.encode(document, pretty=pretty)
         return body
 
     def _document(self, path: str, aggregated: str, catalog: Catalog) -> encoding.Document:
         if aggregated:
-            return _discovery_list(tuple(self._groups.values()), aggregated, catalog)
-        if path in self._fixed:
-            return self._fixed[path]
-        group, version = self._listed[path]
+            return _group_discovery_list(tuple(self._groups.values()), aggregated, catalog)
+        if path in self._static:
+            return self._static[path]
+        group, version = self._resource_lists[path]
         return _resource_list(group, version, catalog)
 
 
-class _Kept:
-    """What was encoded of one catalog."""
+class _Snapshot:
+    """The encoded documents of one catalog."""
 
-    __slots__ = ("bodies", "catalog", "tag")
+    __slots__ = ("bodies", "catalog", "etag")
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
         self.bodies: dict[tuple[str, str, bool], bytes] = {}
-        self.tag = ""
-        """The ETag of the list of everything, the same in each of its versions."""
+        """By path, version of aggregated discovery (or empty), and whether it is indented."""
+        self.etag = ""
+        """The ETag of aggregated discovery, the same for each version; empty until requested."""
 
 
 def _group_list(groups: Sequence[Group], secure_port: int) -> encoding.Document:
-    """An APIGroupList; like the original's it has no apiVersion, and no host in its address."""
+    """Build the APIGroupList; like the original's, without apiVersion and without a host."""
     address = {"clientCIDR": "0.0.0.0/0", "serverAddress": f":{secure_port}"}
     return {
         "kind": "APIGroupList",
@@ -155,8 +154,10 @@ def _resource_list(group: Group, version: str, catalog: Catalog) -> encoding.Doc
     }
 
 
-def _discovery_list(groups: Sequence[Group], version: str, catalog: Catalog) -> encoding.Document:
-    """An APIGroupDiscoveryList, which is the same in each version but for its own.
+def _group_discovery_list(
+    groups: Sequence[Group], aggregated: str, catalog: Catalog
+) -> encoding.Document:
+    """Build the APIGroupDiscoveryList of version `aggregated` of apidiscovery.k8s.io.
 
     https://github.com/kubernetes/api/blob/master/apidiscovery/v2/types.go
     """
@@ -165,30 +166,30 @@ def _discovery_list(groups: Sequence[Group], version: str, catalog: Catalog) -> 
             "metadata": {"name": group.NAME},
             "versions": [
                 {
-                    "version": each,
-                    "resources": _discovered(group, each, _sorted(group, catalog)),
+                    "version": version,
+                    "resources": _with_subresources(group, version, _sorted(group, catalog)),
                     "freshness": "Current",
                 }
-                for each in group.VERSIONS
+                for version in group.VERSIONS
             ],
         }
         for group in groups
     ]
     return {
         "kind": "APIGroupDiscoveryList",
-        "apiVersion": f"apidiscovery.k8s.io/{version}",
+        "apiVersion": f"apidiscovery.k8s.io/{aggregated}",
         "metadata": {},
         "items": items,
     }
 
 
-def _discovered(
+def _with_subresources(
     group: Group, version: str, resources: Sequence[Resource]
 ) -> list[dict[str, object]]:
-    """The resources with their subresources, as Kubernetes itself reads an APIResourceList.
+    """Nest subresources (`pods/METRIC`) into their resources, as Kubernetes converts a list.
 
-    One that exists for its subresources alone has no kind and no verbs; clients leave it out. A
-    subresource has no scope but its parent's, so one namespaced entry makes all of them so.
+    A resource that has only subresources gets no kind and no verbs; clients leave it out.
+    Subresources share the scope of their resource: one namespaced entry makes it namespaced.
     """
     parents: dict[str, dict[str, object]] = {}
     subresources: dict[str, list[dict[str, object]]] = {}
@@ -213,10 +214,10 @@ def _discovered(
             )
         else:
             parent |= {"responseKind": kind, "verbs": list(resource.verbs)}
-    for name, found in subresources.items():
-        parents[name]["subresources"] = found
+    for name, nested in subresources.items():
+        parents[name]["subresources"] = nested
     return list(parents.values())
 
 
 def _sorted(group: Group, catalog: Catalog) -> list[Resource]:
-    return sorted(group.resources(catalog), key=lambda each: each.name)
+    return sorted(group.resources(catalog), key=lambda resource: resource.name)

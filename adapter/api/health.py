@@ -1,7 +1,7 @@
-"""For operators: health, version, our own metrics, and the index of all paths.
+"""Endpoints for operators: health checks, `/version`, `/metrics` and the index of all paths.
 
-Health is a list of small named checks. The plain answers are the original's to the byte; which
-checks there are is our own, and shows under `?verbose` and in sub-paths.
+Health is a list of named checks. The plain answers equal the original's to the byte; the list of
+checks is our own and is visible with `?verbose` and below each probe's path.
 """
 
 from __future__ import annotations
@@ -23,32 +23,30 @@ from rules.quoting import quote
 
 log = logging.getLogger(__name__)
 
-_EVERY_SIZE = 0
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One thing that must hold for a probe to pass.
+    """A named condition of a probe.
 
-    `run` may be a coroutine function. It raises when the thing does not hold; the reason goes to
-    the log and to the check's own path. Text that it returns is shown under `?verbose` to anyone,
-    and fails nothing.
+    `run` may be a coroutine function. If it raises, the probe fails; the exception is logged, and
+    sent to clients of the check's own path. Text that it returns is shown with `?verbose`.
     """
 
     name: str
     run: Callable[[], Awaitable[str | None] | str | None]
 
 
-def _passes() -> None:
-    """A process that answers at all passes."""
+def _pass() -> None:
+    """Pass, like the original's checks `ping` and `log`."""
 
 
-_ALWAYS = (Check(name="ping", run=_passes), Check(name="log", run=_passes))
+_ALWAYS = (Check(name="ping", run=_pass), Check(name="log", run=_pass))
 
 
 class Ops:
-    """Answers every path that is no API."""
+    """Handler of all paths that are neither API nor OpenAPI; the method is ignored."""
 
     def __init__(
         self,
@@ -59,45 +57,37 @@ class Ops:
         api_paths: Sequence[str],
     ) -> None:
         self._probes = {
-            "healthz": (*_ALWAYS, *live),
-            "livez": (*_ALWAYS, *live),
-            "readyz": (*_ALWAYS, *ready),
+            "/healthz": (*_ALWAYS, *live),
+            "/livez": (*_ALWAYS, *live),
+            "/readyz": (*_ALWAYS, *ready),
         }
         self._checks = {
-            f"/{probe}/{check.name}": check
+            f"{probe}/{check.name}": check
             for probe, checks in self._probes.items()
             for check in checks
         }
         self._registry = registry
-        paths = {*api_paths, *self._checks, *(f"/{probe}" for probe in self._probes)}
-        self._index = encoding.encode(
-            {"paths": sorted({*paths, "/metrics", "/version"})}, pretty=True
-        )
+        paths = {*api_paths, *self._checks, *self._probes, "/metrics", "/version"}
+        self._index = encoding.encode({"paths": sorted(paths)}, pretty=True)
 
     async def answer(self, info: RequestInfo) -> Answer:
-        """Whatever the method. A path that nobody has gets the index of those that there are."""
+        """Return the answer; an unknown path gets a 404 with the index of all paths."""
         path = info.path
         if path in {"/", "/index.html"}:
             return Answer(body=self._index)
         if path == "/metrics":
-            return self._metrics()
+            return Answer(
+                body=generate_latest(self._registry), content_type=_EXPOSITION, gzip_threshold=0
+            )
         if path in self._checks:
-            return await _single(self._checks[path])
-        checks = self._probes.get(path[1:])
-        if checks is not None and path.startswith("/"):
-            return await _all(path[1:], checks, info.query)
+            return await _answer_check(self._checks[path])
+        if path in self._probes:
+            return await _answer_probe(path[1:], self._probes[path], info.query)
         return Answer(status=404, body=self._index)
-
-    def _metrics(self) -> Answer:
-        return Answer(
-            body=generate_latest(self._registry),
-            content_type=_EXPOSITION,
-            compressed_above=_EVERY_SIZE,
-        )
 
 
 def version() -> Answer:
-    """`/version`: the keys of the original's, with what is true of this program."""
+    """Return the answer to `/version`: the original's keys with this program's values."""
     major, minor, *_ = adapter.__version__.split(".")
     document = {
         "major": major,
@@ -113,24 +103,26 @@ def version() -> Answer:
     return Answer(body=encoding.encode(document, pretty=True))
 
 
-async def _outcome(check: Check) -> str:
-    """What the check remarks; raises what it raises."""
+async def _run(check: Check) -> str:
+    """Run a check and return its remark. Raises what the check raises."""
     outcome = check.run()
     if inspect.isawaitable(outcome):
         outcome = await outcome
     return outcome or ""
 
 
-async def _single(check: Check) -> Answer:
+async def _answer_check(check: Check) -> Answer:
     try:
-        await _outcome(check)
-    except Exception as error:  # noqa: BLE001 - whatever a check raises is its verdict
+        await _run(check)
+    except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
         body = f"internal server error: {error}\n".encode("utf-8", "backslashreplace")
         return Answer(status=500, body=body, content_type=PLAIN, headers=NOSNIFF)
     return Answer(body=b"ok", content_type=PLAIN)
 
 
-async def _all(probe: str, checks: Sequence[Check], query: Mapping[str, tuple[str, ...]]) -> Answer:
+async def _answer_probe(
+    probe: str, checks: Sequence[Check], query: Mapping[str, tuple[str, ...]]
+) -> Answer:
     excluded = set(query.get("exclude", ()))
     lines: list[str] = []
     failures: list[str] = []
@@ -140,8 +132,8 @@ async def _all(probe: str, checks: Sequence[Check], query: Mapping[str, tuple[st
             lines.append(f"[+]{check.name} excluded: ok\n")
             continue
         try:
-            remark = await _outcome(check)
-        except Exception as error:  # noqa: BLE001 - whatever a check raises is its verdict
+            remark = await _run(check)
+        except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
             lines.append(f"[-]{check.name} failed: reason withheld\n")
             failures.append(f"{check.name}: {error}")
         else:

@@ -1,6 +1,6 @@
-"""The one handler of every path: routes by the decoded path alone, as the original does.
+"""Routing of every request by its decoded path, with the checks of the original's router.
 
-Connections and listeners are in `http.server`.
+Connections are in `http.server`, conversion to HTTP responses in `http.responses`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from aiohttp import hdrs, web
 from adapter import errors
 from adapter.api import health
 from adapter.api.discovery import Discovery
-from adapter.api.groups.group import Backend
+from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
 from adapter.http import encoding, responses
 from adapter.http.request_info import RequestInfo
 
-_STREAMED = tuple(f"{each};stream=watch" for each in encoding.PRODUCED)
-"""The spellings that the router of a resource lists besides; nothing is ever streamed."""
+_WATCH_TYPES = tuple(f"{each};stream=watch" for each in encoding.PRODUCED)
+"""Media types that the original lists in a 406 of a resource, although it streams nothing."""
 
 Guard = Callable[[responses.Handler], responses.Handler]
-"""Makes of a responder one for those alone who may ask it, by raising ApiError for the others."""
+"""Wraps a handler in authentication and authorization, which raise ApiError."""
 
 
 def build_router(
@@ -31,55 +31,68 @@ def build_router(
     operations: health.Ops,
     backend: Backend,
     guard: Guard | None = None,
-    deadline: float = responses.DEFAULT_TIMEOUT,
+    timeout: float = responses.DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
 ) -> responses.WebHandler:
-    """The handler of every request; nothing is routed before `guard` has let it through."""
+    """Return the handler of all requests. `guard` runs before anything is routed."""
     documents = frozenset(discovery.paths)
 
-    async def respond(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
+    async def route(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
         path = info.path
         if path == "/version" or path.startswith("/version/"):
-            _check(request, known=path == "/version", produced=(encoding.JSON,))
+            _check(request, found=path == "/version", produced=(encoding.JSON,))
             return health.version()
         group = discovery.group(path)
         if group is None and path not in {"/apis", "/apis/"}:
             return openapi.answer(request, info) or await operations.answer(info)
         if path in documents:
-            _check(request, known=True, produced=encoding.PRODUCED)
+            _check(request, found=True, produced=encoding.PRODUCED)
             return discovery.answer(info, request.headers)
         if group is None:
             raise errors.no_route()
-        known = info.version in group.VERSIONS and group.routes(info.below_version)
-        _check(request, known=known, produced=encoding.PRODUCED, streamed=_STREAMED)
+        found = info.version in group.VERSIONS and group.routes(info.below_version)
+        _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
+        return await answer_from(group, request, info)
+
+    async def answer_from(
+        group: Group, request: web.BaseRequest, info: RequestInfo
+    ) -> responses.Answer:
         try:
             content = await group.answer(info, backend, deadline=request[responses.DEADLINE])
         except errors.ApiError as error:
             if error.causes:
-                # Who may read what discovery says of the metrics may know why one is not there.
+                # Causes quote the rules, so they are sent only to callers who may read the list
+                # of metrics.
                 document = f"/apis/{group.NAME}/{group.VERSIONS[0]}"
-                error.causes_visible = guard is None or await _reads(request, document)
+                error.causes_visible = guard is None or await _can_read(request, document)
             raise
         return responses.document(content, info, request.headers)
 
-    guarded = respond if guard is None else guard(respond)
-    return responses.error_middleware(guarded, deadline=deadline, closing=closing)
+    guarded = route if guard is None else guard(route)
+
+    async def handle(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
+        group = discovery.group(info.path)
+        if group is not None:
+            info = group.to_object_scope(info, backend.objects.kinds)
+        return await guarded(request, info)
+
+    return responses.error_middleware(handle, timeout=timeout, closing=closing)
 
 
-async def _reads(request: web.BaseRequest, path: str) -> bool:
-    reads = request.get(responses.CAN_READ_DISCOVERY)
-    return reads is not None and await reads(path)
+async def _can_read(request: web.BaseRequest, path: str) -> bool:
+    can_read = request.get(responses.CAN_READ_DISCOVERY)
+    return can_read is not None and await can_read(path)
 
 
 def _check(
     request: web.BaseRequest,
     *,
-    known: bool,
+    found: bool,
     produced: Sequence[str],
     streamed: Sequence[str] = (),
 ) -> None:
-    """The router's refusals, in its order. Raises ApiError."""
-    if not known:
+    """Raise the ApiError of the original's router: 404, then 405, then 406."""
+    if not found:
         raise errors.no_route()
     if request.method != hdrs.METH_GET:
         raise errors.wrong_method()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from adapter import errors
 from rules.query.aggregate import Sample
 
-Kind = Literal["vector", "scalar", "matrix", "string"]
+Kind = Literal["vector", "scalar", "matrix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +19,7 @@ class QueryResult:
     kind: Kind
     samples: tuple[Sample, ...]
     """A vector's elements; a scalar as one sample without labels; a matrix point by point, series
-    after series; none for a string. Native histograms have no value and are left out."""
-    text: str = ""
-    """A string's."""
+    after series. Native histograms have no value and are left out."""
     warnings: tuple[str, ...] = ()
     infos: tuple[str, ...] = ()
 
@@ -51,10 +49,9 @@ def strings(document: Any) -> tuple[str, ...]:
 
 
 def query_result(document: Any) -> QueryResult:
-    """The answer of `/api/v1/query`. Raises Broken."""
+    """The answer of `/api/v1/query`. Raises Broken, like the original also for a string."""
     found = data(document, dict)
     kind, result = found.get("resultType"), found.get("result")
-    text = ""
     try:
         if kind == "vector":
             samples = tuple(_vector(result))
@@ -62,16 +59,13 @@ def query_result(document: Any) -> QueryResult:
             samples = tuple(_matrix(result))
         elif kind == "scalar":
             samples = (_sample({}, result),)
-        elif kind == "string":
-            samples, text = (), str(result[1])
         else:
-            raise errors.Broken(f"a result of the unknown type {kind!r}")
+            raise errors.Broken(f"the result type is {kind!r}; a rule needs an instant vector")
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise errors.Broken(f"the answer is no {kind}: {e!r}") from e
     return QueryResult(
         kind=kind,
         samples=samples,
-        text=text,
         warnings=tuple(map(str, document.get("warnings") or ())),
         infos=tuple(map(str, document.get("infos") or ())),
     )

@@ -1,8 +1,8 @@
-"""Whatever was answered or raised becomes one HTTP response here, and nowhere else.
+"""Conversion of answers and exceptions to HTTP responses.
 
-`error_middleware` reads the question, keeps the deadline, and turns every exception into the
-metav1.Status that Kubernetes would send. Callers get Kubernetes' words and nothing of the inside;
-the log gets the cause, once.
+`error_middleware` parses the request, enforces the timeout and turns every exception into the
+metav1.Status that Kubernetes would send. The cause of a 5xx goes to the log only. Routing is in
+`api.router`, the connection in `http.server`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import logging
-import os
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import Any
 
 from aiohttp import hdrs, web
 from multidict import CIMultiDict
@@ -26,69 +26,73 @@ log = logging.getLogger(__name__)
 
 PLAIN = "text/plain; charset=utf-8"
 DEFAULT_TIMEOUT = 60.0
-"""Seconds that a request may take unless it asks for less."""
+"""Seconds that a request may take; `?timeout=` can only shorten it."""
 
-_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
-_COMPRESSED_ABOVE = 128 * 1024
+_GZIP_THRESHOLD = 128 * 1024
 _HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
 _TIMED_OUT = (
     b'{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the '
     b'allotted timeout","reason":"Timeout","details":{},"code":504}\n'
 )
 
+DEADLINE = web.RequestKey("deadline", float)
+"""When the request times out, in the running loop's time."""
+
+CAN_READ_DISCOVERY: web.RequestKey[Callable[[str], Awaitable[bool]]] = web.RequestKey(
+    "can_read_discovery"
+)
+"""Returns whether the caller may also GET a non-resource path; set by the authorization filter."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """A response before it is one: what every handler gives back."""
+    """What a handler returns: a response before compression and common headers."""
 
     body: bytes
     status: int = 200
     content_type: str = encoding.JSON
-    """Empty where there is nothing that could have one."""
-    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
-    compressed_above: int = _COMPRESSED_ABOVE
-    """Bytes beyond which a client that accepts gzip gets it."""
+    """Empty for a response without a Content-Type."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    gzip_threshold: int = _GZIP_THRESHOLD
+    """A longer body, in bytes, is compressed for clients that accept gzip."""
+
+
+Handler = Callable[[web.BaseRequest, request_info.RequestInfo], Awaitable[Answer]]
+WebHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Response(web.Response):
-    """A response that does not say what server it is from."""
+    """A response without a Server header."""
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()
         del self.headers[hdrs.SERVER]
 
 
-DEADLINE = web.RequestKey("until", float)
-"""When a request must be answered, in the running loop's time."""
-
-CAN_READ_DISCOVERY: web.RequestKey[Callable[[str], Awaitable[bool]]] = web.RequestKey("reads")
-"""Whether the caller may also get a path that is no resource; set where callers are judged."""
-
-Handler = Callable[[web.BaseRequest, request_info.RequestInfo], Awaitable[Answer]]
-WebHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
-
 def error_middleware(
-    respond: Handler,
+    handler: Handler,
     *,
-    deadline: float = DEFAULT_TIMEOUT,
+    timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
 ) -> WebHandler:
-    """The handler around `respond`; while `closing`, each answer ends its connection."""
+    """Return the aiohttp handler around `handler`.
+
+    `timeout` is in seconds. While `closing()` is true, each response closes its connection.
+    """
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
         try:
             info = request_info.parse(path, query, request.method)
         except request_info.MalformedError:
-            log.warning("said 400 to %s %s: no URL is encoded so", request.method, _target(request))
-            return malformed()
+            log.warning("rejected %s %s: 400, malformed URL", request.method, _target(request))
+            return malformed_request()
         try:
-            seconds = _seconds(info, deadline)
+            seconds = _timeout(info, timeout)
             request[DEADLINE] = asyncio.get_running_loop().time() + seconds
-            answer = await _in_time(respond(request, info), seconds)
-        except Exception as error:  # noqa: BLE001 - the one place where anything raised ends
-            answer = failed(error, request, info)
+            answer = await _with_timeout(handler(request, info), seconds)
+        except Exception as error:  # noqa: BLE001 - every exception becomes a response here
+            answer = error_answer(error, request, info)
         response = _response(answer, request.headers)
         if closing():
             response.force_close()
@@ -97,8 +101,8 @@ def error_middleware(
     return handle
 
 
-def malformed() -> web.Response:
-    """What Go's server says to a request that it cannot parse, before it ends the connection."""
+def malformed_request() -> web.Response:
+    """Return the bare 400 of Go's HTTP server, which closes the connection."""
     response = Response(status=400, body=b"400 Bad Request", headers={hdrs.CONTENT_TYPE: PLAIN})
     response.force_close()
     return response
@@ -107,12 +111,12 @@ def malformed() -> web.Response:
 def document(
     content: encoding.Document, info: request_info.RequestInfo, headers: Mapping[str, str]
 ) -> Answer:
-    """`content` as the client wants it. Raises ApiError (406) when it accepts no encoding."""
-    return Answer(body=encoding.encode(content, pretty=indented(info, headers)))
+    """Encode `content` as the client accepts it. Raises ApiError (406) if it accepts nothing."""
+    return Answer(body=encoding.encode(content, pretty=negotiate_pretty(info, headers)))
 
 
-def indented(info: request_info.RequestInfo, headers: Mapping[str, str]) -> bool:
-    """Whether the client wants indentation. Raises ApiError (406) when it accepts no encoding."""
+def negotiate_pretty(info: request_info.RequestInfo, headers: Mapping[str, str]) -> bool:
+    """Return whether to indent the answer. Raises ApiError (406) if no encoding is accepted."""
     accepted = encoding.negotiate(headers.get(hdrs.ACCEPT, ""))
     if accepted is None:
         types = ", ".join(encoding.PRODUCED)
@@ -121,13 +125,13 @@ def indented(info: request_info.RequestInfo, headers: Mapping[str, str]) -> bool
             f"only the following media types are accepted: {types}",
             reason="NotAcceptable",
         )
-    return indents(accepted, info, headers)
+    return is_pretty(accepted, info, headers)
 
 
-def indents(
+def is_pretty(
     accepted: encoding.Accepted, info: request_info.RequestInfo, headers: Mapping[str, str]
 ) -> bool:
-    """Whether a client that was found to accept something wants it indented."""
+    """Return whether to indent the answer, once its encoding is negotiated."""
     if accepted.pretty:
         return True
     if info.pretty is not None:
@@ -135,54 +139,78 @@ def indents(
     return headers.get(hdrs.USER_AGENT, "").startswith(_HUMAN_CLIENTS)
 
 
-def failed(
-    error: BaseException, request: web.BaseRequest, info: request_info.RequestInfo
+def error_answer(
+    error: Exception, request: web.BaseRequest, info: request_info.RequestInfo
 ) -> Answer:
-    """The answer to a request that ended in `error`, which is logged if it is ours."""
-    told = _told(error)
-    if told.code >= 500:
-        _report(error, told, request)
-    if isinstance(told, TextError):
-        body = f"{told.message}\n".encode("utf-8", "surrogateescape")
-        return Answer(status=told.code, body=body, content_type=PLAIN, headers=told.headers)
-    details = told.details
-    if told.causes and told.causes_visible:
-        details = {**(details or {}), "causes": encoding.causes(told.causes)}
-    content = encoding.status(told.code, told.message, reason=told.reason, details=details)
+    """Return the answer to a request that raised `error`; a 5xx is logged."""
+    api_error = _api_error(error)
+    if api_error.code >= 500:
+        _log_failure(error, api_error, request)
+    if isinstance(api_error, TextError):
+        body = f"{api_error.message}\n".encode("utf-8", "surrogateescape")
+        return Answer(
+            status=api_error.code, body=body, content_type=PLAIN, headers=api_error.headers
+        )
     try:
-        pretty = told.code == 406 or indented(info, request.headers)
+        pretty = api_error.code == 406 or negotiate_pretty(info, request.headers)
     except ApiError:
         pretty = True
     return Answer(
-        status=told.code, body=encoding.encode(content, pretty=pretty), headers=told.headers
+        status=api_error.code,
+        body=encoding.encode(_status(api_error), pretty=pretty),
+        headers=api_error.headers,
     )
 
 
-def _told(error: BaseException) -> ApiError:
+def _api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, SelectorError | PlanError):
         return bad_request(str(error))
     if isinstance(error, BackendError):
         return internal("unable to fetch metrics")
-    return internal("the request could not be answered; the log of the adapter says why")
+    return internal("the request failed; the log of gpu-metrics-adapter has the cause")
 
 
-def _report(error: BaseException, told: ApiError, request: web.BaseRequest) -> None:
-    target = _target(request)
+def _status(error: ApiError) -> encoding.Document:
+    """Return the metav1.Status of `error`; an empty reason and absent details are left out."""
+    details = error.details
+    if error.causes and error.causes_visible:
+        causes = [
+            {"reason": cause.reason.value, "message": cause.sentence} for cause in error.causes
+        ]
+        details = {**(details or {}), "causes": causes}
+    status: dict[str, Any] = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+    }
+    if error.reason:
+        status["reason"] = error.reason
+    if details is not None:
+        status["details"] = details
+    status["code"] = error.code
+    return status
+
+
+def _log_failure(error: Exception, api_error: ApiError, request: web.BaseRequest) -> None:
+    """Log a 5xx with its cause; with a traceback only if the exception is unexpected."""
+    where = f"{request.method} {_target(request)}"
+    if not isinstance(error, ApiError | BackendError):
+        log.error("%s: %s", where, api_error.message, exc_info=error)
+        return
     cause = error.__cause__ if isinstance(error, ApiError) else error
-    if isinstance(error, ApiError | BackendError):
-        told_cause = f": {type(cause).__name__}: {cause}" if cause else ""
-        log.error("%s %s: %s%s", request.method, target, told.message, told_cause)
-    else:
-        log.error("%s %s: %s", request.method, target, told.message, exc_info=error)
+    suffix = f": {type(cause).__name__}: {cause}" if cause else ""
+    log.error("%s: %s%s", where, api_error.message, suffix)
 
 
 def _target(request: web.BaseRequest) -> str:
     return request.raw_path[:500].encode("ascii", "backslashreplace").decode()
 
 
-async def _in_time(answering: Awaitable[Answer], seconds: float) -> Answer:
+async def _with_timeout(answering: Awaitable[Answer], seconds: float) -> Answer:
     scope = asyncio.timeout(seconds)
     try:
         async with scope:
@@ -193,19 +221,22 @@ async def _in_time(answering: Awaitable[Answer], seconds: float) -> Answer:
         raise
 
 
-def _seconds(info: request_info.RequestInfo, deadline: float) -> float:
-    """Raises ApiError (400) for a `?timeout=` that is no duration; watches have none."""
+def _timeout(info: request_info.RequestInfo, maximum: float) -> float:
+    """Return the request's timeout in seconds. Raises ApiError (400) if `?timeout=` is malformed.
+
+    Kubernetes ignores a malformed timeout of a watch.
+    """
     if info.timeout_error and info.verb != "watch":
         raise bad_request(info.timeout_error)
-    if info.timeout is not None and 0 < info.timeout < deadline:
+    if info.timeout is not None and 0 < info.timeout < maximum:
         return info.timeout
-    return deadline
+    return maximum
 
 
-def _response(answer: Answer, asked: Mapping[str, str]) -> web.Response:
+def _response(answer: Answer, request_headers: Mapping[str, str]) -> web.Response:
     headers = CIMultiDict(
         {
-            "Audit-Id": _audit_id(asked.get("Audit-Id", "")),
+            "Audit-Id": _audit_id(request_headers.get("Audit-Id", "")),
             hdrs.CACHE_CONTROL: "no-cache, private",
         }
     )
@@ -213,7 +244,7 @@ def _response(answer: Answer, asked: Mapping[str, str]) -> web.Response:
         headers[hdrs.CONTENT_TYPE] = answer.content_type
     headers.update(answer.headers)
     body = answer.body
-    if len(body) > answer.compressed_above and _accepts_gzip(asked):
+    if len(body) > answer.gzip_threshold and _accepts_gzip(request_headers):
         body = gzip.compress(body, compresslevel=1, mtime=0)
         headers[hdrs.CONTENT_ENCODING] = "gzip"
         if hdrs.ACCEPT_ENCODING not in headers.get(hdrs.VARY, ""):
@@ -221,15 +252,11 @@ def _response(answer: Answer, asked: Mapping[str, str]) -> web.Response:
     return Response(status=answer.status, body=body or None, headers=headers)
 
 
-def _accepts_gzip(asked: Mapping[str, str]) -> bool:
-    """The bare token alone counts: `gzip;q=1` does not, as in Kubernetes."""
-    return "gzip" in (token.strip() for token in asked.get(hdrs.ACCEPT_ENCODING, "").split(","))
+def _accepts_gzip(headers: Mapping[str, str]) -> bool:
+    """Return whether `gzip` is accepted; like Kubernetes, `gzip;q=1` does not count."""
+    return "gzip" in (token.strip() for token in headers.get(hdrs.ACCEPT_ENCODING, "").split(","))
 
 
-def _audit_id(given: str) -> str:
-    """The caller's own id, so that its log and ours can be laid side by side; else a new UUID."""
-    if given and given.isascii():
-        return given
-    random = os.urandom(16).hex()
-    variant = "89ab"[int(random[16], 16) & 3]
-    return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{variant}{random[17:20]}-{random[20:]}"
+def _audit_id(received: str) -> str:
+    """Return the client's audit ID, so that both logs can be correlated, or a new UUID."""
+    return received if received and received.isascii() else str(uuid.uuid4())

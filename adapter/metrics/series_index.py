@@ -1,7 +1,7 @@
-"""What is known of the series of one selector, and how that knowledge ages.
+"""Index of the series of one selector: names, and the labels that can identify objects.
 
-A `SeriesIndex` belongs to the rules that share a selector. It asks through a Lister and keeps its
-last good answer whatever fails; a failure is logged once when it begins and once when it ends.
+A `SeriesIndex` belongs to the rules that share a selector. It keeps its last good answer when
+Prometheus fails. `lister` sends the queries, `relist` decides when.
 """
 
 from __future__ import annotations
@@ -23,37 +23,40 @@ from rules.ruleset import CompiledRule
 logger = logging.getLogger(__name__)
 
 _EXACT_PACE = 100
-"""The exact question is asked not more often than this many times its own duration."""
+"""Minimum pause between exact queries, as a multiple of the duration of the last one."""
+_ABSENT_SECONDS = 3600.0
+"""How long a name is kept that Prometheus' index no longer lists, if no exact query succeeds."""
 
-_Choice = dict[tuple[str, GroupResource], tuple[LabelBinding, ...]]
-_Competing = Mapping[int, Mapping[GroupResource, tuple[LabelBinding, ...]]]
-"""By rule: the labellings of each resource for which labels compete."""
-_Matchers = tuple[str, ...]
+_Bindings = tuple[LabelBinding, ...]
+_Ambiguous = Mapping[int, Mapping[GroupResource, _Bindings]]
+"""By rule: the resources that several labels can identify, with all bindings of each."""
+_Probe = tuple[str, ...]
+"""Matchers of the series that carry the labels of one binding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleState:
-    """How it stands with the listing of one rule. Times are Unix seconds."""
+    """The listing status of one rule. Times are Unix seconds."""
 
     index: int
     rule: str
-    """`rules[3]`"""
+    """Position in its file: `rules[3]`."""
     selector: str
     names: int
     """Series names in the last good listing, before the rule's filters."""
     attempted: float | None
     succeeded: float | None
-    """When the last good listing was asked for."""
+    """When the last good listing was started."""
     seconds: float
-    """What the last attempt took."""
+    """Duration of the last attempt."""
     error: str
-    """Why the last attempt failed; empty when it did not. For operators, not for callers."""
+    """Why the last attempt failed, for operators; empty if it succeeded."""
     remarks: tuple[str, ...]
-    """What is not as it should be although the rule was listed."""
+    """Partial failures of an attempt that succeeded."""
 
 
 class SeriesIndex:
-    """Knows the series of one selector, as well as its Prometheus lets it."""
+    """Index of the series of one selector, refreshed by `relist` and `refresh_live_labels`."""
 
     def __init__(
         self,
@@ -68,12 +71,12 @@ class SeriesIndex:
         self.selector = selector
         self._rules = rules
         self._places = {rule.index: _place(rule) for rule in rules}
-        self._pins = {
+        self._pinned_names = {
             rule.index: name
             for rule in rules
             if (name := promql.bare_name(rule.config.series_query)) is not None
         }
-        self._overrides = frozenset(
+        self._override_labels = frozenset(
             override.label for rule in rules for override in rule.config.resources.overrides
         )
         self._lister = lister
@@ -82,57 +85,63 @@ class SeriesIndex:
         self._meter = meter
 
         self._names: Mapping[str, frozenset[str]] | None = None
-        """The last good answer: names with labels; None before the first."""
+        """Series names with their label names; None before the first success."""
+        self._last_indexed: Mapping[str, float] = {}
+        """When Prometheus' index last had each of `_names`, in monotonic time."""
         self._ended: frozenset[str] = frozenset()
-        """Names that the index still has and the exact question no longer found."""
-        self._asked_exactly: float | None = None
+        """Names that the last exact query did not find, and that the index still has."""
+        self._exact_queried: float | None = None
         self._exact_seconds = 0.0
-        self._live: dict[int, _Choice] = {rule.index: {} for rule in rules}
+        self._live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {
+            rule.index: {} for rule in rules
+        }
 
         self._attempted: float | None = None
         self._succeeded: float | None = None
         self._seconds = 0.0
-        where = ", ".join(self._places.values())
-        self._unlisted = Degraded(where, "series are not listed, known metrics stay as they are")
-        self._inexact = Degraded(where, "metrics that ended may stay listed")
-        self._unseen = Degraded(where, "the labels to ask by stay as they were chosen last")
+        first, *others = self._places.values()
+        where = f"{first} and {len(others)} more" if others else first
+        self._unlisted = Degraded(where, "relist", "known metrics stay listed")
+        self._inexact = Degraded(where, "exact query", "metrics that ended may stay listed")
+        self._live_unknown = Degraded(where, "query of live labels", "the last ones stay in use")
 
     @property
     def complete(self) -> bool:
-        """Whether the last good listing has every name that rules name, and at least one."""
+        """Whether the last good listing has a name, and every name that rules pin."""
         names = self._names or {}
-        return bool(names) and all(name in names for name in self._pins.values())
+        return bool(names) and all(name in names for name in self._pinned_names.values())
 
     @property
     def states(self) -> tuple[RuleState, ...]:
-        remarks = tuple(str(each) for each in (self._inexact, self._unseen) if each.error)
+        """The listing status of each rule."""
+        partial = (self._inexact, self._live_unknown)
         return tuple(
             RuleState(
                 index=rule.index,
                 rule=self._places[rule.index],
                 selector=rule.config.series_query,
-                names=len(self._of(rule.index)),
+                names=len(self._series(rule.index)),
                 attempted=self._attempted,
                 succeeded=self._succeeded,
                 seconds=self._seconds,
                 error=self._unlisted.error,
-                remarks=remarks,
+                remarks=tuple(str(each) for each in partial if each.error),
             )
             for rule in self._rules
         )
 
     def listings(self) -> dict[int, Listing]:
-        """What is known, by rule; nothing before the first success."""
+        """Return the listing of each rule, by index; empty before the first success."""
         if self._names is None:
             return {}
         return {
-            index: Listing(series=self._of(index), live=dict(choice))
-            for index, choice in self._live.items()
+            index: Listing(series=self._series(index), live=dict(live))
+            for index, live in self._live.items()
         }
 
-    def _of(self, index: int) -> tuple[Series, ...]:
-        """What was found of one rule's series: of the family's, if the rule names only one."""
-        pinned = self._pins.get(index)
+    def _series(self, index: int) -> tuple[Series, ...]:
+        """Return one rule's series: all of the index, or only the name that the rule pins."""
+        pinned = self._pinned_names.get(index)
         return tuple(
             Series(name=name, labels=labels)
             for name, labels in sorted((self._names or {}).items())
@@ -140,129 +149,138 @@ class SeriesIndex:
         )
 
     async def relist(self, kinds: Kinds) -> bool:
-        """Ask for names and labels, and look. Returns whether the names were found."""
-        self._attempted, began = self._clock(), self._monotonic()
+        """List names and labels, then refresh live labels. Return whether the listing succeeded."""
+        self._attempted, start = self._clock(), self._monotonic()
         try:
-            found = await self._lister.index(self.selector, self._overrides, self._fits(kinds))
-        except (errors.BackendError, RulesError) as e:
-            self._unlisted.begins(e)
-            self._tell_meter(type(e).__name__)
+            found = await self._lister.index(
+                self.selector, self._override_labels, self._template_filter(kinds)
+            )
+        except (errors.BackendError, RulesError) as error:
+            self._unlisted.begin(error)
+            self._measure(type(error).__name__)
             return False
         finally:
-            self._seconds = self._monotonic() - began
+            self._seconds = self._monotonic() - start
         exact = None if found.exact else await self._exact()
-        self._take(found, exact)
+        self._update(found, exact)
         await self.refresh_live_labels(kinds)
-        self._succeeded, self._seconds = self._attempted, self._monotonic() - began
-        self._unlisted.ends()
-        self._tell_meter("")
+        self._succeeded, self._seconds = self._attempted, self._monotonic() - start
+        self._unlisted.end()
+        self._measure("")
         return True
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
-        """Ask which of several labels for one resource live series carry now.
+        """Query which of several labels that identify a resource live series carry now.
 
-        Labels that the last relist did not see count as well: a fleet may have switched since.
-        Where nothing live is found, the last choice stays.
+        Includes labels that the last relist did not find: exporters may have changed since. The
+        last answer stays in use while no live series are found.
         """
         if not self._names:
             return
-        present = self._overrides.union(*self._names.values())
-        ambiguous_bindings = {
+        labels = self._override_labels.union(*self._names.values())
+        ambiguous = {
             rule.index: label_binding.ambiguous_bindings(
-                rule, rule.mapping.bind(kinds), present, kinds
+                rule, rule.mapping.bind(kinds), labels, kinds
             )
             for rule in self._rules
         }
-        needed, spared = self._probes(ambiguous_bindings)
-        bearers: dict[_Matchers, frozenset[str]] = {}
+        required, optional = self._probes(ambiguous)
+        carriers: dict[_Probe, frozenset[str]] = {}
         try:
-            await self._ask(needed, bearers)
-            await self._ask(spared & _contested(ambiguous_bindings, bearers), bearers)
-        except (errors.BackendError, RulesError) as e:
-            self._unseen.begins(e)
+            await self._query(required, carriers)
+            await self._query(optional & _contested(ambiguous, carriers), carriers)
+        except (errors.BackendError, RulesError) as error:
+            self._live_unknown.begin(error)
             return
-        self._unseen.ends()
-        self._choose(ambiguous_bindings, bearers)
+        self._live_unknown.end()
+        self._update_live(ambiguous, carriers)
 
-    def _probes(self, ambiguous_bindings: _Competing) -> tuple[set[_Matchers], set[_Matchers]]:
-        """What to ask now, and what only if something else turns out to be live.
+    def _probes(self, ambiguous: _Ambiguous) -> tuple[set[_Probe], set[_Probe]]:
+        """Return the probes to query, and those to query only if others found live series.
 
-        A labelling by which all is asked already stays the choice whether it is found or not, as
-        long as no other is; and nearly all series bear it, which makes the question dear.
+        The second set has bindings that are the only one in use: they stay in use until another
+        is found. Nearly all series match them, so they are the expensive ones.
         """
-        needed: set[_Matchers] = set()
-        spared: set[_Matchers] = set()
-        for index, resources in ambiguous_bindings.items():
+        required: set[_Probe] = set()
+        optional: set[_Probe] = set()
+        for index, resources in ambiguous.items():
             for resource, bindings in resources.items():
-                candidates = {x.resource or x.namespace for x in bindings}
-                choices = {
+                candidates = {each.resource or each.namespace for each in bindings}
+                in_use = {
                     self._live[index].get((name, resource), ())
                     for name, labels in (self._names or {}).items()
                     if candidates & labels
                 }
                 for each in bindings:
-                    (spared if choices == {(each,)} else needed).add(each.probe_matchers())
-        return needed, spared - needed
+                    probes = optional if in_use == {(each,)} else required
+                    probes.add(each.probe_matchers())
+        return required, optional - required
 
-    async def _ask(
-        self, probes: Iterable[_Matchers], bearers: dict[_Matchers, frozenset[str]]
+    async def _query(
+        self, probes: Iterable[_Probe], carriers: dict[_Probe, frozenset[str]]
     ) -> None:
+        """Put the names of the live series that match each probe into `carriers`."""
         ordered = sorted(probes)
-        answers = await gather_or_cancel(self._lister.live(self.selector, each) for each in ordered)
-        bearers.update(zip(ordered, answers, strict=True))
+        names = await gather_or_cancel(self._lister.live(self.selector, each) for each in ordered)
+        carriers.update(zip(ordered, names, strict=True))
 
-    def _choose(
-        self,
-        ambiguous_bindings: _Competing,
-        bearers: Mapping[_Matchers, frozenset[str]],
+    def _update_live(
+        self, ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]]
     ) -> None:
         names = dict(self._names or {})
-        live: dict[int, _Choice] = {}
-        for index, resources in ambiguous_bindings.items():
-            before, choice = self._live[index], live.setdefault(index, {})
+        live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {}
+        for index, resources in ambiguous.items():
+            last, current = self._live[index], live.setdefault(index, {})
             for resource, bindings in resources.items():
                 for name, labels in tuple(names.items()):
-                    borne = tuple(
-                        x for x in bindings if name in bearers.get(x.probe_matchers(), ())
+                    carried = tuple(
+                        each for each in bindings if name in carriers.get(each.probe_matchers(), ())
                     )
-                    carried = {x.resource for x in borne} | {x.namespace for x in borne}
-                    names[name] = labels.union(carried - {""})
-                    if chosen := borne or before.get((name, resource)):
-                        choice[name, resource] = chosen
+                    live_labels = {label for each in carried for label in _labels(each)}
+                    names[name] = labels | live_labels
+                    if in_use := carried or last.get((name, resource)):
+                        current[name, resource] = in_use
         self._names, self._live = names, live
 
-    def _take(self, found: IndexedNames, exact: LiveNames | None) -> None:
-        known = self._names or {}
+    def _update(self, found: IndexedNames, exact: LiveNames | None) -> None:
         if found.exact:
-            self._names, self._ended = found.names, frozenset()
+            self._names, self._ended, self._last_indexed = found.names, frozenset(), {}
             return
+        now = self._monotonic()
+        known = self._names or {}
         if exact and exact.whole:
             self._ended = frozenset(found.names.keys() - exact.names)
             known = {name: labels for name, labels in known.items() if name in exact.names}
         else:
             self._ended &= found.names.keys()
         new = {name: labels for name, labels in found.names.items() if name not in self._ended}
-        self._names = {**known, **new}
+        last_indexed = {**self._last_indexed, **dict.fromkeys(found.names, now)}
+        self._names = {
+            name: labels
+            for name, labels in {**known, **new}.items()
+            if now - last_indexed.get(name, now) <= _ABSENT_SECONDS
+        }
+        self._last_indexed = {name: last_indexed.get(name, now) for name in self._names}
 
     async def _exact(self) -> LiveNames | None:
-        """The exact names, if it is time to ask for them and they can be had."""
-        began = self._monotonic()
-        asked = self._asked_exactly
-        if asked is not None and began - asked < _EXACT_PACE * self._exact_seconds:
+        """Return the exact names; None if the query is not due yet or fails."""
+        start = self._monotonic()
+        last = self._exact_queried
+        if last is not None and start - last < _EXACT_PACE * self._exact_seconds:
             return None
         try:
             exact = await self._lister.exact(self.selector)
-        except errors.BackendError as e:
-            self._inexact.begins(e)
+        except errors.BackendError as error:
+            self._inexact.begin(error)
             return None
         finally:
-            self._asked_exactly = self._monotonic()
-            self._exact_seconds = self._asked_exactly - began
-        self._inexact.ends()
+            self._exact_queried = self._monotonic()
+            self._exact_seconds = self._exact_queried - start
+        self._inexact.end()
         return exact
 
-    def _fits(self, kinds: Kinds) -> Callable[[str], bool] | None:
-        """Whether a label's name stands for a resource by a template; None without templates."""
+    def _template_filter(self, kinds: Kinds) -> Callable[[str], bool] | None:
+        """Return a predicate for labels that a template maps to a resource; None without one."""
         mappings = [
             rule.mapping.bind(kinds) for rule in self._rules if rule.config.resources.template
         ]
@@ -270,50 +288,57 @@ class SeriesIndex:
             return None
         return lambda label: any(mapping.carried((label,)) for mapping in mappings)
 
-    def _tell_meter(self, failure: str) -> None:
-        for index, rule in self._places.items() if self._meter else ():
-            assert self._meter
+    def _measure(self, failure: str) -> None:
+        if self._meter is None:
+            return
+        for index, rule in self._places.items():
             if failure:
                 self._meter.failed(rule, outcome=failure)
             else:
-                at = self._succeeded or 0.0
-                self._meter.listed(rule, names=len(self._of(index)), at=at)
+                names = len(self._series(index))
+                self._meter.listed(rule, names=names, at=self._succeeded or 0.0)
 
 
 class Degraded:
-    """One thing that can be wrong with a family, told when it begins and when it ends."""
+    """An action that fails at times; logged when it begins to fail and when it succeeds again."""
 
-    def __init__(self, where: str, consequence: str) -> None:
+    def __init__(self, where: str, action: str, consequence: str) -> None:
         self.error = ""
+        """The last failure; empty if the last attempt succeeded."""
         self._where = where
+        self._action = action
         self._consequence = consequence
 
     def __str__(self) -> str:
-        return f"{self._consequence}: {self.error}"
+        return f"{self._action} failed, {self._consequence}: {self.error}"
 
-    def begins(self, error: Exception) -> None:
-        news = not self.error
+    def begin(self, error: Exception) -> None:
+        """Remember a failure, and log it if it is the first."""
+        is_first = not self.error
         self.error = str(error) or type(error).__name__
-        if news:
-            logger.warning("%s: %s", self._where, self)
+        if is_first:
+            logger.warning("%s: %s", self._where, str(self))
 
-    def ends(self) -> None:
+    def end(self) -> None:
+        """Forget the failure, and log that it is over."""
         if self.error:
-            logger.info("%s: again as it should be; it was: %s", self._where, self)
+            logger.info("%s: %s succeeds again", self._where, self._action)
         self.error = ""
 
 
-def _contested(
-    ambiguous_bindings: _Competing, bearers: Mapping[_Matchers, frozenset[str]]
-) -> set[_Matchers]:
-    """The probes of all labellings that stand beside one that series were found to bear."""
+def _contested(ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]]) -> set[_Probe]:
+    """Return all probes of the resources for which some probe found live series."""
     return {
         each.probe_matchers()
-        for resources in ambiguous_bindings.values()
+        for resources in ambiguous.values()
         for bindings in resources.values()
-        if any(bearers.get(each.probe_matchers()) for each in bindings)
+        if any(carriers.get(each.probe_matchers()) for each in bindings)
         for each in bindings
     }
+
+
+def _labels(binding: LabelBinding) -> tuple[str, ...]:
+    return tuple(label for label in (binding.resource, binding.namespace) if label)
 
 
 def _place(rule: CompiledRule) -> str:

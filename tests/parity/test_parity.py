@@ -1,10 +1,10 @@
-"""The original's answers, put to our surface.
+"""Parity with the original: its recorded answers, compared with ours to the byte.
 
-`*.json` hold what prometheus-adapter answered to a request, to the byte; `config.yaml` is the rules
-file it had. `differences.json` lists each case where we answer otherwise on purpose: the number of
-the difference (0: not ours to equal), why, and what we say instead. Difference 10, the causes of a
-metric's absence, is in no case there: they are for callers who may know the rules, and these here
-may not, save in the test that shows it.
+`*.json` have requests and the answers of prometheus-adapter; `config.yaml` is the rules file that
+it used. `differences.json` lists the cases where we differ on purpose: the number of the
+difference (0 if the original's answer cannot be equalled), the reason, and what our answer
+contains. Difference 10, `details.causes` of a 404, has a test of its own: causes are sent only to
+callers who may read discovery, which the other tests' callers may not.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ CASES = {
 }
 DIFFERENCES = json.loads((HERE / "differences.json").read_text())
 SAME = [name for name in CASES if name not in DIFFERENCES]
-ABSENT = [name for name in SAME if "could not find the metric" in (CASES[name].get("body") or "")]
+NOT_FOUND = [
+    name for name in SAME if "could not find the metric" in (CASES[name].get("body") or "")
+]
 
 ALL_ENCODINGS = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 STREAMED = ("application/json", "application/vnd.kubernetes.protobuf")
@@ -92,25 +94,28 @@ LISTED = {
 
 
 class Prometheus(wired.Evaluation):
-    """Behaves as the metric selector's key says, as the original's counterpart did."""
+    """Fails, waits or returns nothing if the metric selector has a certain key.
+
+    The Prometheus of the recordings did the same.
+    """
 
     async def values(self, plan, *, deadline=None):
-        keys = await self._obeyed(plan)
+        keys = await self._selector_keys(plan)
         if "SCALAR" in keys:
-            raise errors.Broken("asked for")
+            raise errors.Broken("requested by the selector")
         return {} if "EMPTYVEC" in keys else await super().values(plan)
 
     async def rows(self, plan, *, deadline=None):
-        keys = await self._obeyed(plan)
+        keys = await self._selector_keys(plan)
         if "SCALAR" in keys:
             (time,) = {row.value.time for row in self.external["queue_len"]}
             return [ExternalValue(labels=None, value=Value(milli=3000, time=time, samples=1))]
         return [] if "EMPTYVEC" in keys else await super().rows(plan)
 
-    async def _obeyed(self, plan):
+    async def _selector_keys(self, plan):
         keys = {requirement.key for requirement in plan.selector.requirements}
         if "PROMFAIL" in keys:
-            raise errors.Broken("asked for")
+            raise errors.Broken("requested by the selector")
         if "slow" in keys:
             await asyncio.sleep(30)
         return keys
@@ -141,7 +146,7 @@ def kinds() -> Kinds:
 
 @pytest.fixture(scope="module")
 def catalog(kinds):
-    # The original's counterpart listed the same series for every rule.
+    # The Prometheus of the recordings listed the same series for every rule.
     compiled = ruleset.load([("config.yaml", (HERE / "config.yaml").read_text())])
     series = tuple(Series(name=name, labels=frozenset(labels)) for name, labels in SERIES.items())
     listings = {
@@ -151,21 +156,21 @@ def catalog(kinds):
 
 
 def _original(case: dict) -> str | None:
-    """The original's body, less what is not served or not produced here yet.
+    """Return the original's body without the paths and encodings that we do not serve.
 
-    The order of an APIResourceList is that of a Go map there; ours is sorted.
+    The original lists resources in random order; here they are sorted.
     """
     body = CASES[case["body_of"]]["body"] if "body_of" in case else case["body"]
     if not body:
         return body
     if '"paths"' in body:
-        found = json.loads(body)
-        paths = [path for path in found["paths"] if not path.startswith(UNSERVED)]
+        document = json.loads(body)
+        paths = [path for path in document["paths"] if not path.startswith(UNSERVED)]
         return encoding.encode({"paths": paths}, pretty=True).decode()
     if '"APIResourceList"' in body:
-        found = json.loads(body)
-        found["resources"].sort(key=lambda each: each["name"])
-        return encoding.encode(found, pretty=True).decode()
+        document = json.loads(body)
+        document["resources"].sort(key=lambda each: each["name"])
+        return encoding.encode(document, pretty=True).decode()
     produced = ", ".join(encoding.PRODUCED)
     streamed = ", ".join(f"{each};stream=watch" for each in encoding.PRODUCED if each in STREAMED)
     return body.replace(", ".join(ALL_ENCODINGS), produced).replace(
@@ -173,22 +178,22 @@ def _original(case: dict) -> str | None:
     )
 
 
-def _times(body: str | None) -> float:
-    """The moment of the original's answer: its values carry no other time."""
-    found = json.loads(body) if body and body.startswith("{") else {}
-    lists = {"MetricValueList", "ExternalMetricValueList"}
-    for item in found.get("items", ()) if found.get("kind") in lists else ():
-        return datetime.fromisoformat(item["timestamp"]).timestamp()
+def _answered_at(body: str | None) -> float:
+    """Return when the original answered, which is the timestamp of all its values."""
+    document = json.loads(body) if body and body.startswith("{") else {}
+    if document.get("kind") in {"MetricValueList", "ExternalMetricValueList"}:
+        for item in document["items"]:
+            return datetime.fromisoformat(item["timestamp"]).timestamp()
     return 0.0
 
 
-def _outsider(respond: responses.Handler) -> responses.Handler:
-    """A guard for callers who may ask for everything save what discovery says."""
-    return respond
+def _no_discovery(handler: responses.Handler) -> responses.Handler:
+    """Return `handler`: a guard that allows all requests, but not to read discovery."""
+    return handler
 
 
-async def _ours(case: dict, kinds, catalog, guard=_outsider) -> wired.Reply:
-    time = _times(case.get("body"))
+async def _ours(case: dict, kinds, catalog, guard=_no_discovery) -> wired.Reply:
+    time = _answered_at(case.get("body"))
     queue = ExternalValue(labels=QUEUE, value=Value(milli=20500, time=time, samples=1))
     evaluation = Prometheus(
         {key: Value(milli=milli, time=time, samples=1) for key, milli in MILLI.items()},
@@ -202,7 +207,7 @@ async def _ours(case: dict, kinds, catalog, guard=_outsider) -> wired.Reply:
         port=PORT,
         live=HOOKS,
         ready=(HOOKS[0], INFORMERS, *HOOKS[1:], SHUTDOWN),
-        deadline=0.05 if slow else 5.0,
+        timeout=0.05 if slow else 5.0,
         guard=guard,
     )
     async with wired.listening(handler) as port:
@@ -212,13 +217,13 @@ async def _ours(case: dict, kinds, catalog, guard=_outsider) -> wired.Reply:
 
 
 def _skip_unproduced(case: dict) -> None:
-    wanted = case["headers"].get("Accept", "")
-    if wanted in ALL_ENCODINGS and wanted not in encoding.PRODUCED:
-        pytest.skip(f"{wanted} is not produced yet")
+    accept = case["headers"].get("Accept", "")
+    if accept in ALL_ENCODINGS and accept not in encoding.PRODUCED:
+        pytest.skip(f"{accept} is not produced yet")
 
 
 @pytest.mark.parametrize("name", SAME)
-async def test_we_answer_as_the_original(name, kinds, catalog):
+async def test_answer_equals_the_originals(name, kinds, catalog):
     case = CASES[name]
     _skip_unproduced(case)
 
@@ -234,10 +239,8 @@ async def test_we_answer_as_the_original(name, kinds, catalog):
         assert reply.headers["Content-Length"] == case["answer"]["Content-Length"]
 
 
-@pytest.mark.parametrize("name", ABSENT)
-async def test_who_may_know_the_rules_is_told_the_causes_and_all_else_is_the_same(
-    name, kinds, catalog
-):
+@pytest.mark.parametrize("name", NOT_FOUND)
+async def test_causes_are_sent_to_callers_who_may_read_discovery(name, kinds, catalog):
     case = CASES[name]
 
     reply = await _ours(case, kinds, catalog, guard=None)
@@ -249,7 +252,7 @@ async def test_who_may_know_the_rules_is_told_the_causes_and_all_else_is_the_sam
 
 
 @pytest.mark.parametrize("name", DIFFERENCES)
-async def test_we_differ_where_we_say_so(name, kinds, catalog):
+async def test_answer_differs_as_documented(name, kinds, catalog):
     case, difference = CASES[name], DIFFERENCES[name]
 
     reply = await _ours(case, kinds, catalog)

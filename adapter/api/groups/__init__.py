@@ -1,4 +1,4 @@
-"""The API groups that are served: one module each, of the shape that `group.Group` describes."""
+"""The API groups that are served: a module each, with its OpenAPI documents as JSON beside it."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from adapter.api.groups import custom, external
 from adapter.api.groups.group import Group
 
 GROUPS: tuple[Group, ...] = (custom, external)
-"""In the order in which discovery lists them."""
+"""In the order of discovery."""

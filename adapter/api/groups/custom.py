@@ -1,14 +1,15 @@
 """custom.metrics.k8s.io: metrics that describe objects of the cluster.
 
-v1beta1 and v1beta2 have the same routes and differ only in how a value is written down.
+v1beta1 and v1beta2 have the same routes and differ only in the form of a value.
+
 https://github.com/kubernetes-sigs/custom-metrics-apiserver/tree/master/pkg/apiserver/installer
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from adapter import errors
 from adapter.api.groups import options
@@ -16,13 +17,16 @@ from adapter.api.groups.group import Backend, Resource
 from adapter.errors import ApiError, BackendError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
+from rules import quantity
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import shown
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
-from rules.query import plan as plans
+from rules.query import plan
+from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
+from rules.query.plan import Plan
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 
@@ -31,43 +35,67 @@ log = logging.getLogger(__name__)
 NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
 
-_EVERYTHING = "*"
+_ALL = "*"
+_NAMESPACE_METRICS = "metrics"
+"""In the place of a resource: the metric describes the namespace itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Question:
-    """What a URL of this group asks for."""
+class _Target:
+    """The objects and the metric that a URL asks for."""
 
     resource: str
     group: str
     namespace: str
+    """Empty at cluster scope."""
     name: str
-    """`*` for every object that the label selector selects."""
+    """`*` for all objects that the label selector matches."""
     metric: str
 
     @property
-    def typed(self) -> str:
-        """The resource as the URL spells it, for messages."""
+    def resource_in_url(self) -> str:
+        """The resource as the URL spells it."""
         return str(GroupResource(self.group, self.resource))
 
-    @property
-    def subject(self) -> str:
-        """What is asked for, for the log."""
-        name = "" if self.name == _EVERYTHING else f"{shown(self.name)}/"
-        space = f" in namespace {shown(self.namespace)}" if self.namespace else ""
-        return f"{shown(self.typed)}/{name}{shown(self.metric)}{space}"
+    def __str__(self) -> str:
+        name = "" if self.name == _ALL else f"{shown(self.name)}/"
+        namespace = f" in namespace {shown(self.namespace)}" if self.namespace else ""
+        return f"{shown(self.resource_in_url)}/{name}{shown(self.metric)}{namespace}"
 
 
 def routes(segments: Sequence[str]) -> bool:
-    """`RES/NAME/METRIC`, `namespaces/NS/RES/NAME/METRIC`, `namespaces/NS/metrics/METRIC`."""
-    if len(segments) == 3:
-        return True
-    if len(segments) == 4:
-        return segments[0] == "namespaces" and segments[2] == "metrics"
-    return len(segments) == 5 and segments[0] == "namespaces"
+    """Return whether the path is a route of the group.
+
+    Routes are `RES/NAME/METRIC`, `namespaces/NS/RES/NAME/METRIC`, `namespaces/NS/metrics/METRIC`.
+    The original also answers `namespaces/NS/metrics/METRIC/ANY`, but authorizes it as the
+    subresource ANY.
+    """
+    if len(segments) > 3 and segments[0] == "namespaces":
+        return len(segments) == (4 if segments[2] == _NAMESPACE_METRICS else 5)
+    return len(segments) == 3
+
+
+def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
+    """Return `info` without its namespace if it names a cluster-scoped object.
+
+    The HPA controller asks for `namespaces/NS/nodes/NAME/METRIC`. Without the namespace, the access
+    review is at cluster scope: rights in NS say nothing about nodes. `*` keeps the namespace and is
+    not found. Namespaces keep it, too: their route is `namespaces/NS/metrics/METRIC`.
+    """
+    if not info.namespace or len(info.parts) != 3 or info.name in {"", _ALL}:
+        return info
+    resource, _, group = info.resource.partition(".")
+    try:
+        kind = kinds.resolve(resource, group)
+    except UnknownResourceError:
+        return info
+    if kind.namespaced or kind.group_resource == NAMESPACES:
+        return info
+    return replace(info, namespace="")
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:
+    """Return an entry `RESOURCE/METRIC` for each metric that is listed."""
     return [
         Resource(
             name=f"{entry.resource}/{entry.metric}",
@@ -82,151 +110,217 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def answer(
     info: RequestInfo, backend: Backend, *, deadline: float | None = None
 ) -> encoding.Document:
-    """A MetricValueList. Raises ApiError with the original's words at each stage."""
-    question = _question(info)
+    """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
+    target = _target(info)
     selector = options.label_selector(info)
-    options.check_fields(info, options.fields(info))
-    metric_selector, written = _metric_selector(info)
-    kinds, kind = await _resolved(question, backend)
-    entry = await _entry(question, kind, backend)
-    namespace = question.namespace if entry.namespaced else ""
-    if question.name == _EVERYTHING:
-        # What is listed is the first kind in discovery order, which need not be the preferred one.
-        listed = kinds.first(question.resource, question.group).group_resource
-        try:
-            names = await backend.objects.names(listed, namespace=namespace, selector=selector)
-        except BackendError as error:
-            raise errors.internal("unable to list matching resources") from error
+    options.check_fields(info, options.field_selector(info))
+    metric_selector = _metric_selector(info)
+    kinds, kind = await _resolve(target, backend)
+    entry = await _entry(target, kind, backend)
+    if target.name == _ALL:
+        names = await _list(target, kinds, selector, backend)
     else:
-        names = (question.name,)
-        if not await _may_have_values(backend, kind, namespace, question.name):
-            over = missing.no_object(PODS, namespace=namespace, name=question.name)
-            raise _not_found(question, backend, [over], name=question.name)
-    values = {}
-    plan = None
-    if names:
-        try:
-            plan = plans.custom(entry, namespace=namespace, names=names, selector=metric_selector)
-        except PlanError as error:
-            raise _not_found(question, backend, [missing.no_query(error)]) from error
-        try:
-            values = dict(await backend.evaluation.values(plan, deadline=deadline))
-        except (BackendError, AmbiguousSampleError) as error:
-            raise errors.internal("unable to fetch metrics") from error
-    if not values and not entry.listed:  # nobody has seen it, and nor did this question
-        causes = await backend.absences.of_metric(entry.metric, entry.resource)
-        raise _not_found(question, backend, causes)
-    if not values and plan is not None:
-        causes = backend.absences.of_plan(plan)
-        if question.name != _EVERYTHING:
-            raise _not_found(question, backend, causes, name=question.name)
-        backend.absences.tell(question.subject, causes)  # an empty list says nothing itself
-    return encoding.metric_value_list(
+        await _check_not_finished(target, kind, backend)
+        names = (target.name,)
+    query = _plan(target, entry, names, metric_selector, backend) if names else None
+    values = await _evaluate(query, backend, deadline) if query else {}
+    if not values:
+        await _explain(target, entry, query, backend)
+    return _value_list(
         info.version,
-        question.metric,
-        written,
+        target.metric,
+        selectors.label_selector(metric_selector),
         (
-            (encoding.object_reference(kind, namespace=namespace, name=name), values[name])
+            (_object_reference(kind, namespace=target.namespace, name=name), values[name])
             for name in names
             if name in values
         ),
     )
 
 
-def _question(info: RequestInfo) -> _Question:
-    if info.namespace and info.resource == "metrics" and len(info.parts) >= 2:
-        # The namespace is itself the object that is described.
-        return _Question(
+def _target(info: RequestInfo) -> _Target:
+    if info.namespace and info.resource == _NAMESPACE_METRICS and len(info.parts) >= 2:
+        return _Target(
             resource="namespaces", group="", namespace="", name=info.namespace, metric=info.name
         )
     if len(info.parts) < 3:
         raise errors.bad_request("invalid request path")
     resource, _, group = info.resource.partition(".")
-    return _Question(
+    return _Target(
         resource=resource,
         group=group,
         namespace=info.namespace,
-        name=info.name or _EVERYTHING,
+        name=info.name or _ALL,
         metric=info.subresource,
     )
 
 
-def _metric_selector(info: RequestInfo) -> tuple[Selector, encoding.Document | None]:
-    """The metric selector, parsed and as a metav1.LabelSelector."""
+def _metric_selector(info: RequestInfo) -> Selector:
     try:
         selector = selectors.parse(info.metric_label_selector)
     except SelectorError as error:
         raise ApiError(500, str(error)) from error
-    options.check_comparable(selector, "metricLabelSelector")
-    return selector, selectors.label_selector(selector)
+    options.check_series_selector(selector, "metricLabelSelector")
+    return selector
 
 
-async def _resolved(question: _Question, backend: Backend) -> tuple[Kinds, Kind]:
-    """The kind that is meant, and the kinds among which it was found; a miss makes them refresh."""
+async def _resolve(target: _Target, backend: Backend) -> tuple[Kinds, Kind]:
+    """Return the target's kind and the snapshot it is from; discover kinds anew on a miss."""
+    kinds = backend.objects.kinds
     try:
-        kinds = backend.objects.kinds
-        try:
-            return kinds, kinds.resolve(question.resource, question.group)
-        except UnknownResourceError:
-            await _refresh(backend)
-            kinds = backend.objects.kinds
-            return kinds, kinds.resolve(question.resource, question.group)
+        return kinds, kinds.resolve(target.resource, target.group)
+    except UnknownResourceError:
+        await _refresh_kinds(backend)
+    kinds = backend.objects.kinds
+    try:
+        return kinds, kinds.resolve(target.resource, target.group)
     except UnknownResourceError as error:
-        if question.name == _EVERYTHING:
+        if target.name == _ALL:
             raise errors.internal("unable to list matching resources") from error
-        unknown = missing.unknown_resource(question.typed, backend.objects.kinds)
-        raise _not_found(question, backend, [unknown]) from error
+        cause = missing.unknown_resource(target.resource_in_url, kinds)
+        raise _not_found(target, backend, [cause]) from error
 
 
-async def _refresh(backend: Backend) -> None:
+async def _refresh_kinds(backend: Backend) -> None:
     try:
         await backend.objects.refresh()
     except BackendError as error:
-        log.warning("resources that were installed of late stay unknown: %s", error)
+        log.warning("API discovery failed, new custom resources stay unknown: %s", error)
 
 
-async def _entry(question: _Question, kind: Kind, backend: Backend) -> Entry:
-    """What serves the question. Cluster-scoped objects may be asked for below any namespace.
-
-    Save namespaces: who may read one of them there must not come to read another.
-    """
-    entry = backend.catalog().entry(kind.group_resource, question.metric)
+async def _entry(target: _Target, kind: Kind, backend: Backend) -> Entry:
+    """Return the catalog's entry. Raises ApiError (404) if there is none at the target's scope."""
+    entry = backend.catalog().entry(kind.group_resource, target.metric)
     if entry is None:
-        why = await backend.absences.of_metric(question.metric, kind.group_resource)
-        raise _not_found(question, backend, why)
-    if entry.namespaced == bool(question.namespace):
-        return entry
-    if entry.namespaced or entry.resource == NAMESPACES:
-        scope = missing.other_scope(entry.resource, namespaced=entry.namespaced)
-        raise _not_found(question, backend, [scope])
+        causes = await backend.absences.of_metric(target.metric, kind.group_resource)
+        raise _not_found(target, backend, causes)
+    if entry.namespaced != bool(target.namespace):
+        cause = missing.other_scope(entry.resource, namespaced=entry.namespaced)
+        raise _not_found(target, backend, [cause])
     return entry
 
 
-async def _may_have_values(backend: Backend, kind: Kind, namespace: str, name: str) -> bool:
-    """False for a pod that is over. Where that cannot be found out, the question is asked."""
-    if kind.group_resource != PODS:
-        return True
+async def _list(
+    target: _Target, kinds: Kinds, selector: Selector, backend: Backend
+) -> tuple[str, ...]:
+    # Like the original, list the first kind in discovery order, not the preferred one.
+    resource = kinds.first(target.resource, target.group).group_resource
     try:
-        return await backend.objects.live(PODS, namespace=namespace, name=name)
+        return await backend.objects.names(resource, namespace=target.namespace, selector=selector)
+    except BackendError as error:
+        raise errors.internal("unable to list matching resources") from error
+
+
+async def _check_not_finished(target: _Target, kind: Kind, backend: Backend) -> None:
+    """Raise ApiError (404) for a finished pod. If the API server fails, assume it is live."""
+    if kind.group_resource != PODS:
+        return
+    try:
+        live = await backend.objects.live(PODS, namespace=target.namespace, name=target.name)
     except BackendError as error:
         log.warning(
-            "whether pod %s/%s is alive is unknown, so its metrics are asked for all the same: %s",
-            namespace,
-            name,
+            "phase of pod %s/%s is unknown, its metrics are queried anyway: %s",
+            target.namespace,
+            target.name,
             error,
         )
-        return True
+        return
+    if not live:
+        cause = missing.no_object(PODS, namespace=target.namespace, name=target.name)
+        raise _not_found(target, backend, [cause], name=target.name)
+
+
+def _plan(
+    target: _Target,
+    entry: Entry,
+    names: Sequence[str],
+    metric_selector: Selector,
+    backend: Backend,
+) -> Plan:
+    try:
+        return plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
+    except PlanError as error:
+        raise _not_found(target, backend, [missing.no_query(error)]) from error
+
+
+async def _evaluate(query: Plan, backend: Backend, deadline: float | None) -> Mapping[str, Value]:
+    try:
+        return await backend.evaluation.values(query, deadline=deadline)
+    except (BackendError, AmbiguousSampleError) as error:
+        raise errors.internal("unable to fetch metrics") from error
+
+
+async def _explain(target: _Target, entry: Entry, query: Plan | None, backend: Backend) -> None:
+    """Handle an answer without values: raise ApiError (404), or log why the list is empty."""
+    if not entry.listed:
+        # No relist has seen the metric, and neither has this query: it does not exist.
+        causes = await backend.absences.of_metric(entry.metric, entry.resource)
+        raise _not_found(target, backend, causes)
+    if query is None:  # no object matches the label selector
+        return
+    causes = backend.absences.of_plan(query)
+    if target.name != _ALL:
+        raise _not_found(target, backend, causes, name=target.name)
+    backend.absences.tell(str(target), causes)
 
 
 def _not_found(
-    question: _Question, backend: Backend, causes: Sequence[Cause], *, name: str = ""
+    target: _Target, backend: Backend, causes: Sequence[Cause], *, name: str = ""
 ) -> ApiError:
-    """The original's words, with `causes` for those who may know them and for the log."""
-    backend.absences.tell(question.subject, causes)
-    subject = f"{question.typed} {name}" if name else question.typed
+    """Log `causes` and return the original's 404."""
+    backend.absences.tell(str(target), causes)
+    subject = f"{target.resource_in_url} {name}" if name else target.resource_in_url
     return ApiError(
         404,
-        f"the server could not find the metric {question.metric} for {subject}",
+        f"the server could not find the metric {target.metric} for {subject}",
         reason="NotFound",
         causes=causes,
     )
+
+
+def _value_list(
+    version: str,
+    metric: str,
+    selector: encoding.Document | None,
+    values: Iterable[tuple[encoding.Document, Value]],
+) -> encoding.Document:
+    """Build a MetricValueList from pairs of object references and values.
+
+    https://github.com/kubernetes/metrics/tree/master/pkg/apis/custom_metrics
+    """
+    items: list[encoding.Document]
+    if version == "v1beta1":
+        items = [
+            {
+                "describedObject": reference,
+                "metricName": metric,
+                "timestamp": encoding.timestamp(value.time),
+                "value": quantity.decimal(value.milli),
+                "selector": selector,
+            }
+            for reference, value in values
+        ]
+    else:
+        identifier = {"name": metric, "selector": selector}
+        items = [
+            {
+                "describedObject": reference,
+                "metric": identifier,
+                "timestamp": encoding.timestamp(value.time),
+                "value": quantity.decimal(value.milli),
+            }
+            for reference, value in values
+        ]
+    return {
+        "kind": "MetricValueList",
+        "apiVersion": f"{NAME}/{version}",
+        "metadata": {},
+        "items": items,
+    }
+
+
+def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:
+    """Build an ObjectReference; like the original, the core group is written `/v1`."""
+    reference = {"kind": kind.kind, "namespace": namespace, "name": name}
+    reference["apiVersion"] = f"{kind.group}/{kind.version}"
+    return {key: value for key, value in reference.items() if value}

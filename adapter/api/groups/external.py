@@ -1,13 +1,14 @@
-"""external.metrics.k8s.io: metrics that describe no object of the cluster.
+"""external.metrics.k8s.io: metrics that do not describe an object of the cluster.
 
-One route, `namespaces/NS/METRIC`, whose `labelSelector` selects series. An answer has one item for
-each sample of the rule's query, or one without labels where the query is a scalar.
+The only route is `namespaces/NS/METRIC`; `labelSelector` selects series. The list has one item for
+each sample of the rule's query, or one item without labels if the query returns a scalar.
+
 https://github.com/kubernetes-sigs/custom-metrics-apiserver/blob/master/pkg/apiserver/installer/emhandlers.go
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from adapter import errors
 from adapter.api.groups import options
@@ -15,10 +16,13 @@ from adapter.api.groups.group import Backend, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
+from rules import quantity
 from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import shown
 from rules.errors import PlanError
-from rules.query import plan as plans
+from rules.kinds import Kinds
+from rules.query import plan
+from rules.query.aggregate import ExternalValue
 from rules.query.catalog import Catalog
 
 NAME = "external.metrics.k8s.io"
@@ -26,13 +30,19 @@ VERSIONS: tuple[str, ...] = ("v1beta1",)
 
 
 def routes(segments: Sequence[str]) -> bool:
+    """Return whether the path is `namespaces/NS/METRIC`."""
     return len(segments) == 3 and segments[0] == "namespaces"
 
 
+def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: ARG001 - see Group
+    """Return `info`: external metrics describe no objects."""
+    return info
+
+
 def resources(catalog: Catalog) -> Sequence[Resource]:
-    """Every metric, also one that rules pin and that has no series now."""
+    """Return every metric, including those that rules pin and that have no series."""
     return [
-        # What is asked of an authorizer is `list`; discovery says `get` all the same.
+        # Like the original, discovery says `get` although requests are authorized as `list`.
         Resource(name=metric, namespaced=True, kind="ExternalMetricValueList", verbs=("get",))
         for metric in catalog.external
     ]
@@ -41,43 +51,60 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def answer(
     info: RequestInfo, backend: Backend, *, deadline: float | None = None
 ) -> encoding.Document:
-    """An ExternalMetricValueList. Raises ApiError with the original's words at each stage.
+    """Return an ExternalMetricValueList; `deadline` is in loop time. Raises ApiError.
 
-    Metric and namespace are those of the request info, which the caller was authorized for; they
-    are the path's, save for a path that ends in `/` or a word that RequestInfo keeps for itself.
+    Metric and namespace are taken from `info`, because these were authorized. They differ from the
+    path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
     selector = options.label_selector(info)
-    fields = options.fields(info)
+    requirements = options.field_selector(info)
     if not info.watch:
-        options.check_versions(info)
-    options.check_fields(info, fields)
+        options.check_resource_version(info)
+    options.check_fields(info, requirements)
     if info.watch:
-        raise _no_watch()
+        raise _watch_not_supported()
     metric = info.resource
+    subject = f"external metric {shown(metric)} in namespace {shown(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
     if entry is None:
         causes = await backend.absences.of_metric(metric)
-        backend.absences.tell(_subject(info), causes)
+        backend.absences.tell(subject, causes)
         raise _not_found(metric, info.namespace, causes)
-    options.check_comparable(selector, "labelSelector")
+    options.check_series_selector(selector, "labelSelector")
     try:
-        plan = plans.external(entry, namespace=info.namespace, selector=selector)
-        rows = await backend.evaluation.rows(plan, deadline=deadline)
+        query = plan.external(entry, namespace=info.namespace, selector=selector)
+        values = await backend.evaluation.rows(query, deadline=deadline)
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
     except (PlanError, BackendError) as error:
         raise errors.internal("unable to fetch metrics") from error
-    if not rows:  # an empty list says nothing itself
-        backend.absences.tell(_subject(info), backend.absences.of_plan(plan))
-    return encoding.external_metric_value_list(metric, rows)
+    if not values:  # an empty list does not tell the client why
+        backend.absences.tell(subject, backend.absences.of_plan(query))
+    return _value_list(metric, values)
 
 
-def _subject(info: RequestInfo) -> str:
-    """What is asked for, for the log."""
-    return f"external metric {shown(info.resource)} in namespace {shown(info.namespace)}"
+def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:
+    """Build an ExternalMetricValueList; the labels of a scalar are null.
+
+    https://github.com/kubernetes/metrics/tree/master/pkg/apis/external_metrics
+    """
+    return {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": f"{NAME}/v1beta1",
+        "metadata": {},
+        "items": [
+            {
+                "metricName": metric,
+                "metricLabels": None if each.labels is None else dict(sorted(each.labels.items())),
+                "timestamp": encoding.timestamp(each.value.time),
+                "value": quantity.decimal(each.value.milli),
+            }
+            for each in values
+        ],
+    }
 
 
-def _no_watch() -> ApiError:
+def _watch_not_supported() -> ApiError:
     return ApiError(
         405,
         f'watch is not supported on resources of kind "*.{NAME}"',
@@ -87,11 +114,11 @@ def _no_watch() -> ApiError:
 
 
 def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError:
-    # The original names a resource in the namespace `default` alone, and nothing in any other.
-    subject = "namespaces" if namespace == "default" else ""
+    # The original names a resource only for the namespace `default`.
+    resource = "namespaces" if namespace == "default" else ""
     return ApiError(
         404,
-        f"the server could not find the metric {metric} for {subject}",
+        f"the server could not find the metric {metric} for {resource}",
         reason="NotFound",
         causes=causes,
     )

@@ -1,7 +1,8 @@
-"""What a group of APIs is: a module of this shape, which is listed in `GROUPS`, and nothing more.
+"""The interfaces between an API group, the router and the rest of the adapter.
 
-The three groups share `answer(ask, backend)` and no base class. `Backend` is all that they may use
-to find an answer; its parts are snapshots or plain objects, and a request reads each snapshot once.
+An API group is a module of the shape `Group`, listed in `GROUPS`. It reaches the rest of the
+adapter only through `Backend`. The catalog and the kinds are immutable snapshots; a request reads
+each once.
 """
 
 from __future__ import annotations
@@ -21,64 +22,72 @@ from rules.selectors.selectors import Selector
 
 
 class Objects(Protocol):
-    """Knows the cluster's kinds, and the names of its objects."""
+    """Resource kinds and objects of the cluster."""
 
     @property
-    def kinds(self) -> Kinds: ...
+    def kinds(self) -> Kinds:
+        """The current kinds."""
+        ...
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
-        """The names, in the API server's order; finished pods are left out. Raises BackendError."""
+        """Return the matching objects in the API server's order, without finished pods.
+
+        Raises BackendError.
+        """
         ...
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        """False only for a pod that is known to be finished or absent. Raises BackendError."""
+        """Return False only for a pod that is known to be finished. Raises BackendError."""
         ...
 
     async def refresh(self) -> None:
-        """Bring `kinds` up to date, unless that was just done. Raises BackendError."""
+        """Discover `kinds` anew, unless that was just done. Raises BackendError."""
         ...
 
 
 class Evaluation(Protocol):
-    """Knows how to get the values of a plan."""
+    """Evaluator of query plans. `deadline` is in the running loop's time."""
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
-        """Object name -> value, for those that have one. Raises BackendError.
+        """Return values by object name; objects without a value are left out.
 
-        What is asked of others ends at `deadline`, a time of the running loop.
+        Raises BackendError and AmbiguousSampleError.
         """
         ...
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
     ) -> Sequence[ExternalValue]:
-        """The values of an external metric. Raises BackendError, NotInstantError among them."""
+        """Return the values of an external metric.
+
+        Raises BackendError; NotInstantError, a subclass, if the query returns a matrix.
+        """
         ...
 
 
 class MissingMetrics(Protocol):
-    """Knows why metrics are not there."""
+    """Diagnosis of metrics that have no values."""
 
     async def of_metric(
         self, metric: str, resource: GroupResource | None = None
     ) -> tuple[Cause, ...]:
-        """Why no series give this metric, without a resource an external one. Never raises."""
+        """Return why a metric is not in the catalog; without a resource, an external one."""
         ...
 
     def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
-        """Why a plan was answered with nothing."""
+        """Return why the evaluation of a plan gave no values."""
         ...
 
     def tell(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Have the log say why `subject` has no values, unless it has said so of late."""
+        """Log why `subject` has no values, unless the same was logged recently."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """Everything that a group may ask."""
+    """What API groups use to answer requests."""
 
     catalog: Callable[[], Catalog]
     objects: Objects
@@ -97,20 +106,30 @@ class Resource:
 
 
 class Group(Protocol):
-    """Knows one API group: its versions, its routes, its answers, and what discovery says of it."""
+    """An API group; implemented by modules."""
 
     NAME: str
     VERSIONS: tuple[str, ...]
-    """The preferred one first."""
+    """The preferred version first."""
 
     def routes(self, segments: Sequence[str]) -> bool:
-        """Whether these segments below a version are a route; an empty one counts as any other."""
+        """Return whether the path segments below a version are a route; they may be empty."""
+        ...
+
+    def to_object_scope(self, info: RequestInfo, kinds: Kinds) -> RequestInfo:
+        """Return the request as it is authorized and answered.
+
+        It differs from `info` if the path names a cluster-scoped object below a namespace: then
+        the namespace is removed, so that the access review is at cluster scope.
+        """
         ...
 
     async def answer(
         self, info: RequestInfo, backend: Backend, *, deadline: float | None = None
     ) -> Document:
-        """The document that a GET of a route gets, by `deadline`. Raises ApiError."""
+        """Return the document of a route; `deadline` is in loop time. Raises ApiError."""
         ...
 
-    def resources(self, catalog: Catalog) -> Sequence[Resource]: ...
+    def resources(self, catalog: Catalog) -> Sequence[Resource]:
+        """Return the entries of the group's APIResourceList, in any order."""
+        ...

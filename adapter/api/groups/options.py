@@ -1,6 +1,6 @@
-"""What every group makes of list options, in Kubernetes' words; each raises ApiError.
+"""Validation of list options, in Kubernetes' wording; every function raises ApiError.
 
-The order in which a group calls these is the order in which Kubernetes refuses.
+API groups call these functions in the order in which Kubernetes validates.
 https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/get.go
 """
 
@@ -20,7 +20,7 @@ _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
 def label_selector(info: RequestInfo) -> Selector:
-    """What `labelSelector` selects. Refuses (400) numbers that are none, too: they come first."""
+    """Parse `labelSelector`, after the check of integer options. Raises ApiError (400)."""
     if info.options_error:
         raise errors.bad_request(info.options_error)
     try:
@@ -29,8 +29,8 @@ def label_selector(info: RequestInfo) -> Selector:
         raise errors.bad_request(str(error)) from error
 
 
-def fields(info: RequestInfo) -> tuple[FieldRequirement, ...]:
-    """What `fieldSelector` requires, of whatever fields. Refuses (400) what does not parse."""
+def field_selector(info: RequestInfo) -> tuple[FieldRequirement, ...]:
+    """Parse `fieldSelector`; fields are not checked. Raises ApiError (400)."""
     try:
         return selectors.parse_fields(info.field_selector)
     except SelectorError as error:
@@ -38,7 +38,7 @@ def fields(info: RequestInfo) -> tuple[FieldRequirement, ...]:
 
 
 def check_fields(info: RequestInfo, requirements: Sequence[FieldRequirement]) -> None:
-    """A field selector may only repeat the name that the path has already; else 400."""
+    """Raise ApiError (400) unless the field selector just repeats the name in the path."""
     for requirement in requirements:
         if requirement.field not in _FIELDS:
             raise errors.bad_request(
@@ -47,27 +47,27 @@ def check_fields(info: RequestInfo, requirements: Sequence[FieldRequirement]) ->
             )
     if not requirements or not info.name:
         return
-    named = [
+    names = [
         requirement.value
         for requirement in requirements
         if requirement.field == "metadata.name" and requirement.operator == "="
     ]
-    if named[:1] != [info.name]:
+    if names[:1] != [info.name]:
         raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
 
 
-def check_comparable(selector: Selector, option: str) -> None:
-    """Refuses (400) a selector of series that compares numbers; `option` is where it stands."""
+def check_series_selector(selector: Selector, option: str) -> None:
+    """Raise ApiError (400) for `>` and `<`; `option` is the name of the query parameter."""
     for requirement in selector.requirements:
         if requirement.operator in {"gt", "lt"}:
             raise errors.bad_request(
-                f"{option}: {requirement} cannot be answered, because no matcher of "
-                "Prometheus compares numbers: use =, !=, in, notin, or the key alone"
+                f"{option}: {requirement} is not supported, because Prometheus matchers cannot "
+                "compare numbers: use =, !=, in, notin, or the key alone"
             )
 
 
-def check_versions(info: RequestInfo) -> None:
-    """Refuses (422) a list whose options about resource versions contradict each other.
+def check_resource_version(info: RequestInfo) -> None:
+    """Raise ApiError (422) for invalid combinations of resource version options of a list.
 
     https://github.com/kubernetes/apimachinery/blob/master/pkg/apis/meta/internalversion/validation/validation.go
     """
@@ -86,11 +86,11 @@ def check_versions(info: RequestInfo) -> None:
         causes.append(_forbidden("is forbidden for list", field="sendInitialEvents"))
     if not causes:
         return
-    told = [f"{cause['field']}: {cause['message']}" for cause in causes]
-    reasons = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = [f"{cause['field']}: {cause['message']}" for cause in causes]
+    summary = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     raise ApiError(
         422,
-        f'ListOptions.meta.k8s.io "" is invalid: {reasons}',
+        f'ListOptions.meta.k8s.io "" is invalid: {summary}',
         reason="Invalid",
         details={"group": "meta.k8s.io", "kind": "ListOptions", "causes": causes},
     )
@@ -101,14 +101,17 @@ def _text(info: RequestInfo, key: str) -> str:
 
 
 def _forbidden(message: str, *, field: str = "resourceVersionMatch") -> Mapping[str, str]:
-    told = f"Forbidden: {field} {message}"
-    return {"reason": "FieldValueForbidden", "message": told, "field": field}
+    return {
+        "reason": "FieldValueForbidden",
+        "message": f"Forbidden: {field} {message}",
+        "field": field,
+    }
 
 
 def _unsupported(match: str) -> Mapping[str, str]:
-    told = f'Unsupported value: {quote(match)}: supported values: "Exact", "NotOlderThan", ""'
+    supported = '"Exact", "NotOlderThan", ""'
     return {
         "reason": "FieldValueNotSupported",
-        "message": told,
+        "message": f"Unsupported value: {quote(match)}: supported values: {supported}",
         "field": "resourceVersionMatch",
     }

@@ -1,4 +1,4 @@
-"""The list of everything at `/apis`, as aggregators ask for it."""
+"""Aggregated discovery at `/apis`, as aggregators and kubectl request it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def catalog(*metrics: str) -> Catalog:
     return Catalog.of(entries, (), ())
 
 
-def build_router(found: Catalog):
-    return wired.build_router(found, wired.Objects(Kinds.builtin(), {}), wired.Evaluation({}))
+def build_router(catalog: Catalog):
+    return wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), wired.Evaluation({}))
 
 
 @pytest.fixture
@@ -50,18 +50,18 @@ async def listed(port: int, accept: str, **headers: str):
 @pytest.mark.parametrize(
     ("accept", "version"),
     [
-        pytest.param(f"{V2},{V2BETA1}", "v2", id="what an aggregator asks"),
-        pytest.param(f"{V2},{V2BETA1},application/json", "v2", id="what kubectl asks"),
-        pytest.param(f"{V2BETA1},{V2}", "v2beta1", id="the other way round"),
-        pytest.param(V2BETA1, "v2beta1", id="what an aggregator before 1.30 asks"),
-        pytest.param(f"{V2};profile=nopeer", "v2", id="of this server alone"),
-        pytest.param(f"{V2};q=0.5,{V2BETA1}", "v2beta1", id="by weight"),
-        pytest.param(f"application/json,{V2};q=0.1", "v2", id="before any plain document"),
-        pytest.param(f"{V2.replace('v2', 'v3')},{V2BETA1}", "v2beta1", id="an unknown version"),
-        pytest.param(V2.replace("application/json", "*/*"), "v2", id="in any encoding"),
+        pytest.param(f"{V2},{V2BETA1}", "v2", id="aggregator"),
+        pytest.param(f"{V2},{V2BETA1},application/json", "v2", id="kubectl"),
+        pytest.param(f"{V2BETA1},{V2}", "v2beta1", id="reversed"),
+        pytest.param(V2BETA1, "v2beta1", id="aggregator before 1.30"),
+        pytest.param(f"{V2};profile=nopeer", "v2", id="profile=nopeer"),
+        pytest.param(f"{V2};q=0.5,{V2BETA1}", "v2beta1", id="weights"),
+        pytest.param(f"application/json,{V2};q=0.1", "v2", id="preferred to a plain document"),
+        pytest.param(f"{V2.replace('v2', 'v3')},{V2BETA1}", "v2beta1", id="unknown version"),
+        pytest.param(V2.replace("application/json", "*/*"), "v2", id="any encoding"),
     ],
 )
-async def test_who_asks_for_everything_gets_it_in_the_version_wanted_most(port, accept, version):
+async def test_aggregated_discovery_is_served_in_the_preferred_version(port, accept, version):
     reply = await listed(port, accept)
 
     document = json.loads(reply.body)
@@ -89,7 +89,7 @@ async def test_who_asks_for_everything_gets_it_in_the_version_wanted_most(port, 
         f"{V2};sv=v1,application/json",
     ],
 )
-async def test_everybody_else_gets_the_plain_document(port, accept):
+async def test_other_accept_headers_get_the_plain_document(port, accept):
     reply = await listed(port, accept)
 
     assert json.loads(reply.body)["kind"] == "APIGroupList"
@@ -98,14 +98,14 @@ async def test_everybody_else_gets_the_plain_document(port, accept):
 
 
 @pytest.mark.parametrize("accept", [V2.replace("v2", "v3"), V2.replace("apidiscovery", "meta")])
-async def test_a_list_that_nobody_has_is_refused(port, accept):
+async def test_an_unknown_version_or_group_alone_is_not_acceptable(port, accept):
     reply = await listed(port, accept)
 
     assert reply.status == 406
     assert "only the following media types" in json.loads(reply.body)["message"]
 
 
-async def test_only_the_root_has_the_list_of_everything(port):
+async def test_only_the_root_has_aggregated_discovery(port):
     reply = await wired.fetch(port, "/apis/custom.metrics.k8s.io", headers={"Accept": V2})
 
     assert reply.status == 406
@@ -138,7 +138,7 @@ async def test_metrics_are_subresources_of_resources_without_a_kind(port):
     }
 
 
-async def test_who_has_the_list_is_told_so_in_few_words(port):
+async def test_a_matching_etag_gets_304(port):
     first = await listed(port, V2)
     tag = first.headers["Etag"]
 
@@ -153,7 +153,7 @@ async def test_who_has_the_list_is_told_so_in_few_words(port):
     }
 
 
-async def test_the_tag_is_a_hash_that_every_form_of_the_list_has(port):
+async def test_all_forms_have_the_same_etag(port):
     replies = [
         await listed(port, V2),
         await listed(port, V2BETA1),
@@ -166,7 +166,7 @@ async def test_the_tag_is_a_hash_that_every_form_of_the_list_has(port):
 
 
 @pytest.mark.parametrize("tag", ["", "*", "W/{}", '"0"', "{}, {}"])
-async def test_another_tag_gets_the_list(port, tag):
+async def test_other_etags_get_the_document(port, tag):
     current = (await listed(port, V2)).headers["Etag"]
 
     reply = await listed(port, V2, **{"If-None-Match": tag.replace("{}", current)})
@@ -174,36 +174,26 @@ async def test_another_tag_gets_the_list(port, tag):
     assert reply.status == 200
 
 
-async def test_a_replica_with_the_same_metrics_has_the_same_tag(port):
+async def test_replicas_with_the_same_metrics_have_the_same_etag(port):
     async with wired.listening(build_router(catalog("a", "b"))) as other:
         tags = [(await listed(each, V2)).headers["Etag"] for each in (port, other)]
 
     assert len(set(tags)) == 1
 
 
-async def test_a_long_list_is_compressed_and_says_what_it_depends_on():
+async def test_a_long_document_is_compressed_with_a_vary_header():
     many = catalog(*(f"metric_{number}" for number in range(400)))
     async with wired.listening(build_router(many)) as port:
         reply = await listed(port, V2, **{"Accept-Encoding": "gzip"})
 
     assert json.loads(gzip.decompress(reply.body))["items"]
     assert reply.headers["Content-Encoding"] == "gzip"
-    # The last of the two headers of that name; the first is "Accept".
+    # wired.fetch keeps the last header of a name; the first Vary is "Accept".
     assert reply.headers["Vary"] == "Accept-Encoding"
 
 
-class Shelf:
-    """Hands out the catalog that stands on it."""
-
-    def __init__(self, found: Catalog) -> None:
-        self.catalog = found
-
-    def __call__(self) -> Catalog:
-        return self.catalog
-
-
 def group(*resources: Resource):
-    """A group of this one version, with these resources whatever the catalog."""
+    """Return a group with one version and the same resources for every catalog."""
     return SimpleNamespace(
         NAME="external.metrics.k8s.io", VERSIONS=("v1beta1",), resources=lambda _: resources
     )
@@ -213,36 +203,36 @@ def resource(name: str, *, namespaced: bool = True) -> Resource:
     return Resource(name=name, namespaced=namespaced, kind="Values", verbs=("get",))
 
 
-def answer(found: discovery.Discovery, **headers: str):
-    return found.answer(request_info.parse("/apis"), {"Accept": V2, **headers})
+def answer(served: discovery.Discovery, **headers: str):
+    return served.answer(request_info.parse("/apis"), {"Accept": V2, **headers})
 
 
-def resources(found: discovery.Discovery):
-    return json.loads(answer(found).body)["items"][0]["versions"][0]["resources"]
+def resources(served: discovery.Discovery):
+    return json.loads(answer(served).body)["items"][0]["versions"][0]["resources"]
 
 
-def test_a_list_is_encoded_once_for_each_catalog_and_tagged_anew():
-    shelf = Shelf(catalog("a"))
-    served = group(resource("a"))
-    found = discovery.Discovery((served,), shelf, secure_port=6443)
-    first = answer(found)
+def test_the_document_is_encoded_once_per_catalog_and_gets_a_new_etag():
+    current = SimpleNamespace(catalog=catalog("a"))
+    changing = group(resource("a"))
+    served = discovery.Discovery((changing,), lambda: current.catalog, secure_port=6443)
+    first = answer(served)
 
-    assert answer(found).body is first.body
+    assert answer(served).body is first.body
 
-    served.resources = lambda _: (resource("b"),)
-    assert answer(found).body is first.body
+    changing.resources = lambda _: (resource("b"),)
+    assert answer(served).body is first.body
 
-    shelf.catalog = catalog("b")
-    then = answer(found, **{"If-None-Match": first.headers["Etag"]})
-    assert then.status == 200
-    assert then.headers["Etag"] != first.headers["Etag"]
+    current.catalog = catalog("b")
+    second = answer(served, **{"If-None-Match": first.headers["Etag"]})
+    assert second.status == 200
+    assert second.headers["Etag"] != first.headers["Etag"]
 
 
-def test_a_resource_of_its_own_has_its_kind_and_verbs():
-    served = group(resource("queue_len"))
-    found = discovery.Discovery((served,), Catalog.empty, secure_port=6443)
+def test_a_resource_without_subresources_has_kind_and_verbs():
+    only = group(resource("queue_len"))
+    served = discovery.Discovery((only,), Catalog.empty, secure_port=6443)
 
-    assert resources(found) == [
+    assert resources(served) == [
         {
             "resource": "queue_len",
             "responseKind": {
@@ -257,22 +247,22 @@ def test_a_resource_of_its_own_has_its_kind_and_verbs():
     ]
 
 
-def test_a_resource_is_listed_once_with_one_scope_and_all_its_subresources():
-    served = group(
+def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
+    only = group(
         resource("a/x", namespaced=False), resource("a/y"), resource("a"), resource("a/z/z")
     )
-    found = discovery.Discovery((served,), Catalog.empty, secure_port=6443)
+    served = discovery.Discovery((only,), Catalog.empty, secure_port=6443)
 
-    (only,) = resources(found)
+    (listed,) = resources(served)
 
-    assert (only["scope"], only["responseKind"]["kind"]) == ("Namespaced", "Values")
-    assert [each["subresource"] for each in only["subresources"]] == ["x", "y", "z/z"]
+    assert (listed["scope"], listed["responseKind"]["kind"]) == ("Namespaced", "Values")
+    assert [each["subresource"] for each in listed["subresources"]] == ["x", "y", "z/z"]
 
 
 def test_a_group_without_resources_is_listed_as_current():
-    found = discovery.Discovery((group(),), Catalog.empty, secure_port=6443)
+    served = discovery.Discovery((group(),), Catalog.empty, secure_port=6443)
 
-    assert json.loads(answer(found).body)["items"] == [
+    assert json.loads(answer(served).body)["items"] == [
         {
             "metadata": {"name": "external.metrics.k8s.io"},
             "versions": [{"version": "v1beta1", "resources": [], "freshness": "Current"}],

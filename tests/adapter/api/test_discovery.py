@@ -1,11 +1,15 @@
+"""Discovery documents of groups and versions."""
+
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
 from adapter.api import discovery
 from adapter.api.groups import custom
+from adapter.http import request_info
 from rules.kinds import GroupResource
 from rules.query.catalog import Catalog, Entry
 
@@ -22,32 +26,27 @@ def catalog(*metrics: str) -> Catalog:
     return Catalog.of(entries, (), ())
 
 
-class Shelf:
-    """Hands out the catalog that stands on it."""
-
-    def __init__(self, found: Catalog) -> None:
-        self.catalog = found
-
-    def __call__(self) -> Catalog:
-        return self.catalog
+@pytest.fixture
+def current():
+    """The current catalog, as an object whose attribute can be replaced."""
+    return SimpleNamespace(catalog=catalog("b", "a"))
 
 
 @pytest.fixture
-def shelf():
-    return Shelf(catalog("b", "a"))
+def served(current):
+    return discovery.Discovery((custom,), lambda: current.catalog, secure_port=6443)
 
 
-@pytest.fixture
-def found(shelf):
-    return discovery.Discovery((custom,), shelf, secure_port=6443)
+def body(served, path, query=""):
+    return served.answer(request_info.parse(path, query), {}).body
 
 
-def read(found, path):
-    return json.loads(found.encoded(path, pretty=False))
+def read(served, path):
+    return json.loads(body(served, path))
 
 
-def test_every_group_and_version_has_a_path(found):
-    assert found.paths == (
+def test_every_group_and_version_has_a_path(served):
+    assert served.paths == (
         "/apis",
         "/apis/custom.metrics.k8s.io",
         "/apis/custom.metrics.k8s.io/v1beta1",
@@ -55,16 +54,16 @@ def test_every_group_and_version_has_a_path(found):
     )
 
 
-def test_a_group_lists_both_versions_and_prefers_the_first(found):
-    group = read(found, "/apis/custom.metrics.k8s.io")
+def test_a_group_lists_its_versions_and_prefers_the_first(served):
+    group = read(served, "/apis/custom.metrics.k8s.io")
 
     assert list(group) == ["kind", "apiVersion", "name", "versions", "preferredVersion"]
     assert [version["version"] for version in group["versions"]] == ["v1beta1", "v1beta2"]
     assert group["preferredVersion"]["groupVersion"] == "custom.metrics.k8s.io/v1beta1"
 
 
-def test_the_list_of_groups_has_no_api_version_and_an_address_without_a_host(found):
-    groups = read(found, "/apis")
+def test_the_group_list_has_no_api_version_and_no_host(served):
+    groups = read(served, "/apis")
 
     assert list(groups) == ["kind", "groups"]
     assert groups["groups"][0]["serverAddressByClientCIDRs"] == [
@@ -73,8 +72,8 @@ def test_the_list_of_groups_has_no_api_version_and_an_address_without_a_host(fou
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_a_version_lists_every_metric_sorted(found, version):
-    listed = read(found, f"/apis/custom.metrics.k8s.io/{version}")
+def test_a_version_lists_all_metrics_sorted(served, version):
+    listed = read(served, f"/apis/custom.metrics.k8s.io/{version}")
 
     assert listed["groupVersion"] == f"custom.metrics.k8s.io/{version}"
     assert [resource["name"] for resource in listed["resources"]] == [
@@ -92,26 +91,26 @@ def test_a_version_lists_every_metric_sorted(found, version):
     }
 
 
-def test_an_empty_catalog_is_an_empty_list(shelf, found):
-    shelf.catalog = Catalog.empty()
+def test_an_empty_catalog_is_an_empty_list(current, served):
+    current.catalog = Catalog.empty()
 
-    assert read(found, "/apis/custom.metrics.k8s.io/v1beta1")["resources"] == []
+    assert read(served, "/apis/custom.metrics.k8s.io/v1beta1")["resources"] == []
 
 
-def test_a_document_is_encoded_once_for_each_catalog(shelf, found):
+def test_a_document_is_encoded_once_per_catalog(current, served):
     path = "/apis/custom.metrics.k8s.io/v1beta1"
-    first = found.encoded(path, pretty=False)
+    first = body(served, path)
 
-    assert found.encoded(path, pretty=False) is first
-    assert found.encoded(path, pretty=True) != first
+    assert body(served, path) is first
+    assert body(served, path, "pretty=1") != first
 
-    shelf.catalog = catalog("c")
+    current.catalog = catalog("c")
 
-    assert b"pods/c" in found.encoded(path, pretty=False)
+    assert b"pods/c" in body(served, path)
 
 
 @pytest.mark.parametrize(
-    ("path", "served"),
+    ("path", "belongs"),
     [
         ("/apis/custom.metrics.k8s.io", True),
         ("/apis/custom.metrics.k8s.io/", True),
@@ -122,5 +121,5 @@ def test_a_document_is_encoded_once_for_each_catalog(shelf, found):
         ("//apis/custom.metrics.k8s.io", False),
     ],
 )
-def test_a_path_belongs_to_the_group_that_it_names(found, path, served):
-    assert (found.group(path) is custom) is served
+def test_a_path_belongs_to_the_group_that_it_names(served, path, belongs):
+    assert (served.group(path) is custom) is belongs

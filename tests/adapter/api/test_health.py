@@ -1,3 +1,5 @@
+"""Health checks, `/version`, `/metrics` and the index of paths."""
+
 from __future__ import annotations
 
 import json
@@ -11,15 +13,15 @@ from adapter.http import request_info
 API = ("/apis", "/apis/custom.metrics.k8s.io")
 
 
-def fails():
+def failing():
     raise RuntimeError("prometheus.example: refused")
 
 
-async def remarks():
+async def remarking():
     return "not answering"
 
 
-async def waits():
+async def passing():
     return None
 
 
@@ -28,76 +30,81 @@ def registry():
     return CollectorRegistry()
 
 
-def made(registry, *ready, live=()):
+def endpoints(registry, *ready, live=()):
     checks = [health.Check(name=name, run=run) for name, run in ready]
     return health.Ops(live=live, ready=checks, registry=registry, api_paths=API)
 
 
-async def get(operations, target):
+async def get(served, target):
     path, _, query = target.partition("?")
-    return await operations.answer(request_info.parse(path, query))
+    return await served.answer(request_info.parse(path, query))
 
 
 @pytest.mark.parametrize("probe", ["healthz", "livez", "readyz"])
-async def test_a_probe_that_passes_says_ok(registry, probe):
-    got = await get(made(registry, ("rules", waits)), f"/{probe}")
+async def test_a_passing_probe_answers_ok(registry, probe):
+    answer = await get(endpoints(registry, ("rules", passing)), f"/{probe}")
 
-    assert (got.status, got.body, got.content_type) == (200, b"ok", "text/plain; charset=utf-8")
-    assert got.headers == {"X-Content-Type-Options": "nosniff"}
+    assert (answer.status, answer.body, answer.content_type) == (
+        200,
+        b"ok",
+        "text/plain; charset=utf-8",
+    )
+    assert answer.headers == {"X-Content-Type-Options": "nosniff"}
 
 
-async def test_a_probe_that_fails_shows_every_check_and_withholds_the_reason(registry, caplog):
-    got = await get(made(registry, ("rules", fails), ("kinds", waits)), "/readyz")
+async def test_a_failing_probe_lists_all_checks_without_the_reason(registry, caplog):
+    answer = await get(endpoints(registry, ("rules", failing), ("kinds", passing)), "/readyz")
 
-    assert got.status == 500
-    assert got.body == (
+    assert answer.status == 500
+    assert answer.body == (
         b"[+]ping ok\n[+]log ok\n[-]rules failed: reason withheld\n[+]kinds ok\n"
         b"readyz check failed\n"
     )
     assert "rules: prometheus.example: refused" in caplog.text
 
 
-async def test_what_is_not_ready_is_alive(registry):
-    got = await get(made(registry, ("rules", fails)), "/livez")
+async def test_a_failing_readiness_check_does_not_affect_liveness(registry):
+    answer = await get(endpoints(registry, ("rules", failing)), "/livez")
 
-    assert got.status == 200
+    assert answer.status == 200
 
 
-async def test_liveness_and_healthz_share_their_checks(registry):
-    operations = made(registry, live=[health.Check(name="relist", run=fails)])
+async def test_livez_and_healthz_have_the_same_checks(registry):
+    served = endpoints(registry, live=[health.Check(name="relist", run=failing)])
 
     for probe in ("/livez", "/healthz"):
-        assert (await get(operations, probe)).status == 500
-    assert (await get(operations, "/readyz")).status == 200
+        assert (await get(served, probe)).status == 500
+    assert (await get(served, "/readyz")).status == 200
 
 
-async def test_a_remark_is_shown_when_asked_for_and_fails_nothing(registry):
-    operations = made(registry, ("prometheus", remarks))
+async def test_a_remark_is_shown_by_verbose_and_does_not_fail_the_probe(registry):
+    served = endpoints(registry, ("prometheus", remarking))
 
-    assert (await get(operations, "/readyz")).body == b"ok"
-    assert (await get(operations, "/readyz?verbose")).body == (
+    assert (await get(served, "/readyz")).body == b"ok"
+    assert (await get(served, "/readyz?verbose")).body == (
         b"[+]ping ok\n[+]log ok\n[+]prometheus ok: not answering\nreadyz check passed\n"
     )
 
 
 async def test_checks_can_be_excluded(registry):
-    got = await get(
-        made(registry, ("rules", fails)), "/readyz?exclude=rules&exclude=b&exclude=a%22&verbose=0"
+    answer = await get(
+        endpoints(registry, ("rules", failing)),
+        "/readyz?exclude=rules&exclude=b&exclude=a%22&verbose=0",
     )
 
-    assert got.status == 200
-    assert got.body == (
+    assert answer.status == 200
+    assert answer.body == (
         b"[+]ping ok\n[+]log ok\n[+]rules excluded: ok\n"
         b'warn: some health checks cannot be excluded: no matches for "a\\"","b"\n'
         b"readyz check passed\n"
     )
 
 
-async def test_a_check_has_a_path_of_its_own_with_the_reason(registry):
-    operations = made(registry, ("rules", fails), ("prometheus", remarks))
+async def test_the_path_of_a_check_shows_the_reason(registry):
+    served = endpoints(registry, ("rules", failing), ("prometheus", remarking))
 
-    passed = await get(operations, "/readyz/prometheus")
-    failed = await get(operations, "/readyz/rules")
+    passed = await get(served, "/readyz/prometheus")
+    failed = await get(served, "/readyz/rules")
 
     assert (passed.status, passed.body, passed.headers) == (200, b"ok", {})
     assert failed.status == 500
@@ -107,12 +114,12 @@ async def test_a_check_has_a_path_of_its_own_with_the_reason(registry):
 @pytest.mark.parametrize(
     "path", ["/", "/index.html", "/nope", "/healthz/", "/readyz/nope", "", "*"]
 )
-async def test_the_index_lists_every_path_sorted(registry, path):
-    got = await get(made(registry, ("rules", waits)), path)
+async def test_the_index_lists_all_paths_sorted(registry, path):
+    answer = await get(endpoints(registry, ("rules", passing)), path)
 
-    assert got.status == (200 if path in {"/", "/index.html"} else 404)
-    assert got.body.startswith(b'{\n  "paths": [\n    "/apis",\n')
-    paths = json.loads(got.body)["paths"]
+    assert answer.status == (200 if path in {"/", "/index.html"} else 404)
+    assert answer.body.startswith(b'{\n  "paths": [\n    "/apis",\n')
+    paths = json.loads(answer.body)["paths"]
     assert paths == sorted(paths)
     assert {"/metrics", "/version", "/readyz/rules", "/livez/ping", *API} <= set(paths)
 
@@ -120,13 +127,13 @@ async def test_the_index_lists_every_path_sorted(registry, path):
 async def test_metrics_are_those_of_the_registry(registry):
     Counter("answers", "how many", registry=registry).inc()
 
-    got = await get(made(registry), "/metrics")
+    answer = await get(endpoints(registry), "/metrics")
 
-    assert b"answers_total 1.0\n" in got.body
-    assert got.compressed_above == 0
+    assert b"answers_total 1.0\n" in answer.body
+    assert answer.gzip_threshold == 0
 
 
-def test_the_version_is_this_programs():
+def test_version_is_this_programs_version():
     document = json.loads(health.version().body)
 
     assert document["gitVersion"].startswith("v")

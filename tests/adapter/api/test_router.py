@@ -1,3 +1,5 @@
+"""Routing, and the server's behaviour towards malformed and slow clients, over a socket."""
+
 from __future__ import annotations
 
 import asyncio
@@ -55,7 +57,7 @@ CUSTOM = "/apis/custom.metrics.k8s.io"
         ("http://adapter/apis", 200, "APIGroupList"),
     ],
 )
-async def test_paths_are_routed_as_in_the_original(port, target, status, kind):
+async def test_paths_are_routed_like_in_the_original(port, target, status, kind):
     got = await wired.fetch(port, target)
 
     document = json.loads(got.body)
@@ -76,7 +78,7 @@ async def test_paths_are_routed_as_in_the_original(port, target, status, kind):
         ("/nope", 404),
     ],
 )
-async def test_apis_are_read_only_and_other_paths_take_any_method(port, method, target, status):
+async def test_api_paths_are_read_only_and_others_allow_any_method(port, method, target, status):
     got = await wired.fetch(port, target, method=method)
 
     assert got.status == status
@@ -94,7 +96,7 @@ async def test_apis_are_read_only_and_other_paths_take_any_method(port, method, 
     ],
 )
 @pytest.mark.parametrize("accept", ["text/html", "application/*", "application/cbor"])
-async def test_the_router_refuses_what_nothing_is_produced_for(port, target, types, accept):
+async def test_the_router_refuses_media_types_that_are_not_produced(port, target, types, accept):
     got = await wired.fetch(port, target, headers={"Accept": accept})
 
     status = json.loads(got.body)
@@ -105,13 +107,13 @@ async def test_the_router_refuses_what_nothing_is_produced_for(port, target, typ
 
 
 @pytest.mark.parametrize("target", ["/healthz", "/nope"])
-async def test_other_paths_do_not_negotiate(port, target):
+async def test_other_paths_ignore_the_accept_header(port, target):
     got = await wired.fetch(port, target, headers={"Accept": "text/html"})
 
     assert got.status == (200 if target == "/healthz" else 404)
 
 
-async def test_a_method_is_refused_before_an_encoding(port):
+async def test_405_precedes_406(port):
     got = await wired.fetch(port, "/apis", method="POST", headers={"Accept": "text/html"})
 
     assert got.status == 405
@@ -121,12 +123,12 @@ async def test_a_method_is_refused_before_an_encoding(port):
     "target",
     ["/nope", "/apis", f"{CUSTOM}/v1beta2/nodes", "/openapi/v2", "/openapi/v3", "/openapi/v3/apis"],
 )
-async def test_the_guard_comes_before_any_route(target):
-    asked = []
+async def test_the_guard_runs_before_routing(target):
+    guarded_paths = []
 
-    def guard(respond):
-        async def guarded(request, ask):
-            asked.append(ask.path)
+    def guard(handler):
+        async def guarded(request, info):
+            guarded_paths.append(info.path)
             raise errors.ApiError(403, "forbidden", reason="Forbidden")
 
         return guarded
@@ -134,11 +136,35 @@ async def test_the_guard_comes_before_any_route(target):
     async with wired.listening(build_router(guard=guard)) as port:
         got = await wired.fetch(port, target, method="POST")
 
-    assert (got.status, asked) == (403, [target])
+    assert (got.status, guarded_paths) == (403, [target])
 
 
-async def test_a_guard_that_is_content_lets_through():
-    async with wired.listening(build_router(guard=lambda respond: respond)) as port:
+@pytest.mark.parametrize(
+    ("path", "namespace"),
+    [
+        ("namespaces/default/nodes/n/m", ""),
+        ("namespaces/default/nodes/*/m", "default"),
+        ("namespaces/default/pods/p/m", "default"),
+    ],
+)
+async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path, namespace):
+    namespaces = []
+
+    def guard(handler):
+        async def guarded(request, info):
+            namespaces.append(info.namespace)
+            return await handler(request, info)
+
+        return guarded
+
+    async with wired.listening(build_router(guard=guard)) as port:
+        await wired.fetch(port, f"{CUSTOM}/v1beta2/{path}")
+
+    assert namespaces == [namespace]
+
+
+async def test_a_guard_can_pass_requests_on():
+    async with wired.listening(build_router(guard=lambda handler: handler)) as port:
         assert (await wired.fetch(port, "/healthz")).status == 200
 
 
@@ -152,20 +178,18 @@ async def test_a_guard_that_is_content_lets_through():
         (b"GET \xff HTTP/1.1\r\nHost: x\r\n\r\n", ""),
     ],
 )
-async def test_what_is_no_http_gets_a_bare_400_and_one_line_in_the_log(port, data, error, caplog):
+async def test_input_that_is_not_http_gets_a_bare_400_and_one_log_line(port, data, error, caplog):
     got = await wired.send(port, data)
 
     assert (got.status, got.body) == (400, b"400 Bad Request")
     assert got.headers == {"Content-Type": responses.PLAIN, "Connection": "close"}
     [record] = caplog.records
     assert record.exc_info is None
-    assert record.getMessage().startswith(
-        "said 400 Bad Request to 127.0.0.1, whose request cannot be read: "
-    )
+    assert record.getMessage().startswith("rejected request from 127.0.0.1: 400 Bad Request (")
     assert error in record.getMessage()
 
 
-async def test_heads_of_goes_order_are_read(port):
+async def test_long_urls_and_headers_are_accepted(port):
     got = await wired.send(
         port,
         b"GET /healthz?a="
@@ -185,7 +209,7 @@ async def test_heads_of_goes_order_are_read(port):
     [b"A: " + b"x" * server.HEAD_BYTES, b"A: x\r\n" * (server.HEAD_BYTES // 6 + 1)],
     ids=["one", "many"],
 )
-async def test_a_head_of_more_than_a_mebibyte_ends_the_connection(port, data, caplog):
+async def test_a_head_over_1_mib_closes_the_connection(port, data, caplog):
     caplog.set_level("WARNING")
 
     try:
@@ -197,7 +221,7 @@ async def test_a_head_of_more_than_a_mebibyte_ends_the_connection(port, data, ca
     assert len(caplog.records) == 1
 
 
-async def test_a_body_does_not_count_as_a_head(port):
+async def test_a_body_does_not_count_towards_the_head(port):
     got = await wired.send(
         port,
         b"POST /apis HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 3000000\r\n\r\n"
@@ -208,7 +232,7 @@ async def test_a_body_does_not_count_as_a_head(port):
     assert got.rest == b""
 
 
-async def test_a_connection_is_kept_for_further_requests(port):
+async def test_connections_are_kept_alive(port):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
 
     for _ in range(3):
@@ -225,11 +249,11 @@ async def test_a_connection_is_kept_for_further_requests(port):
     await writer.wait_closed()
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
-async def test_who_does_not_say_what_it_wants_is_not_waited_for(begun):
+@pytest.mark.parametrize("partial", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
+async def test_a_client_that_sends_no_complete_head_is_disconnected(partial):
     async with wired.listening(build_router(), head_seconds=0.05) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(begun)
+        writer.write(partial)
 
         async with asyncio.timeout(5):
             assert await reader.read() == b""
@@ -238,7 +262,7 @@ async def test_who_does_not_say_what_it_wants_is_not_waited_for(begun):
         await writer.wait_closed()
 
 
-async def test_a_second_request_that_is_begun_has_to_end():
+async def test_the_head_limit_applies_to_the_second_request_too():
     async with wired.listening(build_router(), head_seconds=0.1) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -266,17 +290,17 @@ async def test_a_target_without_a_path_is_an_unknown_path(port, target, headers)
 
 
 @pytest.mark.parametrize("expect", ["100-continue", "other"])
-async def test_no_body_is_ever_asked_for(port, expect):
+async def test_100_continue_is_never_sent(port, expect):
     got = await wired.fetch(port, "/apis", method="POST", headers={"Expect": expect})
 
     assert got.status == 405
 
 
-async def test_the_work_for_a_client_that_went_is_stopped():
+async def test_the_handler_is_cancelled_when_the_client_disconnects():
     stopped = asyncio.Event()
 
-    def guard(respond):
-        async def guarded(request, ask):
+    def guard(handler):
+        async def guarded(request, info):
             try:
                 await asyncio.sleep(30)
             finally:
@@ -296,7 +320,7 @@ async def test_the_work_for_a_client_that_went_is_stopped():
             await stopped.wait()
 
 
-async def test_a_site_says_where_it_listens(caplog):
+async def test_a_site_reports_its_url(caplog):
     runner = server.runner(build_router())
     await runner.setup()
     try:
@@ -311,7 +335,7 @@ async def test_a_site_says_where_it_listens(caplog):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_a_port_is_shared_only_where_that_is_permitted(shared):
+async def test_a_port_is_shared_only_if_permitted(shared):
     runner = server.runner(build_router())
     await runner.setup()
     try:
@@ -324,7 +348,7 @@ async def test_a_port_is_shared_only_where_that_is_permitted(shared):
         await runner.cleanup()
 
 
-async def test_a_bug_in_a_handler_is_a_bare_500_and_a_traceback_in_the_log(caplog):
+async def test_an_exception_outside_the_middleware_is_a_bare_500_with_a_logged_traceback(caplog):
     async def broken(request):
         raise KeyError("secret")
 
@@ -384,14 +408,14 @@ def paths() -> st.SearchStrategy[bytes]:
     accept=st.text("applicationjsonyhtmlpretty/*;,q=01. ", max_size=40),
 )
 @settings(max_examples=150, deadline=None)
-def test_no_request_is_answered_with_our_insides(path, query, accept):
+def test_answers_never_contain_internals(path, query, accept):
     target = path + b"?" + b"&".join(key + b"=" + value for key, value in query)
 
-    async def ask() -> wired.Reply:
+    async def fetch() -> wired.Reply:
         async with wired.listening(build_router()) as port:
             return await wired.fetch(port, target, headers={"Accept": accept.strip()})
 
-    got = asyncio.run(ask())
+    got = asyncio.run(fetch())
 
     assert got.status in {200, 400, 404, 406, 500}
     if got.status == 500:

@@ -290,7 +290,7 @@ async def test_a_client_that_just_came_does_not_hold_up_the_end(turns):
     context = tls.ReloadingContext(tls.issued("127.0.0.1", now=now)).context
     runner = serving.runner(never_asked)
     await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, goodbye_seconds=0.1)
+    site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1)
     await site.start()
     with socket.create_connection(("127.0.0.1", site.port)) as connection:
         connection.setblocking(False)
@@ -313,7 +313,7 @@ async def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_end()
 
     runner = serving.runner(answer)
     await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, goodbye_seconds=0.1)
+    site = serving.Site(runner, "127.0.0.1", 0, close_seconds=0.1)
     await site.start()
     with socket.create_connection(("127.0.0.1", site.port)) as connection:
         connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")

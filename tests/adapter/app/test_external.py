@@ -42,6 +42,10 @@ MORE = """
   resources: *namespaced
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}[1m]'
 - seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  name: {as: string}
+  resources: *namespaced
+  metricsQuery: '"<<.Series>>"'
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
   name: {as: refused}
   resources: *namespaced
   metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}'
@@ -170,16 +174,19 @@ async def test_metric_without_series_is_listed_and_empty(served: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "message"),
+    ("metric", "message", "reason"),
     [
-        ("matrix", "encountered an unexpected query result type"),
-        ("refused", "Internal error occurred: unable to fetch metrics"),
+        ("matrix", "encountered an unexpected query result type", None),
+        ("string", "Internal error occurred: unable to fetch metrics", "InternalError"),
+        ("refused", "Internal error occurred: unable to fetch metrics", "InternalError"),
     ],
 )
-async def test_query_that_has_no_value_is_an_error(served: Api, metric: str, message: str) -> None:
+async def test_query_that_has_no_value_is_an_error(
+    served: Api, metric: str, message: str, reason: str | None
+) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/{metric}")
 
-    assert (status, document["message"]) == (500, message)
+    assert (status, document["message"], document.get("reason")) == (500, message, reason)
 
 
 async def test_without_prometheus_what_is_pinned_is_listed_and_asked(tmp_path: Path) -> None:

@@ -92,10 +92,9 @@ async def test_scalar_is_one_sample_without_labels(asking):
     assert [(sample.labels, sample.value) for sample in result.samples] == [({}, 2.25)]
 
 
-async def test_string_has_text_and_no_samples(asking):
-    result = await asking.query('"text"')
-
-    assert (result.kind, result.samples, result.text) == ("string", (), "text")
+async def test_string_is_refused_as_the_original_refuses_it(asking):
+    with pytest.raises(errors.Broken, match="needs an instant vector"):
+        await asking.query('"text"')
 
 
 async def test_matrix_is_told_point_by_point(asking):

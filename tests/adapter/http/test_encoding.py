@@ -1,3 +1,5 @@
+"""JSON encoding as Go writes it, and content negotiation as Kubernetes does it."""
+
 from __future__ import annotations
 
 import json
@@ -7,22 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adapter.http import encoding
-from rules.kinds import Kind
-from rules.query.aggregate import Value
-
-POD = Kind(group="", version="v1", kind="Pod", resource="pods", singular="pod", namespaced=True)
-DEPLOYMENT = Kind(
-    group="apps",
-    version="v1",
-    kind="Deployment",
-    resource="deployments",
-    singular="deployment",
-    namespaced=True,
-)
 
 
 @pytest.mark.parametrize(
-    ("text", "written"),
+    ("text", "encoded"),
     [
         ("a<b>&c", rb"a\u003cb\u003e\u0026c"),
         ("\u2028\u2029", rb"\u2028\u2029"),
@@ -34,11 +24,11 @@ DEPLOYMENT = Kind(
         ("é😀", "é😀".encode()),
     ],
 )
-def test_text_is_escaped_as_go_escapes_it(text, written):
-    assert encoding.encode({"a": text}) == b'{"a":"' + written + b'"}\n'
+def test_text_is_escaped_as_in_go(text, encoded):
+    assert encoding.encode({"a": text}) == b'{"a":"' + encoded + b'"}\n'
 
 
-def test_pretty_documents_are_indented_by_two_and_end_without_a_newline():
+def test_pretty_documents_are_indented_by_two_without_a_final_newline():
     document = {"a": [{"b": 1}], "c": {}, "d": []}
 
     assert encoding.encode(document, pretty=True) == (
@@ -48,7 +38,7 @@ def test_pretty_documents_are_indented_by_two_and_end_without_a_newline():
 
 @given(text=st.text(), pretty=st.booleans())
 @settings(max_examples=200, deadline=None)
-def test_whatever_is_written_reads_back(text, pretty):
+def test_encoded_text_can_be_decoded(text, pretty):
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
     assert (
@@ -57,7 +47,7 @@ def test_whatever_is_written_reads_back(text, pretty):
     )
 
 
-def test_both_ways_of_encoding_write_the_same():
+def test_the_encoder_for_invalid_utf8_writes_the_same():
     document = {"a": ["x\n\x00\x1f\b", {}], "b": [], "c": None, "d": True, "e": 1}
 
     for pretty in (False, True):
@@ -68,65 +58,6 @@ def test_both_ways_of_encoding_write_the_same():
 
 
 @pytest.mark.parametrize(
-    ("reason", "details", "written"),
-    [
-        ("", None, b'"message":"m","code":500}'),
-        ("Gone", {}, b'"message":"m","reason":"Gone","details":{},"code":500}'),
-        ("", {"name": "n"}, b'"message":"m","details":{"name":"n"},"code":500}'),
-    ],
-)
-def test_a_status_leaves_out_what_it_lacks(reason, details, written):
-    body = encoding.encode(encoding.status(500, "m", reason=reason, details=details))
-
-    assert body.startswith(
-        b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",' + written[:13]
-    )
-    assert body.endswith(written + b"\n")
-
-
-@pytest.mark.parametrize(
-    ("version", "item"),
-    [
-        (
-            "v1beta1",
-            b'"metricName":"m","timestamp":"2026-11-20T20:25:37Z","value":"20500m","selector":null}',
-        ),
-        (
-            "v1beta2",
-            (
-                b'"metric":{"name":"m","selector":null},'
-                b'"timestamp":"2026-11-20T20:25:37Z","value":"20500m"}'
-            ),
-        ),
-    ],
-)
-def test_a_value_is_written_as_its_version_has_it(version, item):
-    reference = encoding.object_reference(POD, namespace="default", name="pod-a")
-    value = Value(milli=20500, time=1795206337.9, samples=1)
-
-    body = encoding.encode(encoding.metric_value_list(version, "m", None, [(reference, value)]))
-
-    assert body == (
-        b'{"kind":"MetricValueList","apiVersion":"custom.metrics.k8s.io/'
-        + version.encode()
-        + b'","metadata":{},"items":[{"describedObject":{"kind":"Pod","namespace":"default",'
-        b'"name":"pod-a","apiVersion":"/v1"},' + item + b"]}\n"
-    )
-
-
-def test_a_list_without_values_has_an_empty_list():
-    assert encoding.metric_value_list("v1beta1", "m", None, ())["items"] == []
-
-
-def test_references_leave_out_an_empty_namespace_and_name_the_group():
-    assert encoding.object_reference(DEPLOYMENT, namespace="", name="d") == {
-        "kind": "Deployment",
-        "name": "d",
-        "apiVersion": "apps/v1",
-    }
-
-
-@pytest.mark.parametrize(
     ("seconds", "text"),
     [
         (0.0, "1970-01-01T00:00:00Z"),
@@ -134,12 +65,12 @@ def test_references_leave_out_an_empty_namespace_and_name_the_group():
         (-0.5, "1969-12-31T23:59:59Z"),
     ],
 )
-def test_times_are_cut_to_whole_seconds(seconds, text):
+def test_timestamps_are_rounded_down_to_seconds(seconds, text):
     assert encoding.timestamp(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("accept", "through"),
+    ("accept", "routable"),
     [
         ("", True),
         ("*/*", True),
@@ -154,8 +85,8 @@ def test_times_are_cut_to_whole_seconds(seconds, text):
         ("text/html", False),
     ],
 )
-def test_the_router_compares_bare_types(accept, through):
-    assert encoding.routable(accept) is through
+def test_the_router_ignores_parameters(accept, routable):
+    assert encoding.routable(accept) is routable
 
 
 @pytest.mark.parametrize(
@@ -183,7 +114,7 @@ def test_the_router_compares_bare_types(accept, through):
         ("application/vnd.kubernetes.protobuf, */*", False),
     ],
 )
-def test_the_first_clause_that_can_be_met_decides(accept, pretty):
+def test_the_preferred_acceptable_clause_decides(accept, pretty):
     assert encoding.negotiate(accept) == encoding.Accepted(encoding=encoding.JSON, pretty=pretty)
 
 
@@ -205,12 +136,12 @@ def test_the_first_clause_that_can_be_met_decides(accept, pretty):
         ",;,",
     ],
 )
-def test_an_accept_header_that_cannot_be_met_is_refused(accept):
+def test_a_header_without_an_acceptable_clause_is_refused(accept):
     assert encoding.negotiate(accept) is None
 
 
 @pytest.mark.parametrize(
-    ("accept", "media_type", "through"),
+    ("accept", "media_type", "accepted"),
     [
         ("", "application/json", True),
         ("*/*", "application/json", True),
@@ -222,5 +153,5 @@ def test_an_accept_header_that_cannot_be_met_is_refused(accept):
         (",", "application/json", False),
     ],
 )
-def test_a_media_type_is_accepted_by_its_name_alone(accept, media_type, through):
-    assert encoding.accepts(accept, media_type) is through
+def test_accepts_ignores_parameters(accept, media_type, accepted):
+    assert encoding.accepts(accept, media_type) is accepted

@@ -1,4 +1,4 @@
-"""What one client may take of a server that speaks TLS."""
+"""Limits of connections over TLS: size and duration of request heads, and closing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def build_router():
 
 @contextlib.asynccontextmanager
 async def listening(*, handler=None, **options):
-    """The port of the server, and what ends the server."""
+    """Yield the port of a TLS server and its runner."""
     runner = server.runner(handler or build_router(), shutdown_timeout=1.0)
     await runner.setup()
     context = tls.context(BUNDLE)
@@ -45,13 +45,13 @@ async def port():
         yield port
 
 
-def trusting():
+def client_context():
     return ssl.create_default_context(cadata=BUNDLE.ca_pem.decode())
 
 
 @contextlib.asynccontextmanager
 async def connected(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trusting())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context())
     try:
         yield reader, writer
     finally:
@@ -60,8 +60,8 @@ async def connected(port):
             await writer.wait_closed()
 
 
-async def said(port, *parts):
-    """Everything that is answered to `parts`; empty where the connection broke."""
+async def exchange(port, *parts):
+    """Send `parts` and return everything that is received; empty if the connection breaks."""
     async with connected(port) as (reader, writer), asyncio.timeout(10):
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             for part in parts:
@@ -73,14 +73,14 @@ async def said(port, *parts):
             return b""
 
 
-def test_the_limits_are_gos():
+def test_the_limits_equal_those_of_go():
     assert server.HEAD_BYTES == 1 << 20
     assert server.HEAD_SECONDS == 32
     assert responses.DEFAULT_TIMEOUT == 60
 
 
-async def test_a_long_head_is_read(port):
-    got = await said(
+async def test_a_head_below_1_mib_is_accepted(port):
+    got = await exchange(
         port,
         b"GET /healthz?a=" + b"x" * 20_000 + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n",
         b"A: " + b"y" * 900_000 + b"\r\n" + b"X-Remote-Group: g\r\n" * 600,
@@ -100,8 +100,8 @@ async def test_a_long_head_is_read(port):
     ],
     ids=["url", "header", "headers", "many"],
 )
-async def test_a_longer_head_ends_the_connection_with_one_line_in_the_log(port, parts, caplog):
-    got = await said(port, *parts)
+async def test_a_head_over_1_mib_closes_the_connection_with_one_log_line(port, parts, caplog):
+    got = await exchange(port, *parts)
 
     assert got.split(b" ")[1:2] in ([], [b"400"], [b"431"])
     assert b"Connection: close" in got or not got
@@ -110,8 +110,8 @@ async def test_a_longer_head_ends_the_connection_with_one_line_in_the_log(port, 
 
 
 @pytest.mark.parametrize("garbage", [b"\x00\x01\x02\r\n\r\n", b"HELLO\r\n\r\n", b"GET\r\n\r\n"])
-async def test_what_is_no_http_gets_a_bare_400_and_one_line_in_the_log(port, garbage, caplog):
-    got = await said(port, garbage)
+async def test_input_that_is_not_http_gets_a_bare_400_and_one_log_line(port, garbage, caplog):
+    got = await exchange(port, garbage)
 
     assert got == (
         b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\n"
@@ -122,17 +122,17 @@ async def test_what_is_no_http_gets_a_bare_400_and_one_line_in_the_log(port, gar
 
 
 @pytest.mark.parametrize("plain", [HEALTHZ + b"\r\n", b"\x16\x03\x01garbage"])
-async def test_who_speaks_no_tls_is_not_answered(port, plain):
+async def test_plain_http_is_not_answered(port, plain):
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(plain)
     async with asyncio.timeout(5):
         with contextlib.suppress(ConnectionError):
             assert b"HTTP" not in await reader.read()
     writer.close()
-    assert (await said(port, HEALTHZ, b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
+    assert (await exchange(port, HEALTHZ, b"Connection: close\r\n\r\n")).startswith(b"HTTP/1.1 200")
 
 
-async def test_who_begins_no_handshake_is_not_waited_for():
+async def test_a_client_without_a_handshake_is_disconnected():
     async with listening(head_seconds=0.2) as (port, _), asyncio.timeout(5):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionError):
@@ -140,15 +140,15 @@ async def test_who_begins_no_handshake_is_not_waited_for():
         writer.close()
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
-async def test_who_does_not_say_what_it_wants_is_not_waited_for(begun):
+@pytest.mark.parametrize("partial", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
+async def test_a_client_that_sends_no_complete_head_is_disconnected(partial):
     async with listening(head_seconds=0.2) as (port, _):
-        assert await said(port, begun) == b""
+        assert await exchange(port, partial) == b""
 
 
-async def test_a_head_that_trickles_in_has_no_longer():
+async def test_a_trickling_head_does_not_extend_the_limit():
     async with listening(head_seconds=0.3) as (port, _), connected(port) as (reader, writer):
-        began = asyncio.get_running_loop().time()
+        start = asyncio.get_running_loop().time()
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             for byte in HEALTHZ * 10:
                 writer.write(bytes([byte]))
@@ -157,25 +157,27 @@ async def test_a_head_that_trickles_in_has_no_longer():
                     break
 
         assert reader.at_eof()
-        assert asyncio.get_running_loop().time() - began < 3
+        assert asyncio.get_running_loop().time() - start < 3
 
 
 async def test_a_body_may_take_longer_than_a_head():
-    async def patient(request):
+    async def slow(request):
         await asyncio.sleep(0.4)
-        return responses.malformed()
+        return responses.malformed_request()
 
-    async with listening(handler=patient, head_seconds=0.2) as (port, _):
-        got = await said(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", b"12345")
+    async with listening(handler=slow, head_seconds=0.2) as (port, _):
+        got = await exchange(
+            port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n", b"12345"
+        )
 
     assert got.startswith(b"HTTP/1.1 400")
 
 
-# At the end
+# Shutdown
 
 
 class Paused(asyncio.Protocol):
-    """A client that does not read what it asked for until it is told to."""
+    """A client that sends a request and does not read until `resume_reading`."""
 
     def __init__(self):
         self.received = 0
@@ -190,16 +192,16 @@ class Paused(asyncio.Protocol):
         self.received += len(data)
 
 
-async def test_an_answer_is_seen_off_before_the_server_is_gone():
+async def test_shutdown_waits_until_a_response_is_received():
     answered = asyncio.Event()
 
-    async def respond(request, ask):
+    async def respond(request, info):
         answered.set()
         return responses.Answer(body=b"x" * 50_000)
 
     async with listening(handler=responses.error_middleware(respond)) as (port, runner):
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=trusting())
+        _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=client_context())
         await answered.wait()
         loop.call_later(0.3, client.transport.resume_reading)
 
@@ -208,10 +210,10 @@ async def test_an_answer_is_seen_off_before_the_server_is_gone():
         assert client.received > 50_000
 
 
-async def test_who_does_not_hang_up_is_not_waited_for_long():
-    async with listening(goodbye_seconds=0.2) as (port, runner):
+async def test_shutdown_does_not_wait_for_a_client_that_stays_connected():
+    async with listening(close_seconds=0.2) as (port, runner):
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=trusting())
+        _, client = await loop.create_connection(Paused, "127.0.0.1", port, ssl=client_context())
         async with asyncio.timeout(3):
             await runner.cleanup()
         client.transport.abort()

@@ -186,7 +186,7 @@ async def test_an_external_sample_that_is_no_number_is_left_out_unless_the_rule_
         assert [row.value.milli for row in found] == values
 
 
-@pytest.mark.parametrize("query", ['"text"', "<<.Series>>{<<.LabelMatchers>>}[5m]"])
+@pytest.mark.parametrize("query", ["<<.Series>>{<<.LabelMatchers>>}[5m]"])
 async def test_an_external_query_without_instant_values_is_told_apart(evaluation, query):
     with pytest.raises(errors.NotInstantError, match="needs an instant vector or a scalar"):
         await evaluation.rows(external_plan(query))

@@ -443,7 +443,7 @@ async def test_one_bad_selector_does_not_disturb_the_others(running, make, caplo
     assert bad.succeeded is None
     told = [record.message for record in caplog.records]
     assert len(told) == 1
-    assert told[0].startswith("rules[1]: series are not listed, known metrics stay")
+    assert told[0].startswith("rules[1]: relist failed, known metrics stay listed: ")
     assert relist.states[0].seconds > 0
 
 
@@ -668,7 +668,7 @@ async def test_last_choice_stays_while_live_series_cannot_be_asked(running, make
     await relist.once()
 
     assert asked_by(relist, "blind") == ("pod",)
-    assert any("labels to ask by stay" in remark for remark in relist.states[0].remarks)
+    assert any("query of live labels failed" in remark for remark in relist.states[0].remarks)
 
 
 # Kinds
@@ -697,6 +697,24 @@ async def test_new_kinds_of_the_cluster_make_templates_ask_anew(running, make):
     async with following(relist):
         await until(lambda: len(relist.catalog.entries) == 1)
         known = with_widgets()
+        await until(lambda: len(relist.catalog.entries) == 2)
+
+
+async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(running, make, before):
+    running.put('gizmo_load{g_namespace="n",g_widget="w"} 1')
+    known, widgets = BUILTIN, with_widgets()
+
+    async def discovers(request, asked):
+        nonlocal known
+        known = widgets
+        return await through(request, asked)
+
+    through = fakes.through(running.url)
+    fake = await before(discovers)
+    text = rule("gizmo_load", labels="", more=", template: g_<<.Resource>>")
+    relist = make(fake.url, text, kinds=lambda: known)
+
+    async with following(relist):
         await until(lambda: len(relist.catalog.entries) == 2)
 
 

@@ -1,3 +1,5 @@
+"""custom.metrics.k8s.io: routes, answers and errors, over objects and values in memory."""
+
 from __future__ import annotations
 
 import pytest
@@ -5,11 +7,11 @@ import pytest
 from adapter import errors
 from adapter.api.groups import GROUPS, custom
 from adapter.api.groups.group import Backend, Resource
-from adapter.http import request_info
+from adapter.http import encoding, request_info
 from rules import ruleset
 from rules.diagnosis.missing import Reason
 from rules.errors import AmbiguousSampleError
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query.aggregate import Value
 from rules.query.catalog import Listing, Series
@@ -24,6 +26,7 @@ rules:
       pod: {resource: pod}
       node: {resource: node}
       deployment: {group: apps, resource: deployment}
+      pool: {group: example.com, resource: gpupool}
   metricsQuery: 'avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)'
 - seriesQuery: 'nothing'
   resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
@@ -33,7 +36,19 @@ PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
 NAMESPACES = GroupResource("", "namespaces")
 DEPLOYMENTS = GroupResource("apps", "deployments")
-LABELS = frozenset({"namespace", "pod", "node", "deployment"})
+POOLS = GroupResource("example.com", "gpupools")
+LABELS = frozenset({"namespace", "pod", "node", "deployment", "pool"})
+KINDS = Kinds.of(
+    (
+        *Kinds.builtin().groups,
+        ApiGroup(
+            name="example.com",
+            versions=("v1",),
+            preferred="v1",
+            resources={"v1": (ApiResource(name="gpupools", kind="GpuPool", namespaced=False),)},
+        ),
+    )
+)
 
 
 def value(number: int) -> Value:
@@ -43,7 +58,7 @@ def value(number: int) -> Value:
 @pytest.fixture
 def objects():
     return wired.Objects(
-        Kinds.builtin(),
+        KINDS,
         {
             (PODS, "default"): {"b": {"app": "web"}, "a": {"app": "web"}, "c": {"app": "db"}},
             (NODES, ""): {"n1": {}, "n2": {}},
@@ -62,6 +77,7 @@ def evaluation():
             (NODES, "n1"): value(3),
             (NAMESPACES, "default"): value(4),
             (DEPLOYMENTS, "d"): value(5),
+            (POOLS, "p1"): value(6),
         }
     )
 
@@ -85,23 +101,23 @@ def backend(objects, evaluation, absences):
 
 
 async def answer(backend, path, query="", version="v1beta2"):
-    ask = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
-    assert custom.routes(ask.below_version)
-    return await custom.answer(ask, backend)
+    info = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
+    assert custom.routes(info.below_version)
+    return await custom.answer(custom.to_object_scope(info, backend.objects.kinds), backend)
 
 
-async def refused(backend, path, query=""):
+async def error_of(backend, path, query=""):
     with pytest.raises(errors.ApiError) as caught:
         await answer(backend, path, query)
     return caught.value
 
 
-def described(document):
+def values_of(document):
     return {item["describedObject"]["name"]: item["value"] for item in document["items"]}
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "values"),
     [
         ("/namespaces/default/pods/a/gpu_util", {"a": "1"}),
         ("/namespaces/default/pod/a/gpu_util", {"a": "1"}),
@@ -115,33 +131,63 @@ def described(document):
         ("/nodes/n1/gpu_util", {"n1": "3"}),
         ("/nodes/*/gpu_util", {"n1": "3"}),
         ("/namespaces/default/metrics/gpu_util", {"default": "4"}),
-        ("/namespaces/default/metrics/gpu_util/extra", {"default": "4"}),
         ("/namespaces/*/metrics/gpu_util", {"default": "4"}),
-        ("/namespaces/default/gpu_util", None),
-        ("/namespaces/default/nodes/n1/gpu_util", {"n1": "3"}),
+        ("/gpupools.example.com/p1/gpu_util", {"p1": "6"}),
     ],
 )
-async def test_each_route_describes_its_objects(backend, path, found):
-    if found is None:
-        assert (await refused(backend, path)).message == "invalid request path"
-        return
-
-    assert described(await answer(backend, path)) == found
+async def test_each_route_answers_for_its_objects(backend, path, values):
+    assert values_of(await answer(backend, path)) == values
 
 
-async def test_items_stand_in_the_order_of_the_objects(backend):
+async def test_items_are_in_the_order_of_the_object_list(backend):
     document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
 
-    assert list(described(document)) == ["b", "a"]
+    assert list(values_of(document)) == ["b", "a"]
 
 
-async def test_cluster_scoped_objects_below_a_namespace_are_described_without_it(
-    backend, evaluation
+@pytest.mark.parametrize(
+    ("path", "values"),
+    [
+        ("/namespaces/default/nodes/n1/gpu_util", {"n1": "3"}),
+        ("/namespaces/default/Node/n1/gpu_util", {"n1": "3"}),
+        ("/namespaces/default/gpupools.example.com/p1/gpu_util", {"p1": "6"}),
+        ("/namespaces/default/gpupool/p1/gpu_util", {"p1": "6"}),
+    ],
+)
+async def test_a_named_cluster_scoped_object_is_answered_below_a_namespace_too(
+    backend, evaluation, path, values
 ):
-    document = await answer(backend, "/namespaces/default/nodes/n1/gpu_util")
+    document = await answer(backend, path)
 
+    assert values_of(document) == values
     assert "namespace" not in document["items"][0]["describedObject"]
     assert evaluation.asked[0].namespace == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "namespace"),
+    [
+        ("/namespaces/default/nodes/n1/m", "", ""),
+        ("/namespaces/default/nodes//m", "fieldSelector=metadata.name%3Dn1", ""),
+        ("/namespaces/default/gpupools.example/p1/m", "", ""),
+        ("/namespaces/default/nodes/*/m", "", "default"),
+        ("/namespaces/default/nodes/%2A/m", "", "default"),
+        ("/namespaces/default/nodes//m", "", "default"),
+        ("/namespaces/default/pods/a/m", "", "default"),
+        ("/namespaces/default/namespaces/other/m", "", "default"),
+        ("/namespaces/default/status", "", "default"),
+        ("/namespaces/default/metrics/m", "", "default"),
+        ("/namespaces/default/bogus/n1/m", "", "default"),
+        ("/nodes/n1/m", "", ""),
+    ],
+)
+def test_only_a_named_cluster_scoped_object_is_authorized_at_cluster_scope(path, query, namespace):
+    info = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}", query)
+
+    scoped = custom.to_object_scope(info, KINDS)
+
+    assert scoped.namespace == namespace
+    assert (scoped.resource, scoped.name, scoped.verb) == (info.resource, info.name, info.verb)
 
 
 @pytest.mark.parametrize(
@@ -155,6 +201,9 @@ async def test_cluster_scoped_objects_below_a_namespace_are_described_without_it
         ("/namespaces/default/pods./c/gpu_util", "metric gpu_util for pods c"),
         ("/pods/a/gpu_util", "metric gpu_util for pods"),
         ("/pods/*/gpu_util", "metric gpu_util for pods"),
+        ("/namespaces/default/nodes/nope/gpu_util", "metric gpu_util for nodes nope"),
+        ("/namespaces/default/nodes/*/gpu_util", "metric gpu_util for nodes"),
+        ("/namespaces/default/nodes//gpu_util", "metric gpu_util for nodes"),
         ("/namespaces/default/namespaces/other/gpu_util", "metric gpu_util for namespaces"),
         ("/namespaces/other/metrics/gpu_util", "metric gpu_util for namespaces other"),
         ("/namespaces/default/status", "metric status for namespaces"),
@@ -162,8 +211,8 @@ async def test_cluster_scoped_objects_below_a_namespace_are_described_without_it
         ("/namespaces/default/deployments.v1.apps/d/gpu_util", "gpu_util for deployments.v1.apps"),
     ],
 )
-async def test_what_has_no_value_is_not_found_in_the_originals_words(backend, path, message):
-    error = await refused(backend, path)
+async def test_metrics_without_a_value_get_the_404_of_the_original(backend, path, message):
+    error = await error_of(backend, path)
 
     assert (error.code, error.reason, error.details) == (404, "NotFound", None)
     assert error.message.startswith("the server could not find the metric ")
@@ -186,9 +235,19 @@ async def test_what_has_no_value_is_not_found_in_the_originals_words(backend, pa
             Reason.NO_SAMPLE,
         ),
         (
-            "/namespaces/default/pods/over/gpu_util",
-            "pods/over/gpu_util in namespace default",
+            "/namespaces/default/pods/finished/gpu_util",
+            "pods/finished/gpu_util in namespace default",
             Reason.NO_OBJECT,
+        ),
+        (
+            "/namespaces/default/pods/absent/gpu_util",
+            "pods/absent/gpu_util in namespace default",
+            Reason.NO_SAMPLE,
+        ),
+        (
+            "/namespaces/default/nodes/*/gpu_util",
+            "nodes/gpu_util in namespace default",
+            Reason.OTHER_SCOPE,
         ),
         (
             "/namespaces/default/Pod/a/nothing",
@@ -205,19 +264,19 @@ async def test_what_has_no_value_is_not_found_in_the_originals_words(backend, pa
         ("/namespaces/other/metrics/gpu_util", "namespaces/other/gpu_util", Reason.NO_SAMPLE),
     ],
 )
-async def test_a_missing_metric_says_at_which_stage_to_the_caller_and_the_log(
+async def test_a_404_has_its_cause_and_the_cause_is_logged(
     backend, objects, absences, path, subject, reason
 ):
-    objects.finished = {"over"}
+    objects.finished = {"finished"}
 
-    error = await refused(backend, path)
+    error = await error_of(backend, path)
 
     assert [cause.reason for cause in error.causes] == [reason]
-    assert not error.causes_visible  # whoever sends it decides
+    assert not error.causes_visible  # the router decides
     assert absences.causes_visible == [(subject, error.causes)]
 
 
-async def test_a_list_without_values_is_explained_to_the_log(backend, evaluation, absences):
+async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, absences):
     evaluation.known = {}
 
     document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
@@ -228,16 +287,14 @@ async def test_a_list_without_values_is_explained_to_the_log(backend, evaluation
     assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_SAMPLE)
 
 
-async def test_nobody_is_told_why_what_is_there_is_missing(backend, absences):
+async def test_nothing_is_diagnosed_if_values_or_no_objects_are_found(backend, absences):
     await answer(backend, "/namespaces/default/pods/*/gpu_util")
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
 
     assert absences.asked == absences.causes_visible == []
 
 
-async def test_a_selector_that_selects_nothing_gives_an_empty_list_and_asks_nobody(
-    backend, evaluation
-):
+async def test_a_selector_without_matches_gives_an_empty_list_without_a_query(backend, evaluation):
     document = await answer(
         backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone"
     )
@@ -246,7 +303,7 @@ async def test_a_selector_that_selects_nothing_gives_an_empty_list_and_asks_nobo
     assert evaluation.asked == []
 
 
-async def test_the_label_selector_chooses_the_objects(backend, evaluation):
+async def test_the_label_selector_selects_objects(backend, evaluation):
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dweb")
 
     assert evaluation.asked[0].names == ("b", "a")
@@ -257,7 +314,7 @@ async def test_the_label_selector_of_a_single_object_is_ignored(backend):
         backend, "/namespaces/default/pods/a/gpu_util", "labelSelector=app%3Dnone"
     )
 
-    assert described(document) == {"a": "1"}
+    assert values_of(document) == {"a": "1"}
 
 
 @pytest.mark.parametrize(
@@ -303,14 +360,14 @@ async def test_the_label_selector_of_a_single_object_is_ignored(backend):
             "metricLabelSelector=a%3E1",
             400,
             (
-                "metricLabelSelector: a>1 cannot be answered, because no matcher of Prometheus "
-                "compares numbers: use =, !=, in, notin, or the key alone"
+                "metricLabelSelector: a>1 is not supported, because Prometheus matchers cannot "
+                "compare numbers: use =, !=, in, notin, or the key alone"
             ),
         ),
     ],
 )
-async def test_options_that_cannot_be_met_are_refused(backend, evaluation, query, code, message):
-    error = await refused(backend, "/namespaces/default/pods/a/gpu_util", query)
+async def test_invalid_options_are_refused(backend, evaluation, query, code, message):
+    error = await error_of(backend, "/namespaces/default/pods/a/gpu_util", query)
 
     assert (error.code, error.message) == (code, message)
     assert error.reason == ("BadRequest" if code == 400 else "")
@@ -326,22 +383,22 @@ async def test_options_that_cannot_be_met_are_refused(backend, evaluation, query
         ("", "fieldSelector=metadata.namespace%3Ddefault"),
     ],
 )
-async def test_options_that_change_nothing_are_taken(backend, name, query):
+async def test_valid_options_without_effect_are_accepted(backend, name, query):
     document = await answer(backend, f"/namespaces/default/pods/{name}/gpu_util", query)
 
-    assert "a" in described(document)
+    assert "a" in values_of(document)
 
 
-async def test_a_field_selector_names_the_object_where_the_path_does_not(backend):
+async def test_the_field_selector_can_name_the_object(backend):
     document = await answer(
         backend, "/namespaces/default/pods//gpu_util", "fieldSelector=metadata.name%3Db"
     )
 
-    assert described(document) == {"b": "2"}
+    assert values_of(document) == {"b": "2"}
 
 
 @pytest.mark.parametrize(
-    ("selector", "written"),
+    ("selector", "in_answer"),
     [
         ("", None),
         ("code%3D200", {"matchLabels": {"code": "200"}}),
@@ -351,30 +408,24 @@ async def test_a_field_selector_names_the_object_where_the_path_does_not(backend
         ),
     ],
 )
-async def test_the_metric_selector_is_passed_on_and_written_down(
-    backend, evaluation, selector, written
+async def test_the_metric_selector_selects_series_and_is_part_of_the_answer(
+    backend, evaluation, selector, in_answer
 ):
     path, query = "/namespaces/default/pods/a/gpu_util", f"metricLabelSelector={selector}"
 
     new = await answer(backend, path, query)
     old = await answer(backend, path, query, version="v1beta1")
 
-    assert new["items"][0]["metric"] == {"name": "gpu_util", "selector": written}
-    assert old["items"][0]["selector"] == written
-    assert evaluation.asked[0].selector.empty is (written is None)
+    assert new["items"][0]["metric"] == {"name": "gpu_util", "selector": in_answer}
+    assert old["items"][0]["selector"] == in_answer
+    assert evaluation.asked[0].selector.empty is (in_answer is None)
 
 
-@pytest.mark.parametrize("path", ["/namespaces/default", "/namespaces/default/", "/nodes/n1"])
-async def test_a_path_that_is_too_short_is_refused_or_no_route(backend, path):
-    ask = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
-    if not custom.routes(ask.below_version):
-        return
-
-    assert (await refused(backend, path)).message == "invalid request path"
-
-
-async def test_the_metrics_of_a_namespace_need_a_metric(backend):
-    error = await refused(backend, "/namespaces/default/metrics/")
+@pytest.mark.parametrize(
+    "path", ["/namespaces/default/", "/namespaces/default/pods", "/namespaces/default/metrics/"]
+)
+async def test_a_route_without_a_metric_is_an_invalid_path(backend, path):
+    error = await error_of(backend, path)
 
     assert (error.code, error.message) == (400, "invalid request path")
 
@@ -386,10 +437,10 @@ async def test_the_metrics_of_a_namespace_need_a_metric(backend):
         ("/namespaces/default/pods/*/gpu_util", "unable to list matching resources"),
     ],
 )
-async def test_a_listing_that_fails_is_an_internal_error(backend, objects, path, message):
+async def test_a_failed_list_is_an_internal_error(backend, objects, path, message):
     objects.failure = errors.Refused("pods is forbidden", status=403)
 
-    error = await refused(backend, path)
+    error = await error_of(backend, path)
 
     assert (error.code, error.reason) == (500, "InternalError")
     assert error.message == f"Internal error occurred: {message}"
@@ -397,18 +448,18 @@ async def test_a_listing_that_fails_is_an_internal_error(backend, objects, path,
     assert error.__cause__ is not None
 
 
-async def test_a_kind_that_was_installed_since_is_found(backend, objects):
+async def test_an_unknown_kind_is_discovered(backend, objects):
     objects.discovered, objects.kinds = objects.kinds, Kinds.of(())
 
     document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
 
-    assert described(document) == {"a": "1", "b": "2"}
+    assert values_of(document) == {"a": "1", "b": "2"}
 
 
-async def test_kinds_that_cannot_be_refreshed_leave_a_resource_unknown(backend, objects, caplog):
+async def test_a_kind_stays_unknown_if_discovery_fails(backend, objects, caplog):
     objects.kinds, objects.failure = Kinds.of(()), errors.Unreachable("no route")
 
-    error = await refused(backend, "/namespaces/default/pods/a/gpu_util")
+    error = await error_of(backend, "/namespaces/default/pods/a/gpu_util")
 
     assert error.message == "the server could not find the metric gpu_util for pods"
     assert "no route" in caplog.text
@@ -417,31 +468,39 @@ async def test_kinds_that_cannot_be_refreshed_leave_a_resource_unknown(backend, 
 @pytest.mark.parametrize(
     "failure", [errors.Unreachable("no route"), AmbiguousSampleError("two samples for pod a")]
 )
-async def test_an_evaluation_that_fails_is_an_internal_error(backend, evaluation, failure):
+async def test_a_failed_evaluation_is_an_internal_error(backend, evaluation, failure):
     evaluation.failure = failure
 
-    error = await refused(backend, "/namespaces/default/pods/*/gpu_util")
+    error = await error_of(backend, "/namespaces/default/pods/*/gpu_util")
 
     assert error.message == "Internal error occurred: unable to fetch metrics"
     assert error.__cause__ is failure
 
 
-async def test_a_finished_pod_is_never_asked_about(backend, objects, evaluation):
+async def test_a_finished_pod_is_not_queried(backend, objects, evaluation):
     objects.finished.add("a")
 
-    error = await refused(backend, "/namespaces/default/pods/a/gpu_util")
+    error = await error_of(backend, "/namespaces/default/pods/a/gpu_util")
 
     assert error.message == "the server could not find the metric gpu_util for pods a"
     assert evaluation.asked == []
 
 
-async def test_a_pod_of_unknown_state_is_asked_about(backend, objects, caplog):
+async def test_a_pod_that_the_cluster_does_not_have_is_queried(backend, evaluation):
+    evaluation.known[PODS, "absent"] = value(7)
+
+    document = await answer(backend, "/namespaces/default/pods/absent/gpu_util")
+
+    assert values_of(document) == {"absent": "7"}
+
+
+async def test_a_pod_of_unknown_phase_is_queried(backend, objects, caplog):
     objects.failure = errors.TimedOut("10 s")
 
     document = await answer(backend, "/namespaces/default/pods/a/gpu_util")
 
-    assert described(document) == {"a": "1"}
-    assert "is unknown, so its metrics are asked for all the same" in caplog.text
+    assert values_of(document) == {"a": "1"}
+    assert "phase of pod default/a is unknown, its metrics are queried anyway: 10 s" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -450,7 +509,9 @@ async def test_a_pod_of_unknown_state_is_asked_about(backend, objects, caplog):
         ("/a/b/c", True),
         ("/namespaces/ns/metrics/m", True),
         ("/namespaces/ns/pods/p/m", True),
-        ("/namespaces/ns/metrics/m/x", True),
+        ("/namespaces/ns/metrics/", True),
+        ("/namespaces/ns/metrics/m/x", False),
+        ("/namespaces/ns/metrics/m/", False),
         ("", False),
         ("/", False),
         ("/nodes", False),
@@ -462,10 +523,10 @@ async def test_a_pod_of_unknown_state_is_asked_about(backend, objects, caplog):
         ("/namespaces/ns/pods/p/m/extra", False),
     ],
 )
-def test_routes_are_those_of_the_original(path, found):
-    ask = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+def test_routes(path, found):
+    info = request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
 
-    assert custom.routes(ask.below_version) is found
+    assert custom.routes(info.below_version) is found
 
 
 def test_discovery_lists_each_metric_of_each_resource(backend):
@@ -485,3 +546,44 @@ def test_discovery_lists_each_metric_of_each_resource(backend):
 
 def test_the_group_is_served():
     assert custom in GROUPS
+
+
+@pytest.mark.parametrize(
+    ("version", "item"),
+    [
+        (
+            "v1beta1",
+            (
+                b'"metricName":"gpu_util","timestamp":"1970-01-01T00:01:40Z","value":"1",'
+                b'"selector":null}'
+            ),
+        ),
+        (
+            "v1beta2",
+            (
+                b'"metric":{"name":"gpu_util","selector":null},'
+                b'"timestamp":"1970-01-01T00:01:40Z","value":"1"}'
+            ),
+        ),
+    ],
+)
+async def test_values_have_the_form_of_their_version(backend, version, item):
+    document = await answer(backend, "/namespaces/default/pods/a/gpu_util", version=version)
+
+    assert encoding.encode(document) == (
+        b'{"kind":"MetricValueList","apiVersion":"custom.metrics.k8s.io/'
+        + version.encode()
+        + b'","metadata":{},"items":[{"describedObject":{"kind":"Pod","namespace":"default",'
+        b'"name":"a","apiVersion":"/v1"},' + item + b"]}\n"
+    )
+
+
+async def test_object_references_have_group_and_version(backend):
+    document = await answer(backend, "/namespaces/default/deployments.apps/d/gpu_util")
+
+    assert document["items"][0]["describedObject"] == {
+        "kind": "Deployment",
+        "namespace": "default",
+        "name": "d",
+        "apiVersion": "apps/v1",
+    }

@@ -1,4 +1,4 @@
-"""external.metrics.k8s.io as a client sees it, and what is asked for it."""
+"""external.metrics.k8s.io: answers over a socket, and the queries behind them."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ def evaluation():
 
 @pytest.fixture
 async def get(evaluation):
-    """Asks for a target; gives the status and the document."""
+    """A function that GETs a target and returns the status and the document."""
     compiled = ruleset.load([("rules.yaml", RULES)])
-    found = Listing(series=(Series(name="found_one", labels=frozenset()),))
-    catalog = catalogs.build(compiled, {compiled.external[-1].index: found}, Kinds.builtin())
+    listing = Listing(series=(Series(name="found_one", labels=frozenset()),))
+    catalog = catalogs.build(compiled, {compiled.external[-1].index: listing}, Kinds.builtin())
     handler = wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
 
     async with wired.listening(handler) as port:
 
-        async def fetch(target, **how):
-            reply = await wired.fetch(port, target, **how)
+        async def fetch(target):
+            reply = await wired.fetch(port, target)
             return reply.status, json.loads(reply.body)
 
         yield fetch
@@ -78,7 +78,7 @@ def queries(evaluation):
     return [plan.step.promql for plan in evaluation.asked]
 
 
-async def test_each_sample_is_an_item_with_its_labels_sorted_and_its_own_time(get):
+async def test_each_sample_is_an_item_with_sorted_labels_and_its_own_time(get):
     status, document = await get(QUEUE)
 
     assert status == 200
@@ -109,7 +109,7 @@ async def test_each_sample_is_an_item_with_its_labels_sorted_and_its_own_time(ge
     [("Cluster_Total", {}), ("CLUSTER_total", None)],
     ids=["no labels", "scalar"],
 )
-async def test_the_labels_of_a_scalar_are_null_and_those_of_a_total_none(get, metric, labels):
+async def test_labels_of_a_scalar_are_null_and_of_a_sum_empty(get, metric, labels):
     _, document = await get(f"{GROUP}/namespaces/team/{metric}")
 
     assert [item["metricLabels"] for item in document["items"]] == [labels]
@@ -138,7 +138,7 @@ async def test_the_labels_of_a_scalar_are_null_and_those_of_a_total_none(get, me
         (f"{GROUP}/namespaces/team/found_one", "found_one"),
     ],
 )
-async def test_the_selector_and_a_namespace_select_series(get, evaluation, target, promql):
+async def test_selector_and_namespace_become_matchers(get, evaluation, target, promql):
     status, _ = await get(target)
 
     assert status == 200
@@ -146,19 +146,19 @@ async def test_the_selector_and_a_namespace_select_series(get, evaluation, targe
 
 
 @pytest.mark.parametrize(
-    ("asked", "served"),
+    ("requested", "served"),
     [
         ("Cluster_Total", "Cluster_Total"),
         ("CLUSTER_total", "CLUSTER_total"),
         ("cluster_total", "CLUSTER_total"),
     ],
 )
-async def test_a_metric_is_found_by_its_name_and_then_in_lower_case(get, evaluation, asked, served):
-    status, document = await get(f"{GROUP}/namespaces/team/{asked}")
+async def test_a_metric_matches_by_name_then_ignoring_case(get, evaluation, requested, served):
+    status, document = await get(f"{GROUP}/namespaces/team/{requested}")
 
     assert status == 200
     assert [plan.metric for plan in evaluation.asked] == [served]
-    assert [item["metricName"] for item in document["items"]] == [asked]
+    assert [item["metricName"] for item in document["items"]] == [requested]
 
 
 async def test_a_metric_without_series_is_an_empty_list(get, evaluation):
@@ -183,9 +183,7 @@ async def test_a_metric_without_series_is_an_empty_list(get, evaluation):
         ("/namespaces/team/queue_Length ".replace(" ", "%20"), "metric queue_Length  for "),
     ],
 )
-async def test_an_unknown_metric_is_not_found_in_the_originals_words(
-    get, evaluation, target, message
-):
+async def test_an_unknown_metric_gets_the_404_of_the_original(get, evaluation, target, message):
     status, document = await get(GROUP + target)
 
     assert (status, document["reason"]) == (404, "NotFound")
@@ -210,7 +208,7 @@ async def test_an_unknown_metric_is_not_found_in_the_originals_words(
         "/",
     ],
 )
-async def test_every_other_path_is_no_route(get, path):
+async def test_other_paths_are_not_routes(get, path):
     status, document = await get(GROUP + path)
 
     assert (status, document["details"]) == (404, {})
@@ -218,7 +216,7 @@ async def test_every_other_path_is_no_route(get, path):
 
 
 @pytest.mark.parametrize("query", ["watch", "watch=1", "watch=true&resourceVersionMatch=Exact"])
-async def test_a_watch_is_refused(get, evaluation, query):
+async def test_watches_are_not_supported(get, evaluation, query):
     status, document = await get(f"{QUEUE}?{query}")
 
     assert status == 405
@@ -247,20 +245,20 @@ async def test_a_watch_is_refused(get, evaluation, query):
         (
             "labelSelector=a%3E1",
             (
-                "labelSelector: a>1 cannot be answered, because no matcher of Prometheus compares "
+                "labelSelector: a>1 is not supported, because Prometheus matchers cannot compare "
                 "numbers: use =, !=, in, notin, or the key alone"
             ),
         ),
     ],
 )
-async def test_options_that_cannot_be_met_are_refused(get, evaluation, query, message):
+async def test_invalid_options_are_refused(get, evaluation, query, message):
     status, document = await get(f"{QUEUE}?{query}")
 
     assert (status, document["reason"], document["message"]) == (400, "BadRequest", message)
     assert evaluation.asked == []
 
 
-async def test_a_field_selector_may_not_name_another_than_the_path(get):
+async def test_a_field_selector_must_not_contradict_the_path(get):
     status, document = await get(f"{GROUP}/namespaces/team/?fieldSelector=metadata.name%3Dx")
 
     assert status == 400
@@ -311,13 +309,13 @@ MATCH, INITIAL = "resourceVersionMatch", "sendInitialEvents"
         ),
     ],
 )
-async def test_options_that_contradict_each_other_are_invalid(get, query, causes):
+async def test_contradicting_resource_version_options_are_invalid(get, query, causes):
     status, document = await get(f"{QUEUE}?{query}")
 
-    told = [f"{field}: {message}" for _, field, message in causes]
-    reasons = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
+    messages = [f"{field}: {message}" for _, field, message in causes]
+    summary = messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]"
     assert (status, document["reason"]) == (422, "Invalid")
-    assert document["message"] == f'ListOptions.meta.k8s.io "" is invalid: {reasons}'
+    assert document["message"] == f'ListOptions.meta.k8s.io "" is invalid: {summary}'
     assert document["details"] == {
         "group": "meta.k8s.io",
         "kind": "ListOptions",
@@ -329,14 +327,14 @@ async def test_options_that_contradict_each_other_are_invalid(get, query, causes
 
 
 @pytest.mark.parametrize("query", [f"{MATCH}=NotOlderThan&resourceVersion=0", f"{MATCH}="])
-async def test_options_that_agree_change_nothing(get, query):
+async def test_valid_resource_version_options_are_ignored(get, query):
     status, _ = await get(f"{QUEUE}?{query}")
 
     assert status == 200
 
 
 @pytest.mark.parametrize("metric", ["nowhere", "unrenderable"])
-async def test_a_rule_that_cannot_be_asked_fails_and_says_why_in_the_log(
+async def test_a_query_that_cannot_be_rendered_is_an_internal_error_with_a_logged_cause(
     get, evaluation, metric, caplog
 ):
     status, document = await get(f"{GROUP}/namespaces/team/{metric}")
@@ -362,7 +360,7 @@ async def test_a_rule_that_cannot_be_asked_fails_and_says_why_in_the_log(
         ),
     ],
 )
-async def test_what_fails_inside_is_told_to_the_log_alone(
+async def test_the_cause_of_a_failed_query_is_logged_and_not_sent(
     get, evaluation, caplog, failure, message, reason
 ):
     evaluation.failure = failure
@@ -374,7 +372,7 @@ async def test_what_fails_inside_is_told_to_the_log_alone(
     assert str(failure) in caplog.text
 
 
-async def test_discovery_lists_what_rules_pin_though_it_has_no_series(get):
+async def test_discovery_lists_pinned_metrics_without_series(get):
     _, document = await get(GROUP)
 
     names = ["CLUSTER_total", "Cluster_Total", "found_one", "nowhere", "queue_length"]
@@ -391,7 +389,7 @@ async def test_discovery_lists_what_rules_pin_though_it_has_no_series(get):
     ]
 
 
-async def test_the_group_is_there_without_rules(evaluation):
+async def test_the_group_is_served_without_rules(evaluation):
     catalog = catalogs.Catalog.empty()
     handler = wired.build_router(catalog, wired.Objects(Kinds.builtin(), {}), evaluation)
 

@@ -8,12 +8,11 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime, parsedate_to_datetime
+from pathlib import Path
 
 import pytest
 
 from adapter.api import groups
-from adapter.api.openapi import documents
-from adapter.api.openapi.apis import APIS
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
@@ -26,6 +25,7 @@ VERSIONS = [
     for group in groups.GROUPS
     for version in group.VERSIONS
 ]
+FILES = sorted(Path(groups.__file__).parent.glob("*.json"))
 
 
 @pytest.fixture
@@ -41,93 +41,87 @@ async def port():
 
 
 async def get(port: int, target: str, **headers: str):
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await wired.fetch(port, target, headers=named)
+    fields = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await wired.fetch(port, target, headers=fields)
 
 
-def parts(document: object) -> Iterator[dict]:
-    """Every object within a document."""
+def objects_in(document: object) -> Iterator[dict]:
+    """Yield every JSON object within a document."""
     if isinstance(document, dict):
         yield document
         document = list(document.values())
     if isinstance(document, list):
         for each in document:
-            yield from parts(each)
+            yield from objects_in(each)
 
 
-def documents_of_all() -> list:
-    third = [
-        pytest.param(documents.openapi_v3(of, api), id="/".join(of)) for of, api in APIS.items()
-    ]
-    return [pytest.param(documents.openapi_v2(APIS), id="swagger"), *third]
+@pytest.fixture(params=FILES, ids=lambda path: path.name)
+def document(request):
+    return json.loads(request.param.read_text())
 
 
-@pytest.mark.parametrize("document", documents_of_all())
-def test_every_reference_leads_to_a_definition_and_every_definition_is_used(document):
-    found = document.get("definitions") or document["components"]["schemas"]
+def test_references_and_definitions_match(document):
+    definitions = document.get("definitions") or document["components"]["schemas"]
     prefix = "#/definitions/" if "definitions" in document else "#/components/schemas/"
 
-    references = {part["$ref"] for part in parts(document) if "$ref" in part}
+    references = {each["$ref"] for each in objects_in(document) if "$ref" in each}
 
-    assert references == {f"{prefix}{name}" for name in found}
+    assert references == {f"{prefix}{name}" for name in definitions}
 
 
-@pytest.mark.parametrize("document", documents_of_all())
-def test_nothing_stands_beside_a_reference_but_in_swagger_a_description(document):
+def test_references_have_no_siblings_except_descriptions_in_swagger(document):
     allowed = {"$ref", "description"} if "swagger" in document else {"$ref"}
 
-    assert all(part.keys() <= allowed for part in parts(document) if "$ref" in part)
+    assert all(each.keys() <= allowed for each in objects_in(document) if "$ref" in each)
 
 
-@pytest.mark.parametrize("document", documents_of_all())
-def test_every_parameter_of_a_path_is_described_and_every_property_too(document):
+def test_all_path_parameters_and_properties_are_described(document):
     schemas = document.get("definitions") or document["components"]["schemas"]
 
     for path, item in document["paths"].items():
-        named = {each["name"] for each in item["parameters"] if each["in"] == "path"}
-        assert named == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
+        names = {each["name"] for each in item["parameters"] if each["in"] == "path"}
+        assert names == {part.strip("{}") for part in path.split("/") if part.startswith("{")}
     for schema in schemas.values():
         assert all(each["description"] for each in (schema, *schema["properties"].values()))
         assert set(schema.get("required", ())) <= schema["properties"].keys()
-    names = [item["get"]["operationId"] for item in document["paths"].values()]
-    assert len(set(names)) == len(names)
+    ids = [item["get"]["operationId"] for item in document["paths"].values()]
+    assert len(set(ids)) == len(ids)
 
 
-def test_no_definition_is_named_as_one_of_the_api_server_may_be():
-    names = documents.openapi_v2(APIS)["definitions"]
+def test_definition_names_cannot_collide_with_those_of_the_api_server(document):
+    definitions = document.get("definitions") or document["components"]["schemas"]
 
-    assert all(name.startswith("io.k8s.metrics.pkg.apis.") for name in names)
+    assert all(name.startswith("io.k8s.metrics.pkg.apis.") for name in definitions)
 
 
 @pytest.mark.parametrize(("group", "version"), VERSIONS)
-def test_every_documented_path_is_a_route(group, version):
-    of = (group.NAME, version)
+async def test_both_documents_have_the_same_paths_and_all_are_routes(port, group, version):
+    base = f"/apis/{group.NAME}/{version}/"
+    swagger = json.loads((await get(port, "/openapi/v2")).body)
+    third = json.loads((await get(port, f"/openapi/v3/apis/{group.NAME}/{version}")).body)
 
-    paths = documents.openapi_v3(of, APIS[of])["paths"]
-
-    for path in paths:
-        start, _, below = path.partition(f"/apis/{group.NAME}/{version}/")
-        assert start == ""
-        assert group.routes(below.split("/"))
+    assert list(third["paths"]) == [path for path in swagger["paths"] if path.startswith(base)]
+    assert all(group.routes(tuple(path.removeprefix(base).split("/"))) for path in third["paths"])
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-async def test_an_answer_has_the_properties_that_are_documented(port, version):
+async def test_answers_have_the_documented_properties(port, version):
     target = f"/apis/custom.metrics.k8s.io/{version}/namespaces/default/pods/p/m"
     answer = json.loads((await get(port, target)).body)
-    of = ("custom.metrics.k8s.io", version)
-    schemas = documents.openapi_v3(of, APIS[of])["components"]["schemas"]
+    third = await get(port, f"/openapi/v3/apis/custom.metrics.k8s.io/{version}")
+    schemas = json.loads(third.body)["components"]["schemas"]
     package = f"io.k8s.metrics.pkg.apis.custom_metrics.{version}"
-    whole, item = schemas[f"{package}.MetricValueList"], schemas[f"{package}.MetricValue"]
+    list_schema = schemas[f"{package}.MetricValueList"]
+    item_schema = schemas[f"{package}.MetricValue"]
 
-    assert whole[KIND] == [
+    assert list_schema[KIND] == [
         {"group": "custom.metrics.k8s.io", "version": version, "kind": answer["kind"]}
     ]
-    for schema, found in ((whole, answer), (item, answer["items"][0])):
-        assert set(schema["required"]) <= found.keys() <= schema["properties"].keys()
+    for schema, value in ((list_schema, answer), (item_schema, answer["items"][0])):
+        assert set(schema["required"]) <= value.keys() <= schema["properties"].keys()
 
 
-async def test_swagger_has_every_version_and_is_tagged_by_its_hash(port):
+async def test_swagger_has_every_version_and_its_hash_as_etag(port):
     reply = await get(port, "/openapi/v2")
 
     document = json.loads(reply.body)
@@ -141,7 +135,7 @@ async def test_swagger_has_every_version_and_is_tagged_by_its_hash(port):
     assert parsedate_to_datetime(reply.headers["Last-Modified"]) <= datetime.now(UTC)
 
 
-async def test_the_index_lists_each_version_by_its_hash_and_no_key_of_the_api_servers_own(port):
+async def test_the_v3_index_lists_each_version_with_its_hash_and_nothing_else(port):
     reply = await get(port, "/openapi/v3", Accept="text/html")
 
     paths = json.loads(reply.body)["paths"]
@@ -155,7 +149,7 @@ async def test_the_index_lists_each_version_by_its_hash_and_no_key_of_the_api_se
         assert json.loads(document.body)["openapi"] == "3.0.0"
 
 
-async def test_what_is_asked_for_by_its_hash_may_be_kept_for_a_year(port):
+async def test_a_url_with_the_hash_is_immutable_for_a_year(port):
     index = json.loads((await get(port, "/openapi/v3")).body)
 
     reply = await get(port, index["paths"][V1BETA1]["serverRelativeURL"])
@@ -166,7 +160,7 @@ async def test_what_is_asked_for_by_its_hash_may_be_kept_for_a_year(port):
     assert parsedate_to_datetime(expires.replace("UTC", "GMT")) - datetime.now(UTC) > timedelta(364)
 
 
-async def test_another_hash_is_sent_to_the_right_one(port):
+async def test_another_hash_is_redirected_to_the_current_one(port):
     index = json.loads((await get(port, "/openapi/v3")).body)
 
     reply = await get(port, f"/openapi/v3/{V1BETA1}?hash=OLD")
@@ -175,7 +169,7 @@ async def test_another_hash_is_sent_to_the_right_one(port):
     assert reply.headers["Location"] == index["paths"][V1BETA1]["serverRelativeURL"]
 
 
-async def test_without_a_hash_a_document_may_not_be_kept(port):
+async def test_a_url_without_a_hash_is_not_cacheable(port):
     reply = await get(port, f"/openapi/v3/{V1BETA1}")
 
     assert reply.status == 200
@@ -184,7 +178,7 @@ async def test_without_a_hash_a_document_may_not_be_kept(port):
 
 
 @pytest.mark.parametrize("key", ["", "apis", "version", f"{V1BETA1}/", "apis/apps/v1"])
-async def test_an_unknown_document_is_nothing_at_all(port, key):
+async def test_an_unknown_v3_document_is_an_empty_200(port, key):
     reply = await get(port, f"/openapi/v3/{key}")
 
     assert (reply.status, reply.body) == (200, b"")
@@ -196,7 +190,7 @@ TARGETS = ["/openapi/v2", "/openapi/v3", f"/openapi/v3/{V1BETA1}"]
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("tag", ["{}", "W/{}", '"x", {}', "*"])
-async def test_who_has_a_document_is_told_so(port, target, tag):
+async def test_a_matching_etag_gets_304(port, target, tag):
     current = (await get(port, target)).headers["Etag"]
 
     reply = await get(port, target, If_None_Match=tag.format(current))
@@ -208,16 +202,16 @@ async def test_who_has_a_document_is_told_so(port, target, tag):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("seconds", "status"), [(0, 304), (3600, 304), (-3600, 200)])
-async def test_who_has_a_document_of_a_later_time_is_told_so(port, target, seconds, status):
+async def test_if_modified_since_is_honoured_unless_there_is_an_etag(port, target, seconds, status):
     modified = parsedate_to_datetime((await get(port, target)).headers["Last-Modified"])
     since = format_datetime(modified + timedelta(seconds=seconds), usegmt=True)
 
     assert (await get(port, target, If_Modified_Since=since)).status == status
-    # A tag, where there is one, decides alone.
+    # If-None-Match takes precedence.
     assert (await get(port, target, If_Modified_Since=since, If_None_Match='"x"')).status == 200
 
 
-async def test_swagger_is_compressed_whatever_its_size(port):
+async def test_swagger_is_compressed_at_any_size(port):
     plain = await get(port, "/openapi/v2")
 
     reply = await get(port, "/openapi/v2", Accept_Encoding="gzip")
@@ -244,7 +238,7 @@ PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
     ],
 )
 @pytest.mark.parametrize("target", ["/openapi/v2", f"/openapi/v3/{V1BETA1}"])
-async def test_json_is_all_that_there_is(port, target, accept, status):
+async def test_only_json_is_served(port, target, accept, status):
     reply = await get(port, target, Accept=accept)
 
     assert reply.status == status
@@ -262,7 +256,7 @@ async def test_json_is_all_that_there_is(port, target, accept, status):
         ("/openapi/v4", "GET", 404),
     ],
 )
-async def test_paths_are_exact_and_take_any_method(port, target, method, status):
+async def test_paths_are_exact_and_allow_any_method(port, target, method, status):
     reply = await wired.fetch(port, target, method=method)
 
     assert reply.status == status

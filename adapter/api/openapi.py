@@ -1,0 +1,143 @@
+"""`/openapi/v2` and `/openapi/v3`: the OpenAPI documents of the API groups, in JSON only.
+
+The documents are JSON files beside the modules in `api.groups`. They contain neither metric names
+nor the program's version, so all replicas serve the same hashes. The API server merges them with
+its own; definition names must not collide with those of Kubernetes.
+
+https://github.com/kubernetes/kube-openapi/tree/master/pkg/handler
+https://github.com/kubernetes/kube-openapi/tree/master/pkg/handler3
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import email.utils
+import hashlib
+import importlib.resources
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+from aiohttp import hdrs, web
+
+from adapter.api.groups.group import Group
+from adapter.http import encoding
+from adapter.http.request_info import RequestInfo
+from adapter.http.responses import Answer
+
+_V2 = "/openapi/v2"
+_V3 = "/openapi/v3"
+_BELOW_V3 = "/openapi/v3/"
+_YEAR = timedelta(days=365)
+
+
+class OpenApi:
+    """Handler of all paths below `/openapi`; every method is answered like GET."""
+
+    paths: Sequence[str] = (_V2, _V3, _BELOW_V3)
+    """Entries of the paths index."""
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        first, *others = (_load(group, "openapi_v2") for group in groups)
+        for other in others:
+            first["paths"] |= other["paths"]
+            first["definitions"] |= other["definitions"]
+        self._v2 = _Document(first)
+        # Like the original, without the keys "apis" and "version": the API server has its own.
+        self._v3 = {
+            f"apis/{group.NAME}/{version}": _Document(_load(group, f"{version}.openapi_v3"))
+            for group in groups
+            for version in group.VERSIONS
+        }
+        self._v3_index = _Document(
+            {
+                "paths": {
+                    key: {"serverRelativeURL": f"{_BELOW_V3}{key}?hash={document.hash}"}
+                    for key, document in sorted(self._v3.items())
+                }
+            }
+        )
+
+    def answer(self, request: web.BaseRequest, info: RequestInfo) -> Answer | None:
+        """Return the answer, or None if the path is not one of `paths`."""
+        if info.path == _V2:
+            return self._answer_v2(request)
+        if info.path == _V3:
+            return self._v3_index.answer(request)
+        if info.path.startswith(_BELOW_V3):
+            return self._answer_v3(request, info)
+        return None
+
+    def _answer_v2(self, request: web.BaseRequest) -> Answer:
+        vary: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
+        if not _acceptable(request):
+            return _empty(406, vary)
+        return dataclasses.replace(self._v2.answer(request, **vary), gzip_threshold=0)
+
+    def _answer_v3(self, request: web.BaseRequest, info: RequestInfo) -> Answer:
+        """Return one group version's document; immutable if the URL has its hash."""
+        headers: dict[str, str] = {hdrs.VARY: hdrs.ACCEPT}
+        if not _acceptable(request):
+            return _empty(406, headers)
+        key = info.path.removeprefix(_BELOW_V3)
+        document = self._v3.get(key)
+        if document is None:
+            return _empty(200, headers)
+        requested_hash = info.query.get("hash", ("",))[0]
+        if requested_hash not in {"", document.hash}:
+            location = f"{_BELOW_V3}{key}?hash={document.hash}"
+            return Answer(
+                status=301,
+                body=b"",
+                headers={**headers, **document.headers, hdrs.LOCATION: location},
+            )
+        if requested_hash:
+            expires = email.utils.format_datetime(datetime.now(UTC) + _YEAR, usegmt=True)
+            headers[hdrs.CACHE_CONTROL] = "public, immutable"
+            headers[hdrs.EXPIRES] = expires.replace("GMT", "UTC")
+        return document.answer(request, **headers)
+
+
+class _Document:
+    """An encoded document with its ETag and its Last-Modified time."""
+
+    def __init__(self, content: encoding.Document) -> None:
+        self.body = encoding.encode(content).rstrip()
+        self.hash = hashlib.sha512(self.body).hexdigest().upper()
+        self.headers: dict[str, str] = {hdrs.ETAG: f'"{self.hash}"'}
+        self._modified = int(time.time())
+
+    def answer(self, request: web.BaseRequest, **headers: str) -> Answer:
+        """Return the document, or 304 if the client has it."""
+        if self._is_current(request):
+            return _empty(304, headers | self.headers)
+        modified = email.utils.formatdate(self._modified, usegmt=True)
+        return Answer(
+            body=self.body, headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified}
+        )
+
+    def _is_current(self, request: web.BaseRequest) -> bool:
+        tags = request.if_none_match
+        if tags is not None:
+            return any(tag.value in ("*", self.hash) for tag in tags)
+        since = request.if_modified_since
+        return since is not None and self._modified <= since.timestamp()
+
+
+def _load(group: Group, document: str) -> dict[str, Any]:
+    """Return a JSON file of `group`, such as `custom.v1beta1.openapi_v3.json`."""
+    name = f"{group.NAME.partition('.')[0]}.{document}.json"
+    content: dict[str, Any] = orjson.loads(
+        importlib.resources.files("adapter.api.groups").joinpath(name).read_bytes()
+    )
+    return content
+
+
+def _acceptable(request: web.BaseRequest) -> bool:
+    return encoding.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
+
+
+def _empty(status: int, headers: dict[str, str]) -> Answer:
+    return Answer(status=status, body=b"", content_type="", headers=headers)
