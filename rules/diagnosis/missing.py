@@ -112,8 +112,7 @@ def of_plan(seen: Inventory, plan: Plan) -> tuple[Cause, ...]:
         rule, label = step.rule, step.binding.namespace
         there = [each for each in seen.series(rule) if each.name == step.series]
         if plan.namespace and there and not any(label in each.labels for each in there):
-            wanted = rule.mapping.bind(seen.kinds).labels(NAMESPACES)
-            causes.append(_labels_missing(rule, there, NAMESPACES, wanted, {}))
+            causes.append(_labels_missing(rule, there, NAMESPACES, (label,), {}))
             continue
         if not there and (unseen := _unseen(seen, rule, plan.metric)):
             causes.append(unseen)  # a merged rule is asked before it was listed
@@ -155,12 +154,17 @@ def unknown_resource(resource: str, kinds: Kinds) -> Cause:
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
     """For objects that were asked for where they are not."""
-    path = f"{resource}/NAME/METRIC"
-    sentence = (
-        f"{resource} live in namespaces and the path names none: ask for namespaces/NS/{path}"
-        if namespaced
-        else f"{resource} live in no namespace and the path names one: ask for {path}"
-    )
+    if namespaced:
+        sentence = (
+            f"{resource} are namespaced, and the path has no namespace: use "
+            f"namespaces/NAMESPACE/{resource}/NAME/METRIC"
+        )
+    else:
+        # `namespaces/NAME/METRIC` is not a route: Kubernetes parses NAME as the namespace.
+        path = "namespaces/NAME/metrics" if resource == NAMESPACES else f"{resource}/NAME"
+        sentence = (
+            f"{resource} are cluster-scoped, and the path has a namespace: use {path}/METRIC"
+        )
     return Cause(reason=Reason.OTHER_SCOPE, sentence=sentence)
 
 
@@ -193,15 +197,37 @@ def _unnamed(
     others = sorted({other for each in series for other in bound.carried(each.labels)})
     of_others = wording.listed(map(str, others))
     wanted = bound.labels(resource)
-    if wanted or not others:
-        cause = _labels_missing(rule, series, resource, wanted, carried, there=of_others)
-    else:
+    labels = _labels(rule, series, carried)
+    present = [label for label in wanted if label in labels]
+    if present and resource in bound.carried(labels):
         sentence = (
-            f"{place(rule)} gives the metric of {of_others} and maps no label to {resource}: ask "
-            "for one of those, or add an override to its `resources`"
+            f"{place(rule)}: {wording.series(series)} carries {wording.listed(present)}, but the "
+            "last relist did not see that label. The metric appears after the next relist"
         )
-        cause = Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
-    return cause
+        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
+    if present:
+        named = wording.listed(map(str, bound.carried(present)))
+        sentence = (
+            f"{place(rule)}: label {wording.listed(present)} names {named}, not {resource}. Request "
+            f"the metric for {named}, or add an override for {resource} to `resources`"
+        )
+        return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+    if wanted or not others:
+        return _labels_missing(rule, series, resource, wanted, carried, there=of_others)
+    sentence = (
+        f"{place(rule)} gives the metric of {of_others} and maps no label to {resource}: ask "
+        "for one of those, or add an override to its `resources`"
+    )
+    return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+
+
+def _labels(rule: CompiledRule, series: Sequence[Series], carried: Carried) -> set[str]:
+    """Return the labels of `series`: those that were asked for, else those that relists saw."""
+    return {
+        label
+        for each in series
+        for label in carried.get((rule.index, each.name)) or each.labels
+    }
 
 
 def _labels_missing(
@@ -213,9 +239,7 @@ def _labels_missing(
     *,
     there: str = "",
 ) -> Cause:
-    labels: set[str] = set()
-    for each in series:
-        labels.update(carried.get((rule.index, each.name)) or each.labels)
+    labels = _labels(rule, series, carried)
     looked_for = wording.listed(wanted) if wanted else f"nothing, for it maps none to {resource}"
     carry = wording.listed(sorted(labels)) if labels else "none that any rule knows"
     also = f"; so the metric is there of {there} alone" if there else ""

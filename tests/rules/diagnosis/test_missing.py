@@ -9,13 +9,11 @@ from rules.diagnosis import candidates, missing
 from rules.diagnosis.inventory import Inventory, ListingStatus
 from rules.diagnosis.missing import Reason
 from rules.errors import PlanError
-from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, plan
 from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
 
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
 KINDS = Kinds.of(
     [
         ApiGroup(
@@ -31,6 +29,21 @@ KINDS = Kinds.of(
         )
     ]
 )
+REGIONS = Kinds.of(
+    [
+        *KINDS.groups,
+        *(
+            ApiGroup(
+                name=group,
+                versions=("v1",),
+                preferred="v1",
+                resources={"v1": (ApiResource(name="regions", kind="Region", namespaced=False),)},
+            )
+            for group in ("example.com", "another.com")
+        ),
+    ]
+)
+"""A cluster with two cluster-scoped custom resources named `regions`."""
 BOTH = """
   overrides:
     ns: {resource: namespace}
@@ -78,7 +91,7 @@ NEVER = ListingStatus(listed=None, failed=True)
 STARTED = ListingStatus(listed=None, failed=False)
 
 
-def seen(*rules, found=(), heard=(), external=()):
+def seen(*rules, found=(), heard=(), external=(), kinds=KINDS):
     """`found`: for each rule the series, `name label …`; None where none was ever listed."""
     text = "".join(
         f"{section}:\n"
@@ -100,8 +113,8 @@ def seen(*rules, found=(), heard=(), external=()):
     }
     return Inventory(
         ruleset=compiled,
-        catalog=catalog.build(compiled, listings, KINDS),
-        kinds=KINDS,
+        catalog=catalog.build(compiled, listings, kinds),
+        kinds=kinds,
         listings=listings,
         made=candidates.made(compiled, listings),
         heard={
@@ -340,6 +353,36 @@ def test_labels_that_were_asked_for_are_told_rather_than_those_that_were_looked_
     assert '; they carry "a b", k8s_pod, ns; ' in cause.sentence
 
 
+def test_a_label_that_appeared_since_the_last_relist_is_not_reported_as_missing():
+    regions = GroupResource("example.com", "regions")
+    known = seen(CONTAINERS, found=[["container_a namespace"]], kinds=REGIONS)
+    ((rule, series),) = missing.unlabelled(known, "container_a", regions)
+
+    (cause,) = missing.of_metric(
+        known, "container_a", regions, {(rule.index, series.name): {"namespace", "region"}}
+    )
+
+    assert cause.reason is Reason.NOT_LISTED_YET
+    assert cause.sentence == (
+        "rules[0] (rules.yaml:3): container_a carries region, but the last relist did not see that "
+        "label. The metric appears after the next relist"
+    )
+
+
+def test_a_label_that_names_a_resource_of_another_group_is_not_reported_as_missing():
+    known = seen(CONTAINERS, found=[["container_a region"]], kinds=REGIONS)
+
+    (cause,) = missing.of_metric(
+        known, "container_a", GroupResource("another.com", "regions"), {(0, "container_a"): set()}
+    )
+
+    assert cause.reason is Reason.OTHER_RESOURCE
+    assert (
+        "label region names regions.example.com, not regions.another.com. Request the metric for "
+        "regions.example.com, or add an override for regions.another.com"
+    ) in cause.sentence
+
+
 @pytest.mark.parametrize(
     ("found", "metric"),
     [([["gpu_util pod"]], "utilisation"), ([[]], "utilisation"), ([["gpu_util"]], "other")],
@@ -447,13 +490,51 @@ def test_series_that_name_pods_and_no_namespace_are_missing_that_label():
     assert "names namespaces: looked for ns; they carry pod. Name" in cause.sentence
 
 
-def test_objects_are_looked_for_where_they_live():
-    pods = missing.other_scope(PODS, namespaced=True)
-    nodes = missing.other_scope(NODES, namespaced=False)
+def test_a_query_by_one_namespace_label_does_not_report_another_label_as_missing():
+    """A merged rule is queried by the labels of the other; its series carry a second one."""
+    rule = """
+seriesQuery: a
+merge: true
+metricsQuery: m
+name: {as: u}
+resources:
+  overrides: {ns: {resource: namespace}, namespace: {resource: namespace}, pod: {resource: pod}}
+"""
+    known = seen(rule, rule.replace(": a", ": b"), found=[["a ns pod"], ["b namespace"]])
 
-    assert pods.reason is nodes.reason is Reason.OTHER_SCOPE
-    assert pods.sentence.endswith("names none: ask for namespaces/NS/pods/NAME/METRIC")
-    assert nodes.sentence.endswith("names one: ask for nodes/NAME/METRIC")
+    causes = missing.of_plan(known, planned(known, "u", PODS, ["x"], "default"))
+
+    (cause,) = (each for each in causes if each.reason is Reason.LABELS_MISSING)
+    assert cause.rule == 1
+    assert "looked for ns; they carry namespace" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespaced", "sentence"),
+    [
+        (
+            PODS,
+            True,
+            "pods are namespaced, and the path has no namespace: use "
+            "namespaces/NAMESPACE/pods/NAME/METRIC",
+        ),
+        (
+            NODES,
+            False,
+            "nodes are cluster-scoped, and the path has a namespace: use nodes/NAME/METRIC",
+        ),
+        (
+            NAMESPACES,
+            False,
+            "namespaces are cluster-scoped, and the path has a namespace: use "
+            "namespaces/NAME/metrics/METRIC",
+        ),
+    ],
+)
+def test_a_path_of_the_wrong_scope_is_answered_with_the_right_path(resource, namespaced, sentence):
+    cause = missing.other_scope(resource, namespaced=namespaced)
+
+    assert (cause.reason, cause.sentence) == (Reason.OTHER_SCOPE, sentence)
 
 
 @pytest.mark.parametrize(
