@@ -6,7 +6,6 @@ import pytest
 
 from rules import presets, ruleset
 from rules.errors import ConfigError
-from rules.kinds import Kinds
 from rules.lint import check
 
 
@@ -32,7 +31,7 @@ def test_a_preset_loads_without_a_problem_and_says_what_it_is_for(name):
 def test_a_preset_names_kinds_that_every_cluster_has_and_asks_proper_queries(name):
     loaded = ruleset.load([(name, presets.text(name))])
 
-    found = check.warnings(loaded, Kinds.builtin())
+    found = check.warnings(loaded)
 
     assert {problem.path.rpartition(".")[2] for problem in found} <= {"seriesQuery"}
 
