@@ -9,7 +9,7 @@ from rules.errors import ConfigError
 from rules.lint import check
 
 
-def test_every_file_beside_the_module_is_a_preset():
+def test_every_preset_file_is_listed():
     folder = importlib.resources.files("rules") / "presets"
 
     files = {each.name for each in folder.iterdir() if each.name.endswith(".yaml")}
@@ -19,7 +19,7 @@ def test_every_file_beside_the_module_is_a_preset():
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_a_preset_loads_without_a_problem_and_says_what_it_is_for(name):
+def test_a_preset_loads_without_problems_and_has_a_description(name):
     loaded = ruleset.load([(name, presets.text(name))])
 
     assert loaded.problems == ()
@@ -28,15 +28,15 @@ def test_a_preset_loads_without_a_problem_and_says_what_it_is_for(name):
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_a_preset_names_kinds_that_every_cluster_has_and_asks_proper_queries(name):
+def test_a_preset_gives_no_warning_except_about_broad_selectors(name):
     loaded = ruleset.load([(name, presets.text(name))])
 
-    found = check.warnings(loaded)
+    problems = check.warnings(loaded)
 
-    assert {problem.path.rpartition(".")[2] for problem in found} <= {"seriesQuery"}
+    assert {problem.path.rpartition(".")[2] for problem in problems} <= {"seriesQuery"}
 
 
-def test_an_unknown_preset_is_an_error_that_names_the_known_ones():
+def test_the_error_for_an_unknown_preset_lists_all_presets():
     with pytest.raises(ConfigError, match="there is no preset called 'nope'") as caught:
         presets.text("nope")
 
@@ -44,6 +44,6 @@ def test_an_unknown_preset_is_an_error_that_names_the_known_ones():
         assert name in str(caught.value)
 
 
-def test_a_preset_is_no_path():
+def test_a_path_is_not_accepted_as_a_preset():
     with pytest.raises(ConfigError):
         presets.text("../presets/nope")
