@@ -254,7 +254,7 @@ async def test_without_anything_to_follow_there_is_nothing_to_run():
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read: No such file"), ("no PEM", "no bundle of CA certificates")],
+    [(None, "cannot be read: No such file"), ("no PEM", "cannot read a CA bundle")],
 )
 async def test_a_file_that_holds_no_cas_prevents_the_start(tmp_path, content, message):
     path = tmp_path / "ca.crt"
