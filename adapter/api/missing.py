@@ -24,7 +24,7 @@ from rules.ruleset import CompiledRule
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 600.0
+LOG_INTERVAL = 600.0
 """Unchanged causes of the same subject are logged again after this time."""
 _CAUSES_TTL = 5.0
 _LABELS_TTL = 60.0
@@ -92,7 +92,7 @@ class MissingMetrics:
         now = self._clock()
         identity = tuple((cause.reason, cause.rule) for cause in causes)
         last, logged = self._logged.get(subject, (now, None))
-        if identity == logged and now - last < AGAIN_SECONDS:
+        if identity == logged and now - last < LOG_INTERVAL:
             return
         self._logged[subject] = (now, identity)
         self._logged.move_to_end(subject)

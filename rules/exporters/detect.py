@@ -50,7 +50,7 @@ class Observations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
+class DetectedExporter:
     """An exporter generation that Prometheus scrapes."""
 
     generation: Generation
@@ -77,7 +77,7 @@ class Sighting:
 class Report:
     """Result of a detection, the newest generation first."""
 
-    sightings: tuple[Sighting, ...]
+    sightings: tuple[DetectedExporter, ...]
     presets: tuple[str, ...]
     """Presets that fit, in the order of the flags; may be empty."""
     findings: tuple[Finding, ...]
@@ -139,7 +139,7 @@ def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> froz
     )
 
 
-def _sighting(generation: Generation, observations: Observations) -> Sighting:
+def _sighting(generation: Generation, observations: Observations) -> DetectedExporter:
     names = _names(generation, observations.live)
     labels = _labels(names, observations.live)
     schemes = _schemes(
@@ -155,7 +155,7 @@ def _sighting(generation: Generation, observations: Observations) -> Sighting:
     presets = tuple(_presets(generation, names, labels, schemes, podless=podless, idle=idle))
     known = _node_labels(generation, presets)
     nodes = tuple(label for label in known if label in labels)
-    return Sighting(
+    return DetectedExporter(
         generation=generation,
         release=_release(generation, labels),
         schemes=schemes,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapter import errors
-from adapter.api.missing import AGAIN_SECONDS, MissingMetrics
+from adapter.api.missing import LOG_INTERVAL, MissingMetrics
 from rules import ruleset
 from rules.diagnosis import candidates
 from rules.diagnosis.inventory import Inventory, ListingStatus
@@ -155,7 +155,7 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", rule=0)]
     for _ in range(40):  # 600 s of an autoscaler
         metrics.tell(SUBJECT, labels)
-        clock.now += AGAIN_SECONDS / 40
+        clock.now += LOG_INTERVAL / 40
     assert messages(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
 
     metrics.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])

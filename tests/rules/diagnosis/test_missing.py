@@ -91,10 +91,10 @@ NEVER = ListingStatus(listed=None, failed=True)
 STARTED = ListingStatus(listed=None, failed=False)
 
 
-def inventory(*rules, found=(), heard=(), external=(), kinds=KINDS):
-    """An inventory of `rules` and `external`, each with its entry of `found` and `heard`.
+def inventory(*rules, listed=(), statuses=(), external=(), kinds=KINDS):
+    """An inventory of `rules` and `external`, each with its entry of `listed` and `statuses`.
 
-    An entry of `found` is the rule's series, as `name label label`; None before its first relist.
+    An entry of `listed` is the rule's series, as `name label label`; None before its first relist.
     """
     text = "".join(
         f"{section}:\n"
@@ -111,7 +111,7 @@ def inventory(*rules, found=(), heard=(), external=(), kinds=KINDS):
                 for name, *labels in (one.split() for one in series)
             )
         )
-        for rule, series in zip(every, found, strict=False)
+        for rule, series in zip(every, listed, strict=False)
         if series is not None
     }
     return Inventory(
@@ -121,7 +121,7 @@ def inventory(*rules, found=(), heard=(), external=(), kinds=KINDS):
         listings=listings,
         made=candidates.made(compiled, listings),
         heard={
-            rule.index: heard[place] if place < len(heard) else GOOD
+            rule.index: statuses[place] if place < len(statuses) else GOOD
             for place, rule in enumerate(every)
         },
         now=105.9,
@@ -135,32 +135,32 @@ CASES = {
         [("NoRule", "no rule is loaded. Set --config to a rules file, or --preset")],
     ),
     "no rule produces the name": (
-        inventory(UTIL, found=[["gpu_util pod"]]),
+        inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue_depth",
         [("NoRule", "no rule produces a metric named queue_depth (1 loaded). Add a rule, or")],
     ),
     "no rule and no series produces the name": (
-        inventory(UTIL, CONTAINERS, found=[["gpu_util pod"], ["container_cpu pod"]]),
+        inventory(UTIL, CONTAINERS, listed=[["gpu_util pod"], ["container_cpu pod"]]),
         "queue_depth",
         [("NoRule", "(2 loaded, 1 of which name metrics after series). Add a rule")],
     ),
     "a rule that names metrics after series has other series": (
-        inventory(CONTAINERS, found=[["container_cpu pod"]]),
+        inventory(CONTAINERS, listed=[["container_cpu pod"]]),
         "container_queue_depth",
         [("NoRule", "container_queue_depth (1 loaded, 1 of which name metrics after series)")],
     ),
     "the name resembles one that is listed": (
-        inventory(UTIL, CONTAINERS, found=[["gpu_util pod ns"], []]),
+        inventory(UTIL, CONTAINERS, listed=[["gpu_util pod ns"], []]),
         "utilization",
         [("WrongName", "named utilization; did you mean utilisation (of namespaces, pods)?")],
     ),
     "the name resembles one that would be listed": (
-        inventory(UTIL, found=[[]]),
+        inventory(UTIL, listed=[[]]),
         "utilization",
         [("WrongName", "named utilization; did you mean utilisation (no series now)?")],
     ),
     "the name is that of a series": (
-        inventory(UTIL, RATES, found=[["gpu_util pod"], ["jobs_total pod"]]),
+        inventory(UTIL, RATES, listed=[["gpu_util pod"], ["jobs_total pod"]]),
         "jobs_total",
         [
             (
@@ -173,19 +173,19 @@ CASES = {
         ],
     ),
     "the name is that of a pinned series": (
-        inventory(UTIL, found=[[]]),
+        inventory(UTIL, listed=[[]]),
         "gpu_util",
         [("WrongName", "which rules[0] (rules.yaml:3) exposes as utilisation")],
     ),
     "the metric is an external one": (
         inventory(
-            UTIL, external=[UTIL.replace("as: util", "as: queue_util")], found=[[], ["gpu_util"]]
+            UTIL, external=[UTIL.replace("as: util", "as: queue_util")], listed=[[], ["gpu_util"]]
         ),
         "queue_utilisation",
         [("WrongName", "named queue_utilisation; it is an external metric (`type: External`")],
     ),
     "no series": (
-        inventory(UTIL, found=[[]]),
+        inventory(UTIL, listed=[[]]),
         "utilisation",
         [
             (
@@ -198,12 +198,12 @@ CASES = {
         ],
     ),
     "perhaps no series, perhaps no such name": (
-        inventory(CONTAINERS, RATES, found=[[], []]),
+        inventory(CONTAINERS, RATES, listed=[[], []]),
         "container_cpu",
         [("NoSeries", "rules[0] (rules.yaml:3) may produce it, but Prometheus had no series of")],
     ),
     "the filters of the rule reject all series": (
-        inventory(FILTERED, found=[["gpu_a pod", "gpu_b pod"]]),
+        inventory(FILTERED, listed=[["gpu_a pod", "gpu_b pod"]]),
         "filtered",
         [
             (
@@ -216,7 +216,7 @@ CASES = {
         ],
     ),
     "labels missing": (
-        inventory(UTIL, found=[["gpu_util ns node UUID"]]),
+        inventory(UTIL, listed=[["gpu_util ns node UUID"]]),
         "utilisation",
         [
             (
@@ -229,22 +229,22 @@ CASES = {
         ],
     ),
     "no label at all": (
-        inventory(UTIL, found=[["gpu_util"]]),
+        inventory(UTIL, listed=[["gpu_util"]]),
         "utilisation",
         [("LabelsMissing", "expected exported_pod, pod; found none that a rule maps. Map")],
     ),
     "no label at all, and the rule maps none": (
-        inventory(NODES_ALONE, found=[["power"]]),
+        inventory(NODES_ALONE, listed=[["power"]]),
         "power",
         [("LabelsMissing", "`resources` maps none; found none that a rule maps. Map")],
     ),
     "labels missing that a template maps": (
-        inventory(CONTAINERS, found=[["container_a id", "container_a2 id"]]),
+        inventory(CONTAINERS, listed=[["container_a id", "container_a2 id"]]),
         "container_a",
         [("LabelsMissing", "container_a has no label for pods: expected pod; found id. Map")],
     ),
     "the rule maps other resources": (
-        inventory(NODES_ALONE, found=[["power node"]]),
+        inventory(NODES_ALONE, listed=[["power node"]]),
         "power",
         [
             (
@@ -254,7 +254,7 @@ CASES = {
         ],
     ),
     "the relist failed": (
-        inventory(UTIL, found=[[]], heard=[STALE]),
+        inventory(UTIL, listed=[[]], statuses=[STALE]),
         "utilisation",
         [
             (
@@ -267,17 +267,17 @@ CASES = {
         ],
     ),
     "the relist never worked": (
-        inventory(UTIL, found=[None], heard=[NEVER]),
+        inventory(UTIL, listed=[None], statuses=[NEVER]),
         "utilisation",
         [("RelistFailed", "failed (last success: never). The adapter's log")],
     ),
     "not listed yet": (
-        inventory(UTIL, found=[None], heard=[STARTED]),
+        inventory(UTIL, listed=[None], statuses=[STARTED]),
         "utilisation",
         [("NotListedYet", "produces it, but its first relist has not finished")],
     ),
     "a failed relist does not hide a wrong name": (
-        inventory(UTIL, CONTAINERS, found=[["gpu_util pod"], None], heard=[GOOD, NEVER]),
+        inventory(UTIL, CONTAINERS, listed=[["gpu_util pod"], None], statuses=[GOOD, NEVER]),
         "gpu_utl",
         [("NoRule", "named gpu_utl (2 loaded, 1 of which")],
     ),
@@ -287,8 +287,8 @@ CASES = {
             NODES_ALONE.replace("metricsQuery", "name: {as: utilisation}\nmetricsQuery"),
             UTIL,
             UTIL,
-            found=[[], ["power node"], None, ["gpu_util ns"]],
-            heard=[GOOD, GOOD, NEVER, GOOD],
+            listed=[[], ["power node"], None, ["gpu_util ns"]],
+            statuses=[GOOD, GOOD, NEVER, GOOD],
         ),
         "utilisation",
         [
@@ -298,9 +298,13 @@ CASES = {
             ("NoSeries", "rules[0]"),
         ],
     ),
-    "the metric appeared meanwhile": (inventory(UTIL, found=[["gpu_util pod"]]), "utilisation", []),
+    "the metric appeared meanwhile": (
+        inventory(UTIL, listed=[["gpu_util pod"]]),
+        "utilisation",
+        [],
+    ),
     "the metric of one of several rules appeared meanwhile": (
-        inventory(UTIL, UTIL, found=[["gpu_util node"], ["gpu_util pod"]]),
+        inventory(UTIL, UTIL, listed=[["gpu_util node"], ["gpu_util pod"]]),
         "utilisation",
         [],
     ),
@@ -318,42 +322,42 @@ def test_the_causes_of_a_missing_custom_metric(known, metric, expected):
 
 EXTERNAL = {
     "no external rules": (
-        inventory(UTIL, found=[["gpu_util pod"]]),
+        inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue",
         [("NoRule", "no external rule is loaded. Set --config")],
     ),
     "no series": (
-        inventory(external=[UTIL], found=[[]]),
+        inventory(external=[UTIL], listed=[[]]),
         "utilisation",
         [("NoSeries", "externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series")],
     ),
     "wrong name": (
-        inventory(external=[UTIL], found=[["gpu_util"]]),
+        inventory(external=[UTIL], listed=[["gpu_util"]]),
         "utilization",
         [("WrongName", "no external rule produces a metric named utilization; did you mean")],
     ),
     "a custom metric": (
-        inventory(UTIL, external=[RATES], found=[["gpu_util pod node"], []]),
+        inventory(UTIL, external=[RATES], listed=[["gpu_util pod node"], []]),
         "utilisation",
         [("WrongName", "named utilisation; it is a custom metric of nodes, pods")],
     ),
     "the metric appeared meanwhile": (
-        inventory(external=[UTIL], found=[["gpu_util"]]),
+        inventory(external=[UTIL], listed=[["gpu_util"]]),
         "utilisation",
         [],
     ),
     "no series, requested in lower case": (
-        inventory(external=[UPPER], found=[[]]),
+        inventory(external=[UPPER], listed=[[]]),
         "dcgm_fi_dev_gpu_util",
         [("NoSeries", "externalRules[0] (rules.yaml:3) may produce it, but Prometheus had no")],
     ),
     "no series of a name in upper case": (
-        inventory(external=[UTIL.replace("utilisation", "GPU_Busy")], found=[[]]),
+        inventory(external=[UTIL.replace("utilisation", "GPU_Busy")], listed=[[]]),
         "gpu_busy",
         [("NoSeries", "externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series")],
     ),
     "the name of a series in upper case": (
-        inventory(external=[UPPER + "name: {as: busy}"], found=[["DCGM_FI_DEV_GPU_UTIL"]]),
+        inventory(external=[UPPER + "name: {as: busy}"], listed=[["DCGM_FI_DEV_GPU_UTIL"]]),
         "dcgm_fi_dev_gpu_util",
         [
             (
@@ -363,13 +367,13 @@ EXTERNAL = {
         ],
     ),
     "a wrong name of one in upper case": (
-        inventory(external=[UPPER], found=[["DCGM_FI_DEV_GPU_UTIL"]]),
+        inventory(external=[UPPER], listed=[["DCGM_FI_DEV_GPU_UTIL"]]),
         "dcgm_fi_gpu_util",
         [("WrongName", "named dcgm_fi_gpu_util; did you mean DCGM_FI_DEV_GPU_UTIL?")],
     ),
     "a custom metric in upper case": (
         inventory(
-            CONTAINERS.replace("container_", "C_"), external=[RATES], found=[["C_a pod"], []]
+            CONTAINERS.replace("container_", "C_"), external=[RATES], listed=[["C_a pod"], []]
         ),
         "c_a",
         [("WrongName", "named c_a; C_a is a custom metric of pods")],
@@ -387,7 +391,7 @@ def test_the_causes_of_a_missing_external_metric(known, metric, expected):
 
 
 def test_present_labels_are_reported_instead_of_those_that_the_relist_queried():
-    known = inventory(UTIL, found=[["gpu_util ns"]])
+    known = inventory(UTIL, listed=[["gpu_util ns"]])
     ((rule, series),) = missing.series_without_label(known, "utilisation", PODS)
 
     (cause,) = missing.of_metric(
@@ -399,7 +403,7 @@ def test_present_labels_are_reported_instead_of_those_that_the_relist_queried():
 
 def test_a_label_that_appeared_since_the_last_relist_is_not_reported_as_missing():
     regions = GroupResource("example.com", "regions")
-    known = inventory(CONTAINERS, found=[["container_a namespace"]], kinds=REGIONS)
+    known = inventory(CONTAINERS, listed=[["container_a namespace"]], kinds=REGIONS)
     ((rule, series),) = missing.series_without_label(known, "container_a", regions)
 
     (cause,) = missing.of_metric(
@@ -414,7 +418,7 @@ def test_a_label_that_appeared_since_the_last_relist_is_not_reported_as_missing(
 
 
 def test_a_label_that_names_a_resource_of_another_group_is_not_reported_as_missing():
-    known = inventory(CONTAINERS, found=[["container_a region"]], kinds=REGIONS)
+    known = inventory(CONTAINERS, listed=[["container_a region"]], kinds=REGIONS)
 
     (cause,) = missing.of_metric(
         known, "container_a", GroupResource("another.com", "regions"), {(0, "container_a"): set()}
@@ -428,16 +432,16 @@ def test_a_label_that_names_a_resource_of_another_group_is_not_reported_as_missi
 
 
 @pytest.mark.parametrize(
-    ("found", "metric"),
+    ("listed", "metric"),
     [([["gpu_util pod"]], "utilisation"), ([[]], "utilisation"), ([["gpu_util"]], "other")],
     ids=["labelled", "no series", "another metric"],
 )
-def test_labels_are_not_queried_for_labelled_or_absent_series(found, metric):
-    assert missing.series_without_label(inventory(UTIL, found=found), metric, PODS) == ()
+def test_labels_are_not_queried_for_labelled_or_absent_series(listed, metric):
+    assert missing.series_without_label(inventory(UTIL, listed=listed), metric, PODS) == ()
 
 
 def test_at_most_eight_causes_are_returned():
-    causes = missing.of_metric(inventory(*[UTIL] * 20, found=[[]] * 20), "utilisation", PODS, {})
+    causes = missing.of_metric(inventory(*[UTIL] * 20, listed=[[]] * 20), "utilisation", PODS, {})
 
     assert len(causes) == 8
     assert str(causes[-1]) == "NoSeries: 13 more rules provide no value either"
@@ -446,7 +450,7 @@ def test_at_most_eight_causes_are_returned():
 def test_a_name_from_a_request_is_escaped_and_truncated():
     metric = "a\nb" + "x" * 10_000
 
-    (cause,) = missing.of_metric(inventory(UTIL, found=[[]]), metric, PODS, {})
+    (cause,) = missing.of_metric(inventory(UTIL, listed=[[]]), metric, PODS, {})
 
     assert "\n" not in cause.sentence
     assert r'"a\nbx' in cause.sentence
@@ -459,7 +463,7 @@ def planned(known, metric, resource, names, namespace, selector=""):
 
 
 def test_a_query_without_samples_is_reported_with_its_matchers():
-    known = inventory(UTIL, found=[["gpu_util ns pod"]])
+    known = inventory(UTIL, listed=[["gpu_util ns pod"]])
     pods = planned(known, "utilisation", PODS, ["a", "b"], "default", "model=x")
 
     (cause,) = missing.of_plan(known, pods)
@@ -472,7 +476,7 @@ def test_a_query_without_samples_is_reported_with_its_matchers():
 
 
 def test_an_external_query_without_samples_is_reported_unless_there_are_no_series():
-    known = inventory(external=[UPPER, UTIL], found=[["DCGM_A"], []])
+    known = inventory(external=[UPPER, UTIL], listed=[["DCGM_A"], []])
     a, utilisation = (
         plan.external(
             known.catalog.external_entry(name), namespace="x", selector=selectors.parse("")
@@ -488,9 +492,9 @@ def test_an_external_query_without_samples_is_reported_unless_there_are_no_serie
     assert "produces it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
 
 
-@pytest.mark.parametrize("heard", [STARTED, NEVER])
-def test_an_answered_query_outweighs_a_relist_that_failed_or_did_not_run(heard):
-    known = inventory(external=[UTIL], heard=[heard])
+@pytest.mark.parametrize("status", [STARTED, NEVER])
+def test_an_answered_query_outweighs_a_relist_that_failed_or_did_not_run(status):
+    known = inventory(external=[UTIL], statuses=[status])
     entry = known.catalog.external_entry("utilisation")
 
     cause = missing.of_query(
@@ -505,7 +509,7 @@ def test_each_merged_rule_has_its_own_cause():
         "seriesQuery: a\nmerge: true\nmetricsQuery: m\nname: {as: u}\n"
         "resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
     )
-    known = inventory(merged, merged.replace("a\n", "b\n", 1), found=[[], ["b ns pod"]])
+    known = inventory(merged, merged.replace("a\n", "b\n", 1), listed=[[], ["b ns pod"]])
 
     causes = missing.of_plan(known, planned(known, "u", PODS, ["a"], "default"))
 
@@ -516,7 +520,7 @@ def test_each_merged_rule_has_its_own_cause():
 
 
 def test_cluster_scoped_objects_are_matched_by_one_label():
-    known = inventory(NODES_ALONE, found=[["power node"]])
+    known = inventory(NODES_ALONE, listed=[["power node"]])
 
     (cause,) = missing.of_plan(known, planned(known, "power", NODES, ["n"], ""))
 
@@ -524,7 +528,7 @@ def test_cluster_scoped_objects_are_matched_by_one_label():
 
 
 def test_series_with_a_pod_label_and_no_namespace_label_lack_the_latter():
-    known = inventory(UTIL, found=[["gpu_util pod"]])
+    known = inventory(UTIL, listed=[["gpu_util pod"]])
 
     (cause,) = missing.of_plan(known, planned(known, "utilisation", PODS, ["a"], "default"))
 
@@ -542,7 +546,7 @@ name: {as: u}
 resources:
   overrides: {ns: {resource: namespace}, namespace: {resource: namespace}, pod: {resource: pod}}
 """
-    known = inventory(rule, rule.replace(": a", ": b"), found=[["a ns pod"], ["b namespace"]])
+    known = inventory(rule, rule.replace(": a", ": b"), listed=[["a ns pod"], ["b namespace"]])
 
     causes = missing.of_plan(known, planned(known, "u", PODS, ["x"], "default"))
 

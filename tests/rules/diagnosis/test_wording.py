@@ -8,7 +8,7 @@ from rules.query.catalog import Series
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "printed"),
     [
         ("gpu_util", "gpu_util"),
         ("", '""'),
@@ -19,8 +19,8 @@ from rules.query.catalog import Series
         ("x" * 300, "x" * 200 + "…"),
     ],
 )
-def test_a_name_is_truncated_and_quoted_where_needed(text, shown):
-    assert wording.shown(text) == shown
+def test_a_name_is_truncated_and_quoted_where_needed(text, printed):
+    assert wording.shown(text) == printed
 
 
 def test_at_most_twenty_names_are_listed():
