@@ -145,13 +145,14 @@ class Relist:
     async def _follow(self, index: SeriesIndex) -> NoReturn:
         failures = 0
         while True:
-            kinds = self._kinds()
             failures = 0 if await self._attempt(index) else failures + 1
             until = self._monotonic() + self._pause(failures)
-            # New kinds need a new relist: a template may then map more labels.
-            while self._kinds() is kinds and (left := until - self._monotonic()) > 0:
+            kinds = self._kinds()
+            while (left := until - self._monotonic()) > 0:
                 await asyncio.sleep(min(left, self._look_interval))
-                if self._kinds() is kinds and until > self._monotonic():
+                if self._kinds() is not kinds:  # a template may now ask for other labels
+                    break
+                if until > self._monotonic():
                     await self._look(index)
 
     def _pause(self, failures: int) -> float:

@@ -700,32 +700,12 @@ async def test_new_kinds_of_the_cluster_make_templates_ask_anew(running, make):
         await until(lambda: len(relist.catalog.entries) == 2)
 
 
-async def test_kinds_discovered_during_a_relist_make_templates_ask_anew(running, make, before):
-    """The first relist usually overlaps with the first discovery of kinds."""
-    running.put('gizmo_load{k_namespace="n",k_widget="w"} 1')
-    known = BUILTIN
-
-    def discover(_asked: fakes.Asked) -> None:
-        nonlocal known
-        known = WITH_WIDGETS
-
-    fake = await before(spoil=discover)
-    text = rule("gizmo_load", labels="", more=", template: k_<<.Resource>>")
-    relist = make(fake.url, text, kinds=lambda: known)
-
-    async with following(relist):
-        await until(lambda: len(relist.catalog.entries) == 2)
-
-
 def with_widgets() -> Kinds:
     widgets = cluster.ApiResource(name="widgets", kind="Widget", namespaced=True)
     group = cluster.ApiGroup(
         name="example.com", versions=("v1",), preferred="v1", resources={"v1": (widgets,)}
     )
     return Kinds.of((*BUILTIN.groups, group))
-
-
-WITH_WIDGETS = with_widgets()
 
 
 # Our own metrics
