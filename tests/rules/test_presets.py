@@ -9,7 +9,7 @@ from rules.errors import ConfigError
 from rules.lint import check
 
 
-def test_every_preset_file_is_listed():
+def test_every_yaml_file_in_the_folder_is_a_preset():
     folder = importlib.resources.files("rules") / "presets"
 
     files = {each.name for each in folder.iterdir() if each.name.endswith(".yaml")}
@@ -28,7 +28,7 @@ def test_a_preset_loads_without_problems_and_has_a_description(name):
 
 
 @pytest.mark.parametrize("name", presets.names())
-def test_a_preset_gives_no_warning_except_about_broad_selectors(name):
+def test_a_preset_has_no_warning_other_than_about_its_selectors(name):
     loaded = ruleset.load([(name, presets.text(name))])
 
     problems = check.warnings(loaded)
@@ -36,7 +36,7 @@ def test_a_preset_gives_no_warning_except_about_broad_selectors(name):
     assert {problem.path.rpartition(".")[2] for problem in problems} <= {"seriesQuery"}
 
 
-def test_the_error_for_an_unknown_preset_lists_all_presets():
+def test_an_unknown_preset_is_an_error_that_lists_the_presets():
     with pytest.raises(ConfigError, match="there is no preset called 'nope'") as caught:
         presets.text("nope")
 
@@ -44,6 +44,6 @@ def test_the_error_for_an_unknown_preset_lists_all_presets():
         assert name in str(caught.value)
 
 
-def test_a_path_is_not_accepted_as_a_preset():
+def test_a_preset_is_not_a_path():
     with pytest.raises(ConfigError):
         presets.text("../presets/nope")
