@@ -205,10 +205,10 @@ def _unlabelled(
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
     if unseen:
-        named = wording.names(map(str, bound.carried(unseen)))
+        mapped = wording.names(map(str, bound.carried(unseen))) or "an unknown resource"
         sentence = (
-            f"{place(rule)}: label {wording.names(unseen)} is mapped to {named}, not to {resource}."
-            f" Request the metric for {named}, or add an override for {resource} to `resources`"
+            f"{place(rule)}: label {wording.names(unseen)} is mapped to {mapped}, not to "
+            f"{resource}. Change the resource in the request, or add an override to `resources`"
         )
         return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
     if expected or not others:

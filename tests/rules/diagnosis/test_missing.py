@@ -417,18 +417,26 @@ def test_a_label_that_appeared_since_the_last_relist_is_not_reported_as_missing(
     )
 
 
-def test_a_label_that_names_a_resource_of_another_group_is_not_reported_as_missing():
-    known = inventory(CONTAINERS, listed=[["container_a region"]], kinds=REGIONS)
+@pytest.mark.parametrize(
+    ("rule", "mapped"),
+    [
+        (CONTAINERS, "regions.example.com"),
+        (
+            CONTAINERS.replace("{template", "{overrides: {region: {resource: nope}}, template"),
+            "an unknown resource",
+        ),
+    ],
+    ids=["of another group", "unknown"],
+)
+def test_a_label_that_is_mapped_to_another_resource_is_not_reported_as_missing(rule, mapped):
+    known = inventory(rule, listed=[["container_a region"]], kinds=REGIONS)
 
     (cause,) = missing.of_metric(
         known, "container_a", GroupResource("another.com", "regions"), {(0, "container_a"): set()}
     )
 
     assert cause.reason is Reason.OTHER_RESOURCE
-    assert (
-        "label region is mapped to regions.example.com, not to regions.another.com. Request the "
-        "metric for regions.example.com, or add an override for regions.another.com"
-    ) in cause.sentence
+    assert f"label region is mapped to {mapped}, not to regions.another.com. Ch" in cause.sentence
 
 
 @pytest.mark.parametrize(
