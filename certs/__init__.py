@@ -1,4 +1,4 @@
-"""Serving certificates: bytes in, bytes out.
+"""X.509 certificates: parse, issue, verify and rotate. Does no I/O.
 
-Everything here is pure but for the randomness of keys. `CertificateError` is the only error.
+Pure except for random keys and serial numbers. Every function raises only `CertificateError`.
 """

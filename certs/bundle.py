@@ -1,4 +1,4 @@
-"""A certificate with its chain and its key, checked to belong together when it is read."""
+"""Certificate chains with their private key, and which names they serve (SNI)."""
 
 from __future__ import annotations
 
@@ -12,112 +12,118 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 
 UNREADABLE = (ValueError, x509.InvalidVersion)
-"""What `cryptography` raises where bytes are no certificate that it knows."""
+"""Exceptions of `cryptography` for bytes that are not a certificate."""
 
 
 class CertificateError(Exception):
-    """A certificate or a key that cannot be used: what is wrong, and what to do."""
+    """An unusable certificate or key; the message says what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bundle:
-    """What a TLS server needs."""
+    """Certificate chain and private key of a TLS server."""
 
     chain: tuple[x509.Certificate, ...]
-    """The server's own certificate first, then the issuers that it sends along."""
+    """The leaf certificate, then intermediate CAs."""
     key: PrivateKeyTypes
 
     @classmethod
     def parse(cls, chain: bytes, key: bytes) -> Bundle:
-        """Read PEM. Raises CertificateError, also where the two do not belong together."""
+        """Parse PEM. Raises CertificateError if either is invalid or the key does not match."""
         try:
             certificates = tuple(x509.load_pem_x509_certificates(chain))
         except UNREADABLE as error:
             raise CertificateError(
-                f"no certificate can be read: {error}; give a PEM file with the server's own "
-                "certificate first"
+                f"cannot read a certificate: {error}. Use a PEM file with the server's certificate "
+                "first"
             ) from error
         try:
             private = serialization.load_pem_private_key(key, password=None)
         except TypeError as error:
-            raise CertificateError("the key is encrypted; give it without a passphrase") from error
+            raise CertificateError(
+                "the private key is encrypted. Use one without a passphrase"
+            ) from error
         except (ValueError, UnsupportedAlgorithm) as error:
             raise CertificateError(
-                f"no private key can be read: {error}; give a PEM file with the key alone"
+                f"cannot read a private key: {error}. Use a PEM file with only the key"
             ) from error
         bundle = cls(chain=certificates, key=private)
-        if _public(bundle.leaf.public_key()) != _public(private.public_key()):
+        if _public_der(bundle.leaf.public_key()) != _public_der(private.public_key()):
             raise CertificateError(
-                f"the key is not that of the certificate of {bundle.subject}; give the pair that "
-                "was issued together, the server's own certificate first"
+                f"the private key does not match the certificate of {bundle.subject}. Use the key "
+                "of this certificate, and put the server's certificate first"
             )
         return bundle
 
     @property
     def leaf(self) -> x509.Certificate:
+        """The server's certificate."""
         return self.chain[0]
 
     @property
     def subject(self) -> str:
+        """The subject of the leaf, as in RFC 4514."""
         return self.leaf.subject.rfc4514_string()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The DNS names that the certificate is good for; the first label may be `*`."""
+        """The DNS names in the leaf's subjectAltName; the first label may be `*`."""
         try:
-            found = self.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+            extension = self.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName)
         except x509.ExtensionNotFound:
             return ()
-        return tuple(found.value.get_values_for_type(x509.DNSName))
+        return tuple(extension.value.get_values_for_type(x509.DNSName))
 
     @property
     def until(self) -> datetime:
-        """When the server's own certificate expires."""
+        """When the leaf expires."""
         return self.leaf.not_valid_after_utc
 
     @property
     def chain_pem(self) -> bytes:
+        """The chain in PEM."""
         return b"".join(
             certificate.public_bytes(serialization.Encoding.PEM) for certificate in self.chain
         )
 
     @property
     def key_pem(self) -> bytes:
+        """The private key in PEM."""
         return pkcs8(self.key)
 
     @property
     def ca_pem(self) -> bytes:
-        """What a client has to trust: the last certificate of the chain."""
+        """The last certificate of the chain in PEM; a client must trust it."""
         return self.chain[-1].public_bytes(serialization.Encoding.PEM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A bundle for clients that ask for certain names."""
+    """A bundle that is served for certain names (SNI)."""
 
     bundle: Bundle
     domains: tuple[str, ...] = ()
-    """Names, whose first label may be `*`; none of them stands for the certificate's own."""
+    """DNS names, whose first label may be `*`; empty for those of the certificate."""
 
 
-def by_name(named: Iterable[Named]) -> dict[str, Bundle]:
-    """Who serves which name, in lower case: the first that has it, by `domains` before its own.
+def by_name(bundles: Iterable[Named]) -> dict[str, Bundle]:
+    """Return the bundle for each name, in lower case. Explicit `domains` win, then the first.
 
-    As Kubernetes' BuildNamedCertificates has it, but for the common name, which no client reads.
+    Follows Kubernetes' BuildNamedCertificates, except for the common name, which clients ignore.
     """
     explicit: dict[str, Bundle] = {}
-    own: dict[str, Bundle] = {}
-    for each in named:
+    implicit: dict[str, Bundle] = {}
+    for each in bundles:
         for name in each.domains:
             explicit.setdefault(name.lower(), each.bundle)
         if not each.domains:
             for name in each.bundle.names:
-                own.setdefault(name.lower(), each.bundle)
-    return {**own, **explicit}
+                implicit.setdefault(name.lower(), each.bundle)
+    return {**implicit, **explicit}
 
 
 def pkcs8(key: PrivateKeyTypes) -> bytes:
-    """In PEM, not encrypted."""
+    """Return the key as unencrypted PKCS #8 in PEM."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -125,8 +131,8 @@ def pkcs8(key: PrivateKeyTypes) -> bytes:
     )
 
 
-def _public(key: object) -> bytes:
-    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]  # all have it; no class says so
+def _public_der(key: object) -> bytes:
+    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]  # no common base class
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return encoded

@@ -1,6 +1,6 @@
-"""Authorities of our own, and the serving certificates that they issue: ECDSA on P-256.
+"""Private CAs, and the serving certificates that they issue: ECDSA on P-256.
 
-Each authority has a name of its own, so that two of them are never mistaken for one another.
+Each CA has a unique subject, so that clients can tell an old CA from its successor.
 """
 
 from __future__ import annotations
@@ -18,25 +18,24 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from certs.bundle import Bundle, CertificateError, pkcs8
 
-LOCAL = ("localhost", "127.0.0.1", "::1")
-"""The names that every throw-away certificate is good for."""
-VALID = timedelta(days=365)
 BACKDATED = timedelta(hours=1)
-"""How long before it is issued a certificate begins: clocks differ."""
+"""How long before its issue a certificate becomes valid, because clocks differ."""
 
-_LONGEST_NAME = 64
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+_TEMPORARY_LIFETIME = timedelta(days=365)
+_MAX_COMMON_NAME = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """A CA certificate with its key."""
+    """A CA: its certificate and private key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @classmethod
-    def create(cls, name: str, *, now: datetime, valid: timedelta = VALID) -> Self:
-        """A new one, called `NAME-ca@SECONDS`, good from an hour before `now`."""
+    def create(cls, name: str, *, now: datetime, valid: timedelta) -> Self:
+        """Create a CA with the subject `NAME-ca@SECONDS`, valid from one hour before `now`."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(f"{name}-ca", now)
         certificate = (
@@ -49,25 +48,23 @@ class Authority:
 
     @classmethod
     def parse(cls, certificate: bytes, key: bytes) -> Self:
-        """Read PEM. Raises CertificateError, also for what cannot issue certificates."""
+        """Parse PEM. Raises CertificateError if it is invalid or not a CA with an ECDSA key."""
         bundle = Bundle.parse(certificate, key)
         try:
             constraints = bundle.leaf.extensions.get_extension_for_class(x509.BasicConstraints)
         except (x509.ExtensionNotFound, ValueError) as error:
-            raise CertificateError(f"{bundle.subject} is no CA: {error}") from error
+            raise CertificateError(f"{bundle.subject} is not a CA: {error}") from error
         if not constraints.value.ca:
-            raise CertificateError(f"{bundle.subject} is no CA")
+            raise CertificateError(f"{bundle.subject} is not a CA")
         if not isinstance(bundle.key, ec.EllipticCurvePrivateKey):
-            raise CertificateError(f"the key of {bundle.subject} is not for ECDSA")
+            raise CertificateError(f"the key of {bundle.subject} is not an ECDSA key")
         return cls(certificate=bundle.leaf, key=bundle.key)
 
-    def issue(
-        self, hosts: Iterable[str], *, name: str, now: datetime, valid: timedelta = VALID
-    ) -> Bundle:
-        """A serving certificate for `hosts` (names or addresses), good from an hour before `now`.
+    def issue(self, hosts: Iterable[str], *, name: str, now: datetime, valid: timedelta) -> Bundle:
+        """Issue a serving certificate for DNS names and addresses, valid from an hour before `now`.
 
-        It does not outlive the authority. Unspecified addresses (`0.0.0.0`, `::`) name no host and
-        are left out. Raises CertificateError for a host that is neither a name nor an address.
+        It expires with the CA at the latest. Unspecified addresses (`0.0.0.0`, `::`) are left out.
+        Raises CertificateError for a host that is neither a DNS name nor an address.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         until = min(now + valid, self.certificate.not_valid_after_utc)
@@ -84,30 +81,31 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
+        """The CA certificate in PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
     def key_pem(self) -> bytes:
+        """The private key in PEM."""
         return pkcs8(self.key)
 
 
-def throw_away(
-    hosts: Iterable[str], *, now: datetime, valid: timedelta = VALID, name: str = "localhost"
-) -> Bundle:
-    """A certificate for `LOCAL` and `hosts`, of an authority whose key is kept by nobody.
+def throw_away(hosts: Iterable[str], *, now: datetime) -> Bundle:
+    """Issue a certificate for this machine and `hosts` by a CA whose key is discarded.
 
-    It stands in where no certificate is given, as the original's does: for clients on this machine
-    that trust `Bundle.ca_pem` or nothing at all. Raises CertificateError as `Authority.issue`.
+    Used if no certificate is configured, as in the original. Clients must trust `Bundle.ca_pem` or
+    skip verification. Raises CertificateError like `Authority.issue`.
     """
+    name, valid = "localhost", _TEMPORARY_LIFETIME
     authority = Authority.create(name, now=now, valid=valid)
-    return authority.issue((*LOCAL, *hosts), name=name, now=now, valid=valid)
+    return authority.issue((*_LOCAL_HOSTS, *hosts), name=name, now=now, valid=valid)
 
 
-def _name(common: str, now: datetime) -> x509.Name:
-    """RFC 5280 gives a common name 64 characters, which OpenSSL enforces."""
-    serial = f"@{int(now.timestamp())}"
-    shown = common[: _LONGEST_NAME - len(serial)] + serial
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, shown)])
+def _name(common_name: str, now: datetime) -> x509.Name:
+    """Return a subject that is unique by its time; a common name has at most 64 characters."""
+    suffix = f"@{int(now.timestamp())}"
+    unique = common_name[: _MAX_COMMON_NAME - len(suffix)] + suffix
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, unique)])
 
 
 def _builder(
@@ -157,7 +155,7 @@ def _hosts(hosts: Iterable[str]) -> list[x509.GeneralName]:
                 names.append(x509.DNSName(host))
             except ValueError as error:
                 raise CertificateError(
-                    f"no certificate can be made for the host {host!r}: {error}"
+                    f"cannot issue a certificate for host {host!r}: {error}"
                 ) from error
             continue
         if not address.is_unspecified:

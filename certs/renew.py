@@ -1,8 +1,7 @@
-"""When a certificate and its authority are replaced, so that no client ever meets a stranger.
+"""Rotation of serving certificates and their CAs, with an overlap in which both CAs are trusted.
 
-Clients trust the authorities of `State.trusted`. A new authority is among them, as `next_ca`, from
-before it issues the first certificate; an old one stays, as `former`, until the last certificate
-that it issued has expired and so is gone from every replica.
+Clients trust `State.trusted`. A new CA is in it as `next_ca` before it issues a certificate; an old
+CA stays in it as `retired` until the last certificate that it issued has expired.
 """
 
 from __future__ import annotations
@@ -18,66 +17,68 @@ from cryptography.hazmat.primitives import serialization
 from certs.bundle import Bundle
 from certs.issue import BACKDATED, Authority
 
-_SPENT = 0.6
-"""The part of its life after which a certificate may be replaced; it must be `_SPREAD` later."""
-_SPREAD = 0.1
+_RENEW_AFTER = 0.6
+"""Part of the lifetime after which a certificate is renewed; `_JITTER` of it is added at most."""
+_JITTER = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetiredCA:
-    """An authority that issues nothing any more."""
+    """A CA that issues no more certificates."""
 
-    last: x509.Certificate
-    """What it issued last; until this expires, the authority is trusted."""
+    last_issued: x509.Certificate
+    """Clients must trust the CA until this certificate expires."""
     certificate: x509.Certificate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What all replicas share."""
+    """Certificates and keys that all replicas share."""
 
     authority: Authority
     serving: Bundle
     """Issued by `authority`."""
     next_ca: Authority | None = None
-    former: tuple[RetiredCA, ...] = ()
+    """The successor of `authority`; trusted, but not issuing yet."""
+    retired: tuple[RetiredCA, ...] = ()
 
     @property
     def trusted(self) -> tuple[x509.Certificate, ...]:
-        """The authorities that clients have to trust, the newest first."""
+        """The CA certificates that clients must trust, the newest first."""
         next_ca = () if self.next_ca is None else (self.next_ca.certificate,)
-        former = (each.certificate for each in self.former)
-        return (*next_ca, self.authority.certificate, *former)
+        retired = (each.certificate for each in self.retired)
+        return (*next_ca, self.authority.certificate, *retired)
 
     @property
     def ca_bundle(self) -> bytes:
-        """Those in PEM."""
+        """`trusted` in PEM, as for the caBundle of an APIService."""
         pem = serialization.Encoding.PEM
         return b"".join(certificate.public_bytes(pem) for certificate in self.trusted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """For whom certificates are, and for how long."""
+    """Names and lifetimes of certificates."""
 
     name: str
-    """For the subjects."""
+    """Prefix of the subjects."""
     hosts: tuple[str, ...]
     serving: timedelta = timedelta(days=7)
+    """Lifetime of serving certificates."""
     authority: timedelta = timedelta(days=365)
+    """Lifetime of CAs."""
     settle: timedelta = timedelta(minutes=5)
-    """How long a new authority is trusted before it issues anything: every API server has seen it
-    by then."""
+    """How long a new CA is trusted before it issues; by then every API server has its caBundle."""
 
 
 def create(policy: Policy, *, now: datetime) -> State:
-    """A new authority, and what it issued."""
+    """Create a CA and a serving certificate."""
     authority = Authority.create(policy.name, now=now, valid=policy.authority)
     return State(authority=authority, serving=_issue(authority, policy, now))
 
 
 def announce(state: State, policy: Policy, *, now: datetime) -> State:
-    """The same with a new authority to come, whether the present one is old or not."""
+    """Add a new `next_ca` unless there is one; return the new state."""
     if state.next_ca is not None:
         return state
     next_ca = Authority.create(policy.name, now=now, valid=policy.authority)
@@ -92,25 +93,25 @@ def reconcile(
     known: Callable[[x509.Certificate], bool],
     jitter: float,
 ) -> State:
-    """What is to be shared from now on; `state` itself, where nothing is due.
+    """Renew what is due and return the new state; return `state` itself if nothing is due.
 
-    `known` tells of an authority whether every client has been told to trust it. `jitter`, from 0
-    to 1, tells replicas apart, lest all of them renew at the same moment.
+    `known` returns whether a CA certificate is in the caBundle of all clients. `jitter`, from 0 to
+    1, differs between replicas, so that they do not renew at the same moment.
     """
     if _due(state.authority.certificate, now, jitter):
         state = announce(state, policy, now=now)
     if state.next_ca is not None and _may_issue(state, policy, now, known):
-        former = RetiredCA(last=state.serving.leaf, certificate=state.authority.certificate)
+        retired = RetiredCA(last_issued=state.serving.leaf, certificate=state.authority.certificate)
         state = State(
             authority=state.next_ca,
             serving=_issue(state.next_ca, policy, now),
-            former=(former, *state.former),
+            retired=(retired, *state.retired),
         )
-    elif _replaceable(state, policy, now, jitter):
+    elif _must_reissue(state, policy, now, jitter):
         state = dataclasses.replace(state, serving=_issue(state.authority, policy, now))
-    trusted = tuple(each for each in state.former if now < each.last.not_valid_after_utc)
-    if trusted != state.former:
-        state = dataclasses.replace(state, former=trusted)
+    needed = tuple(each for each in state.retired if now < each.last_issued.not_valid_after_utc)
+    if needed != state.retired:
+        state = dataclasses.replace(state, retired=needed)
     return state
 
 
@@ -118,17 +119,17 @@ def _may_issue(
     state: State, policy: Policy, now: datetime, known: Callable[[x509.Certificate], bool]
 ) -> bool:
     assert state.next_ca is not None
-    settled = now >= _since(state.next_ca.certificate) + policy.settle
-    # Clients that were never told lose nothing more when the old one expires anyway.
-    ending = now >= state.authority.certificate.not_valid_after_utc - policy.settle
-    return ending or (settled and known(state.next_ca.certificate))
+    settled = now >= _issued_at(state.next_ca.certificate) + policy.settle
+    # Clients without the new CA lose nothing: the old one expires now in any case.
+    expiring = now >= state.authority.certificate.not_valid_after_utc - policy.settle
+    return expiring or (settled and known(state.next_ca.certificate))
 
 
-def _replaceable(state: State, policy: Policy, now: datetime, jitter: float) -> bool:
-    lacking = not set(policy.hosts) <= set(state.serving.names)
-    # Near its own end an authority could issue nothing that lasts longer.
-    lasting = state.serving.until < state.authority.certificate.not_valid_after_utc
-    return lacking or (lasting and _due(state.serving.leaf, now, jitter))
+def _must_reissue(state: State, policy: Policy, now: datetime, jitter: float) -> bool:
+    lacks_hosts = not set(policy.hosts) <= set(state.serving.names)
+    # A certificate that expires with its CA cannot be extended by the same CA.
+    extendable = state.serving.until < state.authority.certificate.not_valid_after_utc
+    return lacks_hosts or (extendable and _due(state.serving.leaf, now, jitter))
 
 
 def _issue(authority: Authority, policy: Policy, now: datetime) -> Bundle:
@@ -136,10 +137,10 @@ def _issue(authority: Authority, policy: Policy, now: datetime) -> Bundle:
 
 
 def _due(certificate: x509.Certificate, now: datetime, jitter: float) -> bool:
-    since = _since(certificate)
-    life = certificate.not_valid_after_utc - since
-    return now >= since + life * (_SPENT + _SPREAD * jitter)
+    issued_at = _issued_at(certificate)
+    lifetime = certificate.not_valid_after_utc - issued_at
+    return now >= issued_at + lifetime * (_RENEW_AFTER + _JITTER * jitter)
 
 
-def _since(certificate: x509.Certificate) -> datetime:
+def _issued_at(certificate: x509.Certificate) -> datetime:
     return certificate.not_valid_before_utc + BACKDATED

@@ -1,12 +1,12 @@
-"""What replicas share, as the data of a Kubernetes Secret.
+"""The Kubernetes Secret in which replicas share the rotation state.
 
-    tls.crt, tls.key          the serving certificate with the authority behind it, and its key
-    ca.crt, ca.key            the authority that issued it
-    next-ca.crt, next-ca.key  the authority that will issue the next, where one is announced
-    previous.crt              for each authority before: the last certificate that it issued, then
-                              its own, as long as the former has not expired
+    tls.crt, tls.key          serving certificate followed by its CA, and its key
+    ca.crt, ca.key            CA that issued it
+    next-ca.crt, next-ca.key  next CA, if one is announced
+    previous.crt              for each retired CA: the last certificate that it issued, then the CA,
+                              until the former expires
 
-The first three are those of the type `kubernetes.io/tls` and of cert-manager. All are in PEM.
+All values are PEM. The first three keys are those of the type `kubernetes.io/tls` and cert-manager.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from certs.bundle import UNREADABLE, Bundle, CertificateError
 from certs.issue import Authority
 from certs.renew import RetiredCA, State
 
-KEYS = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "previous.crt")
+_KEYS = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "previous.crt")
 
 
 def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
-    """A new Secret that holds `state`."""
+    """Return a new Secret with `state`."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -42,68 +42,72 @@ def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def replaced(before: Mapping[str, Any], state: State) -> dict[str, Any]:
-    """The Secret `before` with `state` in it; what else it holds stays, its version too."""
-    data = before.get("data") or {}
-    others = {key: value for key, value in data.items() if key not in KEYS}
-    return {**before, "data": {**others, **_encoded(state)}}
+def replaced(existing: Mapping[str, Any], state: State) -> dict[str, Any]:
+    """Return the existing Secret with `state`; other keys and the resourceVersion stay."""
+    data = existing.get("data") or {}
+    others = {key: value for key, value in data.items() if key not in _KEYS}
+    return {**existing, "data": {**others, **_encoded(state)}}
 
 
-def read(found: Mapping[str, Any]) -> State | None:
-    """The state that a Secret holds; None where it holds nothing.
+def read(secret: Mapping[str, Any]) -> State | None:
+    """Return the state in a Secret; None if it has none of the keys.
 
-    Raises CertificateError for what cannot be read, or does not fit together.
+    Raises CertificateError if a value is invalid or the values do not belong together.
     """
-    data = found.get("data") or {}
-    if not any(data.get(key) for key in KEYS):
+    data = secret.get("data") or {}
+    if not any(data.get(key) for key in _KEYS):
         return None
     try:
-        pem = {key: base64.b64decode(data.get(key) or "", validate=True) for key in KEYS}
+        pem = {key: base64.b64decode(data.get(key) or "", validate=True) for key in _KEYS}
     except (ValueError, TypeError) as error:
-        raise CertificateError(f"its data is not base64: {error}") from error
-    with _about("ca.crt and ca.key"):
+        raise CertificateError(f"data is not base64: {error}") from error
+    with _prefix_errors("ca.crt and ca.key"):
         authority = Authority.parse(pem["ca.crt"], pem["ca.key"])
-    with _about("tls.crt and tls.key"):
+    with _prefix_errors("tls.crt and tls.key"):
         serving = Bundle.parse(pem["tls.crt"], pem["tls.key"])
         try:
             serving.leaf.verify_directly_issued_by(authority.certificate)
         except (InvalidSignature, TypeError, ValueError) as error:
-            raise CertificateError("not issued by ca.crt") from error
+            raise CertificateError("the certificate is not issued by ca.crt") from error
     next_ca = None
     if pem["next-ca.crt"]:
-        with _about("next-ca.crt and next-ca.key"):
+        with _prefix_errors("next-ca.crt and next-ca.key"):
             next_ca = Authority.parse(pem["next-ca.crt"], pem["next-ca.key"])
-    with _about("previous.crt"):
-        former = _former(pem["previous.crt"])
-    return State(authority=authority, serving=serving, next_ca=next_ca, former=former)
+    with _prefix_errors("previous.crt"):
+        retired = _retired(pem["previous.crt"])
+    return State(authority=authority, serving=serving, next_ca=next_ca, retired=retired)
 
 
 @contextlib.contextmanager
-def _about(keys: str) -> Iterator[None]:
+def _prefix_errors(keys: str) -> Iterator[None]:
     try:
         yield
     except CertificateError as error:
         raise CertificateError(f"{keys}: {error}") from error
 
 
-def _former(pem: bytes) -> tuple[RetiredCA, ...]:
+def _retired(pem: bytes) -> tuple[RetiredCA, ...]:
     try:
         certificates = x509.load_pem_x509_certificates(pem) if pem.strip() else []
         pairs = tuple(zip(certificates[::2], certificates[1::2], strict=True))
     except UNREADABLE as error:
-        raise CertificateError(f"no pairs of certificates can be read: {error}") from error
-    return tuple(RetiredCA(last=last, certificate=certificate) for last, certificate in pairs)
+        raise CertificateError(f"cannot read pairs of certificates: {error}") from error
+    return tuple(RetiredCA(last_issued=last, certificate=ca) for last, ca in pairs)
 
 
 def _encoded(state: State) -> dict[str, str]:
-    former = (certificate for each in state.former for certificate in (each.last, each.certificate))
-    held = {
+    retired = (
+        certificate
+        for each in state.retired
+        for certificate in (each.last_issued, each.certificate)
+    )
+    pem = {
         "tls.crt": state.serving.chain_pem,
         "tls.key": state.serving.key_pem,
         "ca.crt": state.authority.pem,
         "ca.key": state.authority.key_pem,
-        "previous.crt": b"".join(each.public_bytes(Encoding.PEM) for each in former),
+        "previous.crt": b"".join(each.public_bytes(Encoding.PEM) for each in retired),
     }
     if state.next_ca is not None:
-        held |= {"next-ca.crt": state.next_ca.pem, "next-ca.key": state.next_ca.key_pem}
-    return {key: base64.b64encode(value).decode() for key, value in held.items() if value}
+        pem |= {"next-ca.crt": state.next_ca.pem, "next-ca.key": state.next_ca.key_pem}
+    return {key: base64.b64encode(value).decode() for key, value in pem.items() if value}

@@ -1,4 +1,4 @@
-"""Certificates of every kind, good and bad, for those who present them and those who judge them."""
+"""Test certificates with chosen issuer, validity, usages and names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _SERIAL = itertools.count(1)
 
 
 class Holder:
-    """A certificate and its key, issued by another holder or by itself."""
+    """A certificate and its key, issued by another holder or self-signed.
+
+    `since` and `until` are relative to `now`; without `keys` the key identifiers are left out.
+    """
 
     def __init__(
         self,
@@ -66,14 +69,16 @@ class Holder:
 
     @property
     def der(self):
+        """The certificate in DER."""
         return self.certificate.public_bytes(serialization.Encoding.DER)
 
     @property
     def bundle(self):
+        """The certificate and key for a server."""
         return Bundle(chain=(self.certificate,), key=self.key)
 
     def client(self, context, tmp_path, *others):
-        """Show this certificate, and `others` after it, in the handshakes of `context`."""
+        """Load this certificate, followed by `others`, into the TLS context of a client."""
         files = tmp_path / f"{id(self)}.crt", tmp_path / f"{id(self)}.key"
         files[0].write_bytes(self.pem + b"".join(each.pem for each in others))
         files[1].write_bytes(self.bundle.key_pem)
@@ -81,9 +86,10 @@ class Holder:
 
     @property
     def pem(self):
+        """The certificate in PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _name(common, groups):
-    named = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
-    return x509.Name([*named, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+def _name(common_name, groups):
+    organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
+    return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

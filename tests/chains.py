@@ -1,7 +1,7 @@
-"""Chains of certificates that clients may show, good and bad, and what each is worth.
+"""Valid and invalid certificate chains of clients, as hypothesis strategies.
 
-`chains` draws them for hypothesis. Whether a chain leads to an authority is worked out from how it
-was made, by the rules of Go's x509.Verify: see `paths`.
+Whether a chain leads to a root is derived from how it was built, by the rules of Go's x509.Verify:
+see `paths`. No library takes part in that.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ PROXY_NAME = "front-proxy-client"
 PURPOSES = ([CLIENT_AUTH], [SERVER_AUTH, CLIENT_AUTH], [ANY], [SERVER_AUTH], ["1.2.3.4.5"])
 
 
-def key():
+def _key():
     return ec.generate_private_key(ec.SECP256R1())
 
 
-CLIENT_KEY, PROXY_KEY, STRANGER_KEY, FIRST_KEY, SECOND_KEY, OWN_KEY = (key() for _ in range(6))
+CLIENT_KEY, PROXY_KEY, STRANGER_KEY, FIRST_KEY, SECOND_KEY, OWN_KEY = (_key() for _ in range(6))
 
 
 def named(text):
+    """Return a Name with this common name, in DER."""
     return der.name((der.CN, der.UTF8, text.encode()))
 
 
@@ -43,7 +44,7 @@ BETWEEN, OTHER = named("between"), named("other")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Made:
-    """A certificate, and what is true of it."""
+    """The fields of a certificate, from which it is encoded and judged."""
 
     subject: bytes
     issuer: bytes
@@ -61,16 +62,16 @@ class Made:
 
     @property
     def extensions(self):
-        found = list(self.more)
+        extensions = list(self.more)
         if self.ca is not None:
             constraints = der.basic_constraints(ca=self.ca, length=self.length)
-            found.append((der.BASIC_CONSTRAINTS, True, constraints))
+            extensions.append((der.BASIC_CONSTRAINTS, True, constraints))
         if self.usage is not None:
-            found.append((der.KEY_USAGE, True, der.key_usage(self.usage)))
+            extensions.append((der.KEY_USAGE, True, der.key_usage(self.usage)))
         if self.purposes is not None:
             purposes = der.extended_key_usage(self.purposes)
-            found.append((der.EXTENDED_KEY_USAGE, False, purposes))
-        return found
+            extensions.append((der.EXTENDED_KEY_USAGE, False, purposes))
+        return extensions
 
     @functools.cached_property
     def der(self):
@@ -92,7 +93,7 @@ class Made:
 
     @property
     def is_good(self):
-        """Whether it may stand in a chain; one that `is_plain` has nothing odd about it besides."""
+        """Whether a chain with it can be trusted."""
         kinds = [kind for kind, _, _ in self.extensions]
         return (
             self.since <= NOW <= self.until
@@ -104,10 +105,12 @@ class Made:
 
     @property
     def is_plain(self):
+        """Whether it is good, and without anything that a verifier may reject all the same."""
         return self.is_good and not self.more and self.serial == 1
 
     @property
     def is_authority(self):
+        """Whether it may issue certificates."""
         return bool(self.ca) and (self.usage is None or bool(self.usage & 0x04))
 
 
@@ -118,11 +121,11 @@ ROOTS = {
 
 
 UNKNOWN = dataclasses.replace(ROOTS["client"], version=1)
-"""A CA of a version that does not exist."""
+"""A CA certificate of a version that does not exist."""
 
 
 def paths(shown, root, below=()):
-    """Every way from the last of `below`, else the first shown, to `root` that Go would go."""
+    """Yield every path to `root` that Go accepts, from the last of `below` or the first `shown`."""
     below = below or shown[:1]
     child = below[-1]
     if not child.is_good:
@@ -130,8 +133,8 @@ def paths(shown, root, below=()):
     for issuer in (root, *shown[1:]):
         if issuer in below or issuer.subject != child.issuer or issuer.key is not child.signer:
             continue
-        longest = sum(each.subject != each.issuer for each in below[1:])
-        if not issuer.is_authority or not (issuer.length is None or longest <= issuer.length):
+        length = sum(each.subject != each.issuer for each in below[1:])
+        if not issuer.is_authority or not (issuer.length is None or length <= issuer.length):
             continue
         if issuer is root:
             yield (*below, root)
@@ -142,10 +145,18 @@ def paths(shown, root, below=()):
 # Names
 
 
-GIVEN = ("jane", PROXY_NAME, "system:admin", "system:anonymous", "carol", "é\u2028\x00\n<b>", "")
+USER_NAMES = (
+    "jane",
+    PROXY_NAME,
+    "system:admin",
+    "system:anonymous",
+    "carol",
+    "é\u2028\x00\n<b>",
+    "",
+)
 GROUPS = ("gpu", "system:masters", "system:unauthenticated", "", "a,b")
-texts = st.sampled_from((*GIVEN, *GROUPS)) | st.text(max_size=12)
-ENCODED = {
+_texts = st.sampled_from((*USER_NAMES, *GROUPS)) | st.text(max_size=12)
+ENCODINGS = {
     der.UTF8: "utf-8",
     der.PRINTABLE: "ascii",
     der.IA5: "utf-8",
@@ -158,15 +169,16 @@ ENCODED = {
 
 @st.composite
 def attributes(draw):
+    """An attribute of a Name, sometimes malformed."""
     kind = draw(st.sampled_from((der.CN, der.CN, der.O, der.O, der.UID, "2.5.4.11", "1.2.3.4")))
     if draw(st.integers(0, 9)) == 0:
-        tag = draw(st.sampled_from((*ENCODED, der.BITS, 0x01, 0x02, 0x04, 0x05, 0x30)))
+        tag = draw(st.sampled_from((*ENCODINGS, der.BITS, 0x01, 0x02, 0x04, 0x05, 0x30)))
         return kind, tag, draw(st.binary(max_size=8))
-    known = GIVEN if kind == der.CN else GROUPS
-    text = draw(st.sampled_from(known) | texts)
+    usual = USER_NAMES if kind == der.CN else GROUPS
+    text = draw(st.sampled_from(usual) | _texts)
     tag = draw(st.sampled_from((der.UTF8, der.UTF8, der.BMP, der.UNIVERSAL, der.T61)))
     try:
-        encoded = text.encode(ENCODED[tag])
+        encoded = text.encode(ENCODINGS[tag])
     except UnicodeEncodeError:
         return kind, der.UTF8, b"\xff"
     return kind, tag, encoded * draw(st.sampled_from((1, 1, 1, 1, 1, 300)))
@@ -174,28 +186,28 @@ def attributes(draw):
 
 @st.composite
 def subjects(draw):
-    """Mostly one name and some groups, in any order; else anything."""
+    """The attributes of a subject: usually a name and some groups in any order."""
     if draw(st.integers(0, 3)) == 0:
         return tuple(draw(st.lists(attributes(), max_size=5)))
-    name = draw(st.sampled_from((*GIVEN, PROXY_NAME, PROXY_NAME, PROXY_NAME)))
-    found = [(der.CN, der.UTF8, name.encode())]
-    found += [(der.O, der.UTF8, draw(st.sampled_from(GROUPS)).encode()) for _ in range(2)]
-    return tuple(draw(st.permutations(found[: draw(st.integers(1, 3))])))
+    name = draw(st.sampled_from((*USER_NAMES, PROXY_NAME, PROXY_NAME, PROXY_NAME)))
+    values = [(der.CN, der.UTF8, name.encode())]
+    values += [(der.O, der.UTF8, draw(st.sampled_from(GROUPS)).encode()) for _ in range(2)]
+    return tuple(draw(st.permutations(values[: draw(st.integers(1, 3))])))
 
 
 def told(subject, kind):
-    """The texts of one kind. Raises ValueError where they are none."""
-    found = []
+    """Return the values of the attributes of one kind. Raises ValueError if one is not a string."""
+    values = []
     for each, tag, content in subject:
         if each == kind:
-            if tag not in ENCODED and tag != 0x04:
+            if tag not in ENCODINGS and tag != 0x04:
                 raise ValueError
-            found.append(content.decode(ENCODED.get(tag, "utf-8")))
-    return found
+            values.append(content.decode(ENCODINGS.get(tag, "utf-8")))
+    return values
 
 
 def is_named(user, subject, certificate):
-    """Whether `user` is exactly whom the certificate names."""
+    """Return whether `user` has exactly the identity in the certificate."""
     name = told(subject, der.CN)[-1]
     groups = told(subject, der.O)
     if name != "system:anonymous" and {"system:authenticated", "system:unauthenticated"}.isdisjoint(
@@ -215,6 +227,7 @@ def is_named(user, subject, certificate):
 
 
 def constraint(tag, content):
+    """Return nameConstraints with one permitted subtree."""
     return der.sequence(der.tlv(0xA0, der.sequence(der.tlv(tag, content))))
 
 
@@ -222,7 +235,7 @@ CRITICAL = (
     ("1.2.3.4", True, b"\x05\x00"),
     (der.NAME_CONSTRAINTS, True, constraint(0xA4, der.name((der.O, der.UTF8, b"gpu")))),
 )
-"""What forbids a certificate that somebody relies on."""
+"""Extensions with which a certificate must be rejected."""
 MORE = (
     *CRITICAL,
     ("1.2.3.4", False, b"junk"),
@@ -247,7 +260,7 @@ AUTHORITIES = (
 )
 
 
-ODD = (
+VARIATIONS = (
     *({"since": at} for at in (NOW, NOW + SECOND)),
     *({"until": at} for at in (NOW, NOW - SECOND, dt.datetime(9999, 12, 31, tzinfo=dt.UTC))),
     *({"version": number} for number in (None, 1, 3, 4, 127)),
@@ -262,42 +275,46 @@ ODD = (
     {"signer": STRANGER_KEY},
     {"signer": STRANGER_KEY},
 )
-"""What may be odd about a certificate, which does not forbid all of them."""
+"""Changes to a certificate; not all of them make it invalid."""
 
 
 @st.composite
-def made(draw, subject, own_key, **more):
-    """A certificate that is mostly as it should be."""
+def certificates(draw, subject, own_key, **more):
+    """A certificate with at most two variations."""
     issuer, signer = draw(st.sampled_from(AUTHORITIES))
     plain = Made(subject=subject, issuer=issuer, key=own_key, signer=signer, **more)
     count = draw(st.sampled_from((0, 0, 0, 0, 1, 1, 2)))
     for _ in range(count):
-        plain = dataclasses.replace(plain, **draw(st.sampled_from(ODD)))
+        plain = dataclasses.replace(plain, **draw(st.sampled_from(VARIATIONS)))
     return plain
 
 
 @st.composite
 def intermediates(draw):
-    return draw(made(*draw(st.sampled_from(AUTHORITIES)), ca=True))
+    """The certificate of an intermediate CA."""
+    return draw(certificates(*draw(st.sampled_from(AUTHORITIES)), ca=True))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Chain:
+    """The certificates that a client presents, its own first."""
+
     subject: tuple[der.Attribute, ...]
-    """Of the first."""
+    """Subject of the first certificate."""
     shown: tuple[Made, ...]
 
     def leads_to(self, root):
+        """Return whether Go accepts the chain for this root."""
         return any(True for _ in paths(self.shown, ROOTS[root]))
 
     def is_beyond_doubt(self, root):
-        """Whether it leads there without anything that a verifier may be strict about."""
-        readable = all(
+        """Return whether every verifier must accept the chain for this root."""
+        well_formed = all(
             each.version in {None, 2} and each.serial == 1 and not each.more for each in self.shown
         )
         simple = all(tag == der.UTF8 and content.isascii() for _, tag, content in self.subject)
         return (
-            readable
+            well_formed
             and simple
             and any(all(each.is_plain for each in path) for path in paths(self.shown, ROOTS[root]))
         )
@@ -305,14 +322,16 @@ class Chain:
 
 @st.composite
 def chains(draw):
+    """A chain with up to four intermediates and repeated certificates."""
     subject = draw(subjects())
-    leaf = draw(made(der.name(*subject), OWN_KEY))
+    leaf = draw(certificates(der.name(*subject), OWN_KEY))
     others = draw(st.lists(intermediates(), max_size=4))
     again = draw(st.lists(st.sampled_from((leaf, *others, *ROOTS.values())), max_size=2))
     return Chain(subject=subject, shown=(leaf, *draw(st.permutations([*others, *again]))))
 
 
 def simple(root, name, **more):
+    """Return a chain of one certificate for the user `name`, issued by `root`."""
     issuer = ROOTS[root]
     leaf = Made(subject=named(name), issuer=issuer.subject, key=OWN_KEY, signer=issuer.key, **more)
     return Chain(subject=((der.CN, der.UTF8, name.encode()),), shown=(leaf,))

@@ -1,7 +1,7 @@
-"""Why metrics are not there: found out when somebody asks for one, and told to the log in time.
+"""Causes of missing metrics for API answers and the log.
 
-Autoscalers ask again every few seconds, so what was found out holds for a moment, and the log says
-it once, then only when it changes or after a while.
+`rules.diagnosis` finds the causes. This module gives it the present labels of series, caches the
+result and logs it at a bounded rate, because autoscalers repeat a request every few seconds.
 """
 
 from __future__ import annotations
@@ -24,91 +24,101 @@ from rules.ruleset import CompiledRule
 
 log = logging.getLogger(__name__)
 
-AGAIN_SECONDS = 600.0
-_CAUSES_SECONDS = 5.0
-_LABELS_SECONDS = 60.0
-_PATIENCE = 2.0
-"""Seconds that Prometheus has to say which labels series carry; the causes can do without."""
-_KEPT = 1024
-_TOLD = 8192
-_LONGEST = 1000
-_LONGEST_LINE = 2000
+LOG_INTERVAL = 600.0
+"""Unchanged causes of the same subject are logged again after this time."""
+_CAUSES_TTL = 5.0
+_LABELS_TTL = 60.0
+_LABELS_TIMEOUT = 2.0
+"""Causes are given without the present labels if Prometheus takes longer."""
+_CACHE_SIZE = 1024
+_MAX_CACHED_NAME = 1000
+"""Characters; a client must not fill the cache with long names."""
+_MAX_LOGGED_SUBJECTS = 8192
+_MAX_LINE = 2000
 
 
 class MissingMetrics:
-    """Knows why metrics are not there.
+    """Finds, caches and logs the causes of missing metrics.
 
-    `labels` finds which labels a series of a rule carries, raising BackendError or RulesError;
-    it is asked about one series name at most once a minute. `clock` gives seconds that only grow.
+    `inventory` returns the present snapshot. `labels` returns the labels of one series of a rule,
+    and may raise BackendError or RulesError; it is called at most once a minute for each series.
+    `clock` is monotonic, in seconds.
     """
 
     def __init__(
         self,
-        seen: Callable[[], Inventory],
+        inventory: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._seen = seen
-        self._ask_labels = labels
+        self._inventory = inventory
+        self._query_labels = labels
         self._clock = clock
         self._causes = SingleFlightCache(
-            self._find, ttl=lambda _, __: _CAUSES_SECONDS, max_size=_KEPT, clock=clock
+            self._find_causes, ttl=lambda _, __: _CAUSES_TTL, max_size=_CACHE_SIZE, clock=clock
         )
         self._labels = SingleFlightCache(
-            self._find_labels, ttl=lambda _, __: _LABELS_SECONDS, max_size=_KEPT, clock=clock
+            self._find_labels, ttl=lambda _, __: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
-        self._told: OrderedDict[str, tuple[float, tuple[tuple[Reason, int | None], ...]]] = (
+        self._logged: OrderedDict[str, tuple[float, tuple[tuple[Reason, int | None], ...]]] = (
             OrderedDict()
         )
+        """Subject -> when its causes were logged last, and which (LRU)."""
 
     async def of_metric(
         self, metric: str, resource: GroupResource | None = None
     ) -> tuple[Cause, ...]:
-        """Why no series give `metric` of `resource`; without one it is an external metric."""
-        if len(metric) > _LONGEST:
-            return await self._find((metric, resource))
+        """Return why no series provides `metric`; `resource` is None for an external metric.
+
+        Empty if a series appeared meanwhile.
+        """
+        if len(metric) > _MAX_CACHED_NAME:
+            return await self._find_causes((metric, resource))
         return await self._causes.get((metric, resource))
 
     def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
-        """Why nothing was found by a plan that Prometheus answered."""
-        seen = self._seen()
+        """Return why a plan that Prometheus answered gave no value."""
+        inventory = self._inventory()
         if isinstance(plan, ExternalPlan):
-            return (missing.of_query(seen, plan),)
-        return missing.of_plan(seen, plan)
+            return (missing.of_query(inventory, plan),)
+        return missing.of_plan(inventory, plan)
 
     def tell(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Have the log say why `subject` has no values, unless it has said so of late."""
-        now = self._clock()
-        about = tuple((cause.reason, cause.rule) for cause in causes)
-        at, before = self._told.get(subject, (now, None))
-        if about == before and now - at < AGAIN_SECONDS:
-            return
-        self._told[subject] = (now, about)
-        self._told.move_to_end(subject)
-        if len(self._told) > _TOLD:
-            self._told.popitem(last=False)
-        line = "; ".join(str(cause) for cause in causes) or "it came or went just now"
-        log.warning("%s: %s", subject, line[:_LONGEST_LINE])
+        """Log why `subject` has no value, unless the same causes were logged in the last minutes.
 
-    async def _find(self, asked: tuple[str, GroupResource | None]) -> tuple[Cause, ...]:
-        metric, resource = asked
-        seen = self._seen()
-        unlabelled = missing.unlabelled(seen, metric, resource) if resource else ()
-        found = await asyncio.gather(
+        Causes are the same if their reasons and rules are; ages and counts in them may differ.
+        """
+        now = self._clock()
+        identity = tuple((cause.reason, cause.rule) for cause in causes)
+        last, logged = self._logged.get(subject, (now, None))
+        if identity == logged and now - last < LOG_INTERVAL:
+            return
+        self._logged[subject] = (now, identity)
+        self._logged.move_to_end(subject)
+        if len(self._logged) > _MAX_LOGGED_SUBJECTS:
+            self._logged.popitem(last=False)
+        line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
+        log.warning("%s: %s", subject, line[:_MAX_LINE])
+
+    async def _find_causes(self, key: tuple[str, GroupResource | None]) -> tuple[Cause, ...]:
+        metric, resource = key
+        inventory = self._inventory()
+        unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
+        labels = await asyncio.gather(
             *(self._labels.get((rule, series.name)) for rule, series in unlabelled)
         )
-        carried = {
-            (rule.index, series.name): labels
-            for (rule, series), labels in zip(unlabelled, found, strict=True)
+        by_series = {
+            (rule.index, series.name): present
+            for (rule, series), present in zip(unlabelled, labels, strict=True)
         }
-        return missing.of_metric(seen, metric, resource, carried)
+        return missing.of_metric(inventory, metric, resource, by_series)
 
-    async def _find_labels(self, asked: tuple[CompiledRule, str]) -> frozenset[str]:
-        rule, series = asked
+    async def _find_labels(self, key: tuple[CompiledRule, str]) -> frozenset[str]:
+        rule, series = key
         try:
-            async with asyncio.timeout(_PATIENCE):
-                return await self._ask_labels(rule, series)
+            async with asyncio.timeout(_LABELS_TIMEOUT):
+                return await self._query_labels(rule, series)
         except (errors.BackendError, RulesError, TimeoutError) as error:
-            log.info("which labels %s carries is not known: %r", series, error)
+            log.info("cannot query the labels of series %s: %r", series, error)
             return frozenset()

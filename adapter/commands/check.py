@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from adapter.app import rule_files
 from adapter.settings import Source
 from rules.errors import ConfigError, Problem
-from rules.kinds import Kinds
 from rules.lint import check
 
 NAME = "check"
@@ -34,7 +33,7 @@ def main(argv: Sequence[str]) -> int:
         compiled = rule_files.load(sources)
     except ConfigError as error:
         return _report(error.problems)
-    return _report((*compiled.problems, *check.warnings(compiled, Kinds.builtin())))
+    return _report((*compiled.problems, *check.warnings(compiled)))
 
 
 def _sources(argv: Sequence[str]) -> tuple[Source, ...]:

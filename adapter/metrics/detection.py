@@ -1,14 +1,12 @@
-"""Looks at a live Prometheus for GPU exporters: what `rules.detect` judges.
+"""Detection of GPU exporters in a live Prometheus; `rules.exporters.detect` draws conclusions.
 
-Only names are asked for: of series, and of the labels that they carry. Whose pod a bare `pod` is
-Prometheus itself tells, by comparing it with `up`, the one series that carries a target's own
-labels and nothing else; no label's value ever leaves it.
+Queries return only names of series and labels, never label values: whether a `pod` is the target's
+own is decided inside Prometheus, by a comparison with `up`, which has only target labels.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from adapter.clients.prometheus import Prometheus
@@ -16,20 +14,21 @@ from adapter.metrics.lister import Lister, gather_or_cancel
 from rules import promql
 from rules.exporters import detect, generations
 
-BEFORE = 2 * 3600.0
-"""Seconds for which labels are remembered while no pod has a GPU: what is still in memory there."""
+_LOOKBACK = 2 * 3600.0
+"""Seconds; what Prometheus still has in memory. Shows the labels of GPUs that are idle now."""
 
 _SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
-_ANYTHING = '{__name__!=""}'
-_OF_A_POD = promql.with_matchers(_SELECTOR, ('pod!=""',))
-_TARGET = "on (job, instance, namespace, pod)"
-_FOREIGN = f"({_OF_A_POD} unless {_TARGET} up)"
-_OF_POD_TARGETS = 'on (job, instance) up{pod!=""}'
-_FOREIGN_BEFORE = (
-    f"last_over_time({_OF_A_POD}[{BEFORE:.0f}s]) unless {_TARGET} last_over_time(up[{BEFORE:.0f}s])"
+_ANY_SERIES = '{__name__!=""}'
+_WITH_POD = promql.with_matchers(_SELECTOR, ('pod!=""',))
+_SAME_TARGET = "on (job, instance, namespace, pod)"
+_FOREIGN = f"({_WITH_POD} unless {_SAME_TARGET} up)"
+_TARGETS_WITH_POD = 'on (job, instance) up{pod!=""}'
+_RECENTLY_FOREIGN = (
+    f"last_over_time({_WITH_POD}[{_LOOKBACK:.0f}s])"
+    f" unless {_SAME_TARGET} last_over_time(up[{_LOOKBACK:.0f}s])"
 )
-# Grouped first: several pods of one GPU would become one series twice.
-_NAMED_AFTER_EXPORTER = (
+# Grouped first: with several pods on one GPU, label_replace would yield duplicate series.
+_HOSTNAME_IS_POD = (
     "label_replace(group by (__name__, job, instance, {label}) ({selector}),"
     ' "pod", "$1", "{label}", "(.+)") and on (job, instance, pod) up'
 )
@@ -37,66 +36,67 @@ _NAMED_AFTER_EXPORTER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """The presets for a Prometheus, and why."""
+    """Presets for a Prometheus, with reasons."""
 
     presets: tuple[str, ...]
-    """In the order in which they are to be given; none if nothing fits."""
+    """In the order of the flags; empty if none fits."""
     findings: tuple[str, ...]
-    """In words, for the log."""
+    """Text for the log."""
     provisional: bool
-    """Whether the choice may be another once a pod has a GPU: choose again then."""
+    """Whether other presets may fit once a pod uses a GPU."""
 
 
 async def choose(prometheus: Prometheus) -> Choice:
-    """The presets to use where none are named. Raises BackendError subclasses."""
+    """Return the presets to use if no rules are configured. Raises BackendError."""
     report = detect.judge(await look(prometheus))
     return Choice(presets=report.presets, findings=report.sentences, provisional=report.provisional)
 
 
-async def look(
-    prometheus: Prometheus, *, clock: Callable[[], float] = time.time
-) -> detect.Observations:
-    """What there is now, by two or three dozen small questions. Raises BackendError subclasses."""
-    lister = Lister(prometheus, max_age=BEFORE, clock=clock)
+async def look(prometheus: Prometheus) -> detect.Observations:
+    """Query the present series and labels, in two or three dozen cheap queries.
+
+    Raises BackendError.
+    """
+    lister = Lister(prometheus, max_age=_LOOKBACK)
     targets, down = await gather_or_cancel(
         _count(prometheus, query) for query in ("count(up)", "count(up == 0)")
     )
     indexed = await lister.index(_SELECTOR, generations.LABELS)
     if not indexed.names:
-        now = clock()
-        anything = await prometheus.names(_ANYTHING, now - BEFORE, now)
-        return detect.Observations(targets=targets, down=down, anything=bool(anything))
+        now = time.time()
+        names = await prometheus.names(_ANY_SERIES, now - _LOOKBACK, now)
+        return detect.Observations(targets=targets, down=down, anything=bool(names))
     present = frozenset[str]().union(*indexed.names.values())
     labels = [label for label in generations.LABELS if label in present]
-    hosts = [label for label in ("Hostname", "hostname") if label in present]
-    live, honored, direct, foreign_before = await gather_or_cancel(
+    hostnames = [label for label in ("Hostname", "hostname") if label in present]
+    live, honored, direct, recently_foreign = await gather_or_cancel(
         _names(prometheus, query)
         for query in (
             f"({_SELECTOR})",
-            f"{_FOREIGN} and {_OF_POD_TARGETS}",
-            f"{_FOREIGN} unless {_OF_POD_TARGETS}",
-            _FOREIGN_BEFORE,
+            f"{_FOREIGN} and {_TARGETS_WITH_POD}",
+            f"{_FOREIGN} unless {_TARGETS_WITH_POD}",
+            _RECENTLY_FOREIGN,
         )
     )
     carriers = await gather_or_cancel(
         lister.live(_SELECTOR, (promql.matcher(label, "!=", ""),)) for label in labels
     )
-    named_after_exporter = await gather_or_cancel(
-        _names(prometheus, _NAMED_AFTER_EXPORTER.format(label=label, selector=_SELECTOR))
-        for label in hosts
+    hostname_is_pod = await gather_or_cancel(
+        _names(prometheus, _HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR))
+        for label in hostnames
     )
     return detect.Observations(
-        names={
+        live={
             name: frozenset(
                 label for label, names in zip(labels, carriers, strict=True) if name in names
             )
             for name in live
         },
-        before={name: carried & present for name, carried in indexed.names.items()},
+        indexed=indexed.names,
         honored=honored,
         direct=direct,
-        foreign_before=foreign_before,
-        named_after_exporter=frozenset[str]().union(*named_after_exporter),
+        recently_foreign=recently_foreign,
+        hostname_is_pod=frozenset[str]().union(*hostname_is_pod),
         targets=targets,
         down=down,
         anything=True,
@@ -104,7 +104,7 @@ async def look(
 
 
 async def _names(prometheus: Prometheus, vector: str) -> frozenset[str]:
-    """The names of the series that `vector` gives."""
+    """Return the names of the series in an instant vector."""
     result = await prometheus.query(f"group by (__name__) ({vector})")
     return frozenset(sample.labels.get("__name__", "") for sample in result.samples)
 

@@ -1,1 +1,1 @@
-"""Why a metric is missing, from what a relist has seen."""
+"""Diagnosis of missing metrics from the rules and the last relist."""

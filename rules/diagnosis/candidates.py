@@ -1,7 +1,7 @@
-"""Which names a rule gives to metrics: those that its file tells, and those that series may bring.
+"""The metric names that a rule produces, or may produce.
 
-Some rules say the name; others make it of the names of series, which nobody knows before they are
-there. What cannot be excluded counts as possible.
+Some rules fix the name in the file. Others derive it from the names of series, which are unknown
+until a relist finds them; there, every name that is not impossible counts as possible.
 """
 
 from __future__ import annotations
@@ -15,51 +15,50 @@ from rules.patterns import Expansion
 from rules.query.catalog import Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
 
-_WHOLE = Expansion(parts=((0,),))
-"""A name that is the match itself."""
-
+_WHOLE_MATCH = Expansion(parts=((0,),))
+"""`$0`: the metric is named like the series."""
 
 MetricsBySeries = Mapping[int, Mapping[str, tuple[Series, ...]]]
-"""`CompiledRule.index` -> metric -> the series of which the rule makes it."""
+"""`CompiledRule.index` -> metric -> its series."""
 
 
-def name_of(rule: CompiledRule, series: str) -> str | None:
-    """What `rule` calls the metric that it makes of a series; None if it does not take it."""
+def metric_name(rule: CompiledRule, series: str) -> str | None:
+    """Return the metric name that `rule` gives to a series; None if its filters reject it."""
     return rule.namer.metric(series) if rule.filters.accept(series) else None
 
 
 def pinned_series(rule: CompiledRule) -> str | None:
-    """The one series name that the rule's selector asks for; None if there is not one."""
-    return _pinned(rule.config.series_query)
+    """Return the series name that the selector matches by equality; None without one."""
+    return _pinned_name(rule.config.series_query)
 
 
 def fixed_name(rule: CompiledRule) -> str | None:
-    """The one name that `rule` can give, if its file alone tells; None where series decide."""
+    """Return the metric name that the rules file fixes; None where it depends on series."""
     pinned = pinned_series(rule)
     if pinned is not None:
-        return name_of(rule, pinned)
+        return metric_name(rule, pinned)
     parts = rule.namer.metric_name.parts
     literal = [part for part in parts if isinstance(part, str)]
     return "".join(literal) if len(literal) == len(parts) else None
 
 
 def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
-    """Whether who asks for `metric` gets what `rule` calls `name`.
+    """Return whether a request for `metric` means the name that `rule` produces.
 
-    The case of an external metric tells nothing: autoscalers ask for it in lower case.
+    External metrics are compared case-insensitively: an HPA requests them in lower case.
     """
     if name is None:
         return False
-    return name == metric or (_folds(rule) and name.lower() == metric.lower())
+    return name == metric or (_ignores_case(rule) and name.lower() == metric.lower())
 
 
 def may_produce(rule: CompiledRule, metric: str) -> bool:
-    """Whether series may exist of which `rule` makes what is meant by this name."""
+    """Return whether there may be a series that `rule` names `metric`."""
     fixed = fixed_name(rule)
     if fixed is not None or pinned_series(rule) is not None:
         return matches_name(rule, metric, fixed)
     expansion = rule.namer.metric_name
-    if expansion == _WHOLE and rule.namer.metric(metric) == metric:
+    if expansion == _WHOLE_MATCH and rule.namer.metric(metric) == metric:
         return _accepts(rule, metric) and _selects(rule, metric)
     first, last = expansion.parts[0], expansion.parts[-1]
     return (not isinstance(first, str) or matches_name(rule, metric[: len(first)], first)) and (
@@ -68,30 +67,30 @@ def may_produce(rule: CompiledRule, metric: str) -> bool:
 
 
 def made(ruleset: RuleSet, listings: Mapping[int, Listing]) -> MetricsBySeries:
-    """What each rule makes of all that was found of it; costs as much as a catalog does."""
+    """Return the metrics of every listing. As expensive as building a catalog."""
     return {
-        rule.index: _made(rule, listings[rule.index].series)
+        rule.index: _metrics(rule, listings[rule.index].series)
         for rule in (*ruleset.rules, *ruleset.external)
         if rule.index in listings
     }
 
 
-def _made(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Series, ...]]:
-    found: dict[str, list[Series]] = {}
+def _metrics(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Series, ...]]:
+    metrics: dict[str, list[Series]] = {}
     for each in series:
-        if (metric := name_of(rule, each.name)) is not None:
-            found.setdefault(metric, []).append(each)
-    return {metric: tuple(of) for metric, of in found.items()}
+        if (metric := metric_name(rule, each.name)) is not None:
+            metrics.setdefault(metric, []).append(each)
+    return {metric: tuple(of_metric) for metric, of_metric in metrics.items()}
 
 
-_PARSED = 4096
-"""Selectors of which the outcome is kept: each 404 asks for those of all rules."""
-_pinned = functools.lru_cache(_PARSED)(promql.pinned_name)
+_CACHE_SIZE = 4096
+"""Parsed selectors: each 404 needs those of all rules."""
+_pinned_name = functools.lru_cache(_CACHE_SIZE)(promql.pinned_name)
 
 
-@functools.lru_cache(_PARSED)
-def _of_name(selector: str) -> tuple[promql.Matcher, ...]:
-    """What a selector asks of names; nothing where that cannot be told."""
+@functools.lru_cache(_CACHE_SIZE)
+def _name_matchers(selector: str) -> tuple[promql.Matcher, ...]:
+    """Return the matchers on `__name__`; none for a selector that cannot be parsed."""
     try:
         matchers = promql.selector(selector).matchers
     except PlanError:
@@ -99,31 +98,31 @@ def _of_name(selector: str) -> tuple[promql.Matcher, ...]:
     return tuple(each for each in matchers if each.label == "__name__")
 
 
-def _folds(rule: CompiledRule) -> bool:
+def _ignores_case(rule: CompiledRule) -> bool:
     return rule.section == "externalRules"
 
 
 def _accepts(rule: CompiledRule, name: str) -> bool:
-    """Whether the filters accept this name; True where another spelling could be accepted."""
-    if not _folds(rule):
+    """Return whether the filters accept this name, in any case for an external metric."""
+    if not _ignores_case(rule):
         return rule.filters.accept(name)
     required = (patterns.compile(f"(?i){each.text}") for each in rule.filters.required)
     return all(each.search(name) for each in required)
 
 
 def _selects(rule: CompiledRule, name: str) -> bool:
-    """Whether the rule's selector allows this name; True where that cannot be told."""
+    """Return whether the selector may match this name."""
     try:
-        return all(_holds(rule, each, name) for each in _of_name(rule.config.series_query))
+        return all(_matches(rule, each, name) for each in _name_matchers(rule.config.series_query))
     except PatternError:
         return True
 
 
-def _holds(rule: CompiledRule, matcher: promql.Matcher, name: str) -> bool:
-    if _folds(rule) and matcher.operator in {"!=", "!~"}:
-        return True  # what it excludes may be spelled otherwise
+def _matches(rule: CompiledRule, matcher: promql.Matcher, name: str) -> bool:
+    if _ignores_case(rule) and matcher.operator in {"!=", "!~"}:
+        return True  # the series may have another case than the excluded name
     if matcher.operator in {"=", "!="}:
         return matches_name(rule, name, matcher.value) == (matcher.operator == "=")
-    flag = "(?i)" if _folds(rule) else ""
-    found = patterns.compile(f"{flag}^(?s:{matcher.value})$").search(name)
-    return (found is not None) == (matcher.operator == "=~")
+    flag = "(?i)" if _ignores_case(rule) else ""
+    match = patterns.compile(f"{flag}^(?s:{matcher.value})$").search(name)
+    return (match is not None) == (matcher.operator == "=~")

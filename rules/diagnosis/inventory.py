@@ -1,4 +1,4 @@
-"""What is known of every rule's series at one moment, and how well it is known."""
+"""Snapshot of the rules, the series that relists found and the state of each relist."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ from rules.ruleset import CompiledRule, RuleSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingStatus:
-    """How it stands with the listing of one rule."""
+    """State of the relists of one rule."""
 
     listed: float | None
-    """When the last good listing was asked for, in Unix seconds; None if there has been none."""
+    """When the last successful relist started, in Unix seconds; None before the first."""
     failed: bool
-    """Whether the last attempt failed."""
+    """Whether the last relist failed."""
 
 
-UNHEARD = ListingStatus(listed=None, failed=False)
+NEVER_LISTED = ListingStatus(listed=None, failed=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """Everything that may tell why a metric is not there."""
+    """Everything that a diagnosis needs."""
 
     ruleset: RuleSet
     catalog: Catalog
     kinds: Kinds
     listings: Mapping[int, Listing]
-    """By `CompiledRule.index`: what relists found, and nothing that is only pinned."""
+    """`CompiledRule.index` -> last successful relist; without listings that a rule only pins."""
     made: MetricsBySeries
-    """Of these listings, and perhaps of more."""
+    """The metrics of `listings`; it may have those of further rules."""
     heard: Mapping[int, ListingStatus]
-    """By `CompiledRule.index`."""
+    """`CompiledRule.index` -> state of its relists."""
     now: float
     """Unix seconds."""
 
     def series(self, rule: CompiledRule) -> tuple[Series, ...]:
-        """What the last good listing of `rule` found; nothing if there has been none."""
+        """Return the series of the last successful relist of `rule`; empty before the first."""
         listing = self.listings.get(rule.index)
         return listing.series if listing else ()
 
-    def giving(self, rule: CompiledRule, metric: str) -> tuple[Series, ...]:
-        """Those of them of which `rule` makes this metric."""
+    def series_of(self, rule: CompiledRule, metric: str) -> tuple[Series, ...]:
+        """Return those series of the last successful relist that `rule` names `metric`."""
         return self.made[rule.index].get(metric, ()) if rule.index in self.listings else ()

@@ -1,7 +1,7 @@
-"""Why a metric is not there: at which stage the way from rules to values ended, and what to do.
+"""Causes of a missing metric: which step from rule to sample failed, and what to do about it.
 
-Pure. A `Cause` is for people who may know the rules; it says what was looked for, what was found,
-and what helps, and nothing of what Prometheus or the API server said to the adapter.
+Pure. A `Cause` quotes rules, so only callers who may read discovery get it. It never contains
+what Prometheus or the API server replied; the log has that.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.diagnosis import candidates, suggestions, wording
-from rules.diagnosis.inventory import UNHEARD, Inventory
+from rules.diagnosis.inventory import NEVER_LISTED, Inventory
 from rules.diagnosis.wording import place, shown
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
@@ -19,15 +19,14 @@ from rules.query.catalog import Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
-_MOST = 8
-"""Causes that are told of one metric."""
+_MAX_CAUSES = 8
 
-Carried = Mapping[tuple[int, str], Collection[str]]
-"""`CompiledRule.index` and a series' name -> the labels that series of this name carry."""
+LabelsBySeries = Mapping[tuple[int, str], Collection[str]]
+"""`CompiledRule.index` and the name of a series -> the labels that Prometheus has for it now."""
 
 
 class Reason(enum.Enum):
-    """Where the way ended. Those that say most of the metric in question come first."""
+    """Machine-readable reason of a cause; those closest to a sample come first."""
 
     UNKNOWN_RESOURCE = "UnknownResource"
     OTHER_SCOPE = "OtherScope"
@@ -48,236 +47,264 @@ _ORDER = {reason: position for position, reason in enumerate(Reason)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
-    """One reason for which a metric is not there."""
+    """One cause of a missing metric."""
 
     reason: Reason
     sentence: str
-    """What was looked for, what was found, and what to do; numbers and ages in it change."""
+    """What happened, where, and what to do. Ages and counts in it change with time."""
     rule: int | None = None
-    """The `CompiledRule.index` of the rule that it is about, if it is about one."""
+    """The `CompiledRule.index` of the rule concerned, if any."""
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.sentence}"
 
 
 def of_metric(
-    seen: Inventory, metric: str, resource: GroupResource | None, carried: Carried
+    inventory: Inventory, metric: str, resource: GroupResource | None, labels: LabelsBySeries
 ) -> tuple[Cause, ...]:
-    """Why no series is known that gives `metric` of `resource`; empty if there is one after all.
+    """Return why no series provides `metric` for `resource`; empty if one does by now.
 
-    Without a resource it is an external metric. `carried` has what was found out about the series
-    that `unlabelled` names; of others the labels that relists asked about are told.
+    `resource` is None for an external metric. `labels` has the present labels of the series that
+    `series_without_label` returns; for others, those that relists queried are reported.
     """
-    rules = seen.ruleset.external if resource is None else seen.ruleset.rules
+    rules = inventory.ruleset.external if resource is None else inventory.ruleset.rules
     causes: list[Cause] = []
     certain = False
     for rule in rules:
-        series = seen.giving(rule, metric)
+        series = inventory.series_of(rule, metric)
         if series and resource is None:
             return ()
         if series and resource is not None:
-            if _names(seen, rule, series, resource):
+            if _has_label(inventory, rule, series, resource):
                 return ()
-            causes.append(_unnamed(seen, rule, series, resource, carried))
+            causes.append(_unlabelled(inventory, rule, series, resource, labels))
             certain = True
-        elif candidates.may_produce(rule, metric) and (cause := _unseen(seen, rule, metric)):
+        elif candidates.may_produce(rule, metric) and (cause := _unseen(inventory, rule, metric)):
             causes.append(cause)
             certain |= candidates.matches_name(rule, metric, candidates.fixed_name(rule))
     if not certain:
-        cause = _of_name(seen, rules, metric, resource)
+        cause = _wrong_name(inventory, rules, metric, resource)
         if cause.reason is Reason.WRONG_NAME or not causes:
             causes.append(cause)
-    return _first(causes)
+    return _most_specific(causes)
 
 
-def unlabelled(
-    seen: Inventory, metric: str, resource: GroupResource
+def series_without_label(
+    inventory: Inventory, metric: str, resource: GroupResource
 ) -> tuple[tuple[CompiledRule, Series], ...]:
-    """The series that would give the metric, if one of their labels named the resource.
+    """Return series that provide `metric`, but have no label for `resource`.
 
-    One for each rule, of a few rules: it is worth asking which labels they do carry.
+    One series for each rule, and at most eight: their labels are worth a query.
     """
     found = []
-    for rule in seen.ruleset.rules:
-        series = seen.giving(rule, metric)
-        if series and not _names(seen, rule, series, resource):
+    for rule in inventory.ruleset.rules:
+        series = inventory.series_of(rule, metric)
+        if series and not _has_label(inventory, rule, series, resource):
             found.append((rule, series[0]))
-    return tuple(found[:_MOST])
+    return tuple(found[:_MAX_CAUSES])
 
 
-def of_plan(seen: Inventory, plan: Plan) -> tuple[Cause, ...]:
-    """Why nothing was found for any object of a plan that Prometheus answered."""
+def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
+    """Return why a plan that Prometheus answered gave no value for any object."""
     causes = []
     for step in plan.steps:
         rule, label = step.rule, step.binding.namespace
-        there = [each for each in seen.series(rule) if each.name == step.series]
-        if plan.namespace and there and not any(label in each.labels for each in there):
-            wanted = rule.mapping.bind(seen.kinds).labels(NAMESPACES)
-            causes.append(_labels_missing(rule, there, NAMESPACES, wanted, {}))
+        series = [each for each in inventory.series(rule) if each.name == step.series]
+        if plan.namespace and series and not any(label in each.labels for each in series):
+            causes.append(_labels_missing(rule, series, NAMESPACES, (label,), {}))
             continue
-        if not there and (unseen := _unseen(seen, rule, plan.metric)):
-            causes.append(unseen)  # a merged rule is asked before it was listed
+        # A merged rule is queried even before its first relist.
+        if not series and (unseen := _unseen(inventory, rule, plan.metric)):
+            causes.append(unseen)
             continue
         sentence = (
-            f"the query of {place(rule)} found no number for {wording.objects(plan)}, asking "
-            f"{shown(step.series)} by {wording.asked(plan, step.binding)}: they are not scraped "
-            "yet, or their series say otherwise in these labels, or the query leaves them out"
+            f"{place(rule)} returned no sample for {wording.objects(plan)}. It matches "
+            f"{shown(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
+            "objects are scraped and their series have these label values"
         )
         causes.append(Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence))
-    return _first(causes)
+    return _most_specific(causes)
 
 
-def of_query(seen: Inventory, plan: ExternalPlan) -> Cause:
-    """Why the query of an external metric found nothing."""
+def of_query(inventory: Inventory, plan: ExternalPlan) -> Cause:
+    """Return why the query of an external metric returned no sample."""
     rule = plan.step.rule
-    there = any(each.name == plan.step.series for each in seen.series(rule))
-    unseen = None if there else _unseen(seen, rule, plan.metric)
-    if unseen and unseen.reason is Reason.NO_SERIES:  # what is not known tells less than the query
+    listed = any(each.name == plan.step.series for each in inventory.series(rule))
+    unseen = None if listed else _unseen(inventory, rule, plan.metric)
+    # The query was answered, which says more than a relist that failed or did not run yet.
+    if unseen and unseen.reason is Reason.NO_SERIES:
         return unseen
     sentence = (
-        f"the query of {place(rule)} found no number: {wording.query(plan.step)} has no samples "
-        "now, or none but NaN and infinities, which are 0 only where the rule says `onNaN: zero`"
+        f"{place(rule)} returned no sample: {wording.query(plan.step)} has no result now, or only "
+        "NaN or Inf (`onNaN: zero` counts them as 0)"
     )
     return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
 
 
 def no_query(error: PlanError) -> Cause:
-    """For a metric of which no query can be made."""
+    """Return the cause for a request that has no valid query."""
     return Cause(reason=Reason.NO_QUERY, sentence=" ".join(str(error).split()))
 
 
 def unknown_resource(resource: str, kinds: Kinds) -> Cause:
-    """For a resource that the cluster does not have, as the request spells it."""
-    near = suggestions.close(resource.partition(".")[0].lower(), {kind.resource for kind in kinds})
-    sentence = f"the cluster has no resource {shown(resource)}{wording.question(near)}"
+    """Return the cause for a resource, as the request spells it, that does not exist."""
+    name = resource.partition(".")[0].lower()
+    similar = suggestions.similar_names(name, {kind.resource for kind in kinds})
+    sentence = f"the cluster has no resource {shown(resource)}{wording.did_you_mean(similar)}"
     return Cause(reason=Reason.UNKNOWN_RESOURCE, sentence=sentence)
 
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
-    """For objects that were asked for where they are not."""
-    path = f"{resource}/NAME/METRIC"
-    sentence = (
-        f"{resource} live in namespaces and the path names none: ask for namespaces/NS/{path}"
-        if namespaced
-        else f"{resource} live in no namespace and the path names one: ask for {path}"
-    )
+    """Return the cause for a path whose scope does not fit the resource."""
+    if namespaced:
+        sentence = (
+            f"{resource} are namespaced, and the path has no namespace: use "
+            f"namespaces/NAMESPACE/{resource}/NAME/METRIC"
+        )
+    else:
+        # `namespaces/NAME/METRIC` is not a route: Kubernetes parses NAME as the namespace.
+        path = "namespaces/NAME/metrics" if resource == NAMESPACES else f"{resource}/NAME"
+        sentence = f"{resource} are cluster-scoped, and the path has a namespace: use {path}/METRIC"
     return Cause(reason=Reason.OTHER_SCOPE, sentence=sentence)
 
 
 def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
-    """For an object that is over, or never was."""
+    """Return the cause for an object that does not exist or has finished."""
     sentence = (
-        f"there is none of the {resource} called {shown(name)} in namespace {shown(namespace)} "
-        "that has not finished; what has finished is never asked about"
+        f"{resource}/{shown(name)} in namespace {shown(namespace)} does not exist or has finished"
     )
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 
-def _names(
-    seen: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
+def _has_label(
+    inventory: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
 ) -> bool:
-    """Whether a label of some of the series names the resource."""
-    bound = rule.mapping.bind(seen.kinds)
+    """Return whether a relist saw a label for `resource` on some of the series."""
+    bound = rule.mapping.bind(inventory.kinds)
     return any(resource in bound.carried(each.labels) for each in series)
 
 
-def _unnamed(
-    seen: Inventory,
+def _unlabelled(
+    inventory: Inventory,
     rule: CompiledRule,
     series: Sequence[Series],
     resource: GroupResource,
-    carried: Carried,
+    labels: LabelsBySeries,
 ) -> Cause:
-    """For series that would give the metric, if one of their labels named the resource."""
-    bound = rule.mapping.bind(seen.kinds)
+    """Return why a rule has series of the metric, but not for `resource`."""
+    bound = rule.mapping.bind(inventory.kinds)
     others = sorted({other for each in series for other in bound.carried(each.labels)})
-    of_others = wording.listed(map(str, others))
-    wanted = bound.labels(resource)
-    if wanted or not others:
-        cause = _labels_missing(rule, series, resource, wanted, carried, there=of_others)
-    else:
+    provided = wording.names(map(str, others))
+    expected = bound.labels(resource)
+    present = _labels(rule, series, labels)
+    unseen = [label for label in expected if label in present]
+    if unseen and resource in bound.carried(present):
         sentence = (
-            f"{place(rule)} gives the metric of {of_others} and maps no label to {resource}: ask "
-            "for one of those, or add an override to its `resources`"
+            f"{place(rule)}: {wording.series(series)} has the label {wording.names(unseen)}, but "
+            "the last relist did not see it. The metric appears after the next relist"
         )
-        cause = Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
-    return cause
+        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
+    if unseen:
+        mapped = wording.names(map(str, bound.carried(unseen))) or "an unknown resource"
+        sentence = (
+            f"{place(rule)}: label {wording.names(unseen)} is mapped to {mapped}, not to "
+            f"{resource}. Change the resource in the request, or add an override to `resources`"
+        )
+        return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+    if expected or not others:
+        return _labels_missing(rule, series, resource, expected, labels, provided=provided)
+    sentence = (
+        f"{place(rule)} provides the metric only for {provided}. Request it for these, or map a "
+        f"label to {resource} in `resources`"
+    )
+    return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+
+
+def _labels(rule: CompiledRule, series: Sequence[Series], labels: LabelsBySeries) -> set[str]:
+    """Return the present labels of the series; where unknown, those that relists saw."""
+    return {
+        label for each in series for label in labels.get((rule.index, each.name)) or each.labels
+    }
 
 
 def _labels_missing(
     rule: CompiledRule,
     series: Sequence[Series],
     resource: GroupResource,
-    wanted: Sequence[str],
-    carried: Carried,
+    expected: Sequence[str],
+    labels: LabelsBySeries,
     *,
-    there: str = "",
+    provided: str = "",
 ) -> Cause:
-    labels: set[str] = set()
-    for each in series:
-        labels.update(carried.get((rule.index, each.name)) or each.labels)
-    looked_for = wording.listed(wanted) if wanted else f"nothing, for it maps none to {resource}"
-    carry = wording.listed(sorted(labels)) if labels else "none that any rule knows"
-    also = f"; so the metric is there of {there} alone" if there else ""
+    present = sorted(_labels(rule, series, labels))
+    wanted = f"expected {wording.names(expected)}" if expected else "`resources` maps none"
+    found = f"found {wording.names(present)}" if present else "found none that a rule maps"
+    only = f" The metric exists only for {provided}." if provided else ""
     sentence = (
-        f"{place(rule)} has series ({wording.series(series)}), but none carries a label that names "
-        f"{resource}: looked for {looked_for}; they carry {carry}{also}. Name the right label in "
-        "`resources`, or have the exporter or the scrape add it; a GPU that no pod uses names none"
+        f"{place(rule)}: {wording.series(series)} has no label for {resource}: {wanted}; {found}."
+        f"{only} Map the right label in `resources`, or add it in the exporter or scrape config; "
+        "idle GPUs have none"
     )
     return Cause(reason=Reason.LABELS_MISSING, rule=rule.index, sentence=sentence)
 
 
-def _unseen(seen: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
-    """For a rule of which no series gives the metric; None if it is no wonder that none does."""
-    heard = seen.heard.get(rule.index, UNHEARD)
+def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
+    """Return why no series of `rule` is named `metric`; None if that is to be expected."""
+    status = inventory.heard.get(rule.index, NEVER_LISTED)
     certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
-    gives = f"{place(rule)} {'gives' if certain else 'could give'} it"
+    produces = f"{place(rule)} {'produces' if certain else 'may produce'} it"
     query = wording.selector(rule)
-    if heard.failed:
-        last = "never yet" if heard.listed is None else wording.since(heard.listed, seen.now)
+    if status.failed:
+        last = "never" if status.listed is None else wording.age(status.listed, inventory.now)
         sentence = (
-            f"{gives}, but which series of {query} there are is not known (listed last: {last}): "
-            "Prometheus could not be asked, or refused; the adapter's log says why"
+            f"{produces}, but the last relist of {query} failed (last success: {last}). The "
+            "adapter's log has the error"
         )
         return Cause(reason=Reason.RELIST_FAILED, rule=rule.index, sentence=sentence)
-    if heard.listed is None:
-        sentence = f"{gives}, but its series are not listed yet: the adapter has just started"
+    if status.listed is None:
+        sentence = (
+            f"{produces}, but its first relist has not finished: the adapter has just started. "
+            "Retry in a few seconds"
+        )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
-    found, ago = seen.series(rule), wording.since(heard.listed, seen.now)
-    if not found:
-        what = f"Prometheus had no series of {query} {ago}: see whether the exporter is scraped"
+    series, ago = inventory.series(rule), wording.age(status.listed, inventory.now)
+    if not series:
+        problem = f"Prometheus had no series of {query} {ago}. Check that the exporter is scraped"
     elif certain:
-        what = (
-            f"of what {query} found {ago} ({wording.series(found)}) nothing passes its "
-            "`seriesFilters` and `name.matches`"
+        problem = (
+            "its `seriesFilters` and `name.matches` reject all series of "
+            f"{query} ({wording.series(series)}), listed {ago}"
         )
     else:
         return None
-    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=f"{gives}, but {what}")
+    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=f"{produces}, but {problem}")
 
 
-def _of_name(
-    seen: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
+def _wrong_name(
+    inventory: Inventory,
+    rules: Sequence[CompiledRule],
+    metric: str,
+    resource: GroupResource | None,
 ) -> Cause:
-    """For a name that no rule gives for certain."""
+    """Return the cause for a name that no rule is certain to produce."""
     kind = "rule" if resource is not None else "external rule"
     if not rules:
-        sentence = f"the adapter has no {kind}s: --config names a file of them, --preset a set"
+        sentence = f"no {kind} is loaded. Set --config to a rules file, or --preset"
         return Cause(reason=Reason.NO_RULE, sentence=sentence)
-    none = f"no {kind} of {len(rules)} gives a metric called {shown(metric)}"
-    if meant := suggestions.meant(seen, rules, metric, resource):
-        return Cause(reason=Reason.WRONG_NAME, sentence=none + meant)
-    after = sum(candidates.fixed_name(rule) is None for rule in rules)
-    found = f", nor do the series after which {after} of them name metrics" if after else ""
-    sentence = f"{none}{found}: add one, or ask for a metric that the group's discovery lists"
+    none = f"no {kind} produces a metric named {shown(metric)}"
+    if suggestion := suggestions.suggest(inventory, rules, metric, resource):
+        return Cause(reason=Reason.WRONG_NAME, sentence=none + suggestion)
+    derived = sum(candidates.fixed_name(rule) is None for rule in rules)
+    naming = f", {derived} of which name metrics after series" if derived else ""
+    sentence = f"{none} ({len(rules)} loaded{naming}). Add a rule, or use a name in discovery"
     return Cause(reason=Reason.NO_RULE, sentence=sentence)
 
 
-def _first(causes: Sequence[Cause]) -> tuple[Cause, ...]:
-    """The causes, each once, in the order of stages; of very many the first."""
+def _most_specific(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return the distinct causes in the order of `Reason`, at most eight."""
     ordered = sorted(dict.fromkeys(causes), key=lambda cause: _ORDER[cause.reason])
-    if len(ordered) <= _MOST:
+    if len(ordered) <= _MAX_CAUSES:
         return tuple(ordered)
-    rest = ordered[_MOST - 1 :]
-    more = Cause(reason=rest[0].reason, sentence=f"{len(rest)} more rules are no better off")
-    return (*ordered[: _MOST - 1], more)
+    rest = ordered[_MAX_CAUSES - 1 :]
+    more = Cause(reason=rest[0].reason, sentence=f"{len(rest)} more rules provide no value either")
+    return (*ordered[: _MAX_CAUSES - 1], more)

@@ -1,4 +1,4 @@
-"""What was meant by the name of a metric that no rule gives."""
+"""Suggestions for the name of a metric that no rule produces."""
 
 from __future__ import annotations
 
@@ -11,87 +11,94 @@ from rules.diagnosis.inventory import Inventory
 from rules.kinds import GroupResource
 from rules.ruleset import CompiledRule
 
-_LONGEST = 250
-"""Characters of a name that others are compared with: the time is quadratic in them."""
+_MAX_LENGTH = 250
+"""Longer names get no suggestions: the time to compare two names is quadratic in their length."""
 _NEIGHBOURS = 50
-"""Names on each side of where one would stand in an order, that it is compared with."""
+"""How many names on each side of the sort position are compared, where there are very many."""
 
 
-def meant(
-    seen: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
+def suggest(
+    inventory: Inventory,
+    rules: Sequence[CompiledRule],
+    metric: str,
+    resource: GroupResource | None,
 ) -> str:
-    """What to ask for instead, as the end of a sentence; empty where nothing comes near.
+    """Return what to request instead, as the end of a sentence; empty without a suggestion.
 
-    Without a resource the metric is an external one.
+    `resource` is None for an external metric.
     """
     return (
-        _renamed(seen, rules, metric)
-        or _in_other_group(seen, metric, resource)
-        or _similar(seen, rules, metric, resource)
+        _series_name(inventory, rules, metric)
+        or _other_api(inventory, metric, resource)
+        or _similar(inventory, rules, metric, resource)
     )
 
 
-def close(name: str, known: Collection[str]) -> list[str]:
-    """Up to three of `known` that resemble `name`, the nearest first.
+def similar_names(name: str, known: Collection[str]) -> list[str]:
+    """Return up to three of `known` that resemble `name`, the most similar first.
 
-    Of very many only those are looked at that begin or end most like it: each look takes time.
+    Of more than 200 names only those that sort next to `name`, forwards or backwards, are compared.
     """
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_LENGTH:
         return []
     if len(known) > 4 * _NEIGHBOURS:
-        known = {*_around(name, known, str), *_around(name, known, lambda each: each[::-1])}
+        known = {*_neighbours(name, known, str), *_neighbours(name, known, lambda each: each[::-1])}
     return difflib.get_close_matches(name, sorted(known), n=3, cutoff=0.7)
 
 
-def _around(name: str, known: Iterable[str], key: Callable[[str], str]) -> list[str]:
-    """Those next to `name` in the order of `key`."""
+def _neighbours(name: str, known: Iterable[str], key: Callable[[str], str]) -> list[str]:
     ordered = sorted(known, key=key)
-    place = bisect.bisect_left(ordered, key(name), key=key)
-    return ordered[max(0, place - _NEIGHBOURS) : place + _NEIGHBOURS]
+    position = bisect.bisect_left(ordered, key(name), key=key)
+    return ordered[max(0, position - _NEIGHBOURS) : position + _NEIGHBOURS]
 
 
-def _renamed(seen: Inventory, rules: Sequence[CompiledRule], metric: str) -> str:
-    """For a series' name, where a rule gives its metric another one."""
+def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: str) -> str:
+    """Suggest the metric of a rule if `metric` is the name of one of its series."""
     for rule in rules:
-        there = (candidates.pinned_series(rule), *(each.name for each in seen.series(rule)))
-        found = next((each for each in there if candidates.matches_name(rule, metric, each)), None)
-        name = candidates.name_of(rule, found) if found is not None else None
+        series = (candidates.pinned_series(rule), *(each.name for each in inventory.series(rule)))
+        same = next((each for each in series if candidates.matches_name(rule, metric, each)), None)
+        name = candidates.metric_name(rule, same) if same is not None else None
         if name is not None:
-            made = f"{wording.place(rule)} makes {wording.shown(name)}"
-            return f": it is the name of a series, of which {made}"
+            place = wording.place(rule)
+            return f"; that is the name of a series, which {place} exposes as {wording.shown(name)}"
     return ""
 
 
-def _in_other_group(seen: Inventory, metric: str, resource: GroupResource | None) -> str:
+def _other_api(inventory: Inventory, metric: str, resource: GroupResource | None) -> str:
+    """Suggest the other API if it has a metric of this name."""
     if resource is not None:
-        there = seen.catalog.external_entry(metric)
-        return ": it is an external metric (`type: External` of an autoscaler)" if there else ""
-    same = [entry for entry in seen.catalog.entries if entry.metric.lower() == metric.lower()]
+        known = inventory.catalog.external_entry(metric) is not None
+        return "; it is an external metric (`type: External` in an HPA)" if known else ""
+    same = [entry for entry in inventory.catalog.entries if entry.metric.lower() == metric.lower()]
     if not same:
         return ""
-    of = wording.listed(str(entry.resource) for entry in same)
-    spelled = sorted({wording.shown(entry.metric) for entry in same} - {wording.shown(metric)})
-    called = f", {', '.join(spelled)}," if spelled else ","
-    return f": it is a custom metric{called} of {of}"
+    name = next((entry.metric for entry in same if entry.metric == metric), same[0].metric)
+    subject = "it" if name == metric else wording.shown(name)
+    resources = wording.names(str(entry.resource) for entry in same if entry.metric == name)
+    return f"; {subject} is a custom metric of {resources}"
 
 
 def _similar(
-    seen: Inventory, rules: Sequence[CompiledRule], metric: str, resource: GroupResource | None
+    inventory: Inventory,
+    rules: Sequence[CompiledRule],
+    metric: str,
+    resource: GroupResource | None,
 ) -> str:
-    there = set(seen.catalog.external)
+    """Suggest metrics with similar names."""
+    listed = set(inventory.catalog.external)
     if resource is not None:
-        there = {entry.metric for entry in seen.catalog.entries}
-    possible = {name for rule in rules if (name := candidates.fixed_name(rule)) is not None}
-    spelled = {name: name for name in there | possible}
-    if resource is None:  # in whatever case it is asked for
-        metric, spelled = metric.lower(), {name.lower(): name for name in sorted(spelled)}
+        listed = {entry.metric for entry in inventory.catalog.entries}
+    fixed = {name for rule in rules if (name := candidates.fixed_name(rule)) is not None}
+    spelling = {name: name for name in listed | fixed}
+    if resource is None:  # external metrics are requested in any case
+        metric, spelling = metric.lower(), {name.lower(): name for name in sorted(spelling)}
     described = []
-    for name in (spelled[each] for each in close(metric, spelled)):
-        of = ""
-        if name not in there:
-            of = " (no series now)"
+    for name in (spelling[each] for each in similar_names(metric, spelling)):
+        remark = ""
+        if name not in listed:
+            remark = " (no series now)"
         elif resource is not None:
-            entries = (each for each in seen.catalog.entries if each.metric == name)
-            of = f" (of {wording.listed(str(each.resource) for each in entries)})"
-        described.append(wording.shown(name) + of)
-    return wording.question(described)
+            entries = (each for each in inventory.catalog.entries if each.metric == name)
+            remark = f" (of {wording.names(str(each.resource) for each in entries)})"
+        described.append(wording.shown(name) + remark)
+    return wording.did_you_mean(described)

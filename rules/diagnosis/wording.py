@@ -1,4 +1,4 @@
-"""Parts of sentences about rules and what was found of them, each of a bounded length."""
+"""Parts of diagnosis sentences: names, places and lists, each of bounded length."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from rules.query.plan import Plan, Step
 from rules.quoting import quote
 from rules.ruleset import CompiledRule
 
-_LONGEST = 200
-_MOST = 20
+_MAX_LENGTH = 200
+_MAX_NAMES = 20
 
 
 def place(rule: CompiledRule) -> str:
-    """Where a rule stands: `rules[3] (rules.yaml:12)`."""
+    """Return where a rule is: `rules[3] (rules.yaml:12)`."""
     where = rule.config.where
     line, _ = where.positions.get("", (0, 0))
     file = ":".join(str(part) for part in (where.file, line) if part)
@@ -25,65 +25,62 @@ def place(rule: CompiledRule) -> str:
 
 
 def shown(text: str) -> str:
-    """A name as it is, in quotes where it would be mistaken for something else; cut if long."""
-    short = cut(text)
+    """Return a name for a sentence: truncated, and quoted if empty, unprintable or with blanks."""
+    short = truncate(text)
     return short if short and short.isprintable() and " " not in short else quote(short)
 
 
-def cut(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+def truncate(text: str) -> str:
+    """Return at most 200 characters of `text`."""
+    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
 
 
-def listed(names: Iterable[str]) -> str:
-    """`a, b, c`; of very many the first."""
-    every = tuple(names)
-    first = ", ".join(shown(name) for name in every[:_MOST])
-    return f"{first} and {len(every) - _MOST} more" if len(every) > _MOST else first
+def names(all_names: Iterable[str]) -> str:
+    """Return `a, b, c`; at most 20 names and the number of the others."""
+    every = tuple(all_names)
+    first = ", ".join(shown(name) for name in every[:_MAX_NAMES])
+    return f"{first} and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else first
 
 
-def counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def series(found: Sequence[Series]) -> str:
-    """`gpu_util`; of several the first, and how many more."""
-    first = shown(found[0].name)
-    more = len(found) - 1
-    return f"{first} and {counted(more, 'more name')}" if more else first
+def series(all_series: Sequence[Series]) -> str:
+    """Return `gpu_util`, or `gpu_util and 2 more names`."""
+    first = shown(all_series[0].name)
+    more = len(all_series) - 1
+    return f"{first} and {more} more name{'' if more == 1 else 's'}" if more else first
 
 
 def selector(rule: CompiledRule) -> str:
-    """The `seriesQuery` of a rule, on one line."""
-    return f"`{cut(' '.join(rule.config.series_query.split()))}`"
+    """Return the `seriesQuery` of a rule on one line."""
+    return f"`{truncate(' '.join(rule.config.series_query.split()))}`"
 
 
 def query(step: Step) -> str:
-    """The query of a step, on one line."""
-    return f"`{cut(' '.join(step.promql.split()))}`"
+    """Return the PromQL of a step on one line."""
+    return f"`{truncate(' '.join(step.promql.split()))}`"
 
 
-def since(moment: float, now: float) -> str:
-    """`1m5s ago`."""
+def age(moment: float, now: float) -> str:
+    """Return `1m5s ago`; both times are in seconds."""
     seconds = max(0, int(now - moment))
     return f"{quantity.format_go_duration(seconds * 10**9)} ago"
 
 
-def question(names: Iterable[str]) -> str:
-    """`: did you mean a, b?`; nothing without names."""
-    close = ", ".join(names)
-    return f": did you mean {close}?" if close else ""
+def did_you_mean(suggestions: Iterable[str]) -> str:
+    """Return `; did you mean a, b?`, or nothing without suggestions."""
+    listed = ", ".join(suggestions)
+    return f"; did you mean {listed}?" if listed else ""
 
 
 def objects(plan: Plan) -> str:
-    """The objects that a plan asks about: `pods a, b in namespace default`."""
-    space = f" in namespace {shown(plan.namespace)}" if plan.namespace else ""
-    return f"{plan.resource} {listed(plan.names)}{space}"
+    """Return the objects of a plan: `pods a, b in namespace default`."""
+    namespace = f" in namespace {shown(plan.namespace)}" if plan.namespace else ""
+    return f"{plan.resource} {names(plan.names)}{namespace}"
 
 
-def asked(plan: Plan, binding: LabelBinding) -> str:
-    """The labels that a plan asks by: `pod`, and `ns="default"`; the selector, if there is one."""
+def matchers(plan: Plan, binding: LabelBinding) -> str:
+    """Return what a plan matches series by: `label pod, ns="default", model=x`."""
     parts = [f"label {promql.label(binding.resource)}"]
     if plan.namespace:
         parts.append(promql.matcher(binding.namespace, "=", plan.namespace))
-    parts += [cut(str(requirement)) for requirement in plan.selector.requirements]
+    parts += [truncate(str(requirement)) for requirement in plan.selector.requirements]
     return ", ".join(parts)

@@ -1,1 +1,1 @@
-"""GPU exporter generations: how to recognize them and which presets fit."""
+"""GPU exporter generations: how to recognize them, and which presets read them."""

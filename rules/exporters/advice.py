@@ -1,4 +1,4 @@
-"""What stands in a preset's way, in words: what was seen, what follows, and what to change."""
+"""Texts of findings about GPU exporters: what was observed, the consequence, and the remedy."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from dataclasses import dataclass
 from rules.exporters import generations
 from rules.exporters.generations import Generation
 
-_COUNTERS = "the exporter's counters (the file of `-f`, or its ConfigMap)"
-_TO_GET: Mapping[str, str] = {
+_COUNTERS = "the exporter's counters (its `-f` file or ConfigMap)"
+_REMEDIES: Mapping[str, str] = {
     "DCGM_FI_DEV_GPU_UTIL": (
-        "the default counters of dcgm-exporter lack it from 2.3.0 to 2.5.0: take 2.6.0 (tagged "
-        "2.3.1-2.6.0) or later, or add the line `DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization "
-        f"(in %).` to {_COUNTERS}"
+        "The default counters of dcgm-exporter 2.3.0 to 2.5.0 lack it: upgrade to 2.6.0 (tag "
+        "2.3.1-2.6.0) or later, or add the line `DCGM_FI_DEV_GPU_UTIL, gauge, GPU utilization (in "
+        f"%).` to {_COUNTERS}"
     ),
     "DCGM_FI_PROF_SM_ACTIVE": (
-        "it is not among the default counters: add the line `DCGM_FI_PROF_SM_ACTIVE, gauge, "
-        f"Ratio of cycles with work on a multiprocessor.` to {_COUNTERS}"
+        "It is not a default counter: add the line `DCGM_FI_PROF_SM_ACTIVE, gauge, Ratio of cycles "
+        f"with work on a multiprocessor.` to {_COUNTERS}"
     ),
 }
+_NOT_REPORTED = "The exporter does not report it, or metric_relabel_configs drops it"
 _MAPPING = (
-    "`-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources; on "
-    "GKE DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name besides; NVIDIA_RESOURCE_NAMES for "
-    "resources other than nvidia.com/gpu and nvidia.com/mig-*. A container without "
-    "`limits: nvidia.com/gpu` is never seen"
+    "`-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources; on GKE "
+    "also DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name; NVIDIA_RESOURCE_NAMES for resources "
+    "other than nvidia.com/gpu and nvidia.com/mig-*. A container without `limits: nvidia.com/gpu` "
+    "is never mapped"
 )
-_DROPPED = "the exporter does not report it, or metric_relabel_configs drop it"
-_RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` where the exporter is scraped"
+_RELABEL = "relabel __meta_kubernetes_pod_node_name to `node` in the exporter's scrape config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing to know about a Prometheus; `code` names its kind and does not change."""
+    """One observation about a Prometheus; `code` is its stable, machine-readable kind."""
 
     code: str
     text: str
@@ -41,78 +41,78 @@ class Finding:
 def on_nothing(
     *, ended: Sequence[str], targets: int, down: int, anything: bool
 ) -> Iterator[Finding]:
-    """Where no GPU exporter is seen; `ended` are titles of those seen lately."""
+    """Yield findings if no exporter is live; `ended` are the titles of those that ended."""
     if not anything:
         yield Finding(
             code="empty",
-            text="this Prometheus has no series at all: it scrapes nothing, or has only begun to. "
-            "See its page /targets, and whether its URL is the one that was meant",
+            text="Prometheus has no series at all: it scrapes nothing, or has just started. Check "
+            "its /targets page and --prometheus-url",
         )
         return
     scraped = f"{targets} target{'' if targets == 1 else 's'}"
     if ended:
         yield Finding(
             code="ended",
-            text=f"the series of {' and of '.join(ended)} have ended: the exporter is gone, or "
-            "cannot be scraped any more. See the page /targets of this Prometheus",
+            text=f"the series of {' and '.join(ended)} have ended: the exporter is gone, or "
+            "scraping it fails. Check the /targets page of Prometheus",
         )
     else:
         yield Finding(
             code="no-gpu-series",
-            text=f"this Prometheus scrapes {scraped}, and none of them has series of a GPU "
-            "exporter that a preset reads. Is one deployed, and does a ServiceMonitor, "
-            "PodMonitor or scrape configuration select it? kube-prometheus-stack heeds only those "
-            "with its label `release`. Other names need rules of their own, in a file for --config",
+            text=f"Prometheus scrapes {scraped}, none with series of a GPU exporter that a preset "
+            "reads. Check that an exporter is deployed, and that a ServiceMonitor, PodMonitor or "
+            "scrape config selects it (kube-prometheus-stack needs its `release` label on them). "
+            "For other series names, write rules and load them with --config",
         )
     if down:
         yield Finding(
             code="targets-down",
-            text=f"{down} of {scraped} cannot be scraped (`up == 0`); the exporter may be among "
-            "them",
+            text=f"{down} of {scraped} down (`up == 0`), possibly the exporter",
         )
 
 
 def on_pods(
     generation: Generation, labels: frozenset[str], *, podless: bool, idle: bool
 ) -> Iterator[Finding]:
-    """Where its series name no pods: at the moment (`idle`), or as far as can be seen."""
+    """Yield findings if series have no pod label: now (`idle`), or ever observed (`podless`)."""
     if idle:
         yield Finding(
-            code="idle",
-            text="no pod has a GPU at the moment: values for pods come with the first that has",
+            code="idle", text="no pod uses a GPU now: values for pods appear with the first one"
         )
     if not podless or not generation.preset:
         return
-    own = "only the exporter's own pod is named (`pod`)" if "pod" in labels else "no pod is named"
+    observed = (
+        "series have only the exporter's own pod (`pod`)"
+        if "pod" in labels
+        else "series have no pod label"
+    )
     if generation.preset == generations.NODE:
-        yield Finding(
-            code="no-pods",
-            text=f"{own}: this exporter knows no pods. There will be metrics of nodes; for those "
-            "of pods take dcgm-exporter",
+        text = (
+            f"{observed}: this exporter does not map GPUs to pods. Metrics exist for nodes only; "
+            "for pods, use dcgm-exporter"
         )
     elif generation.name.startswith("dcgm"):
-        yield Finding(
-            code="no-pods",
-            text=f"{own}. Either no pod has a GPU or lately had one, and it is to be asked again "
-            "when one has; or the exporter does not map GPUs to pods. That needs "
-            f"{_MAPPING}. Until then there are metrics of nodes only",
+        text = (
+            f"{observed}. Either no pod uses a GPU or used one recently: then run `presets detect` "
+            "again when one does. Or the exporter does not map GPUs to pods, which needs "
+            f"{_MAPPING}. Until then metrics exist for nodes only"
         )
     else:
-        yield Finding(
-            code="no-pods",
-            text=f"{own}: no pod has a GPU or lately had one, or the exporter cannot tell whose "
-            "they are",
+        text = (
+            f"{observed}: no pod uses a GPU or used one recently, or the exporter does not map "
+            "GPUs to pods"
         )
+    yield Finding(code="no-pods", text=text)
 
 
 def on_fields(
     generation: Generation, names: frozenset[str], presets: Sequence[str]
 ) -> Iterator[Finding]:
-    """Series that the presets would read and that the exporter does not report."""
+    """Yield findings about series that the presets read and the exporter does not report."""
     if not generation.preset:
         yield Finding(
             code="no-preset",
-            text="no preset reads these names: a later HAMi reports `hami_*` besides, which "
+            text="no preset reads these series. Later HAMi versions also report `hami_*`, which "
             "gpu-hami reads",
         )
         return
@@ -123,12 +123,12 @@ def on_fields(
         yield from _missing("missing-profiling", generation, generation.profiling, names)
     elif not names & generations.needed(generation.profiling):
         series = ", ".join(sorted(generations.needed(generation.profiling)))
-        split = f", and {generations.MIG} for split GPUs" if generation.preset == "gpu-dcgm" else ""
+        mig = f" (and {generations.MIG} for MIG)" if generation.preset == "gpu-dcgm" else ""
         yield Finding(
             code="no-profiling",
-            text=f"the profiling fields are not there, which {generations.PROFILING} "
-            f"needs{split}: {series}. They take a data-centre GPU from Volta on, SYS_ADMIN for the "
-            f"exporter, and to be among {_COUNTERS}",
+            text=f"{generations.PROFILING}{mig} needs the profiling fields, which are missing: "
+            f"{series}. They require a data-centre GPU from Volta on, SYS_ADMIN for the exporter, "
+            f"and an entry in {_COUNTERS}",
         )
 
 
@@ -138,85 +138,86 @@ def _missing(
     fields: Mapping[str, tuple[str, ...]],
     names: frozenset[str],
 ) -> Iterator[Finding]:
-    """The series that are not there, with the API names that need them."""
+    """Yield a finding for each missing series with its own remedy, and one for all others."""
     absent = sorted(generations.needed(fields) - names)
-    plain = [series for series in absent if series not in _TO_GET]
-    remedy = f"to be added to {_COUNTERS}" if generation.profiling else _DROPPED
-    groups = [[series] for series in absent if series in _TO_GET] + ([plain] if plain else [])
+    others = [series for series in absent if series not in _REMEDIES]
+    remedy = f"Add to {_COUNTERS}" if generation.profiling else _NOT_REPORTED
+    groups = [[series] for series in absent if series in _REMEDIES] + ([others] if others else [])
     for group in groups:
         lost = [
             f"{metric}_*" for metric, needed in fields.items() if not set(group).isdisjoint(needed)
         ]
         yield Finding(
             code=code,
-            text=f"{', '.join(group)}: not there, and hence no {', '.join(lost)}; "
-            f"{_TO_GET.get(group[0], remedy)}",
+            text=f"missing {', '.join(group)}: no {', '.join(lost)}. "
+            f"{_REMEDIES.get(group[0], remedy)}",
         )
 
 
 def on_sharing(
     generation: Generation, labels: frozenset[str], names: frozenset[str], presets: Sequence[str]
 ) -> Iterator[Finding]:
-    """GPUs that several pods share, in one of three ways."""
+    """Yield findings about GPUs that pods share: MIG, time-slicing and resource claims."""
     engine = generation.profiling.get("gr_engine_active", ())
     if "GPU_I_PROFILE" in labels and generations.MIG in presets:
         yield Finding(
             code="mig",
-            text="there are GPUs split by MIG (`GPU_I_PROFILE`): the duty cycle of an instance is "
-            "how long its engines were active",
+            text="MIG (`GPU_I_PROFILE`): the duty cycle of an instance is the time in which its "
+            "engines were active",
         )
     elif "GPU_I_PROFILE" in labels and engine and names.issuperset(engine):
         yield Finding(
             code="mig-by-profiling",
-            text="there are GPUs split by MIG (`GPU_I_PROFILE`), whose instances have no duty "
-            "cycle in this generation: scale on gr_engine_active_*",
+            text="MIG (`GPU_I_PROFILE`): instances have no duty cycle in this generation. Scale on "
+            "gr_engine_active_*",
         )
     elif "GPU_I_PROFILE" in labels:
         yield Finding(
             code="mig-without-engine",
-            text="there are GPUs split by MIG (`GPU_I_PROFILE`), and nothing tells how busy an "
-            f"instance is: add {' '.join(engine)} to {_COUNTERS}",
+            text="MIG (`GPU_I_PROFILE`): no series has the utilization of an instance. Add "
+            f"{' '.join(engine)} to {_COUNTERS}",
         )
     if "vgpu" in labels:
         yield Finding(
             code="time-slicing",
-            text="there are time-sliced GPUs (`vgpu`): up to dcgm-exporter 4.7 each pod gets the "
-            "whole card's value, so that more pods on a card do not lower it and a target can "
-            "run to maxReplicas; from 4.8 on each gets its own, for which the exporter needs "
-            "hostPID and the right to read pods, else every pod reads 0. A queue's length is the "
-            "better target",
+            text="time-slicing (`vgpu`): up to dcgm-exporter 4.7 each pod gets the value of the "
+            "whole GPU, so more pods do not lower it and an HPA can run to maxReplicas. From 4.8 "
+            "each pod gets its own value, but reads 0 unless the exporter has hostPID and may read "
+            "pods. A queue length is a better target",
         )
     if "dra_claim_name" in labels:
         yield Finding(
             code="dra",
-            text="GPUs are given by resource claims (`dra_claim_name`): pods that share a claim "
-            "each get the whole card's value",
+            text="resource claims (`dra_claim_name`): each pod that shares a claim gets the value "
+            "of the whole GPU",
         )
 
 
 def on_nodes(
-    nodes: Sequence[str], *, named_after_exporter: bool, known: Sequence[str]
+    nodes: Sequence[str], *, hostname_is_pod: bool, known: Sequence[str]
 ) -> Iterator[Finding]:
-    """Whether `nodes`, those of the preset's labels `known` that are there, name nodes."""
+    """Yield findings about node labels.
+
+    `known` are the labels that the preset maps to nodes, `nodes` those of them that series have.
+    """
     if not known:
         return
     if not nodes:
-        spelled = ", ".join(f"`{label}`" for label in known)
+        labels = ", ".join(f"`{label}`" for label in known)
         yield Finding(
             code="no-node",
-            text=f"no label names the node ({spelled}), and hence there are no metrics of nodes: "
-            f"{_RELABEL}",
+            text=f"no label for nodes ({labels}): no metrics of nodes. To get them, {_RELABEL}",
         )
     elif nodes[0] == "instance":
         yield Finding(
             code="node-by-instance",
-            text="only `instance` can name the node, and does so where it is no host:port: else "
+            text="only `instance` can name the node, and only if it is not host:port. Otherwise "
             f"{_RELABEL}",
         )
-    elif named_after_exporter and nodes[0].lower() == "hostname":
+    elif hostname_is_pod and nodes[0].lower() == "hostname":
         yield Finding(
             code="hostname-is-pod",
-            text=f"`{nodes[0]}` is the name of the exporter's pod, and hence there are no metrics "
-            f"of nodes: {_RELABEL}, or give an exporter from 3.1.6 on NODE_NAME (by fieldRef "
-            "spec.nodeName)",
+            text=f"`{nodes[0]}` is the name of the exporter's pod: no metrics of nodes. To get "
+            f"them, {_RELABEL}, or set NODE_NAME by fieldRef spec.nodeName (exporter 3.1.6 or "
+            "later)",
         )

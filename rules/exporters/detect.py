@@ -1,7 +1,7 @@
-"""What GPU exporters a Prometheus sees, and which presets fit them.
+"""Which GPU exporters a Prometheus scrapes, and which presets read them.
 
-`Observations` holds what Prometheus answered, names only; `judge` draws the conclusions. What is
-missing for more presets is in `advice`.
+`judge` draws the conclusions from `Observations`; `adapter.metrics.detection` makes those with
+queries. The texts are in `advice`.
 """
 
 from __future__ import annotations
@@ -17,140 +17,145 @@ from rules.exporters.generations import GENERATIONS, Generation
 Scheme = Literal["exported", "own names", "honored", "direct"]
 
 _SCHEMES: Mapping[Scheme, str] = {
-    "exported": "`exported_pod`: scraped without honor_labels; a bare `pod` is the exporter's own",
-    "own names": "`pod_name`: a name that clashes with none, whatever honor_labels says",
-    "honored": "`pod`: scraped with honor_labels; GPUs that nobody uses bear the exporter's own",
-    "direct": "`pod`: the scrape configuration adds no pod of its own",
+    "exported": "`exported_pod`: scraped without honor_labels; `pod` is the exporter's own pod",
+    "own names": "`pod_name`: never clashes with target labels, with or without honor_labels",
+    "honored": "`pod`: scraped with honor_labels; idle GPUs have the exporter's own pod",
+    "direct": "`pod`: the scrape config adds no `pod` of its own",
 }
 _LAST = (generations.PROFILING, generations.NODE)
-"""Presets that come after those of the generations."""
+"""Presets that follow those of the generations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observations:
-    """What a Prometheus knows, as names only. Series are those of `exporters.SERIES`."""
+    """Names of series and labels in a Prometheus. Series are those of `generations.SERIES`."""
 
-    names: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """Series that are live, with those of `exporters.LABELS` that any live one carries."""
-    before: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """The same by the index, which remembers for some hours what has ended."""
+    live: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Live series -> those of `generations.LABELS` that any live series of this name has."""
+    indexed: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The same from the index, which also has series that ended in the last hours."""
     honored: frozenset[str] = frozenset()
-    """Live series with a `pod` that is not their target's own, though the target has one."""
+    """Live series whose `pod` differs from the `pod` of their target."""
     direct: frozenset[str] = frozenset()
-    """Live series with a `pod` whose target has none."""
-    foreign_before: frozenset[str] = frozenset()
-    """Series that lately were in one of these two."""
-    named_after_exporter: frozenset[str] = frozenset()
-    """Live series whose Hostname (or hostname) is the pod of their target."""
+    """Live series with a `pod`, whose target has none."""
+    recently_foreign: frozenset[str] = frozenset()
+    """Series that were `honored` or `direct` in the last hours."""
+    hostname_is_pod: frozenset[str] = frozenset()
+    """Live series whose Hostname or hostname is the `pod` of their target."""
     targets: int = 0
-    """How many `up` there are."""
     down: int = 0
-    """How many of them are 0."""
+    """Targets with `up == 0`."""
     anything: bool = False
-    """Whether there is any series at all."""
+    """Whether Prometheus has any series."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sighting:
-    """A generation of exporters that is there."""
+class DetectedExporter:
+    """An exporter generation that Prometheus scrapes."""
 
     generation: Generation
     release: str
-    """What its labels tell of it; may be empty."""
+    """Releases of the exporter that have these labels; may be empty."""
     schemes: tuple[Scheme, ...]
-    """How its series name pods; several where it is scraped in several ways."""
+    """How series name pods; several if the exporter is scraped in several ways."""
     nodes: tuple[str, ...]
-    """The labels that can name its nodes to the presets, in order of preference."""
+    """Labels that name nodes for the presets, in order of preference."""
     metrics: tuple[str, ...]
-    """API names, less `_current`, that the presets can give."""
+    """API names without `_current` that the presets provide."""
     presets: tuple[str, ...]
     findings: tuple[Finding, ...]
     provisional: bool
-    """Whether other presets may fit once a pod has a GPU."""
+    """Whether other presets may fit once a pod uses a GPU."""
 
     @property
     def pods(self) -> tuple[str, ...]:
-        """In words, how its series name pods."""
+        """Return how series name pods, as text."""
         return tuple(_SCHEMES[scheme] for scheme in self.schemes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What was found, the newest generation first."""
+    """Result of a detection, the newest generation first."""
 
-    sightings: tuple[Sighting, ...]
+    sightings: tuple[DetectedExporter, ...]
     presets: tuple[str, ...]
-    """What fits, in the order in which the flags are to be given; none if nothing does."""
+    """Presets that fit, in the order of the flags; may be empty."""
     findings: tuple[Finding, ...]
-    """About the Prometheus as a whole."""
+    """Findings about Prometheus as a whole."""
 
     @property
     def flags(self) -> tuple[str, ...]:
+        """Return the command-line flags for the presets."""
         return tuple(f"--preset={name}" for name in self.presets)
 
     @property
     def provisional(self) -> bool:
+        """Return whether other presets may fit once a pod uses a GPU."""
         return any(each.provisional for each in self.sightings)
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Everything that was found, in words."""
-        told = [
+        """Return all findings as text."""
+        of_exporters = [
             f"{each.generation.title}: {text}"
             for each in self.sightings
             for text in (*each.pods, *(finding.text for finding in each.findings))
         ]
-        return (*told, *(finding.text for finding in self.findings))
+        return (*of_exporters, *(finding.text for finding in self.findings))
 
 
-def judge(seen: Observations) -> Report:
-    """What `seen` means. Where `up` is missing, a bare `pod` counts as the workload's."""
-    there = [each for each in GENERATIONS if _names(each, seen.names)]
-    if any(each.preset for each in there):
-        # HAMi reports its old names beside the new ones, which are enough.
-        there = [each for each in there if each.preset]
-    sightings = tuple(_sighting(each, seen) for each in there)
+def judge(observations: Observations) -> Report:
+    """Return the exporters and fitting presets. Without `up`, a `pod` counts as the workload's."""
+    present = [each for each in GENERATIONS if _names(each, observations.live)]
+    if any(each.preset for each in present):
+        # HAMi reports its old names as well as the new ones, which suffice.
+        present = [each for each in present if each.preset]
+    sightings = tuple(_sighting(each, observations) for each in present)
     fitting = dict.fromkeys(name for each in sightings for name in each.presets)
-    general: tuple[Finding, ...] = ()
+    findings: tuple[Finding, ...] = ()
     if not sightings:
-        ended = [each.title for each in GENERATIONS if _names(each, seen.before)]
-        general = tuple(
+        findings = tuple(
             advice.on_nothing(
-                ended=ended, targets=seen.targets, down=seen.down, anything=seen.anything
+                ended=[each.title for each in GENERATIONS if _names(each, observations.indexed)],
+                targets=observations.targets,
+                down=observations.down,
+                anything=observations.anything,
             )
         )
     return Report(
         sightings=sightings,
         presets=tuple(sorted(fitting, key=lambda name: name in _LAST and _LAST.index(name) + 1)),
-        findings=general,
+        findings=findings,
     )
 
 
-def _names(generation: Generation, names: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Those of `names` that this generation's exporters write."""
+def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the series of this generation; `labels` are those of each series."""
     return frozenset(
         name
-        for name in generation.series & names.keys()
-        if (not generation.marks or names[name] & generation.marks)
-        and not names[name] & generation.excluded
+        for name in generation.series & labels.keys()
+        if (not generation.required_labels or labels[name] & generation.required_labels)
+        and not labels[name] & generation.excluded_labels
     )
 
 
-def _sighting(generation: Generation, seen: Observations) -> Sighting:
-    names = _names(generation, seen.names)
-    labels = _carried(names, seen.names)
-    schemes = _schemes(labels, honored=names & seen.honored, direct=names & seen.direct)
-    # GKE's plugin reports its fields for pods only.
+def _sighting(generation: Generation, observations: Observations) -> DetectedExporter:
+    names = _names(generation, observations.live)
+    labels = _labels(names, observations.live)
+    schemes = _schemes(
+        labels, honored=names & observations.honored, direct=names & observations.direct
+    )
+    # GKE's device plugin reports its fields only for GPUs that a pod uses.
     unused = generation.name == "gke-plugin" and not names & generations.needed(generation.fields)
     idle = unused
     if not schemes and not unused:
-        schemes = _schemes_before(generation, seen, labels)
+        schemes = _recent_schemes(generation, observations, labels)
         idle = bool(schemes)
     podless = not schemes and not idle
     presets = tuple(_presets(generation, names, labels, schemes, podless=podless, idle=idle))
     known = _node_labels(generation, presets)
     nodes = tuple(label for label in known if label in labels)
-    return Sighting(
+    return DetectedExporter(
         generation=generation,
         release=_release(generation, labels),
         schemes=schemes,
@@ -163,7 +168,7 @@ def _sighting(generation: Generation, seen: Observations) -> Sighting:
             *advice.on_sharing(generation, labels, names, presets),
             *advice.on_nodes(
                 nodes,
-                named_after_exporter=bool(names & seen.named_after_exporter),
+                hostname_is_pod=bool(names & observations.hostname_is_pod),
                 known=known,
             ),
         ),
@@ -171,35 +176,35 @@ def _sighting(generation: Generation, seen: Observations) -> Sighting:
     )
 
 
-def _carried(names: frozenset[str], labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
+def _labels(names: frozenset[str], labels: Mapping[str, frozenset[str]]) -> frozenset[str]:
     return frozenset[str]().union(*(labels[name] for name in names))
 
 
 def _schemes(
     labels: frozenset[str], *, honored: frozenset[str], direct: frozenset[str]
 ) -> tuple[Scheme, ...]:
-    """`honored` and `direct` are series of the generation; whether there are any is what counts."""
-    found: Mapping[Scheme, bool] = {
+    """Return how series of one generation name pods; `honored` and `direct` are its series."""
+    applies: Mapping[Scheme, bool] = {
         "exported": "exported_pod" in labels,
         "own names": "pod_name" in labels,
         "honored": bool(honored),
         "direct": bool(direct),
     }
-    return tuple(scheme for scheme, there in found.items() if there)
+    return tuple(scheme for scheme, applied in applies.items() if applied)
 
 
-def _schemes_before(
-    generation: Generation, seen: Observations, labels: frozenset[str]
+def _recent_schemes(
+    generation: Generation, observations: Observations, labels: frozenset[str]
 ) -> tuple[Scheme, ...]:
-    """How the generation's series lately named pods; `labels` are those they carry now."""
-    names = _names(generation, seen.before)
-    foreign = names & seen.foreign_before
-    # What is left now of a target with a pod is that pod.
-    has_pod = "pod" in labels
+    """Return how series named pods in the last hours; `labels` are those of live series."""
+    names = _names(generation, observations.indexed)
+    foreign = names & observations.recently_foreign
+    # Live series no longer name a workload, so a `pod` on them is their target's.
+    target_has_pod = "pod" in labels
     return _schemes(
-        _carried(names, seen.before),
-        honored=foreign if has_pod else frozenset(),
-        direct=frozenset() if has_pod else foreign,
+        _labels(names, observations.indexed),
+        honored=foreign if target_has_pod else frozenset(),
+        direct=frozenset() if target_has_pod else foreign,
     )
 
 
@@ -227,8 +232,8 @@ def _preset(
     podless: bool,
 ) -> str:
     engine = generation.profiling.get("gr_engine_active", ())
-    if podless and generation.podless:
-        return generation.podless
+    if podless and generation.podless_preset:
+        return generation.podless_preset
     if generation.name == "dcgm" and "GPU_I_PROFILE" in labels and names.issuperset(engine):
         return generations.MIG
     if generation.name == "dcgm-compat" and schemes == ("own names",) and "UUID" not in labels:
@@ -238,10 +243,10 @@ def _preset(
 
 def _node_labels(generation: Generation, presets: tuple[str, ...]) -> tuple[str, ...]:
     if generations.NODE in presets:
-        return generations.NODES_OF_NODE
+        return generations.NODE_LABELS
     if generations.OLD_NAMES in presets:
-        return generations.NODES_OF_OLD_NAMES
-    return generation.nodes if presets else ()
+        return generations.OLD_NAMES_NODE_LABELS
+    return generation.node_labels if presets else ()
 
 
 def _metrics(
@@ -256,7 +261,7 @@ def _metrics(
 
 
 def _release(generation: Generation, labels: frozenset[str]) -> str:
-    """By labels that came or went with a release of dcgm-exporter."""
+    """Return the releases of dcgm-exporter that have these labels."""
     if generation.name != "dcgm":
         return ""
     if "hostname" in labels:

@@ -1,7 +1,7 @@
-"""The generations of GPU exporters: which series tell them apart, and which preset reads them.
+"""Generations of GPU exporters: the series and labels that identify them, and their presets.
 
-`GENERATIONS` is the table, the newest first, which is the order in which presets are combined.
-Sources: the exporters' own counter files and label code, release by release.
+`GENERATIONS` is sorted from new to old, which is the order in which presets are combined. Its
+sources are the counter files and label code of each exporter release.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ NODE = "gpu-node"
 OLD_NAMES = "gpu-dcgm1x"
 
 POD_LABELS = ("exported_pod", "pod_name", "pod")
-"""By which a series names a pod, in the order in which presets prefer them."""
+"""Labels that name a pod, in the presets' order of preference."""
 
 _ALIBABA = frozenset({"pod_name", "namespace_name", "node_name", "allocate_mode"})
 _DCGM_NODES = ("node", "hostname", "Hostname")
-NODES_OF_NODE = (*_DCGM_NODES, "instance")
-"""The labels by which the preset `NODE` names a node, in order of preference."""
-NODES_OF_OLD_NAMES = ("node",)
-"""The same for `OLD_NAMES`."""
+NODE_LABELS = (*_DCGM_NODES, "instance")
+"""Labels that name a node in the preset `NODE`, in order of preference."""
+OLD_NAMES_NODE_LABELS = ("node",)
+"""Labels that name a node in the preset `OLD_NAMES`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """A family of exporters whose series are called alike."""
+    """Exporters and releases with the same series names."""
 
     name: str
     title: str
     preset: str
-    """What reads it where its series name pods; empty if no preset does."""
-    podless: str = ""
-    """What reads it where they do not; empty for the same."""
+    """Preset for series that name pods; empty if none reads them."""
+    podless_preset: str = ""
+    """Preset for series that do not name pods; empty for the same preset."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """API name, less `_current` -> the series that it needs, in `preset`."""
+    """API name without `_current` -> the series that it needs, in `preset`."""
     profiling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """The same for the preset `PROFILING`."""
-    signs: tuple[str, ...] = ()
-    """Further series by which it is known."""
-    marks: frozenset[str] = frozenset()
-    """Labels one of which its series carry, where the names alone do not tell; empty for any."""
-    excluded: frozenset[str] = frozenset()
-    """Labels none of which they carry."""
-    nodes: tuple[str, ...] = ()
-    """The labels by which `preset` names a node, in order of preference."""
+    """API name without `_current` -> the series that it needs, in the preset `PROFILING`."""
+    other_series: tuple[str, ...] = ()
+    """Further series that identify the generation."""
+    required_labels: frozenset[str] = frozenset()
+    """Series count only with one of these labels, where names are ambiguous; empty for all."""
+    excluded_labels: frozenset[str] = frozenset()
+    """Series with one of these labels belong to another generation."""
+    node_labels: tuple[str, ...] = ()
+    """Labels that name a node in `preset`, in order of preference."""
 
     @property
     def series(self) -> frozenset[str]:
-        """The names of all its series that matter here."""
-        return needed(self.fields) | needed(self.profiling) | frozenset(self.signs)
+        """Return the names of all series that identify the generation or that presets read."""
+        return needed(self.fields) | needed(self.profiling) | frozenset(self.other_series)
 
 
 def needed(fields: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    """Every series that `fields` or `profiling` of a generation name."""
+    """Return all series of `Generation.fields` or `Generation.profiling`."""
     return frozenset[str]().union(*fields.values())
 
 
@@ -74,7 +74,7 @@ GENERATIONS = (
         name="hami-old",
         title="HAMi's vGPU monitor under its old names",
         preset="",
-        signs=("Device_utilization_desc_of_container", "vGPU_device_memory_usage_in_bytes"),
+        other_series=("Device_utilization_desc_of_container", "vGPU_device_memory_usage_in_bytes"),
     ),
     Generation(
         name="dcgm49",
@@ -93,14 +93,14 @@ GENERATIONS = (
             "tensor_active": ("DCGM_FI_PROF_TENSOR_UTIL_RATIO",),
             "dram_active": ("DCGM_FI_PROF_DRAM_UTIL_RATIO",),
         },
-        signs=("DCGM_FI_DEV_SM_CLOCK_HERTZ", "DCGM_FI_DEV_XID_ERROR"),
-        nodes=_DCGM_NODES,
+        other_series=("DCGM_FI_DEV_SM_CLOCK_HERTZ", "DCGM_FI_DEV_XID_ERROR"),
+        node_labels=_DCGM_NODES,
     ),
     Generation(
         name="dcgm",
         title="dcgm-exporter 2.x to 4.8 (DCGM_FI_*)",
         preset="gpu-dcgm",
-        podless=NODE,
+        podless_preset=NODE,
         fields={
             "duty_cycle": ("DCGM_FI_DEV_GPU_UTIL",),
             "memory_used_bytes": ("DCGM_FI_DEV_FB_USED",),
@@ -114,8 +114,12 @@ GENERATIONS = (
             "tensor_active": ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",),
             "dram_active": ("DCGM_FI_PROF_DRAM_ACTIVE",),
         },
-        signs=("DCGM_FI_DEV_SM_CLOCK", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_XID_ERRORS"),
-        nodes=_DCGM_NODES,
+        other_series=(
+            "DCGM_FI_DEV_SM_CLOCK",
+            "DCGM_FI_DEV_MEM_COPY_UTIL",
+            "DCGM_FI_DEV_XID_ERRORS",
+        ),
+        node_labels=_DCGM_NODES,
     ),
     Generation(
         name="dcgm-compat",
@@ -133,8 +137,8 @@ GENERATIONS = (
             "tensor_active": ("dcgm_fi_prof_pipe_tensor_active",),
             "dram_active": ("dcgm_fi_prof_dram_active",),
         },
-        signs=("dcgm_sm_clock", "dcgm_mem_copy_utilization", "dcgm_xid_errors"),
-        nodes=_DCGM_NODES,
+        other_series=("dcgm_sm_clock", "dcgm_mem_copy_utilization", "dcgm_xid_errors"),
+        node_labels=_DCGM_NODES,
     ),
     Generation(
         name="gke-plugin",
@@ -146,8 +150,8 @@ GENERATIONS = (
             "memory_utilization": ("memory_used", "memory_total"),
             "memory_total_bytes": ("memory_total",),
         },
-        signs=("duty_cycle_gpu_node",),
-        marks=frozenset({"accelerator_id"}),
+        other_series=("duty_cycle_gpu_node",),
+        required_labels=frozenset({"accelerator_id"}),
     ),
     Generation(
         name="nvidia-alibaba",
@@ -164,8 +168,8 @@ GENERATIONS = (
             "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
             "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
         },
-        marks=_ALIBABA,
-        nodes=("node_name",),
+        required_labels=_ALIBABA,
+        node_labels=("node_name",),
     ),
     Generation(
         name="nvidia",
@@ -182,8 +186,8 @@ GENERATIONS = (
             "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
             "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
         },
-        excluded=_ALIBABA,
-        nodes=NODES_OF_NODE,
+        excluded_labels=_ALIBABA,
+        node_labels=NODE_LABELS,
     ),
     Generation(
         name="nvidia-smi",
@@ -195,22 +199,26 @@ GENERATIONS = (
             "temperature_celsius": ("nvidia_smi_temperature_gpu",),
             "power_usage_milliwatts": ("nvidia_smi_power_draw_watts",),
         },
-        nodes=NODES_OF_NODE,
+        node_labels=NODE_LABELS,
     ),
 )
 
 SERIES = tuple(sorted(frozenset[str]().union(*(each.series for each in GENERATIONS))))
-"""Every name by which a generation is known."""
+"""All series that identify a generation or that presets read."""
 
 LABELS = tuple(
     sorted(
         {
             *POD_LABELS,
-            *NODES_OF_NODE,
-            *(label for each in GENERATIONS for label in (*each.nodes, *each.marks)),
-            *("UUID", "uuid", "pci_bus_id"),  # which version, which spelling
-            *("GPU_I_PROFILE", "vgpu", "dra_claim_name"),  # how GPUs are shared
+            *NODE_LABELS,
+            *(
+                label
+                for each in GENERATIONS
+                for label in (*each.node_labels, *each.required_labels)
+            ),
+            *("UUID", "uuid", "pci_bus_id"),  # exporter release, and its spelling of the GPU
+            *("GPU_I_PROFILE", "vgpu", "dra_claim_name"),  # sharing of GPUs
         }
     )
 )
-"""Every label that tells something."""
+"""All labels that matter to the detection."""

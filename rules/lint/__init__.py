@@ -1,1 +1,1 @@
-"""Findings about a rules file that loads but does not do what its author expects."""
+"""Warnings about rules files that load but do not do what their author expects."""

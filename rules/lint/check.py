@@ -1,15 +1,15 @@
-"""What will surprise in a rule set that loads: each warning says what follows and what to do.
+"""Warnings about rules that load but produce no metrics, too many, or the wrong ones.
 
-Nothing here is wrong enough to refuse a file; all of it was seen in real ones.
+A warning never prevents a start. `check_queries` has the warnings about query templates.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from rules import promql
-from rules.document.config import Override, Rule, Where
+from rules.document.config import Rule, Where
 from rules.errors import PlanError, Problem, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.lint import check_queries
@@ -21,78 +21,77 @@ _COMMON_LABELS = frozenset(
 )
 """Labels that nearly every series of a cluster has."""
 _ANYTHING = frozenset((".*", ".+", "^.*$", "^.+$", "^.*", ".*$", "^.+", ".+$", "(.*)", "(.+)"))
-_BEGINS = re.compile(r"(?:\(\?[a-zA-Z]+\))?(?:\((?:\?:|\?P?<\w+>)?)*(?:\^|\\A|\.[*+])")
-_ENDS = re.compile(r"(?:(?<!\\)\$|\\z|(?<!\\)\.[*+]\??)(?:\)[?*+]?)*\Z")
+_ANCHORED_START = re.compile(r"(?:\(\?[a-zA-Z]+\))?(?:\((?:\?:|\?P?<\w+>)?)*(?:\^|\\A|\.[*+])")
+_ANCHORED_END = re.compile(r"(?:(?<!\\)\$|\\z|(?<!\\)\.[*+]\??)(?:\)[?*+]?)*\Z")
+
+_Earlier = dict[object, list[tuple[CompiledRule, frozenset[object]]]]
+"""What names the metrics of a rule -> the rules so far that share it, each with its resources."""
 
 
-def warnings(ruleset: RuleSet, kinds: Kinds | None = None) -> tuple[Problem, ...]:
-    """Everything that will surprise, besides `ruleset.problems`, in the order of the rules.
+def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
+    """Return all warnings that are not in `ruleset.problems`, in the order of the rules.
 
-    `kinds` are those of the cluster that the rules are for; without them, those of every cluster.
+    No cluster is needed: resources are those that every cluster has.
     """
-    known = kinds or Kinds.builtin()
-    found: list[Problem] = []
+    kinds = Kinds.builtin()
+    problems: list[Problem] = []
     for section in (ruleset.rules, ruleset.external):
-        seen: dict[object, list[tuple[CompiledRule, frozenset[object]]]] = {}
+        earlier: _Earlier = {}
         for rule in section:
-            bound = rule.mapping.bind(known)
-            found += _unknown(rule.config.where, bound, certain=kinds is not None)
-            found += _selector(rule)
-            found += _name(rule)
+            bound = rule.mapping.bind(kinds)
+            problems += _unknown_resources(rule.config.where, bound)
+            problems += _broad_selector(rule)
+            problems += _names(rule)
             if rule.section == "rules":
-                found += _custom(rule, bound, known)
+                problems += _custom(rule, bound, kinds)
             else:
-                found += _external(rule, bound)
-            found += check_queries.rule(rule, bound, known)
-            found += _doubled(rule, bound, seen)
+                problems += _external(rule, bound)
+            problems += check_queries.check_rule(rule, bound)
+            problems += _duplicate(rule, bound, earlier)
     if ruleset.resource_rules:
         for each in (ruleset.resource_rules.cpu, ruleset.resource_rules.memory):
-            bound = each.mapping.bind(known)
-            found += _unknown(each.config.where, bound, certain=kinds is not None)
-        found += check_queries.resource_rules(ruleset.resource_rules, known)
-    return tuple(found)
+            problems += _unknown_resources(each.config.where, each.mapping.bind(kinds))
+        problems += check_queries.check_resource_rules(ruleset.resource_rules, kinds)
+    return tuple(problems)
 
 
 def _warning(rule: Rule, path: str, message: str) -> Problem:
     return rule.where.problem("warning", path, message)
 
 
-def _unknown(where: Where, bound: BoundMapping, *, certain: bool) -> Iterator[Problem]:
+def _unknown_resources(where: Where, bound: BoundMapping) -> Iterator[Problem]:
     for override in bound.unknown:
-        named = repr(override.resource)
+        resource = repr(override.resource)
         if override.group:
-            named += f" of group {override.group!r}"
-        known = (
-            f"the cluster knows no resource {named}: the label is without effect until it does"
-            if certain
-            else f"{named} is no resource that every cluster has: if yours has it, this is fine; "
-            "if not, the label is without effect"
+            resource += f" of group {override.group!r}"
+        message = (
+            f"{resource} is not a built-in resource: the label has no effect unless the cluster "
+            "has it. Write the singular or plural (pod, pods), not a short name (po)"
         )
-        message = f"{known} (short names such as po are not known; write pod)"
         yield where.problem("warning", f"resources.overrides.{override.label}", message)
 
 
-def _selector(compiled: CompiledRule) -> Iterator[Problem]:
+def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
     try:
         matchers = promql.selector(rule.series_query).matchers
     except PlanError:
-        return  # compiling the rule has said so
+        return  # reported when the rule was compiled
     narrowed = any(each.is_ for each in rule.series_filters) or rule.name.matches not in {
         "",
         *_ANYTHING,
     }
-    if matchers and not narrowed and all(map(_is_open, matchers)):
+    if matchers and not narrowed and all(map(_is_broad, matchers)):
         yield _warning(
             rule,
             "seriesQuery",
-            "matches nearly every series: each becomes a metric, the API lists thousands of names, "
-            "and every relist asks Prometheus for all of them; name the series "
-            '({__name__=~"^http_.*",...}), or narrow them by seriesFilters or name.matches',
+            "matches nearly every series: discovery lists thousands of metrics, and each relist "
+            'reads all names. Select names ({__name__=~"^http_.*",...}), or use seriesFilters or '
+            "name.matches",
         )
 
 
-def _is_open(matcher: promql.Matcher) -> bool:
+def _is_broad(matcher: promql.Matcher) -> bool:
     common = matcher.label in _COMMON_LABELS or matcher.label.startswith(("kubernetes_", "kube_"))
     if not common:
         return False
@@ -101,40 +100,41 @@ def _is_open(matcher: promql.Matcher) -> bool:
     return matcher.operator == "=~" and matcher.value in _ANYTHING
 
 
-def _name(compiled: CompiledRule) -> Iterator[Problem]:
+def _names(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
     series = promql.pinned_name(rule.series_query)
     if series is not None:
-        if not compiled.filters.accept(series) or compiled.namer.metric(series) is None:
+        accepted = compiled.filters.accept(series)
+        if not accepted or compiled.namer.metric(series) is None:
             yield _warning(
                 rule,
-                "name.matches" if compiled.filters.accept(series) else "seriesFilters",
-                f"does not take {series}, the only series of seriesQuery: there will be no metric",
+                "name.matches" if accepted else "seriesFilters",
+                f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
             )
         return
-    if not rule.name.as_ or _single(rule):
+    if not rule.name.as_ or _pins_name(rule):
         return
     if "$" not in rule.name.as_:
         yield _warning(
             rule,
             "name.as",
-            f"calls every series that the rule takes {rule.name.as_!r}: the last one listed wins "
-            "and the others are not served; name one series in seriesQuery, or use ${1}",
+            f"names every series {rule.name.as_!r}: only the last one listed is served. Select "
+            "one series in seriesQuery, or use ${1}",
         )
     elif rule.name.matches and not (
-        _BEGINS.match(rule.name.matches) and _ENDS.search(rule.name.matches)
+        _ANCHORED_START.match(rule.name.matches) and _ANCHORED_END.search(rule.name.matches)
     ):
         yield _warning(
             rule,
             "name.matches",
-            f"{rule.name.matches!r} has no ^ or no $ and so matches inside longer names (_total "
-            "takes _total_sum, too): if several give one metric name, the last one listed wins; "
-            "anchor the pattern",
+            f"{rule.name.matches!r} has no ^ or no $ and matches parts of names (_total matches "
+            "x_total_sum). Of series that get the same metric name, only the last one listed is "
+            "served. Anchor the pattern",
         )
 
 
-def _single(rule: Rule) -> bool:
-    """Whether regular expressions pin one series name."""
+def _pins_name(rule: Rule) -> bool:
+    """Return whether a regular expression without metacharacters pins the series' name."""
     try:
         matchers = promql.selector(rule.series_query).matchers
     except PlanError:
@@ -152,92 +152,86 @@ def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
         yield _warning(
             rule,
             "resources",
-            "no label stands for the namespace: the metric is listed and every request for it is "
-            "answered with 500; add an override for namespace, or namespaced: false",
+            "maps no label to namespaces: the metric is listed, but every request fails with 500. "
+            "Add an override for namespace, or set namespaced: false",
         )
     for key in ("aggregate", "onMissing", "merge"):
         if key in rule.where.positions:
-            message = (
-                "has no effect in an external rule, which answers with every sample: remove it"
-            )
+            message = "has no effect in externalRules, which return every sample. Remove it"
             yield _warning(rule, key, message)
 
 
 def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
     rule = compiled.config
     if rule.resources.namespaced is not None:
-        message = "has an effect in external rules only: remove it"
+        message = "has an effect only in externalRules. Remove it"
         yield _warning(rule, "resources.namespaced", message)
     if not rule.resources.template and not rule.resources.overrides:
         yield _warning(
             rule,
             "resources",
-            "has no label for any resource, so the rule produces no metric; add overrides, such as "
+            "maps no label to a resource: the rule produces no metric. Add overrides, such as "
             "pod: {resource: pod}",
         )
-    resources = _resources(rule, kinds)
+    resources = _overridden(rule, kinds)
     namespaced = [each for each in resources if kinds.resolve(each.resource, each.group).namespaced]
     if namespaced and not bound.labels(NAMESPACES):
         yield _warning(
             rule,
             "resources",
-            f"has a label for {', '.join(map(str, sorted(namespaced)))} and none for namespaces: "
-            "the metric is listed and every request for it is answered with 404; add an override, "
-            "such as namespace: {resource: namespace}",
+            f"maps a label to {', '.join(map(str, sorted(namespaced)))} but none to namespaces: "
+            "the metric is listed, but every request fails with 404. Add an override, such as "
+            "namespace: {resource: namespace}",
         )
-    shape = compiled.mapping.template
-    if shape and shape.template.unknown_fields({"Resource": str}) and not _has_core(resources):
+    template = compiled.mapping.template
+    uses_group = template and template.template.unknown_fields({"Resource": str})
+    if uses_group and all(each.group for each in resources):
         yield _warning(
             rule,
             "resources.template",
-            "has .Group in it, which is empty for core resources: pods, namespaces, nodes and "
-            "services are never found by it; add overrides for them",
+            "uses .Group, which is empty for core resources: it never matches a label of pods, "
+            "namespaces, nodes or services. Add overrides for them",
         )
 
 
-def _resources(rule: Rule, kinds: Kinds) -> Mapping[GroupResource, Override]:
-    bound: dict[GroupResource, Override] = {}
+def _overridden(rule: Rule, kinds: Kinds) -> frozenset[GroupResource]:
+    resources = set()
     for override in rule.resources.overrides:
         try:
-            kind = kinds.resolve(override.resource, override.group)
+            resources.add(kinds.resolve(override.resource, override.group).group_resource)
         except UnknownResourceError:
             continue
-        bound.setdefault(kind.group_resource, override)
-    return bound
+    return frozenset(resources)
 
 
-def _has_core(resources: Mapping[GroupResource, Override]) -> bool:
-    return any(not each.group for each in resources)
+def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -> Iterator[Problem]:
+    """Yield a warning if an earlier rule of the section produces the same metric.
 
-
-def _doubled(
-    compiled: CompiledRule,
-    bound: BoundMapping,
-    seen: dict[object, list[tuple[CompiledRule, frozenset[object]]]],
-) -> Iterator[Problem]:
-    """A metric that an earlier rule of the section produces too, as far as the file shows."""
+    Only what the file alone shows: series that become one metric at run time are not known here.
+    """
     rule = compiled.config
-    resources = _produced(compiled, bound)
-    before = seen.setdefault(_produces(compiled), [])
-    for other, theirs in before:
+    resources = _resources(compiled, bound)
+    rivals = earlier.setdefault(_naming(compiled), [])
+    for other, theirs in rivals:
         if not (resources & theirs) or (rule.merge and other.config.merge):
             continue
-        shared = "" if compiled.section != "rules" else _listed(resources & theirs)
-        line, _ = other.config.where.positions.get("", (0, 0))
-        merging = ", or say merge: true in both" if compiled.section == "rules" else ""
+        custom = compiled.section == "rules"
+        where = other.config.where
+        line, _ = where.positions.get("", (0, 0))
+        shared = f" of {', '.join(sorted(map(str, resources & theirs)))}" if custom else ""
+        merging = ", or set merge: true in both" if custom else ""
         yield _warning(
             rule,
             "name",
-            f"gives the same metric{shared} as {other.config.where.path} (line {line} of "
-            f"{other.config.where.file}): this later rule wins and the other is not asked; "
-            f"rename one of them{merging}",
+            f"produces the same metric{shared} as {where.path} ({where.file}:{line}): only this "
+            f"later rule is queried. Rename one of them{merging}",
         )
         break
-    before.append((compiled, resources))
+    rivals.append((compiled, resources))
 
 
-def _produces(compiled: CompiledRule) -> object:
-    """What two rules that name their metrics alike have in common."""
+def _naming(compiled: CompiledRule) -> object:
+    """Return a key that is equal for rules that give their metrics the same names."""
     rule = compiled.config
     series = promql.pinned_name(rule.series_query)
     if series is not None and compiled.filters.accept(series):
@@ -247,15 +241,10 @@ def _produces(compiled: CompiledRule) -> object:
     return (rule.series_query, rule.series_filters, rule.name)
 
 
-def _produced(compiled: CompiledRule, bound: BoundMapping) -> frozenset[object]:
-    """The resources that the rule's metrics are of; an external metric is of none in particular."""
+def _resources(compiled: CompiledRule, bound: BoundMapping) -> frozenset[object]:
+    """Return the resources of the rule's metrics; external rules share one placeholder."""
     if compiled.section != "rules":
         return frozenset(("",))
     labels = [each.label for each in compiled.config.resources.overrides]
     template = compiled.config.resources.template
     return frozenset((*bound.carried(labels), *([template] if template else [])))
-
-
-def _listed(resources: frozenset[object]) -> str:
-    named = sorted(str(each) for each in resources)
-    return f" of {', '.join(named)}"

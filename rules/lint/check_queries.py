@@ -1,4 +1,7 @@
-"""What will surprise in the queries of a rule set: each template is rendered and looked at."""
+"""Warnings about query templates: each one is rendered for typical requests and parsed.
+
+`promql-parser` rejects some queries that Prometheus accepts, so nothing here is an error.
+"""
 
 from __future__ import annotations
 
@@ -15,129 +18,128 @@ from rules.mapping import BoundMapping
 from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
 from rules.template import Template
 
-_EQUAL_TO_SEVERAL = re.compile(r"""!?=\s*["']<<-?\s*index\s+\.LabelValuesByName\b""")
+_EQUALS_LABEL_VALUES = re.compile(r"""!?=\s*["'`]<<-?\s*index\s+\.LabelValuesByName\b""")
 
 
-def rule(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
-    """Warnings about `metricsQuery`."""
+def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
+    """Yield the warnings about `metricsQuery`; `bound` is the rule's mapping."""
     where, query = compiled.config.where, compiled.query
     if not query.source:
-        return  # reading the file has said so
-    labels = _resource_labels(compiled, bound, kinds)
-    refusal = _refusal(query, list(_rendered(compiled, bound, labels)))
-    if refusal:
-        yield where.problem("warning", "metricsQuery", refusal)
+        return  # reported when the file was read
+    labels = _resource_labels(compiled, bound)
+    if message := _unusable(query, list(_renderings(compiled, bound, labels))):
+        yield where.problem("warning", "metricsQuery", message)
     if not _uses(query, "LabelMatchers"):
         yield where.problem("warning", "metricsQuery", _unmatched(compiled))
     if compiled.section == "externalRules" and _is_average(compiled, bound):
         yield where.problem(
             "warning",
             "metricsQuery",
-            "averages everything into one number, which an autoscaler compares as it is only if "
-            "its target is of type Value: AverageValue divides it by the number of replicas, so "
-            "that an average of percentages hardly ever asks for more than two; use Value there, "
-            "or sum here",
+            "averages all series into one value. With target type AverageValue, an HPA divides it "
+            "by the number of replicas and rarely scales above two. Use type Value, or sum here",
         )
     if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
         words = set(re.findall(r"\w+", query.source))
-        missing = [label for label in labels if label not in words]
-        if missing and _aggregates(compiled, bound, labels):
+        dropped = [label for label in labels if label not in words]
+        if dropped and _aggregates(compiled, bound, labels):
             yield where.problem(
                 "warning",
                 "metricsQuery",
-                f"aggregates without <<.GroupBy>> and so drops the label {', '.join(missing)}: its "
-                "samples belong to no object, of which one alone is answered with 404 and * with "
-                "an empty list; aggregate by (<<.GroupBy>>)",
+                f"aggregates without <<.GroupBy>> and drops the label {', '.join(dropped)}: no "
+                "sample matches an object, and requests get 404 or an empty list. Aggregate by "
+                "(<<.GroupBy>>)",
             )
-    if match := _EQUAL_TO_SEVERAL.search(query.source):
+    if match := _EQUALS_LABEL_VALUES.search(query.source):
         yield where.problem(
             "warning",
             "metricsQuery",
-            "compares a label with = to <<index .LabelValuesByName ...>>, which holds the values "
-            "of several objects joined by |: asked for several it finds nothing; use =~",
+            "compares with = to <<index .LabelValuesByName ...>>, which is a|b for several objects "
+            "and then matches none. Use =~",
             offset=match.start(),
         )
 
 
-def resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
-    """Warnings about the queries of `resourceRules`."""
+def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
+    """Yield the warnings about the queries of `resourceRules`."""
     for each in (compiled.cpu, compiled.memory):
         where, bound = each.config.where, each.mapping.bind(kinds)
-        for path, query, needed in (
+        for path, query, resources in (
             ("containerQuery", each.container_query, (PODS, NAMESPACES)),
             ("nodeQuery", each.node_query, (NODES,)),
         ):
             if query.source:
-                yield from _resource_query(where, path, query, bound, needed)
+                yield from _resource_query(where, path, query, bound, resources)
 
 
 def _resource_query(
     where: Where, path: str, query: Template, bound: BoundMapping, needed: Sequence[GroupResource]
 ) -> Iterator[Problem]:
-    unlabelled = [str(each) for each in needed if not bound.labels(each)]
-    if unlabelled:
+    unmapped = [str(each) for each in needed if not bound.labels(each)]
+    if unmapped:
         yield where.problem(
             "warning",
             "resources",
-            f"no label stands for {' and '.join(unlabelled)}, which {path} needs: metrics.k8s.io "
-            "answers nothing from it; add overrides for them",
+            f"maps no label to {' and '.join(unmapped)}, which {path} needs: metrics.k8s.io "
+            "returns nothing from it. Add overrides for them",
         )
         return
     labels = [bound.labels(each)[0] for each in needed]
-    if refusal := _refusal(query, [_render(query, "", labels, labels[:1], several=True)]):
-        yield where.problem("warning", path, refusal)
+    if message := _unusable(query, [_render(query, "", labels, labels[:1], several=True)]):
+        yield where.problem("warning", path, message)
     for field, consequence in (
-        ("GroupBy", "its samples belong to no object and metrics.k8s.io answers nothing from it"),
+        ("GroupBy", "no sample matches an object, and metrics.k8s.io returns nothing from it"),
         ("LabelMatchers", "every request reads the samples of the whole cluster"),
     ):
         if not _uses(query, field):
-            message = f"does not use <<.{field}>>, so {consequence}"
-            yield where.problem("warning", path, message)
+            yield where.problem("warning", path, f"does not use <<.{field}>>: {consequence}")
 
 
 def _uses(query: Template, *fields: str) -> bool:
+    """Return whether the template uses one of `fields`."""
     rest = {name: type_ for name, type_ in QUERY_FIELDS.items() if name not in fields}
     return bool(query.unknown_fields(rest))
 
 
 def _unmatched(compiled: CompiledRule) -> str:
-    selective = _uses(compiled.query, "LabelValuesByName")
-    if selective:
+    """Return the warning about a template without `<<.LabelMatchers>>`."""
+    if _uses(compiled.query, "LabelValuesByName"):
         return (
-            "does not use <<.LabelMatchers>>: the metric selector of a request has no effect, and "
-            "its other conditions only as far as this template spells them out"
+            "does not use <<.LabelMatchers>>: the metric selector is ignored, and other conditions "
+            "apply only where this template spells them out"
         )
     if compiled.section == "externalRules":
         return (
-            "does not use <<.LabelMatchers>>: neither the namespace nor the selector of a request "
-            "has an effect, and every namespace is answered with the same series"
+            "does not use <<.LabelMatchers>>: the namespace and selector are ignored, and every "
+            "namespace gets the same series"
         )
     return (
-        "does not use <<.LabelMatchers>>: an object of the same name in another namespace gets the "
-        "value too, and the metric selector of a request has no effect; write "
-        "<<.Series>>{<<.LabelMatchers>>}"
+        "does not use <<.LabelMatchers>>: objects of the same name in other namespaces get the "
+        "same value, and the metric selector is ignored. Write <<.Series>>{<<.LabelMatchers>>}"
     )
 
 
-def _resource_labels(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> list[str]:
-    """The labels that the rule's queries may be grouped by."""
+def _resource_labels(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
+    """Return the labels that may be the `GroupBy` of the rule's queries."""
     if compiled.section == "externalRules":
         return []
     overrides = [each.label for each in compiled.config.resources.overrides]
     if not compiled.config.resources.template:
         return overrides
     rendered = [label for each in (PODS, NAMESPACES) for label in bound.labels(each)]
-    return list(dict.fromkeys([*overrides, *rendered])) or [kinds.resolve("pods").singular]
+    return list(dict.fromkeys([*overrides, *rendered])) or ["pod"]
 
 
-def _rendered(
+def _renderings(
     compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str]
 ) -> Iterator[str | None]:
-    """Queries such as requests lead to: each label, for one object and for several."""
+    """Yield typical queries: by each label, for one object and for several.
+
+    None where the template fails.
+    """
     series = promql.pinned_name(compiled.config.series_query) or "series"
-    space = list(bound.labels(NAMESPACES)[:1])
+    namespace = list(bound.labels(NAMESPACES)[:1])
     for label in labels or [""]:
-        matched = [*space, *([label] if label and label not in space else [])]
+        matched = [*namespace, *([label] if label and label not in namespace else [])]
         for several in (False, True):
             yield _render(
                 compiled.query, series, matched, [label] if label else [], several=several
@@ -147,6 +149,7 @@ def _rendered(
 def _render(
     query: Template, series: str, labels: Sequence[str], group_by: Sequence[str], *, several: bool
 ) -> str | None:
+    """Render the query for one object `a` or for two, a and b; None if the template fails."""
     operator, value = ("=~", "a|b") if several else ("=", "a")
     try:
         return query.render(
@@ -162,41 +165,41 @@ def _render(
         return None
 
 
-def _refusal(query: Template, queries: Sequence[str | None]) -> str:
-    """Why none of the renderings can be asked; empty if one can."""
-    texts = [text for text in queries if text]
+def _unusable(query: Template, renderings: Sequence[str | None]) -> str:
+    """Return why none of the renderings is a valid query; empty if one is valid."""
+    texts = [text for text in renderings if text]
     if not texts:
-        failed = "fails to render" if None in queries else "renders nothing"
-        return f"{failed} for every kind of request: all of them end in an error"
+        failed = "fails to render" if None in renderings else "renders no text"
+        return f"{failed}: every request ends in an error"
     reasons = [promql.problem_of(text) for text in texts]
     if None in reasons:
         return ""
-    shown = f"; rendered it is {texts[0].strip()}" if texts[0] != query.source else ""
+    rendered = f"; rendered: {texts[0].strip()}" if texts[0] != query.source else ""
     return (
-        f"is not PromQL as far as can be told ({reasons[0]}){shown}: if Prometheus refuses it, "
-        "too, every request for the rule's metrics is answered with an error"
+        f"does not look like PromQL ({reasons[0]}){rendered}. If Prometheus rejects it too, every "
+        "request for the rule's metrics fails"
     )
 
 
 def _aggregates(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str]) -> bool:
-    """Whether a rendering drops labels by aggregation, as far as can be told."""
-    found: list[promql_parser.Expr] = []
+    """Return whether a rendering contains an aggregation, as far as it can be parsed."""
+    aggregations: list[promql_parser.Expr] = []
 
     def visit(expression: promql_parser.Expr) -> None:
         if isinstance(expression, promql_parser.AggregateExpr):
-            found.append(expression)
+            aggregations.append(expression)
 
-    for text in _rendered(compiled, bound, labels):
+    for text in _renderings(compiled, bound, labels):
         try:
             promql_parser.walk(promql.parse(text or ""), visit)
         except PlanError:
             continue
-    return bool(found)
+    return bool(aggregations)
 
 
 def _is_average(compiled: CompiledRule, bound: BoundMapping) -> bool:
-    """Whether a rendering is the average of everything that it selects."""
-    for text in _rendered(compiled, bound, ()):
+    """Return whether the query is the average of all selected series."""
+    for text in _renderings(compiled, bound, ()):
         try:
             expression = promql.parse(text or "")
         except PlanError:

@@ -19,15 +19,15 @@ def bundle():
     return issue.throw_away((), now=NOW)
 
 
-def test_what_is_written_reads_back(bundle):
-    again = Bundle.parse(bundle.chain_pem, bundle.key_pem)
+def test_a_bundle_in_pem_parses_to_itself(bundle):
+    parsed = Bundle.parse(bundle.chain_pem, bundle.key_pem)
 
-    assert again.chain == bundle.chain
-    assert again.key_pem == bundle.key_pem
+    assert parsed.chain == bundle.chain
+    assert parsed.key_pem == bundle.key_pem
     assert bundle.key_pem.startswith(b"-----BEGIN PRIVATE KEY-----")
 
 
-def test_the_last_certificate_is_what_clients_trust(bundle):
+def test_ca_pem_is_the_last_certificate_of_the_chain(bundle):
     assert bundle.chain_pem.endswith(bundle.ca_pem)
     assert bundle.leaf is bundle.chain[0]
 
@@ -35,18 +35,18 @@ def test_the_last_certificate_is_what_clients_trust(bundle):
 @pytest.mark.parametrize(
     "chain", [b"", b"hello", b"-----BEGIN CERTIFICATE-----\nxx\n", chains.UNKNOWN.pem]
 )
-def test_what_is_no_certificate_is_refused(bundle, chain):
-    with pytest.raises(CertificateError, match="no certificate can be read"):
+def test_an_invalid_certificate_is_rejected(bundle, chain):
+    with pytest.raises(CertificateError, match="cannot read a certificate"):
         Bundle.parse(chain, bundle.key_pem)
 
 
 @pytest.mark.parametrize("key", [b"", b"hello", b"-----BEGIN PRIVATE KEY-----\nxx\n"])
-def test_what_is_no_key_is_refused(bundle, key):
-    with pytest.raises(CertificateError, match="no private key can be read"):
+def test_an_invalid_key_is_rejected(bundle, key):
+    with pytest.raises(CertificateError, match="cannot read a private key"):
         Bundle.parse(bundle.chain_pem, key)
 
 
-def test_an_encrypted_key_is_refused(bundle):
+def test_an_encrypted_key_is_rejected(bundle):
     encrypted = ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -57,27 +57,27 @@ def test_an_encrypted_key_is_refused(bundle):
         Bundle.parse(bundle.chain_pem, encrypted)
 
 
-def test_a_key_of_another_certificate_is_refused(bundle):
+def test_a_key_of_another_certificate_is_rejected(bundle):
     other = issue.throw_away((), now=NOW)
 
-    with pytest.raises(CertificateError, match=r"not that of the certificate of CN=localhost@"):
+    with pytest.raises(CertificateError, match=r"does not match the certificate of CN=localhost@"):
         Bundle.parse(bundle.chain_pem, other.key_pem)
 
 
-def test_a_certificate_without_names_has_none():
+def test_a_certificate_without_alternative_names_has_no_names():
     assert Holder("nobody").bundle.names == ()
 
 
-def test_a_bundle_ends_with_its_own_certificate(bundle):
+def test_a_bundle_expires_with_its_leaf(bundle):
     assert bundle.until == bundle.leaf.not_valid_after_utc
 
 
-def test_names_go_to_the_first_that_has_them_and_explicit_ones_before_all_others():
+def test_explicit_names_win_and_then_the_first_bundle():
     one, two, three = (
         Holder(name, dns=("Shared.test", f"{name}.test")).bundle for name in ("one", "two", "three")
     )
 
-    found = by_name(
+    bundles = by_name(
         [
             Named(bundle=one),
             Named(bundle=two),
@@ -86,4 +86,4 @@ def test_names_go_to_the_first_that_has_them_and_explicit_ones_before_all_others
         ]
     )
 
-    assert found == {"shared.test": one, "one.test": one, "two.test": three, "x.test": three}
+    assert bundles == {"shared.test": one, "one.test": one, "two.test": three, "x.test": three}

@@ -15,9 +15,10 @@ NOW = datetime(2026, 11, 20, 20, 25, 37, tzinfo=UTC)
 
 
 def names(bundle):
-    found = bundle.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    addresses = found.get_values_for_type(x509.IPAddress)
-    return found.get_values_for_type(x509.DNSName), [str(address) for address in addresses]
+    """The DNS names and the addresses in the leaf."""
+    names = bundle.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return names.get_values_for_type(x509.DNSName), [str(address) for address in addresses]
 
 
 @pytest.mark.parametrize(
@@ -31,18 +32,18 @@ def names(bundle):
         (("0:0:0:0:0:0:0:1",), [], []),
     ],
 )
-def test_it_is_good_for_this_machine_and_the_hosts(hosts, dns, addresses):
+def test_a_temporary_certificate_names_this_machine_and_the_hosts(hosts, dns, addresses):
     bundle = issue.throw_away(hosts, now=NOW)
 
     assert names(bundle) == (["localhost", *dns], ["127.0.0.1", "::1", *addresses])
 
 
-def test_a_host_that_is_no_name_is_refused():
-    with pytest.raises(CertificateError, match="no certificate can be made for the host 'ä'"):
+def test_an_invalid_host_is_rejected():
+    with pytest.raises(CertificateError, match="cannot issue a certificate for host 'ä'"):
         issue.throw_away(("ä",), now=NOW)
 
 
-def test_a_client_that_trusts_the_ca_accepts_it():
+def test_a_client_that_trusts_the_ca_accepts_the_certificate():
     bundle = issue.throw_away((), now=NOW)
     store = Store(x509.load_pem_x509_certificates(bundle.ca_pem))
     verifier = (
@@ -54,7 +55,7 @@ def test_a_client_that_trusts_the_ca_accepts_it():
     assert chain == list(bundle.chain)
 
 
-def test_it_is_for_servers_with_a_key_on_p256():
+def test_a_certificate_is_for_servers_with_a_key_on_p256():
     bundle = issue.throw_away((), now=NOW)
 
     usage = bundle.leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
@@ -63,15 +64,16 @@ def test_it_is_for_servers_with_a_key_on_p256():
     assert isinstance(bundle.key.curve, ec.SECP256R1)
 
 
-def test_it_is_valid_from_an_hour_ago_for_as_long_as_asked():
-    bundle = issue.throw_away((), now=NOW, valid=timedelta(days=2))
+def test_a_certificate_is_valid_from_an_hour_ago():
+    authority = issue.Authority.create("x", now=NOW, valid=timedelta(days=2))
+    bundle = authority.issue((), name="x", now=NOW, valid=timedelta(days=2))
 
     for certificate in bundle.chain:
         assert certificate.not_valid_before_utc == NOW - timedelta(hours=1)
         assert certificate.not_valid_after_utc == NOW + timedelta(days=2)
 
 
-def test_each_ca_is_another():
+def test_every_temporary_ca_is_different():
     one, other = (issue.throw_away((), now=NOW) for _ in range(2))
 
     assert one.ca_pem != other.ca_pem

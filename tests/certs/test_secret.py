@@ -15,7 +15,7 @@ POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), settle=dt.timedelta(0
 
 
 def rotated():
-    """A state of three authorities, of which each was announced and the last issued."""
+    """A state with two retired CAs, a present one and a next one."""
     state = renew.create(POLICY, now=NOW)
     for _ in range(2):
         state = renew.announce(state, POLICY, now=NOW)
@@ -24,27 +24,27 @@ def rotated():
 
 
 ROTATED = rotated()
-BEGUN = renew.create(POLICY, now=NOW)
+NEW = renew.create(POLICY, now=NOW)
 
 
 def encoded(**data):
     return {key: base64.b64encode(value).decode() for key, value in data.items()}
 
 
-@pytest.mark.parametrize("state", [BEGUN, ROTATED], ids=["new", "in-rotation"])
-def test_what_is_written_reads_back(state):
-    found = secret.read(secret.document(state, name="x", namespace="ns"))
+@pytest.mark.parametrize("state", [NEW, ROTATED], ids=["new", "in-rotation"])
+def test_a_state_is_read_back(state):
+    read = secret.read(secret.document(state, name="x", namespace="ns"))
 
-    assert found.trusted == state.trusted
-    assert found.serving.chain == state.serving.chain
-    assert found.serving.key_pem == state.serving.key_pem
-    assert found.authority.key_pem == state.authority.key_pem
-    assert found.former == state.former
-    assert found.ca_bundle == state.ca_bundle
+    assert read.trusted == state.trusted
+    assert read.serving.chain == state.serving.chain
+    assert read.serving.key_pem == state.serving.key_pem
+    assert read.authority.key_pem == state.authority.key_pem
+    assert read.retired == state.retired
+    assert read.ca_bundle == state.ca_bundle
 
 
-def test_it_is_a_secret_for_tls():
-    document = secret.document(BEGUN, name="x", namespace="ns")
+def test_the_secret_has_the_type_tls():
+    document = secret.document(NEW, name="x", namespace="ns")
 
     assert document["type"] == "kubernetes.io/tls"
     assert (document["metadata"]["name"], document["metadata"]["namespace"]) == ("x", "ns")
@@ -52,16 +52,16 @@ def test_it_is_a_secret_for_tls():
     assert len(ROTATED.trusted) == 4
 
 
-def test_what_else_a_secret_holds_stays():
+def test_other_data_and_metadata_of_a_secret_stay():
     before = secret.document(ROTATED, name="x", namespace="ns")
     before["metadata"]["resourceVersion"] = "7"
     before["data"]["note"] = "aGk="
 
-    after = secret.replaced(before, BEGUN)
+    after = secret.replaced(before, NEW)
 
     assert after["metadata"] == before["metadata"]
     assert set(after["data"]) == {"tls.crt", "tls.key", "ca.crt", "ca.key", "note"}
-    assert secret.read(after).trusted == BEGUN.trusted
+    assert secret.read(after).trusted == NEW.trusted
 
 
 @pytest.mark.parametrize(
@@ -74,12 +74,12 @@ def test_what_else_a_secret_holds_stays():
         {"data": {"tls.crt": "", "tls.key": ""}},
     ],
 )
-def test_an_empty_one_holds_nothing(document):
+def test_a_secret_without_certificates_has_no_state(document):
     assert secret.read(document) is None
 
 
 WHOLE = secret.document(ROTATED, name="x", namespace="ns")["data"]
-OTHER = secret.document(BEGUN, name="x", namespace="ns")["data"]
+OTHER = secret.document(NEW, name="x", namespace="ns")["data"]
 NO_CA = Holder("no-ca", ca=False)
 PLAIN = Holder("plain")
 
@@ -87,44 +87,47 @@ PLAIN = Holder("plain")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tls.crt": "%"}, "its data is not base64"),
-        ({"tls.crt": 7}, "its data is not base64"),
-        ({"ca.crt": ""}, "ca.crt and ca.key: no certificate can be read"),
-        ({"ca.key": OTHER["ca.key"]}, "ca.crt and ca.key: the key is not that of"),
-        ({"tls.key": ""}, "tls.crt and tls.key: no private key can be read"),
+        ({"tls.crt": "%"}, "data is not base64"),
+        ({"tls.crt": 7}, "data is not base64"),
+        ({"ca.crt": ""}, "ca.crt and ca.key: cannot read a certificate"),
+        ({"ca.key": OTHER["ca.key"]}, "ca.crt and ca.key: the private key does not match"),
+        ({"tls.key": ""}, "tls.crt and tls.key: cannot read a private key"),
         (
             {key: OTHER[key] for key in ("tls.crt", "tls.key")},
-            "tls.crt and tls.key: not issued by ca.crt",
+            "tls.crt and tls.key: the certificate is not issued by ca.crt",
         ),
-        ({"next-ca.key": ""}, "next-ca.crt and next-ca.key: no private key"),
-        ({"previous.crt": "aGk="}, "previous.crt: no pairs of certificates"),
-        ({"previous.crt": OTHER["ca.crt"]}, "previous.crt: no pairs of certificates"),
-        (encoded(**{"previous.crt": chains.UNKNOWN.pem}), "previous.crt: no pairs of certificates"),
+        ({"next-ca.key": ""}, "next-ca.crt and next-ca.key: cannot read a private key"),
+        ({"previous.crt": "aGk="}, "previous.crt: cannot read pairs of certificates"),
+        ({"previous.crt": OTHER["ca.crt"]}, "previous.crt: cannot read pairs of certificates"),
+        (
+            encoded(**{"previous.crt": chains.UNKNOWN.pem}),
+            "previous.crt: cannot read pairs of certificates",
+        ),
         (
             encoded(**{"ca.crt": NO_CA.pem, "ca.key": NO_CA.bundle.key_pem}),
-            "ca.crt and ca.key: CN=no-ca is no CA",
+            "ca.crt and ca.key: CN=no-ca is not a CA",
         ),
         (
             encoded(**{"ca.crt": PLAIN.pem, "ca.key": PLAIN.bundle.key_pem}),
-            "ca.crt and ca.key: CN=plain is no CA",
+            "ca.crt and ca.key: CN=plain is not a CA",
         ),
     ],
 )
-def test_what_does_not_fit_together_is_refused(change, message):
+def test_invalid_or_inconsistent_data_is_rejected(change, message):
     with pytest.raises(CertificateError, match=f"^{message}"):
         secret.read({"data": {**WHOLE, **change}})
 
 
-def test_an_authority_with_another_kind_of_key_is_refused():
+def test_a_ca_with_an_rsa_key_is_rejected():
     from cryptography.hazmat.primitives.asymmetric import rsa
 
     holder = Holder("rsa", ca=True, key=rsa.generate_private_key(65537, 2048))
 
-    with pytest.raises(CertificateError, match="the key of CN=rsa is not for ECDSA"):
+    with pytest.raises(CertificateError, match="the key of CN=rsa is not an ECDSA key"):
         issue.Authority.parse(holder.pem, holder.bundle.key_pem)
 
 
-def test_an_authority_issues_nothing_that_outlives_it():
+def test_a_certificate_expires_with_its_ca_at_the_latest():
     authority = issue.Authority.create("x", now=NOW, valid=DAY)
 
     bundle = authority.issue(("a.test",), name="x", now=NOW, valid=2 * DAY)
@@ -132,7 +135,9 @@ def test_an_authority_issues_nothing_that_outlives_it():
     assert bundle.until == NOW + DAY
 
 
-def test_a_long_name_is_cut_to_what_a_subject_may_have():
-    bundle = issue.Authority.create("x" * 100, now=NOW).issue((), name="y" * 100, now=NOW)
+def test_a_long_name_is_truncated_to_64_characters():
+    authority = issue.Authority.create("x" * 100, now=NOW, valid=DAY)
+
+    bundle = authority.issue((), name="y" * 100, now=NOW, valid=DAY)
 
     assert [len(each.subject.rfc4514_string()) for each in bundle.chain] == [67, 67]

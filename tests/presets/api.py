@@ -1,4 +1,4 @@
-"""The whole server on a port of its own, asked as a client would ask it."""
+"""The whole server on its own port, and a client for its custom metrics."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Api:
     server: app.Running
 
     async def get(self, path: str) -> tuple[int, Any]:
-        """Status and document."""
-        async with self.session.get(self.url + path, ssl=False) as answer:
-            return answer.status, json.loads(await answer.read())
+        """Return status and document."""
+        async with self.session.get(self.url + path, ssl=False) as response:
+            return response.status, json.loads(await response.read())
 
     async def pods(self, namespace: str, metric: str, name: str = "*") -> dict[str, Fraction]:
-        """Pod -> value; nothing where the metric is not there."""
+        """Return pod -> value; empty for 404."""
         return await self._values(f"{GROUP}/namespaces/{namespace}/pods/{name}/{metric}")
 
     async def nodes(self, metric: str) -> dict[str, Fraction]:
-        """Node -> value; nothing where the metric is not there."""
+        """Return node -> value; empty for 404."""
         return await self._values(f"{GROUP}/nodes/*/{metric}")
 
     async def _values(self, path: str) -> dict[str, Fraction]:
@@ -56,7 +56,7 @@ class Api:
 
 
 def manifests(pods: Iterable[str], nodes: Iterable[str] = ()) -> str:
-    """A List of running pods (`namespace/name`, labelled with their app) and of nodes."""
+    """Return a List of running pods (`namespace/name`, with the label `app`) and of nodes."""
     items: list[Mapping[str, Any]] = [
         {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}} for node in nodes
     ]
@@ -72,9 +72,9 @@ def manifests(pods: Iterable[str], nodes: Iterable[str] = ()) -> str:
 async def serving(
     folder: Path, prometheus: str, objects: str, flags: Sequence[str] = (), *, rules: str = ""
 ) -> AsyncIterator[Api]:
-    """A server over `prometheus` and the manifests `objects`, once its first relist is done.
+    """Run a server with `prometheus` and the manifests `objects`, and wait for its first relist.
 
-    `rules` is the text of a rules file, beside what `flags` name.
+    `rules` is the text of a rules file, in addition to `flags`.
     """
     file = folder / "objects.json"
     file.write_text(objects)

@@ -1,4 +1,4 @@
-"""What every preset gives: each API name, its unit, and where golden.json has the truth of it."""
+"""The metrics of each preset, their units, and where golden.json has the expected values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Metric:
 
     unit: str
     golden: str
-    """The key of a pod in golden.json."""
+    """Key of the expected value in golden.json."""
     meaning: str
 
 
@@ -20,24 +20,24 @@ METRICS: Mapping[str, Metric] = {
     "duty_cycle_current": Metric(
         unit="%",
         golden="duty_cycle_current",
-        meaning="average of the share of time in which anything ran at all",
+        meaning="average share of time in which the GPU was busy",
     ),
     "memory_used_bytes_current": Metric(
-        unit="bytes", golden="memory_used_bytes_current", meaning="sum of the memory in use"
+        unit="bytes", golden="memory_used_bytes_current", meaning="sum of used memory"
     ),
     "memory_utilization_current": Metric(
         unit="%",
         golden="memory_utilization_percent",
-        meaning="memory in use of the memory that can be had",
+        meaning="used memory as a share of usable memory",
     ),
     "memory_total_bytes_current": Metric(
-        unit="bytes", golden="memory_total_bytes_current", meaning="sum of the memory there is"
+        unit="bytes", golden="memory_total_bytes_current", meaning="sum of total memory"
     ),
     "temperature_celsius_current": Metric(
-        unit="°C", golden="temperature_celsius_current", meaning="the hottest GPU"
+        unit="°C", golden="temperature_celsius_current", meaning="maximum"
     ),
     "power_usage_milliwatts_current": Metric(
-        unit="mW", golden="power_usage_milliwatts_current", meaning="sum over whole boards"
+        unit="mW", golden="power_usage_milliwatts_current", meaning="sum over boards"
     ),
     "gr_engine_active_current": Metric(
         unit="%",
@@ -82,7 +82,7 @@ PRESETS: Mapping[str, tuple[str, ...]] = {
     "gpu-node": _TOTAL,
     "gpu-nvidia-alibaba": _TOTAL,
 }
-"""The names in `_current`; each has a twin in `_over_time`, memory_utilization excepted."""
+"""Names with `_current`; each except memory_utilization also exists with `_over_time`."""
 
 VARIANTS: Mapping[str, tuple[str, ...]] = {
     "c1-2.4.0-default": ("gpu-dcgm",),
@@ -101,7 +101,7 @@ VARIANTS: Mapping[str, tuple[str, ...]] = {
     "a3-gke-device-plugin": ("gpu-gke-plugin",),
     "e1-hami": ("gpu-hami",),
 }
-"""Which presets read a variant."""
+"""Exporter variant -> presets that read it."""
 
 TITLES: Mapping[str, str] = {
     "a1-mindprince": "nvidia_gpu_prometheus_exporter",
@@ -124,7 +124,7 @@ TITLES: Mapping[str, str] = {
     "e1-hami": "HAMi vGPU monitor",
     "e2-nvidia-smi": "nvidia_gpu_exporter",
 }
-"""What a variant is, for people."""
+"""Exporter variant -> its title in README.md."""
 
 LACKING: Mapping[str, frozenset[str]] = {
     "c1-2.4.0-default": frozenset({"duty_cycle_current"}),
@@ -137,7 +137,7 @@ LACKING: Mapping[str, frozenset[str]] = {
     "b2-compat-2x": frozenset({"sm_active_current"}),
     "b3-compat-oldns": frozenset({"sm_active_current"}),
 }
-"""What a variant's exporter does not report."""
+"""Exporter variant -> metrics that it does not report."""
 
 NODES: Mapping[str, tuple[str, ...]] = {
     "c1-2.4.0-default": (),
@@ -149,4 +149,4 @@ NODES: Mapping[str, tuple[str, ...]] = {
     "a3-gke-device-plugin": (),
     "e1-hami": (),
 }
-"""The ways of scraping that tell the node of a GPU, where that is not all of them."""
+"""Exporter variant -> schemes in which series name their node; all schemes if absent."""

@@ -1,4 +1,4 @@
-"""What detection tells of every exporter generation, scraped in every way by a real Prometheus."""
+"""Detection of every exporter generation, scraped in every way by a real Prometheus."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FITTING: Mapping[str, tuple[str, ...]] = {
     "e1-hami": ("gpu-hami",),
     "e2-nvidia-smi": (NODE,),
 }
-"""The presets for each variant, however it is scraped."""
+"""Variant -> fitting presets, with every scrape scheme."""
 
 OWN_NAMES = {"a2-alibaba", "b1-dcgm-1x", "b3-compat-oldns"}
 PODLESS = {"a1-mindprince", "c6-no-k8s", "e2-nvidia-smi"}
@@ -63,7 +63,7 @@ SCHEME_OF: Mapping[str, detect.Scheme] = {
     "bare": "direct",
 }
 
-FOUND: Mapping[str, set[str]] = {
+FINDINGS: Mapping[str, set[str]] = {
     "a1-mindprince": {"no-pods"},
     "b1-dcgm-1x": {"no-profiling"},
     "c1-2.4.0-default": {"missing", "no-profiling"},
@@ -83,9 +83,9 @@ FOUND: Mapping[str, set[str]] = {
     "d1-4.9.0-renamed": {"missing-profiling"},
     "e2-nvidia-smi": {"no-pods"},
 }
-"""What is told of each variant besides, however it is scraped."""
+"""Variant -> codes of findings, with every scrape scheme."""
 
-ABOUT_NODES: Mapping[str, str] = {
+NODE_FINDINGS: Mapping[str, str] = {
     "a1-mindprince": "node-by-instance",
     "b0-compat-2.1.8-rc2": "hostname-is-pod",
     "b1-dcgm-1x": "no-node",
@@ -95,7 +95,7 @@ ABOUT_NODES: Mapping[str, str] = {
     "c2-2.6-default": "hostname-is-pod",
     "e2-nvidia-smi": "node-by-instance",
 }
-"""What is told of the node, unless the scrape configuration adds it, as it does in `bare`."""
+"""Variant -> code of the finding about nodes, except with `bare`, which adds a `node` label."""
 
 RELEASES: Mapping[str, str] = {
     "c1-2.4.0-default": "before 3.5.0",
@@ -105,7 +105,7 @@ RELEASES: Mapping[str, str] = {
 }
 
 
-def test_table_has_every_variant() -> None:
+def test_the_table_has_every_variant() -> None:
     folders = {each.name for each in EXPORTERS.iterdir()}
     files = {f"c8-timeslicing/{each.name}" for each in (EXPORTERS / "c8-timeslicing").iterdir()}
 
@@ -122,14 +122,14 @@ def servers(
     scheme: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[World, real.Prometheus]]:
     folders = {World(each, scheme): tmp_path_factory.mktemp("prometheus") for each in FITTING}
-    with worlds.scraping(folders) as found:
-        yield found
+    with worlds.scraping(folders) as running:
+        yield running
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as found:
-        yield found
+    async with aiohttp.ClientSession() as client:
+        yield client
 
 
 async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Report:
@@ -137,30 +137,30 @@ async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> det
 
 
 @pytest.mark.parametrize("variant", FITTING)
-async def test_variant_is_known_by_its_names(
+async def test_a_variant_is_detected(
     variant: str,
     scheme: str,
     servers: Mapping[World, real.Prometheus],
     session: aiohttp.ClientSession,
 ) -> None:
-    found = await report(session, servers[World(variant, scheme)])
+    detected = await report(session, servers[World(variant, scheme)])
 
-    assert found.presets == FITTING[variant]
-    [seen] = found.sightings
+    assert detected.presets == FITTING[variant]
+    [exporter] = detected.sightings
     own: detect.Scheme = "own names"
     naming = own if variant in OWN_NAMES else SCHEME_OF[scheme]
-    assert seen.schemes == (() if variant in PODLESS else (naming,))
-    expected = set(FOUND.get(variant, ()))
-    if scheme != "bare" and variant in ABOUT_NODES:
-        expected.add(ABOUT_NODES[variant])
-    assert {finding.code for finding in seen.findings} == expected
-    assert seen.release == RELEASES.get(variant, seen.release)
-    assert found.provisional == (variant == "c6-no-k8s")
+    assert exporter.schemes == (() if variant in PODLESS else (naming,))
+    expected = set(FINDINGS.get(variant, ()))
+    if scheme != "bare" and variant in NODE_FINDINGS:
+        expected.add(NODE_FINDINGS[variant])
+    assert {finding.code for finding in exporter.findings} == expected
+    assert exporter.release == RELEASES.get(variant, exporter.release)
+    assert detected.provisional == (variant == "c6-no-k8s")
 
 
 @contextmanager
 def scraping(folder: Path, jobs: Mapping[str, str]) -> Iterator[real.Prometheus]:
-    """One Prometheus that scrapes several files, each in its own way."""
+    """A Prometheus that scrapes several files, each with its scheme."""
     with (
         worlds.exporters() as port,
         real.run(folder, worlds.configuration(jobs, port)) as server,
@@ -170,8 +170,8 @@ def scraping(folder: Path, jobs: Mapping[str, str]) -> Iterator[real.Prometheus]
 
 
 def _up(server: real.Prometheus, count: int) -> bool:
-    found = server.get("/api/v1/query", query="count(up == 1)")["result"]
-    return bool(found) and int(found[0]["value"][1]) == count
+    result = server.get("/api/v1/query", query="count(up == 1)")["result"]
+    return bool(result) and int(result[0]["value"][1]) == count
 
 
 GENERATIONS_AT_ONCE = [
@@ -201,19 +201,19 @@ GENERATIONS_AT_ONCE = [
 
 
 @pytest.mark.parametrize(("jobs", "presets"), GENERATIONS_AT_ONCE, ids=["c+d", "e2+c+b", "b1+b2"])
-async def test_generations_at_once_are_combined_the_newer_first(
+async def test_presets_of_several_generations_are_combined_from_new_to_old(
     jobs: Mapping[str, str],
     presets: tuple[str, ...],
     tmp_path: Path,
     session: aiohttp.ClientSession,
 ) -> None:
     with scraping(tmp_path, jobs) as server:
-        found = await report(session, server)
+        detected = await report(session, server)
 
-    assert found.presets == presets
+    assert detected.presets == presets
 
 
-async def test_ways_of_scraping_one_generation_are_told_apart(
+async def test_several_scrape_schemes_of_one_generation_are_detected(
     tmp_path: Path, session: aiohttp.ClientSession
 ) -> None:
     jobs = {
@@ -223,9 +223,9 @@ async def test_ways_of_scraping_one_generation_are_told_apart(
     }
 
     with scraping(tmp_path, jobs) as server:
-        found = await report(session, server)
+        detected = await report(session, server)
 
-    assert found.sightings[0].schemes == ("exported", "honored", "direct")
+    assert detected.sightings[0].schemes == ("exported", "honored", "direct")
 
 
 UP = 'up{job="gpu",instance="a",namespace="gpu-operator",pod="exporter-x"} 1'
@@ -236,8 +236,8 @@ HONORED = 'job="gpu",instance="a",namespace="default",pod="bert-0"'
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path) as found:
-        yield found
+    with real.run(tmp_path) as running:
+        yield running
 
 
 @pytest.mark.parametrize(
@@ -245,22 +245,22 @@ def server(tmp_path: Path) -> Iterator[real.Prometheus]:
     [(f"{OWN},{EXPORTED}", "exported"), (HONORED, "honored")],
     ids=["exported", "honored"],
 )
-async def test_idle_fleet_is_read_as_it_was_when_pods_had_gpus(
+async def test_the_scheme_of_an_idle_fleet_is_that_of_its_last_pods(
     busy: str, scheme: str, server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
-    then = time.time() - 1200
-    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{busy}}} 5', UP, at=then)
+    busy_at = time.time() - 1200
+    server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{busy}}} 5', UP, at=busy_at)
     server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{OWN}}} 0', UP)
 
-    found = await report(session, server)
+    detected = await report(session, server)
 
-    assert found.presets == (DCGM,)
-    assert found.sightings[0].schemes == (scheme,)
-    assert "idle" in {finding.code for finding in found.sightings[0].findings}
-    assert not found.provisional
+    assert detected.presets == (DCGM,)
+    assert detected.sightings[0].schemes == (scheme,)
+    assert "idle" in {finding.code for finding in detected.sightings[0].findings}
+    assert not detected.provisional
 
 
-async def test_idle_fleet_without_target_pods_is_read_as_direct(
+async def test_the_scheme_of_an_idle_fleet_without_target_pods_is_direct(
     server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
     target = 'job="gpu",instance="a"'
@@ -268,12 +268,12 @@ async def test_idle_fleet_without_target_pods_is_read_as_direct(
     server.put(f'{gpu},namespace="default",pod="bert-0"}} 5', at=time.time() - 1200)
     server.put(f"{gpu}}} 0", f"up{{{target}}} 1")
 
-    found = await report(session, server)
+    detected = await report(session, server)
 
-    assert found.sightings[0].schemes == ("direct",)
+    assert detected.sightings[0].schemes == ("direct",)
 
 
-async def test_only_the_exporters_own_pod_is_no_pod_and_may_change(
+async def test_a_choice_is_provisional_if_series_have_only_the_exporters_own_pod(
     server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
     server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{OWN}}} 0', UP)
@@ -282,21 +282,21 @@ async def test_only_the_exporters_own_pod_is_no_pod_and_may_change(
 
     assert choice.presets == (NODE,)
     assert choice.provisional
-    assert any("only the exporter's own pod is named" in text for text in choice.findings)
+    assert any("series have only the exporter's own pod" in text for text in choice.findings)
 
 
-async def test_idle_gke_plugin_fits_before_any_pod_is_there(
+async def test_an_idle_gke_plugin_is_detected_before_the_first_pod(
     server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
     server.put('duty_cycle_gpu_node{accelerator_id="1",make="nvidia"} 0', "up 1")
 
-    found = await report(session, server)
+    detected = await report(session, server)
 
-    assert found.presets == ("gpu-gke-plugin",)
-    assert [finding.code for finding in found.sightings[0].findings] == ["idle"]
+    assert detected.presets == ("gpu-gke-plugin",)
+    assert [finding.code for finding in detected.sightings[0].findings] == ["idle"]
 
 
-async def test_empty_prometheus_is_told_as_such(
+async def test_an_empty_prometheus_is_reported(
     server: real.Prometheus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = await _run("detect", f"--prometheus-url={server.url}")
@@ -305,7 +305,7 @@ async def test_empty_prometheus_is_told_as_such(
     assert "has no series at all" in capsys.readouterr().out
 
 
-async def test_prometheus_without_gpus_is_told_as_such(
+async def test_a_prometheus_without_gpu_series_is_reported(
     server: real.Prometheus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.put('up{job="node"} 1', 'up{job="gpu"} 0', 'node_cpu_seconds_total{cpu="0"} 1')
@@ -315,11 +315,11 @@ async def test_prometheus_without_gpus_is_told_as_such(
 
     out = " ".join(capsys.readouterr().out.split())
     assert code == 1
-    assert "scrapes 2 targets, and none of them has series of a GPU exporter" in out
-    assert "1 of 2 targets cannot be scraped" in out
+    assert "scrapes 2 targets, none with series of a GPU exporter" in out
+    assert "1 of 2 targets down" in out
 
 
-async def test_exporter_that_is_gone_is_told_as_such(
+async def test_an_exporter_whose_series_ended_is_reported(
     server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
     server.put('DCGM_FI_DEV_GPU_UTIL{UUID="1",pod="a"} 5', at=time.time() - 1200)
@@ -331,51 +331,53 @@ async def test_exporter_that_is_gone_is_told_as_such(
     assert not choice.provisional
 
 
-async def test_unreachable_prometheus_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_the_command_reports_an_unreachable_prometheus(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     code = await _run("detect", "--prometheus-url=http://127.0.0.1:9")
 
     assert code == 1
     assert "Prometheus cannot be asked" in capsys.readouterr().err
 
 
-async def test_unreachable_prometheus_is_the_callers_business(
+async def test_choose_raises_if_prometheus_is_unreachable(
     session: aiohttp.ClientSession,
 ) -> None:
     with pytest.raises(errors.Unreachable):
         await detection.choose(Prometheus(session, "http://127.0.0.1:9"))
 
 
-async def test_only_names_are_asked_for_and_given(
+async def test_prometheus_returns_names_only(
     server: real.Prometheus, session: aiohttp.ClientSession, aiohttp_server
 ) -> None:
     server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",Hostname="exporter-x",{HONORED}}} 5', UP)
-    given = bytearray()
-    real_one = fakes.through(server.url)
+    returned = bytearray()
+    proxy = fakes.through(server.url)
 
     async def behave(request: web.Request, asked: fakes.Asked) -> web.StreamResponse:
-        answer = await real_one(request, asked)
-        assert isinstance(answer, web.Response)
-        assert isinstance(answer.body, bytes)
-        given.extend(answer.body)
-        return answer
+        response = await proxy(request, asked)
+        assert isinstance(response, web.Response)
+        assert isinstance(response.body, bytes)
+        returned.extend(response.body)
+        return response
 
     fake = fakes.Prometheus(behave)
-    before = await aiohttp_server(fake.app())
+    proxied = await aiohttp_server(fake.app())
 
-    found = detect.judge(
-        await detection.look(Prometheus(session, str(before.make_url("/")).rstrip("/")))
+    detected = detect.judge(
+        await detection.look(Prometheus(session, str(proxied.make_url("/")).rstrip("/")))
     )
 
-    assert found.presets == (DCGM,)
+    assert detected.presets == (DCGM,)
     assert {asked.path for asked in fake.asked} == {
         "/api/v1/query",
         "/api/v1/label/__name__/values",
     }
-    assert b"bert-0" not in given
-    assert b"exporter-x" not in given
+    assert b"bert-0" not in returned
+    assert b"exporter-x" not in returned
 
 
-async def test_command_tells_what_it_found_and_the_flags(
+async def test_the_command_prints_findings_and_flags(
     server: real.Prometheus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.put(f'DCGM_FI_DEV_FB_USED{{UUID="1",hostname="node-a",{OWN},{EXPORTED}}} 5', UP)
@@ -388,12 +390,12 @@ async def test_command_tells_what_it_found_and_the_flags(
     assert "\n  pods     `exported_pod`: scraped without honor_labels" in out
     assert "\n  nodes    `hostname`\n" in out
     assert "\n  metrics  memory_used_bytes\n" in out
-    assert "  - DCGM_FI_DEV_GPU_UTIL: not there, and hence no duty_cycle_*; the default" in out
+    assert "  - missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default" in out
     assert out.endswith("\n  --preset=gpu-dcgm\n")
     assert max(map(len, out.splitlines())) <= 100
 
 
-async def test_command_tells_it_as_json_too(
+async def test_the_command_prints_json(
     server: real.Prometheus, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.put(f'DCGM_FI_DEV_FB_USED{{UUID="1",{OWN},{EXPORTED}}} 5', UP)
@@ -421,17 +423,17 @@ COMMAND_LINES = [
 ]
 
 
-@pytest.mark.parametrize(("argv", "code", "told"), COMMAND_LINES)
-async def test_command_line(
-    argv: tuple[str, ...], code: int, told: str, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("argv", "code", "text"), COMMAND_LINES)
+async def test_exit_code_and_output_of_a_command_line(
+    argv: tuple[str, ...], code: int, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = await _run(*argv)
+    status = await _run(*argv)
 
     captured = capsys.readouterr()
-    assert found == code
-    assert told in captured.out + captured.err
+    assert status == code
+    assert text in captured.out + captured.err
 
 
 async def _run(*argv: str) -> int:
-    """The program; in a thread, for it runs a loop of its own."""
+    """Run the program in a thread, because it starts an event loop of its own."""
     return await asyncio.to_thread(main, ["presets", *argv])

@@ -1,6 +1,6 @@
-"""The presets, fed with every exporter generation's own format, against the truth of golden.json.
+"""Values of every preset for every exporter generation, compared with golden.json.
 
-Each generation is scraped by a real Prometheus in each way, and asked through the HTTPS API.
+A real Prometheus scrapes each generation in each scheme; the values are read by the HTTPS API.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CASES = [
 ]
 
 
-HARD: Mapping[str, tuple[World, Mapping[str, Any]]] = {
+SPECIAL_CASES: Mapping[str, tuple[World, Mapping[str, Any]]] = {
     f"{case['variant']}/{scheme}-{case['preset']}": (World(case["variant"], scheme), case)
     for case in GOLDEN["cases"]
     for scheme in ([case["scheme"]] if "scheme" in case else ["exported", "honored"])
@@ -39,63 +39,60 @@ def prometheuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[W
         for variant in VARIANTS
         for scheme in SCHEMES
     }
-    folders |= {world: tmp_path_factory.mktemp("prometheus") for world, _ in HARD.values()}
+    folders |= {world: tmp_path_factory.mktemp("prometheus") for world, _ in SPECIAL_CASES.values()}
     with worlds.scraping(folders) as servers:
         yield servers
 
 
 @pytest.mark.parametrize(("world", "preset"), CASES, ids=str)
-async def test_preset_gives_the_truth_of_every_pod_and_node(
+async def test_a_preset_provides_the_expected_value_of_every_pod_and_node(
     world: World, preset: str, prometheuses: Mapping[World, Prometheus], tmp_path: Path
 ) -> None:
     objects = api.manifests(GOLDEN["pods"], GOLDEN["nodes"])
     flags = (f"--preset={preset}",)
 
     async with api.serving(tmp_path, prometheuses[world].url, objects, flags) as served:
-        found = {metric: await _pods(served, metric) for metric in PRESETS[preset]}
+        pods = {metric: await _pods(served, metric) for metric in PRESETS[preset]}
         nodes = await served.nodes("duty_cycle_current")
 
-    assert found == {
-        metric: _truth(metric) if metric not in LACKING.get(world.variant, ()) else {}
+    assert pods == {
+        metric: _expected_pods(metric) if metric not in LACKING.get(world.variant, ()) else {}
         for metric in PRESETS[preset]
     }
-    told = world.scheme in NODES.get(world.variant, SCHEMES)
-    given = told and "duty_cycle_current" in PRESETS[preset]
-    assert nodes == (_truth_of_nodes() if given else {})
+    named = world.scheme in NODES.get(world.variant, SCHEMES)
+    expected = named and "duty_cycle_current" in PRESETS[preset]
+    assert nodes == (_expected_nodes() if expected else {})
 
 
-@pytest.mark.parametrize("case", HARD)
-async def test_hard_case_gives_its_truth(
+@pytest.mark.parametrize("case", SPECIAL_CASES)
+async def test_a_special_case_has_its_expected_values(
     case: str, prometheuses: Mapping[World, Prometheus], tmp_path: Path
 ) -> None:
-    world, truth = HARD[case]
-    objects = api.manifests(truth["pods"], GOLDEN["nodes"])
-    flags = (f"--preset={truth['preset']}",)
+    world, expected = SPECIAL_CASES[case]
+    objects = api.manifests(expected["pods"], GOLDEN["nodes"])
+    flags = (f"--preset={expected['preset']}",)
 
     async with api.serving(tmp_path, prometheuses[world].url, objects, flags) as served:
-        pods = {pod: await _known(served, pod, values) for pod, values in truth["pods"].items()}
+        pods = {pod: await _values(served, pod, values) for pod, values in expected["pods"].items()}
         nodes = {
             node: {metric: (await served.nodes(metric)).get(node) for metric in values}
-            for node, values in truth["nodes"].items()
+            for node, values in expected["nodes"].items()
         }
 
-    assert (pods, nodes) == (_all_thousandths(truth["pods"]), _all_thousandths(truth["nodes"]))
+    assert (pods, nodes) == (_round_all(expected["pods"]), _round_all(expected["nodes"]))
 
 
-async def _known(served: api.Api, pod: str, metrics: Iterable[str]) -> dict[str, Fraction | None]:
+async def _values(served: api.Api, pod: str, metrics: Iterable[str]) -> dict[str, Fraction | None]:
     namespace, name = pod.split("/")
     return {metric: (await served.pods(namespace, metric)).get(name) for metric in metrics}
 
 
-def _all_thousandths(
-    truth: Mapping[str, Mapping[str, float | None]],
+def _round_all(
+    expected: Mapping[str, Mapping[str, float | None]],
 ) -> dict[str, dict[str, Fraction | None]]:
     return {
-        name: {
-            metric: None if value is None else _thousandths(value)
-            for metric, value in values.items()
-        }
-        for name, values in truth.items()
+        name: {metric: None if value is None else _round(value) for metric, value in values.items()}
+        for name, values in expected.items()
     }
 
 
@@ -107,17 +104,16 @@ async def _pods(served: api.Api, metric: str) -> dict[str, Fraction]:
     }
 
 
-def _truth(metric: str) -> dict[str, Fraction]:
+def _expected_pods(metric: str) -> dict[str, Fraction]:
     key = METRICS[metric].golden
-    return {pod: _thousandths(truth[key]) for pod, truth in GOLDEN["pods"].items()}
+    return {pod: _round(values[key]) for pod, values in GOLDEN["pods"].items()}
 
 
-def _truth_of_nodes() -> dict[str, Fraction]:
+def _expected_nodes() -> dict[str, Fraction]:
     return {
-        node: _thousandths(truth["dcgm_gpu_utilization_avg"])
-        for node, truth in GOLDEN["nodes"].items()
+        node: _round(values["dcgm_gpu_utilization_avg"]) for node, values in GOLDEN["nodes"].items()
     }
 
 
-def _thousandths(value: float) -> Fraction:
+def _round(value: float) -> Fraction:
     return Fraction(round(value * 1000), 1000)

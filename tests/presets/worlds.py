@@ -1,7 +1,7 @@
-"""A real Prometheus for each exporter generation and each way of scraping it.
+"""A real Prometheus for each exporter generation and scrape scheme.
 
-The expositions are those of tests/fixtures/exporters; Prometheus scrapes them as it would in a
-cluster, so that what becomes of their labels is its own doing.
+It scrapes the expositions in tests/fixtures/exporters as in a cluster, so that label conflicts are
+resolved by Prometheus itself.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ EXPORTER_PODS = {
     "gpu-node-c": "dcgm-exporter-x4k7w",
 }
 SCHEMES = ("exported", "honored", "bare")
-"""ServiceMonitor without and with honorLabels, and a static configuration that adds the node."""
+"""A ServiceMonitor without and with honorLabels, and a static config that adds `node`."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One generation, scraped one way."""
+    """One exporter generation and scrape scheme."""
 
     variant: str
     scheme: str
@@ -56,7 +56,7 @@ def _target_labels(node: str, scheme: str) -> dict[str, str]:
 
 
 def configuration(worlds: Mapping[str, str], port: int) -> str:
-    """A configuration that scrapes the files of `worlds` (file below EXPORTERS -> scheme)."""
+    """Return a Prometheus config for `worlds` (file below EXPORTERS -> scheme)."""
     jobs = [
         {
             "job_name": file,
@@ -73,9 +73,9 @@ def configuration(worlds: Mapping[str, str], port: int) -> str:
         }
         for file, scheme in worlds.items()
     ]
-    # Slow enough that dozens of servers on two cores miss no scrape, which would end series.
-    pace = {"scrape_interval": "5s", "scrape_timeout": "5s"}
-    return json.dumps({"global": pace, "scrape_configs": jobs})
+    # Slow: with dozens of servers on two cores, a missed scrape would end series.
+    intervals = {"scrape_interval": "5s", "scrape_timeout": "5s"}
+    return json.dumps({"global": intervals, "scrape_configs": jobs})
 
 
 def _node(file: str) -> str:
@@ -84,7 +84,7 @@ def _node(file: str) -> str:
 
 
 def files(variant: str) -> tuple[str, ...]:
-    """The expositions of a variant: a folder, or one file of it."""
+    """Return the exposition files of a variant, which is a folder or one file."""
     path = EXPORTERS / variant
     if path.suffix == ".prom":
         return (variant,)
@@ -93,13 +93,13 @@ def files(variant: str) -> tuple[str, ...]:
 
 @contextmanager
 def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
-    """Serve the expositions below `folder`; gives the port."""
+    """Serve the expositions below `folder`; yield the port."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
-        extensions_map = {".prom": "text/plain; version=0.0.4"}  # noqa: RUF012 - as the base has it
+        extensions_map = {".prom": "text/plain; version=0.0.4"}  # noqa: RUF012 - as in the base class
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Disable the access log."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=folder))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -114,7 +114,7 @@ def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
 
 @contextmanager
 def scraping(worlds: Mapping[World, Path]) -> Iterator[Mapping[World, prometheus.Prometheus]]:
-    """A Prometheus for each world, in the folder it is given, once it has scraped everything."""
+    """Run a Prometheus for each world in its folder; yield when all targets are scraped."""
     with ExitStack() as stack:
         port = stack.enter_context(exporters())
         servers: dict[World, prometheus.Prometheus] = {}
@@ -133,5 +133,5 @@ def scraping(worlds: Mapping[World, Path]) -> Iterator[Mapping[World, prometheus
 
 
 def _all_up(server: prometheus.Prometheus, count: int) -> bool:
-    found = server.get("/api/v1/query", query="count(up == 1)")["result"]
-    return bool(found) and int(found[0]["value"][1]) == count
+    result = server.get("/api/v1/query", query="count(up == 1)")["result"]
+    return bool(result) and int(result[0]["value"][1]) == count

@@ -6,7 +6,6 @@ import pytest
 
 from rules import presets, ruleset
 from rules.errors import ConfigError
-from rules.kinds import Kinds
 from rules.lint import check
 
 
@@ -32,7 +31,7 @@ def test_a_preset_loads_without_problems_and_has_a_description(name):
 def test_a_preset_has_no_warning_other_than_about_its_selectors(name):
     loaded = ruleset.load([(name, presets.text(name))])
 
-    problems = check.warnings(loaded, Kinds.builtin())
+    problems = check.warnings(loaded)
 
     assert {problem.path.rpartition(".")[2] for problem in problems} <= {"seriesQuery"}
 

@@ -1,8 +1,7 @@
-"""Why a metric is missing: what callers and the log are told, up to a real Prometheus."""
+"""Causes of missing metrics in API answers and in the log, with a fake and a real Prometheus."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapter import errors
-from adapter.api.missing import AGAIN_SECONDS, MissingMetrics
+from adapter.api.missing import LOG_INTERVAL, MissingMetrics
 from rules import ruleset
 from rules.diagnosis import candidates
 from rules.diagnosis.inventory import Inventory, ListingStatus
@@ -50,19 +49,18 @@ def clock():
     return Clock()
 
 
-class Relists:
-    """What relists found, in memory; counts how often it is asked."""
+class FakeRelist:
+    """A relist in memory that counts calls."""
 
     def __init__(self):
         self.ruleset = ruleset.load([("rules.yaml", RULES)])
         self.listings = {0: Listing(series=(Series(name="gpu_util", labels=frozenset({"ns"})),))}
-        self.looked = 0
-        self.labelled: list[str] = []
+        self.snapshots = 0
+        self.queried: list[str] = []
         self.failure: Exception | None = None
-        self.waits = 0.0
 
-    def seen(self):
-        self.looked += 1
+    def inventory(self):
+        self.snapshots += 1
         kinds = Kinds.builtin()
         return Inventory(
             ruleset=self.ruleset,
@@ -75,118 +73,117 @@ class Relists:
         )
 
     async def labels(self, rule, series):
-        self.labelled.append(series)
-        await asyncio.sleep(self.waits)
+        self.queried.append(series)
         if self.failure is not None:
             raise self.failure
         return frozenset({"ns", "k8s_pod"})
 
 
 @pytest.fixture
-def relists():
-    return Relists()
+def relist():
+    return FakeRelist()
 
 
 @pytest.fixture
-def absences(relists, clock):
-    return MissingMetrics(relists.seen, relists.labels, clock=clock)
+def metrics(relist, clock):
+    return MissingMetrics(relist.inventory, relist.labels, clock=clock)
 
 
 def cause(reason, sentence="because", rule=None):
     return Cause(reason=reason, sentence=sentence, rule=rule)
 
 
-async def test_the_labels_that_series_carry_instead_are_asked_for(absences, relists):
-    (found,) = await absences.of_metric("utilisation", PODS)
+async def test_the_present_labels_of_series_are_queried(metrics, relist):
+    (missing,) = await metrics.of_metric("utilisation", PODS)
 
-    assert found.reason is Reason.LABELS_MISSING
-    assert "looked for exported_pod; they carry k8s_pod, ns;" in found.sentence
+    assert missing.reason is Reason.LABELS_MISSING
+    assert "expected exported_pod; found k8s_pod, ns." in missing.sentence
 
 
 @pytest.mark.parametrize(
     "failure", [errors.Unreachable("down"), errors.Refused("no", status=400), TimeoutError()]
 )
-async def test_without_them_the_cause_is_told_all_the_same(absences, relists, failure):
-    relists.failure = failure
+async def test_a_cause_is_given_even_if_labels_cannot_be_queried(metrics, relist, failure):
+    relist.failure = failure
 
-    (found,) = await absences.of_metric("utilisation", PODS)
+    (missing,) = await metrics.of_metric("utilisation", PODS)
 
-    assert found.reason is Reason.LABELS_MISSING
-    assert "they carry ns;" in found.sentence
+    assert missing.reason is Reason.LABELS_MISSING
+    assert "found ns." in missing.sentence
 
 
-async def test_callers_who_ask_again_cost_little(absences, relists, clock):
+async def test_repeated_requests_use_the_cache(metrics, relist, clock):
     for _ in range(5):  # 60 s of an autoscaler
-        await absences.of_metric("utilisation", PODS)
-        await absences.of_metric("utilisation", PODS)
+        await metrics.of_metric("utilisation", PODS)
+        await metrics.of_metric("utilisation", PODS)
         clock.now += 14
 
-    assert (relists.looked, relists.labelled) == (5, ["gpu_util"])
+    assert (relist.snapshots, relist.queried) == (5, ["gpu_util"])
 
-    await absences.of_metric("utilisation", PODS)
+    await metrics.of_metric("utilisation", PODS)
 
-    assert relists.labelled == ["gpu_util"] * 2
+    assert relist.queried == ["gpu_util"] * 2
 
 
-async def test_a_query_that_found_nothing_is_explained_by_what_is_known_now(absences, relists):
+async def test_a_query_without_samples_is_explained_by_the_present_inventory(metrics, relist):
     series = Series(name="gpu_util", labels=frozenset({"ns", "exported_pod"}))
-    relists.listings = {0: Listing(series=(series,))}
-    entry = relists.seen().catalog.entry(PODS, "utilisation")
+    relist.listings = {0: Listing(series=(series,))}
+    entry = relist.inventory().catalog.entry(PODS, "utilisation")
     plan = plans.custom(entry, namespace="default", names=["a"], selector=selectors.parse(""))
 
-    (found,) = absences.of_plan(plan)
+    (missing,) = metrics.of_plan(plan)
 
-    assert found.reason is Reason.NO_SAMPLE
+    assert missing.reason is Reason.NO_SAMPLE
 
 
-async def test_a_name_of_any_length_is_not_remembered(absences, relists):
+async def test_a_very_long_name_is_not_cached(metrics, relist):
     for _ in range(2):
-        (found,) = await absences.of_metric("x" * 100_000)
-        assert len(found.sentence) < 500
+        (missing,) = await metrics.of_metric("x" * 100_000)
+        assert len(missing.sentence) < 500
 
-    assert relists.looked == 2
+    assert relist.snapshots == 2
 
 
-def said(caplog):
+def messages(caplog):
     return [record.getMessage() for record in caplog.records]
 
 
-async def test_the_log_says_it_once_and_again_when_it_changes_or_after_a_while(
-    absences, clock, caplog
+async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_minutes(
+    metrics, clock, caplog
 ):
     caplog.set_level(logging.INFO)
     labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", rule=0)]
     for _ in range(40):  # 600 s of an autoscaler
-        absences.tell(SUBJECT, labels)
-        clock.now += AGAIN_SECONDS / 40
-    assert said(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
+        metrics.tell(SUBJECT, labels)
+        clock.now += LOG_INTERVAL / 40
+    assert messages(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
 
-    absences.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
-    assert said(caplog)[1:] == [f"{SUBJECT}: LabelsMissing: no pod (4 names)"]
+    metrics.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
+    assert messages(caplog)[1:] == [f"{SUBJECT}: LabelsMissing: no pod (4 names)"]
 
-    absences.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
-    assert said(caplog)[2:] == []
+    metrics.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
+    assert messages(caplog)[2:] == []
 
-    absences.tell(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
-    assert said(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
+    metrics.tell(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
+    assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
-async def test_the_log_tells_metrics_apart_and_forgets_the_oldest(absences, caplog):
+async def test_a_bounded_number_of_subjects_is_tracked(metrics, caplog):
     for number in range(8193):
-        absences.tell(str(number), [cause(Reason.NO_RULE)])
+        metrics.tell(str(number), [cause(Reason.NO_RULE)])
     caplog.clear()
 
-    absences.tell("8192", [cause(Reason.NO_RULE)])
-    absences.tell("0", [cause(Reason.NO_RULE)])
+    metrics.tell("8192", [cause(Reason.NO_RULE)])
+    metrics.tell("0", [cause(Reason.NO_RULE)])
 
-    assert said(caplog) == ["0: NoRule: because"]
+    assert messages(caplog) == ["0: NoRule: because"]
 
 
-async def test_a_line_of_the_log_is_bounded(absences, caplog):
-    absences.tell(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
+async def test_a_log_line_is_truncated(metrics, caplog):
+    metrics.tell(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
 
-    assert len(said(caplog)[0]) < 2100
+    assert len(messages(caplog)[0]) < 2100
 
 
 @pytest.fixture(scope="module")
@@ -199,62 +196,61 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         yield server
 
 
-WHY = {
+CAUSES = {
     "no rule": (
         "queue_depth",
         "NoRule",
-        r"no rule of 9 gives a metric called queue_depth: add one, or ask for .*",
+        r"no rule produces a metric named queue_depth \(9 loaded\)\. Add a rule, or use a name .*",
     ),
     "wrong name": (
         "temperature_celcius_current",
         "WrongName",
-        r"no rule of 9 gives .*: did you mean temperature_celsius_current \(of .*, pods\).*\?",
+        r"no rule produces .*; did you mean temperature_celsius_current \(of .*, pods\).*\?",
     ),
-    "the name of a series": (
+    "a series name": (
         "DCGM_FI_DEV_GPU_TEMP",
         "WrongName",
-        r"no .*: it is the name of a series, of which rules\[5\] .* makes temperature_celsius_.*",
+        r"no .*; that is the name of a series, which rules\[5\] .* exposes as temperature_cel.*",
     ),
     "no series": (
         "memory_used_bytes_current",
         "NoSeries",
-        r"rules\[2\] \(preset gpu-dcgm:\d+\) gives it, .* no series of `DCGM_FI_DEV_FB_USED` .*",
+        r"rules\[2\] \(preset gpu-dcgm:\d+\) produces it, .* series of `DCGM_FI_DEV_FB_USED` .*",
     ),
     "labels missing": (
         "duty_cycle_current",
         "LabelsMissing",
-        r".* looked for exported_pod, pod_name, pod; they carry Hostname, UUID, k8s_ns, k8s_pod;.*",
+        r".* expected exported_pod, pod_name, pod; found Hostname, UUID, k8s_ns, k8s_pod\. .*",
     ),
 }
 
 
-async def test_each_stage_is_told_apart_with_a_real_prometheus(
+async def test_each_cause_with_a_real_prometheus(
     scraped: Prometheus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pods = api.manifests(["default/bert-0"])
     async with api.serving(tmp_path, scraped.url, pods, ("--preset=gpu-dcgm",)) as served:
-        for metric, reason, sentence in WHY.values():
+        for metric, reason, sentence in CAUSES.values():
             for _ in range(2):
                 status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
-                (told,) = body.pop("details")["causes"]
+                (answered,) = body.pop("details")["causes"]
 
                 assert (status, body["reason"]) == (404, "NotFound")
                 assert body["message"] == (
                     f"the server could not find the metric {metric} for pods"
                 )
-                assert told["reason"] == reason
-                assert re.fullmatch(sentence, told["message"]), told["message"]
+                assert answered["reason"] == reason
+                assert re.fullmatch(sentence, answered["message"]), answered["message"]
         assert await served.pods("default", "temperature_celsius_current") == {"bert-0": 60}
 
-    lines = [each for each in said(caplog) if " in namespace default: " in each]
-    assert len(lines) == len(WHY)
+    lines = [each for each in messages(caplog) if " in namespace default: " in each]
+    assert len(lines) == len(CAUSES)
     assert lines[-1].startswith("pods/duty_cycle_current in namespace default: LabelsMissing: ")
 
 
-async def test_what_a_prometheus_that_is_down_hides_is_said_without_its_words(
+async def test_an_unreachable_prometheus_is_reported_without_its_address(
     tmp_path: Path,
 ) -> None:
-
     async with api.serving(
         tmp_path,
         "http://127.0.0.1:9",
@@ -263,7 +259,7 @@ async def test_what_a_prometheus_that_is_down_hides_is_said_without_its_words(
     ) as served:
         _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/utilisation")
 
-    (told,) = body["details"]["causes"]
-    assert told["reason"] == "RelistFailed"
-    assert "is not known (listed last: never yet): Prometheus could not be asked" in told["message"]
-    assert "127.0.0.1" not in told["message"]
+    (answered,) = body["details"]["causes"]
+    assert answered["reason"] == "RelistFailed"
+    assert "failed (last success: never). The adapter's log has the error" in answered["message"]
+    assert "127.0.0.1" not in answered["message"]

@@ -261,7 +261,7 @@ async def test_run_returns_if_there_is_nothing_to_follow():
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(None, "cannot be read: No such file"), ("no PEM", "no bundle of CA certificates")],
+    [(None, "cannot be read: No such file"), ("no PEM", "cannot read a CA bundle")],
 )
 async def test_an_unusable_ca_file_prevents_the_start(tmp_path, content, message):
     path = tmp_path / "ca.crt"

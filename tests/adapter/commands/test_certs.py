@@ -123,9 +123,9 @@ def test_what_is_in_the_way_is_told(tmp_path, capsys):
         told.append(capsys.readouterr().err.strip())
 
     assert told[0] == "--ca-cert-file and --ca-key-file need each other"
-    assert told[1] == "CN=no-ca is no CA"
+    assert told[1] == "CN=no-ca is not a CA"
     assert "No such file or directory: '/none'" in told[2]
-    assert told[3].startswith("no certificate can be made for the host 'ä'")
+    assert told[3].startswith("cannot issue a certificate for host 'ä'")
 
 
 @pytest.mark.parametrize("argv", [["--days=0"], ["--days=x"], ["--day=3"]])

@@ -112,7 +112,7 @@ def test_half_a_change_is_told_once_and_served_when_it_is_whole(tmp_path):
     pair.certificate.write_bytes(SECOND.chain_pem)
     first, second = files.once(), files.once()
 
-    assert "the key is not that of the certificate" in first[0]
+    assert "the private key does not match the certificate" in first[0]
     assert second == ()
     assert live.served == [FIRST.leaf]
     pair.key.write_bytes(SECOND.key_pem)

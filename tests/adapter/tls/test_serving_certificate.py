@@ -166,7 +166,7 @@ async def test_a_secret_that_cannot_be_read_is_left_alone(store, replica, caplog
 
     assert store.writes == []
     message = (
-        "Secret gpu-metrics/gpu-metrics-adapter-tls: ca.crt and ca.key: no certificate can be read"
+        "Secret gpu-metrics/gpu-metrics-adapter-tls: ca.crt and ca.key: cannot read a certificate"
     )
     with pytest.raises(RuntimeError, match=f"^{message}.*; delete it, and a new one is made$"):
         replica.identity.check()

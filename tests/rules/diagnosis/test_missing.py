@@ -9,13 +9,11 @@ from rules.diagnosis import candidates, missing
 from rules.diagnosis.inventory import Inventory, ListingStatus
 from rules.diagnosis.missing import Reason
 from rules.errors import PlanError
-from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, plan
 from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
 
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
 KINDS = Kinds.of(
     [
         ApiGroup(
@@ -31,6 +29,21 @@ KINDS = Kinds.of(
         )
     ]
 )
+REGIONS = Kinds.of(
+    [
+        *KINDS.groups,
+        *(
+            ApiGroup(
+                name=group,
+                versions=("v1",),
+                preferred="v1",
+                resources={"v1": (ApiResource(name="regions", kind="Region", namespaced=False),)},
+            )
+            for group in ("example.com", "another.com")
+        ),
+    ]
+)
+"""A cluster with two cluster-scoped custom resources named `regions`."""
 BOTH = """
   overrides:
     ns: {resource: namespace}
@@ -78,8 +91,11 @@ NEVER = ListingStatus(listed=None, failed=True)
 STARTED = ListingStatus(listed=None, failed=False)
 
 
-def seen(*rules, found=(), heard=(), external=()):
-    """`found`: for each rule the series, `name label …`; None where none was ever listed."""
+def inventory(*rules, listed=(), statuses=(), external=(), kinds=KINDS):
+    """An inventory of `rules` and `external`, each with its entry of `listed` and `statuses`.
+
+    An entry of `listed` is the rule's series, as `name label label`; None before its first relist.
+    """
     text = "".join(
         f"{section}:\n"
         + "".join("-\n" + textwrap.indent(each.strip("\n"), "  ") + "\n" for each in of)
@@ -95,17 +111,17 @@ def seen(*rules, found=(), heard=(), external=()):
                 for name, *labels in (one.split() for one in series)
             )
         )
-        for rule, series in zip(every, found, strict=False)
+        for rule, series in zip(every, listed, strict=False)
         if series is not None
     }
     return Inventory(
         ruleset=compiled,
-        catalog=catalog.build(compiled, listings, KINDS),
-        kinds=KINDS,
+        catalog=catalog.build(compiled, listings, kinds),
+        kinds=kinds,
         listings=listings,
         made=candidates.made(compiled, listings),
         heard={
-            rule.index: heard[place] if place < len(heard) else GOOD
+            rule.index: statuses[place] if place < len(statuses) else GOOD
             for place, rule in enumerate(every)
         },
         now=105.9,
@@ -113,136 +129,166 @@ def seen(*rules, found=(), heard=(), external=()):
 
 
 CASES = {
-    "there are no rules": (
-        seen(),
+    "no rules": (
+        inventory(),
         "utilisation",
-        [("NoRule", "the adapter has no rules: --config names")],
+        [("NoRule", "no rule is loaded. Set --config to a rules file, or --preset")],
     ),
-    "no rule gives the name": (
-        seen(UTIL, found=[["gpu_util pod"]]),
+    "no rule produces the name": (
+        inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue_depth",
-        [("NoRule", "no rule of 1 gives a metric called queue_depth: add one, or ask")],
+        [("NoRule", "no rule produces a metric named queue_depth (1 loaded). Add a rule, or")],
     ),
-    "no rule gives it, nor do series": (
-        seen(UTIL, CONTAINERS, found=[["gpu_util pod"], ["container_cpu pod"]]),
+    "no rule and no series produces the name": (
+        inventory(UTIL, CONTAINERS, listed=[["gpu_util pod"], ["container_cpu pod"]]),
         "queue_depth",
-        [("NoRule", "nor do the series after which 1 of them name metrics: add")],
+        [("NoRule", "(2 loaded, 1 of which name metrics after series). Add a rule")],
     ),
-    "a rule that names metrics after series has others": (
-        seen(CONTAINERS, found=[["container_cpu pod"]]),
+    "a rule that names metrics after series has other series": (
+        inventory(CONTAINERS, listed=[["container_cpu pod"]]),
         "container_queue_depth",
-        [("NoRule", "no rule of 1 gives a metric called container_queue_depth, nor do")],
+        [("NoRule", "container_queue_depth (1 loaded, 1 of which name metrics after series)")],
     ),
     "the name resembles one that is listed": (
-        seen(UTIL, CONTAINERS, found=[["gpu_util pod ns"], []]),
+        inventory(UTIL, CONTAINERS, listed=[["gpu_util pod ns"], []]),
         "utilization",
-        [("WrongName", "utilization: did you mean utilisation (of namespaces, pods)?")],
+        [("WrongName", "named utilization; did you mean utilisation (of namespaces, pods)?")],
     ),
     "the name resembles one that would be listed": (
-        seen(UTIL, found=[[]]),
+        inventory(UTIL, listed=[[]]),
         "utilization",
-        [("WrongName", "utilization: did you mean utilisation (no series now)?")],
+        [("WrongName", "named utilization; did you mean utilisation (no series now)?")],
     ),
     "the name is that of a series": (
-        seen(UTIL, RATES, found=[["gpu_util pod"], ["jobs_total pod"]]),
+        inventory(UTIL, RATES, listed=[["gpu_util pod"], ["jobs_total pod"]]),
         "jobs_total",
         [
             (
                 "WrongName",
-                "is the name of a series, of which rules[1] (rules.yaml:13) makes jobs_per_second",
+                (
+                    "that is the name of a series, which rules[1] (rules.yaml:13) exposes as "
+                    "jobs_per_second"
+                ),
             )
         ],
     ),
     "the name is that of a pinned series": (
-        seen(UTIL, found=[[]]),
+        inventory(UTIL, listed=[[]]),
         "gpu_util",
-        [("WrongName", "of which rules[0] (rules.yaml:3) makes utilisation")],
+        [("WrongName", "which rules[0] (rules.yaml:3) exposes as utilisation")],
     ),
     "the metric is an external one": (
-        seen(UTIL, external=[UTIL.replace("as: util", "as: queue_util")], found=[[], ["gpu_util"]]),
+        inventory(
+            UTIL, external=[UTIL.replace("as: util", "as: queue_util")], listed=[[], ["gpu_util"]]
+        ),
         "queue_utilisation",
-        [("WrongName", "queue_utilisation: it is an external metric (`type: External`")],
+        [("WrongName", "named queue_utilisation; it is an external metric (`type: External`")],
     ),
     "no series": (
-        seen(UTIL, found=[[]]),
+        inventory(UTIL, listed=[[]]),
         "utilisation",
         [
             (
                 "NoSeries",
-                '(rules.yaml:3) gives it, but Prometheus had no series of `gpu_util{gpu!=""}` 1m5s',
+                (
+                    "rules[0] (rules.yaml:3) produces it, but Prometheus had no series of "
+                    '`gpu_util{gpu!=""}` 1m5s ago. Check that the exporter is scraped'
+                ),
             )
         ],
     ),
     "perhaps no series, perhaps no such name": (
-        seen(CONTAINERS, RATES, found=[[], []]),
+        inventory(CONTAINERS, RATES, listed=[[], []]),
         "container_cpu",
-        [("NoSeries", "rules[0] (rules.yaml:3) could give it, but Prometheus had no series of `{")],
+        [("NoSeries", "rules[0] (rules.yaml:3) may produce it, but Prometheus had no series of")],
     ),
-    "series that no rule of the name takes": (
-        seen(FILTERED, found=[["gpu_a pod", "gpu_b pod"]]),
+    "the filters of the rule reject all series": (
+        inventory(FILTERED, listed=[["gpu_a pod", "gpu_b pod"]]),
         "filtered",
-        [("NoSeries", '`{job="gpu"}` found 1m5s ago (gpu_a and 1 more name) nothing passes')],
+        [
+            (
+                "NoSeries",
+                (
+                    "produces it, but its `seriesFilters` and `name.matches` reject all series of "
+                    '`{job="gpu"}` (gpu_a and 1 more name), listed 1m5s ago'
+                ),
+            )
+        ],
     ),
     "labels missing": (
-        seen(UTIL, found=[["gpu_util ns node UUID"]]),
+        inventory(UTIL, listed=[["gpu_util ns node UUID"]]),
         "utilisation",
         [
             (
                 "LabelsMissing",
-                """rules[0] (rules.yaml:3) has series (gpu_util), but none carries a label that \
-names pods: looked for exported_pod, pod; they carry UUID, node, ns; so the metric is there of \
-namespaces, nodes alone. Name""",
+                (
+                    "(rules.yaml:3): gpu_util has no label for pods: expected exported_pod, pod; "
+                    "found UUID, node, ns. The metric exists only for namespaces, nodes. Map"
+                ),
             )
         ],
     ),
     "no label at all": (
-        seen(UTIL, found=[["gpu_util"]]),
+        inventory(UTIL, listed=[["gpu_util"]]),
         "utilisation",
-        [("LabelsMissing", "they carry none that any rule knows. Name")],
+        [("LabelsMissing", "expected exported_pod, pod; found none that a rule maps. Map")],
     ),
-    "no label at all for a rule that maps none": (
-        seen(NODES_ALONE, found=[["power"]]),
+    "no label at all, and the rule maps none": (
+        inventory(NODES_ALONE, listed=[["power"]]),
         "power",
-        [("LabelsMissing", "looked for nothing, for it maps none to pods; they carry none")],
+        [("LabelsMissing", "`resources` maps none; found none that a rule maps. Map")],
     ),
-    "labels missing of what a template maps": (
-        seen(CONTAINERS, found=[["container_a id", "container_a2 id"]]),
+    "labels missing that a template maps": (
+        inventory(CONTAINERS, listed=[["container_a id", "container_a2 id"]]),
         "container_a",
-        [("LabelsMissing", "looked for pod; they carry id. Name")],
+        [("LabelsMissing", "container_a has no label for pods: expected pod; found id. Map")],
     ),
     "the rule maps other resources": (
-        seen(NODES_ALONE, found=[["power node"]]),
+        inventory(NODES_ALONE, listed=[["power node"]]),
         "power",
-        [("OtherResource", "gives the metric of nodes and maps no label to pods: ask for one of")],
+        [
+            (
+                "OtherResource",
+                "provides the metric only for nodes. Request it for these, or map a label",
+            )
+        ],
     ),
     "the relist failed": (
-        seen(UTIL, found=[[]], heard=[STALE]),
+        inventory(UTIL, listed=[[]], statuses=[STALE]),
         "utilisation",
-        [("RelistFailed", "is not known (listed last: 1m5s ago): Prometheus could not be asked")],
+        [
+            (
+                "RelistFailed",
+                (
+                    'produces it, but the last relist of `gpu_util{gpu!=""}` failed (last success: '
+                    "1m5s ago). The adapter's log has the error"
+                ),
+            )
+        ],
     ),
     "the relist never worked": (
-        seen(UTIL, found=[None], heard=[NEVER]),
+        inventory(UTIL, listed=[None], statuses=[NEVER]),
         "utilisation",
-        [("RelistFailed", "is not known (listed last: never yet): Prometheus could not")],
+        [("RelistFailed", "failed (last success: never). The adapter's log")],
     ),
     "not listed yet": (
-        seen(UTIL, found=[None], heard=[STARTED]),
+        inventory(UTIL, listed=[None], statuses=[STARTED]),
         "utilisation",
-        [("NotListedYet", "its series are not listed yet: the adapter has just started")],
+        [("NotListedYet", "produces it, but its first relist has not finished")],
     ),
     "a failed relist does not hide a wrong name": (
-        seen(UTIL, CONTAINERS, found=[["gpu_util pod"], None], heard=[GOOD, NEVER]),
+        inventory(UTIL, CONTAINERS, listed=[["gpu_util pod"], None], statuses=[GOOD, NEVER]),
         "gpu_utl",
-        [("NoRule", "called gpu_utl, nor")],
+        [("NoRule", "named gpu_utl (2 loaded, 1 of which")],
     ),
-    "the stage that got furthest comes first": (
-        seen(
+    "the cause closest to a sample comes first": (
+        inventory(
             UTIL,
             NODES_ALONE.replace("metricsQuery", "name: {as: utilisation}\nmetricsQuery"),
             UTIL,
             UTIL,
-            found=[[], ["power node"], None, ["gpu_util ns"]],
-            heard=[GOOD, GOOD, NEVER, GOOD],
+            listed=[[], ["power node"], None, ["gpu_util ns"]],
+            statuses=[GOOD, GOOD, NEVER, GOOD],
         ),
         "utilisation",
         [
@@ -252,114 +298,167 @@ namespaces, nodes alone. Name""",
             ("NoSeries", "rules[0]"),
         ],
     ),
-    "the metric is there by now": (seen(UTIL, found=[["gpu_util pod"]]), "utilisation", []),
-    "one of several rules has it by now": (
-        seen(UTIL, UTIL, found=[["gpu_util node"], ["gpu_util pod"]]),
+    "the metric appeared meanwhile": (
+        inventory(UTIL, listed=[["gpu_util pod"]]),
+        "utilisation",
+        [],
+    ),
+    "the metric of one of several rules appeared meanwhile": (
+        inventory(UTIL, UTIL, listed=[["gpu_util node"], ["gpu_util pod"]]),
         "utilisation",
         [],
     ),
 }
 
 
-@pytest.mark.parametrize(("known", "metric", "told"), CASES.values(), ids=CASES)
-def test_the_stage_at_which_a_metric_is_missing(known, metric, told):
+@pytest.mark.parametrize(("known", "metric", "expected"), CASES.values(), ids=CASES)
+def test_the_causes_of_a_missing_custom_metric(known, metric, expected):
     causes = missing.of_metric(known, metric, PODS, {})
 
-    assert [cause.reason.value for cause in causes] == [reason for reason, _ in told]
-    for cause, (_, part) in zip(causes, told, strict=True):
+    assert [cause.reason.value for cause in causes] == [reason for reason, _ in expected]
+    for cause, (_, part) in zip(causes, expected, strict=True):
         assert part in cause.sentence
 
 
 EXTERNAL = {
-    "there are no external rules": (
-        seen(UTIL, found=[["gpu_util pod"]]),
+    "no external rules": (
+        inventory(UTIL, listed=[["gpu_util pod"]]),
         "queue",
-        [("NoRule", "no external rules: --config")],
+        [("NoRule", "no external rule is loaded. Set --config")],
     ),
     "no series": (
-        seen(external=[UTIL], found=[[]]),
+        inventory(external=[UTIL], listed=[[]]),
         "utilisation",
-        [("NoSeries", "externalRules[0] (rules.yaml:3) gives it, but Prometheus had no series")],
+        [("NoSeries", "externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series")],
     ),
     "wrong name": (
-        seen(external=[UTIL], found=[["gpu_util"]]),
+        inventory(external=[UTIL], listed=[["gpu_util"]]),
         "utilization",
-        [("WrongName", "no external rule of 1 gives a metric called utilization: did you mean")],
+        [("WrongName", "no external rule produces a metric named utilization; did you mean")],
     ),
     "a custom metric": (
-        seen(UTIL, external=[RATES], found=[["gpu_util pod node"], []]),
+        inventory(UTIL, external=[RATES], listed=[["gpu_util pod node"], []]),
         "utilisation",
-        [("WrongName", "it is a custom metric, of nodes, pods")],
+        [("WrongName", "named utilisation; it is a custom metric of nodes, pods")],
     ),
-    "it is there by now": (seen(external=[UTIL], found=[["gpu_util"]]), "utilisation", []),
-    "no series, asked in lower case": (
-        seen(external=[UPPER], found=[[]]),
+    "the metric appeared meanwhile": (
+        inventory(external=[UTIL], listed=[["gpu_util"]]),
+        "utilisation",
+        [],
+    ),
+    "no series, requested in lower case": (
+        inventory(external=[UPPER], listed=[[]]),
         "dcgm_fi_dev_gpu_util",
-        [("NoSeries", "externalRules[0] (rules.yaml:3) could give it, but Prometheus had no ser")],
+        [("NoSeries", "externalRules[0] (rules.yaml:3) may produce it, but Prometheus had no")],
     ),
     "no series of a name in upper case": (
-        seen(external=[UTIL.replace("utilisation", "GPU_Busy")], found=[[]]),
+        inventory(external=[UTIL.replace("utilisation", "GPU_Busy")], listed=[[]]),
         "gpu_busy",
-        [("NoSeries", "externalRules[0] (rules.yaml:3) gives it, but Prometheus had no series")],
+        [("NoSeries", "externalRules[0] (rules.yaml:3) produces it, but Prometheus had no series")],
     ),
     "the name of a series in upper case": (
-        seen(external=[UPPER + "name: {as: busy}"], found=[["DCGM_FI_DEV_GPU_UTIL"]]),
+        inventory(external=[UPPER + "name: {as: busy}"], listed=[["DCGM_FI_DEV_GPU_UTIL"]]),
         "dcgm_fi_dev_gpu_util",
-        [("WrongName", "it is the name of a series, of which externalRules[0] (rules.yaml:3) mak")],
+        [
+            (
+                "WrongName",
+                "the name of a series, which externalRules[0] (rules.yaml:3) exposes as busy",
+            )
+        ],
     ),
     "a wrong name of one in upper case": (
-        seen(external=[UPPER], found=[["DCGM_FI_DEV_GPU_UTIL"]]),
+        inventory(external=[UPPER], listed=[["DCGM_FI_DEV_GPU_UTIL"]]),
         "dcgm_fi_gpu_util",
-        [("WrongName", "called dcgm_fi_gpu_util: did you mean DCGM_FI_DEV_GPU_UTIL?")],
+        [("WrongName", "named dcgm_fi_gpu_util; did you mean DCGM_FI_DEV_GPU_UTIL?")],
     ),
     "a custom metric in upper case": (
-        seen(CONTAINERS.replace("container_", "C_"), external=[RATES], found=[["C_a pod"], []]),
+        inventory(
+            CONTAINERS.replace("container_", "C_"), external=[RATES], listed=[["C_a pod"], []]
+        ),
         "c_a",
-        [("WrongName", "called c_a: it is a custom metric, C_a, of pods")],
+        [("WrongName", "named c_a; C_a is a custom metric of pods")],
     ),
 }
 
 
-@pytest.mark.parametrize(("known", "metric", "told"), EXTERNAL.values(), ids=EXTERNAL)
-def test_an_external_metric_needs_series_and_no_labels(known, metric, told):
+@pytest.mark.parametrize(("known", "metric", "expected"), EXTERNAL.values(), ids=EXTERNAL)
+def test_the_causes_of_a_missing_external_metric(known, metric, expected):
     causes = missing.of_metric(known, metric, None, {})
 
-    assert [cause.reason.value for cause in causes] == [reason for reason, _ in told]
-    for cause, (_, part) in zip(causes, told, strict=True):
+    assert [cause.reason.value for cause in causes] == [reason for reason, _ in expected]
+    for cause, (_, part) in zip(causes, expected, strict=True):
         assert part in cause.sentence
 
 
-def test_labels_that_were_asked_for_are_told_rather_than_those_that_were_looked_for():
-    known = seen(UTIL, found=[["gpu_util ns"]])
-    ((rule, series),) = missing.unlabelled(known, "utilisation", PODS)
+def test_present_labels_are_reported_instead_of_those_that_the_relist_queried():
+    known = inventory(UTIL, listed=[["gpu_util ns"]])
+    ((rule, series),) = missing.series_without_label(known, "utilisation", PODS)
 
     (cause,) = missing.of_metric(
         known, "utilisation", PODS, {(rule.index, series.name): {"ns", "k8s_pod", "a b"}}
     )
 
-    assert '; they carry "a b", k8s_pod, ns; ' in cause.sentence
+    assert 'expected exported_pod, pod; found "a b", k8s_pod, ns. ' in cause.sentence
+
+
+def test_a_label_that_appeared_since_the_last_relist_is_not_reported_as_missing():
+    regions = GroupResource("example.com", "regions")
+    known = inventory(CONTAINERS, listed=[["container_a namespace"]], kinds=REGIONS)
+    ((rule, series),) = missing.series_without_label(known, "container_a", regions)
+
+    (cause,) = missing.of_metric(
+        known, "container_a", regions, {(rule.index, series.name): {"namespace", "region"}}
+    )
+
+    assert cause.reason is Reason.NOT_LISTED_YET
+    assert cause.sentence == (
+        "rules[0] (rules.yaml:3): container_a has the label region, but the last relist did not "
+        "see it. The metric appears after the next relist"
+    )
 
 
 @pytest.mark.parametrize(
-    ("found", "metric"),
+    ("rule", "mapped"),
+    [
+        (CONTAINERS, "regions.example.com"),
+        (
+            CONTAINERS.replace("{template", "{overrides: {region: {resource: nope}}, template"),
+            "an unknown resource",
+        ),
+    ],
+    ids=["of another group", "unknown"],
+)
+def test_a_label_that_is_mapped_to_another_resource_is_not_reported_as_missing(rule, mapped):
+    known = inventory(rule, listed=[["container_a region"]], kinds=REGIONS)
+
+    (cause,) = missing.of_metric(
+        known, "container_a", GroupResource("another.com", "regions"), {(0, "container_a"): set()}
+    )
+
+    assert cause.reason is Reason.OTHER_RESOURCE
+    assert f"label region is mapped to {mapped}, not to regions.another.com. Ch" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("listed", "metric"),
     [([["gpu_util pod"]], "utilisation"), ([[]], "utilisation"), ([["gpu_util"]], "other")],
     ids=["labelled", "no series", "another metric"],
 )
-def test_there_is_nothing_to_ask_of_what_has_its_labels_or_is_not_there(found, metric):
-    assert missing.unlabelled(seen(UTIL, found=found), metric, PODS) == ()
+def test_labels_are_not_queried_for_labelled_or_absent_series(listed, metric):
+    assert missing.series_without_label(inventory(UTIL, listed=listed), metric, PODS) == ()
 
 
-def test_of_very_many_causes_the_first_are_told():
-    causes = missing.of_metric(seen(*[UTIL] * 20, found=[[]] * 20), "utilisation", PODS, {})
+def test_at_most_eight_causes_are_returned():
+    causes = missing.of_metric(inventory(*[UTIL] * 20, listed=[[]] * 20), "utilisation", PODS, {})
 
     assert len(causes) == 8
-    assert str(causes[-1]) == "NoSeries: 13 more rules are no better off"
+    assert str(causes[-1]) == "NoSeries: 13 more rules provide no value either"
 
 
-def test_what_others_named_cannot_break_a_line_or_fill_it():
+def test_a_name_from_a_request_is_escaped_and_truncated():
     metric = "a\nb" + "x" * 10_000
 
-    (cause,) = missing.of_metric(seen(UTIL, found=[[]]), metric, PODS, {})
+    (cause,) = missing.of_metric(inventory(UTIL, listed=[[]]), metric, PODS, {})
 
     assert "\n" not in cause.sentence
     assert r'"a\nbx' in cause.sentence
@@ -371,21 +470,21 @@ def planned(known, metric, resource, names, namespace, selector=""):
     return plan.custom(entry, namespace=namespace, names=names, selector=selectors.parse(selector))
 
 
-def test_what_a_query_does_not_find_is_told_with_the_labels_that_it_asked_by():
-    known = seen(UTIL, found=[["gpu_util ns pod"]])
-    asked = planned(known, "utilisation", PODS, ["a", "b"], "default", "model=x")
+def test_a_query_without_samples_is_reported_with_its_matchers():
+    known = inventory(UTIL, listed=[["gpu_util ns pod"]])
+    pods = planned(known, "utilisation", PODS, ["a", "b"], "default", "model=x")
 
-    (cause,) = missing.of_plan(known, asked)
+    (cause,) = missing.of_plan(known, pods)
 
     assert cause.reason is Reason.NO_SAMPLE
     assert cause.sentence.startswith(
-        "the query of rules[0] (rules.yaml:3) found no number for pods a, b in namespace default, "
-        'asking gpu_util by label pod, ns="default", model=x: '
+        "rules[0] (rules.yaml:3) returned no sample for pods a, b in namespace default. It matches "
+        'gpu_util by label pod, ns="default", model=x: '
     )
 
 
-def test_the_query_of_an_external_metric_that_finds_nothing_is_told():
-    known = seen(external=[UPPER, UTIL], found=[["DCGM_A"], []])
+def test_an_external_query_without_samples_is_reported_unless_there_are_no_series():
+    known = inventory(external=[UPPER, UTIL], listed=[["DCGM_A"], []])
     a, utilisation = (
         plan.external(
             known.catalog.external_entry(name), namespace="x", selector=selectors.parse("")
@@ -396,16 +495,14 @@ def test_the_query_of_an_external_metric_that_finds_nothing_is_told():
     sample, series = missing.of_query(known, a), missing.of_query(known, utilisation)
 
     assert (sample.reason, sample.rule) == (Reason.NO_SAMPLE, 0)
-    assert (
-        "the query of externalRules[0] (rules.yaml:3) found no number: `m` has" in sample.sentence
-    )
+    assert "externalRules[0] (rules.yaml:3) returned no sample: `m` has no" in sample.sentence
     assert (series.reason, series.rule) == (Reason.NO_SERIES, 1)
-    assert "gives it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
+    assert "produces it, but Prometheus had no series of `gpu_util{gpu" in series.sentence
 
 
-@pytest.mark.parametrize("heard", [STARTED, NEVER])
-def test_a_query_that_was_answered_tells_more_than_a_listing_that_was_not(heard):
-    known = seen(external=[UTIL], heard=[heard])
+@pytest.mark.parametrize("status", [STARTED, NEVER])
+def test_an_answered_query_outweighs_a_relist_that_failed_or_did_not_run(status):
+    known = inventory(external=[UTIL], statuses=[status])
     entry = known.catalog.external_entry("utilisation")
 
     cause = missing.of_query(
@@ -415,12 +512,12 @@ def test_a_query_that_was_answered_tells_more_than_a_listing_that_was_not(heard)
     assert cause.reason is Reason.NO_SAMPLE
 
 
-def test_of_rules_that_answer_together_each_says_how_far_it_came():
+def test_each_merged_rule_has_its_own_cause():
     merged = (
         "seriesQuery: a\nmerge: true\nmetricsQuery: m\nname: {as: u}\n"
         "resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
     )
-    known = seen(merged, merged.replace("a\n", "b\n", 1), found=[[], ["b ns pod"]])
+    known = inventory(merged, merged.replace("a\n", "b\n", 1), listed=[[], ["b ns pod"]])
 
     causes = missing.of_plan(known, planned(known, "u", PODS, ["a"], "default"))
 
@@ -430,55 +527,97 @@ def test_of_rules_that_answer_together_each_says_how_far_it_came():
     ]
 
 
-def test_objects_without_a_namespace_are_asked_by_one_label():
-    known = seen(NODES_ALONE, found=[["power node"]])
+def test_cluster_scoped_objects_are_matched_by_one_label():
+    known = inventory(NODES_ALONE, listed=[["power node"]])
 
     (cause,) = missing.of_plan(known, planned(known, "power", NODES, ["n"], ""))
 
-    assert "found no number for nodes n, asking power by label node: " in cause.sentence
+    assert "returned no sample for nodes n. It matches power by label node: " in cause.sentence
 
 
-def test_series_that_name_pods_and_no_namespace_are_missing_that_label():
-    known = seen(UTIL, found=[["gpu_util pod"]])
+def test_series_with_a_pod_label_and_no_namespace_label_lack_the_latter():
+    known = inventory(UTIL, listed=[["gpu_util pod"]])
 
     (cause,) = missing.of_plan(known, planned(known, "utilisation", PODS, ["a"], "default"))
 
     assert cause.reason is Reason.LABELS_MISSING
-    assert "names namespaces: looked for ns; they carry pod. Name" in cause.sentence
+    assert "no label for namespaces: expected ns; found pod. Map" in cause.sentence
 
 
-def test_objects_are_looked_for_where_they_live():
-    pods = missing.other_scope(PODS, namespaced=True)
-    nodes = missing.other_scope(NODES, namespaced=False)
+def test_a_query_by_one_namespace_label_does_not_report_another_label_as_missing():
+    """A merged rule may be queried by the labels of another; its series have a second one."""
+    rule = """
+seriesQuery: a
+merge: true
+metricsQuery: m
+name: {as: u}
+resources:
+  overrides: {ns: {resource: namespace}, namespace: {resource: namespace}, pod: {resource: pod}}
+"""
+    known = inventory(rule, rule.replace(": a", ": b"), listed=[["a ns pod"], ["b namespace"]])
 
-    assert pods.reason is nodes.reason is Reason.OTHER_SCOPE
-    assert pods.sentence.endswith("names none: ask for namespaces/NS/pods/NAME/METRIC")
-    assert nodes.sentence.endswith("names one: ask for nodes/NAME/METRIC")
+    causes = missing.of_plan(known, planned(known, "u", PODS, ["x"], "default"))
+
+    (cause,) = (each for each in causes if each.reason is Reason.LABELS_MISSING)
+    assert cause.rule == 1
+    assert "expected ns; found namespace" in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("resource", "namespaced", "sentence"),
+    [
+        (
+            PODS,
+            True,
+            (
+                "pods are namespaced, and the path has no namespace: use "
+                "namespaces/NAMESPACE/pods/NAME/METRIC"
+            ),
+        ),
+        (
+            NODES,
+            False,
+            "nodes are cluster-scoped, and the path has a namespace: use nodes/NAME/METRIC",
+        ),
+        (
+            NAMESPACES,
+            False,
+            (
+                "namespaces are cluster-scoped, and the path has a namespace: use "
+                "namespaces/NAME/metrics/METRIC"
+            ),
+        ),
+    ],
+)
+def test_a_path_of_the_wrong_scope_is_answered_with_the_right_path(resource, namespaced, sentence):
+    cause = missing.other_scope(resource, namespaced=namespaced)
+
+    assert (cause.reason, cause.sentence) == (Reason.OTHER_SCOPE, sentence)
 
 
 @pytest.mark.parametrize(
     ("resource", "sentence"),
     [
-        ("pood", "the cluster has no resource pood: did you mean pods?"),
-        ("nodess.apps", "the cluster has no resource nodess.apps: did you mean nodes?"),
+        ("pood", "the cluster has no resource pood; did you mean pods?"),
+        ("nodess.apps", "the cluster has no resource nodess.apps; did you mean nodes?"),
         ("widgets", "the cluster has no resource widgets"),
         ("", 'the cluster has no resource ""'),
     ],
 )
-def test_a_resource_that_there_is_not(resource, sentence):
+def test_an_unknown_resource_gets_suggestions(resource, sentence):
     cause = missing.unknown_resource(resource, KINDS)
 
     assert (cause.reason, cause.sentence) == (Reason.UNKNOWN_RESOURCE, sentence)
 
 
-def test_the_rest_is_told_in_one_line_each():
-    over = missing.no_object(PODS, namespace="default", name="a")
-    unasked = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
+def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
+    finished = missing.no_object(PODS, namespace="default", name="a")
+    failed = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
 
-    assert str(over).startswith("NoObject: there is none of the pods called a in namespace default")
-    assert str(unasked) == "NoQuery: rules.yaml: rules[0]: no such"
+    assert str(finished) == "NoObject: pods/a in namespace default does not exist or has finished"
+    assert str(failed) == "NoQuery: rules.yaml: rules[0]: no such"
 
 
-def test_reasons_are_words_of_kubernetes():
+def test_reasons_are_in_camel_case():
     assert {reason.value for reason in Reason} >= {"NoRule", "NoSeries", "NotListedYet"}
     assert all(reason.value.isalpha() for reason in Reason)

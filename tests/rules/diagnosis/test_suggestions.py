@@ -8,7 +8,7 @@ from rules.diagnosis import suggestions
 
 
 @pytest.mark.parametrize(
-    ("name", "close"),
+    ("name", "similar"),
     [
         ("duty_cycel_now", ["duty_cycle_now", "duty_cycle_over"]),
         ("powr", ["power"]),
@@ -16,21 +16,23 @@ from rules.diagnosis import suggestions
         ("", []),
     ],
 )
-def test_names_that_resemble_another(name, close):
-    assert suggestions.close(name, {"power", "duty_cycle_now", "duty_cycle_over"}) == close
+def test_similar_names_are_suggested(name, similar):
+    assert (
+        suggestions.similar_names(name, {"power", "duty_cycle_now", "duty_cycle_over"}) == similar
+    )
 
 
 @pytest.mark.parametrize("typed", ["app_metric_1717_totl", "apq_metric_1717_total"])
-def test_of_very_many_names_the_nearest_is_found_in_no_time(typed):
+def test_the_most_similar_of_very_many_names_is_found_quickly(typed):
     known = {f"app_metric_{number}_total" for number in range(20_000)}
     began = time.process_time()
 
-    assert suggestions.close(typed, known)[0] == "app_metric_1717_total"
+    assert suggestions.similar_names(typed, known)[0] == "app_metric_1717_total"
     assert time.process_time() - began < 0.5
 
 
-def test_a_name_that_is_very_long_resembles_nothing_and_takes_no_time():
+def test_a_very_long_name_gets_no_suggestions():
     began = time.perf_counter()
 
-    assert suggestions.close("a" * 1_000_000, {"a" * 1000}) == []
+    assert suggestions.similar_names("a" * 1_000_000, {"a" * 1000}) == []
     assert time.perf_counter() - began < 1

@@ -8,7 +8,7 @@ from rules.query.catalog import Series
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "printed"),
     [
         ("gpu_util", "gpu_util"),
         ("", '""'),
@@ -19,32 +19,32 @@ from rules.query.catalog import Series
         ("x" * 300, "x" * 200 + "…"),
     ],
 )
-def test_a_name_stands_in_a_line_as_what_it_is(text, shown):
-    assert wording.shown(text) == shown
+def test_a_name_is_truncated_and_quoted_where_needed(text, printed):
+    assert wording.shown(text) == printed
 
 
-def test_of_many_names_the_first_are_listed():
-    assert wording.listed([]) == ""
-    assert wording.listed(["a", "b"]) == "a, b"
-    assert wording.listed(map(str, range(22))).endswith(", 19 and 2 more")
+def test_at_most_twenty_names_are_listed():
+    assert wording.names([]) == ""
+    assert wording.names(["a", "b"]) == "a, b"
+    assert wording.names(map(str, range(22))).endswith(", 19 and 2 more")
 
 
 @pytest.mark.parametrize(
-    ("names", "said"), [("a", "a"), ("ab", "a and 1 more name"), ("abc", "a and 2 more names")]
+    ("names", "text"), [("a", "a"), ("ab", "a and 1 more name"), ("abc", "a and 2 more names")]
 )
-def test_of_many_series_the_first_is_named(names, said):
-    assert wording.series([Series(name=name, labels=frozenset()) for name in names]) == said
+def test_the_first_of_many_series_is_named(names, text):
+    assert wording.series([Series(name=name, labels=frozenset()) for name in names]) == text
 
 
 @pytest.mark.parametrize(
-    ("moment", "said"),
+    ("moment", "text"),
     [(100, "0s ago"), (101, "0s ago"), (40.5, "59s ago"), (-3600, "1h1m40s ago")],
 )
-def test_ages_are_in_whole_seconds_and_never_of_the_future(moment, said):
-    assert wording.since(moment, 100) == said
+def test_ages_are_whole_seconds_and_never_negative(moment, text):
+    assert wording.age(moment, 100) == text
 
 
-def test_a_selector_stands_in_one_line():
+def test_a_selector_is_put_on_one_line():
     text = 'rules:\n- seriesQuery: |-\n    {a="b",\n     c="d"}\n  metricsQuery: m\n'
     (rule,) = ruleset.load([("rules.yaml", text)]).rules
 

@@ -1,4 +1,4 @@
-"""What is concluded from names alone; what a real Prometheus shows is in tests/presets."""
+"""Conclusions from names of series and labels; tests/presets has those of a real Prometheus."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ UTIL, USED = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 GR_ENGINE, SM = "DCGM_FI_PROF_GR_ENGINE_ACTIVE", "DCGM_FI_PROF_SM_ACTIVE"
 
 
-def seen(names: Iterable[str], labels: str, **more: object) -> Observations:
-    """Series that all carry the same labels, written with blanks between."""
-    carried = frozenset(labels.split())
-    return Observations(names=dict.fromkeys(names, carried), anything=True, **more)
+def observations(names: Iterable[str], labels: str, **more: object) -> Observations:
+    """Live series with the same labels, which are separated by blanks."""
+    live = dict.fromkeys(names, frozenset(labels.split()))
+    return Observations(live=live, anything=True, **more)
 
 
 def codes(report: detect.Report) -> set[str]:
@@ -28,14 +28,15 @@ def codes(report: detect.Report) -> set[str]:
 
 
 def rules_of(preset: str) -> tuple[config.Rule, ...]:
-    found, problems = config.parse(presets.text(preset), file=preset)
-    assert found is not None, problems
-    return found.rules
+    parsed, problems = config.parse(presets.text(preset), file=preset)
+    assert parsed is not None, problems
+    return parsed.rules
 
 
-def named(generation: Generation) -> list[tuple[str, Mapping[str, tuple[str, ...]]]]:
-    """Each preset that reads a generation, with what it is said to need."""
-    pairs = [(name, generation.fields) for name in {generation.preset, generation.podless} - {""}]
+def presets_of(generation: Generation) -> list[tuple[str, Mapping[str, tuple[str, ...]]]]:
+    """Each preset that reads a generation, with the series that the table names for it."""
+    own = {generation.preset, generation.podless_preset} - {""}
+    pairs = [(name, generation.fields) for name in own]
     if generation.name == "dcgm":
         pairs.append((generations.MIG, generation.fields))
     if generation.name == "dcgm-compat":
@@ -46,8 +47,8 @@ def named(generation: Generation) -> list[tuple[str, Mapping[str, tuple[str, ...
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
-def test_table_names_what_the_presets_read(generation: Generation) -> None:
-    for preset, fields in named(generation):
+def test_presets_read_the_series_of_the_table(generation: Generation) -> None:
+    for preset, fields in presets_of(generation):
         read = {
             (rule.name.as_, series)
             for rule in rules_of(preset)
@@ -59,36 +60,36 @@ def test_table_names_what_the_presets_read(generation: Generation) -> None:
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
-def test_table_knows_all_that_the_preset_gives(generation: Generation) -> None:
+def test_the_table_has_all_metrics_of_a_preset(generation: Generation) -> None:
     if not generation.preset:
         return
-    given = {
+    provided = {
         rule.name.as_.removesuffix("_current")
         for rule in rules_of(generation.preset)
         if rule.name.as_.endswith("_current")
         and promql.pinned_name(rule.series_query) in generation.series
     }
 
-    assert given == set(generation.fields)
+    assert provided == set(generation.fields)
 
 
-def test_table_names_the_presets_node_labels() -> None:
-    told = {each.preset: each.nodes for each in GENERATIONS if each.preset}
-    told |= {
-        generations.MIG: told["gpu-dcgm"],
-        generations.NODE: generations.NODES_OF_NODE,
-        generations.OLD_NAMES: generations.NODES_OF_OLD_NAMES,
+def test_the_table_has_the_node_labels_of_the_presets() -> None:
+    expected = {each.preset: each.node_labels for each in GENERATIONS if each.preset}
+    expected |= {
+        generations.MIG: expected["gpu-dcgm"],
+        generations.NODE: generations.NODE_LABELS,
+        generations.OLD_NAMES: generations.OLD_NAMES_NODE_LABELS,
     }
 
-    for preset, labels in told.items():
+    for preset, labels in expected.items():
         for rule in rules_of(preset):
             overrides = rule.resources.overrides
             nodes = [each.label for each in overrides if each.resource == "node"]
             assert tuple(nodes) == labels, preset
 
 
-def test_every_preset_of_gpus_is_reachable() -> None:
-    reachable = {name for each in GENERATIONS for name, _ in named(each)}
+def test_every_gpu_preset_is_chosen_for_some_generation() -> None:
+    reachable = {name for each in GENERATIONS for name, _ in presets_of(each)}
 
     assert reachable == {name for name in presets.names() if name.startswith("gpu-")}
 
@@ -96,144 +97,146 @@ def test_every_preset_of_gpus_is_reachable() -> None:
 PODS = "UUID exported_pod pod Hostname pci_bus_id"
 CASES = [
     pytest.param(
-        seen([UTIL, GR_ENGINE], f"{PODS} GPU_I_PROFILE"),
+        observations([UTIL, GR_ENGINE], f"{PODS} GPU_I_PROFILE"),
         (generations.MIG, generations.PROFILING),
         {"missing", "missing-profiling", "mig"},
-        id="split GPUs with the engine's activity",
+        id="MIG with the activity of engines",
     ),
     pytest.param(
-        seen([UTIL], f"{PODS} GPU_I_PROFILE"),
+        observations([UTIL], f"{PODS} GPU_I_PROFILE"),
         ("gpu-dcgm",),
         {"missing", "no-profiling", "mig-without-engine"},
-        id="split GPUs without it",
+        id="MIG without the activity of engines",
     ),
     pytest.param(
-        seen(["DCGM_FI_DEV_GPU_UTIL_RATIO"], f"{PODS} GPU_I_PROFILE"),
+        observations(["DCGM_FI_DEV_GPU_UTIL_RATIO"], f"{PODS} GPU_I_PROFILE"),
         ("gpu-dcgm49",),
         {"missing", "no-profiling", "mig-without-engine"},
-        id="split GPUs of 4.9 without it",
+        id="MIG of 4.9 without the activity of engines",
     ),
     pytest.param(
-        seen(["dcgm_gpu_utilization", "dcgm_fi_prof_gr_engine_active"], f"{PODS} GPU_I_PROFILE"),
+        observations(
+            ["dcgm_gpu_utilization", "dcgm_fi_prof_gr_engine_active"], f"{PODS} GPU_I_PROFILE"
+        ),
         ("gpu-dcgm-compat", generations.PROFILING),
         {"missing", "missing-profiling", "mig-by-profiling"},
-        id="split GPUs by the old names",
+        id="MIG with old names",
     ),
     pytest.param(
-        seen([GR_ENGINE, SM], PODS),
+        observations([GR_ENGINE, SM], PODS),
         (generations.PROFILING,),
         {"missing", "missing-profiling"},
-        id="profiling fields and nothing else",
+        id="profiling fields only",
     ),
     pytest.param(
-        seen(["DCGM_FI_DEV_SM_CLOCK"], PODS),
+        observations(["DCGM_FI_DEV_SM_CLOCK"], PODS),
         (),
         {"missing", "no-profiling"},
-        id="no field that a preset reads",
+        id="no series that a preset reads",
     ),
     pytest.param(
-        seen([UTIL], "UUID instance"),
+        observations([UTIL], "UUID instance"),
         (generations.NODE,),
         {"no-pods", "missing", "no-profiling", "node-by-instance"},
-        id="labels that managed Prometheus left",
+        id="labels of a managed Prometheus",
     ),
     pytest.param(
-        seen([UTIL], "UUID"),
+        observations([UTIL], "UUID"),
         (generations.NODE,),
         {"no-pods", "missing", "no-profiling", "no-node"},
-        id="no label at all",
+        id="no labels",
     ),
     pytest.param(
-        seen(["DCGM_FI_DEV_GPU_UTIL_RATIO"], "UUID pod hostname"),
+        observations(["DCGM_FI_DEV_GPU_UTIL_RATIO"], "UUID pod hostname"),
         ("gpu-dcgm49",),
         {"no-pods", "missing", "no-profiling"},
-        id="4.9 without pods, for its nodes",
+        id="4.9 without pods",
     ),
     pytest.param(
-        seen(["dcgm_gpu_utilization"], "uuid pod node"),
+        observations(["dcgm_gpu_utilization"], "uuid pod node"),
         ("gpu-dcgm-compat",),
         {"no-pods", "missing", "no-profiling"},
-        id="old names without pods, for its nodes",
+        id="old names without pods",
     ),
     pytest.param(
-        seen(["dcgm_gpu_utilization"], "UUID uuid pod_name node"),
+        observations(["dcgm_gpu_utilization"], "UUID uuid pod_name node"),
         ("gpu-dcgm-compat",),
         {"missing", "no-profiling"},
         id="both spellings of the GPU",
     ),
     pytest.param(
-        seen(["hami_vgpu_memory_used_bytes"], "pod device_uuid"),
+        observations(["hami_vgpu_memory_used_bytes"], "pod device_uuid"),
         ("gpu-hami",),
         {"no-pods", "missing"},
-        id="a vGPU monitor's own pod only",
+        id="only the own pod of a vGPU monitor",
     ),
     pytest.param(
-        seen(["vGPU_device_memory_usage_in_bytes"], "podname"),
+        observations(["vGPU_device_memory_usage_in_bytes"], "podname"),
         (),
         {"no-preset"},
         id="old names of HAMi alone",
     ),
     pytest.param(
-        seen([UTIL], f"{PODS} vgpu dra_claim_name"),
+        observations([UTIL], f"{PODS} vgpu dra_claim_name"),
         ("gpu-dcgm",),
         {"missing", "no-profiling", "time-slicing", "dra"},
-        id="shared in two more ways",
+        id="time-slicing and resource claims",
     ),
     pytest.param(
-        seen([UTIL], PODS, named_after_exporter=frozenset({UTIL})),
+        observations([UTIL], PODS, hostname_is_pod=frozenset({UTIL})),
         ("gpu-dcgm",),
         {"missing", "no-profiling", "hostname-is-pod"},
         id="a Hostname that is the exporter's pod",
     ),
     pytest.param(
-        seen([UTIL], f"{PODS} node", named_after_exporter=frozenset({UTIL})),
+        observations([UTIL], f"{PODS} node", hostname_is_pod=frozenset({UTIL})),
         ("gpu-dcgm",),
         {"missing", "no-profiling"},
-        id="the same, and a node besides",
+        id="a Hostname that is the exporter's pod, and a node",
     ),
     pytest.param(
-        seen(["duty_cycle", "memory_used"], "pod"),
+        observations(["duty_cycle", "memory_used"], "pod"),
         (),
         set(),
-        id="names of GKE's plugin that somebody else uses",
+        id="series of another exporter with names of GKE's plugin",
     ),
     pytest.param(
-        seen(["nvidia_gpu_duty_cycle"], "uuid node_name"),
+        observations(["nvidia_gpu_duty_cycle"], "uuid node_name"),
         ("gpu-nvidia-alibaba",),
         {"no-pods", "missing"},
-        id="Alibaba's exporter before any pod",
+        id="Alibaba's exporter before the first pod",
     ),
 ]
 
 
-@pytest.mark.parametrize(("given", "fitting", "found"), CASES)
-def test_names_and_labels_tell(
-    given: Observations, fitting: tuple[str, ...], found: set[str]
+@pytest.mark.parametrize(("observed", "fitting", "expected"), CASES)
+def test_presets_and_findings(
+    observed: Observations, fitting: tuple[str, ...], expected: set[str]
 ) -> None:
-    report = detect.judge(given)
+    report = detect.judge(observed)
 
     assert report.presets == fitting
-    assert codes(report) == found
+    assert codes(report) == expected
 
 
-def test_metrics_are_those_that_the_presets_can_give() -> None:
-    report = detect.judge(seen([UTIL, USED, GR_ENGINE], PODS))
+def test_metrics_are_those_with_series() -> None:
+    report = detect.judge(observations([UTIL, USED, GR_ENGINE], PODS))
 
     assert report.sightings[0].metrics == ("duty_cycle", "memory_used_bytes", "gr_engine_active")
 
 
-def test_metrics_by_profiling_alone_are_no_others() -> None:
-    report = detect.judge(seen([GR_ENGINE], PODS))
+def test_profiling_fields_alone_provide_only_their_own_metrics() -> None:
+    report = detect.judge(observations([GR_ENGINE], PODS))
 
     assert report.sightings[0].metrics == ("gr_engine_active",)
 
 
-def test_series_that_lack_are_told_together_save_those_with_a_remedy_of_their_own() -> None:
-    report = detect.judge(seen([USED, GR_ENGINE], PODS))
+def test_missing_series_share_a_finding_except_those_with_their_own_remedy() -> None:
+    report = detect.judge(observations([USED, GR_ENGINE], PODS))
 
     missing = [each for each in report.sightings[0].findings if each.code == "missing"]
     assert len(missing) == 2
-    assert missing[0].text.startswith("DCGM_FI_DEV_GPU_UTIL: not there, and hence no duty_cycle_*;")
+    assert missing[0].text.startswith("missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default")
     assert "DCGM_FI_DEV_FB_FREE, DCGM_FI_DEV_GPU_TEMP" in missing[1].text
 
 
@@ -247,12 +250,12 @@ def test_series_that_lack_are_told_together_save_those_with_a_remedy_of_their_ow
         ("pod hostname Hostname pci_bus_id", "4.8.3 or later"),
     ],
 )
-def test_release_shows_in_the_labels(labels: str, release: str) -> None:
-    assert detect.judge(seen([UTIL], labels)).sightings[0].release == release
+def test_the_release_is_derived_from_labels(labels: str, release: str) -> None:
+    assert detect.judge(observations([UTIL], labels)).sightings[0].release == release
 
 
-def test_report_in_words_and_flags() -> None:
-    report = detect.judge(seen([UTIL, GR_ENGINE], PODS))
+def test_sentences_and_flags_of_a_report() -> None:
+    report = detect.judge(observations([UTIL, GR_ENGINE], PODS))
 
     assert report.flags == ("--preset=gpu-dcgm", "--preset=gpu-dcgm-prof")
     assert report.sentences[0].startswith(
@@ -261,11 +264,11 @@ def test_report_in_words_and_flags() -> None:
     assert len(report.sentences) == 1 + len(report.sightings[0].findings)
 
 
-def test_nothing_and_no_series_at_all() -> None:
+def test_a_prometheus_without_any_series() -> None:
     assert [each.code for each in detect.judge(Observations()).findings] == ["empty"]
 
 
-def test_exporter_that_ended_may_be_among_the_targets_that_are_down() -> None:
-    gone = Observations(before={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
+def test_an_exporter_that_ended_and_a_target_that_is_down() -> None:
+    ended = Observations(indexed={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
 
-    assert [each.code for each in detect.judge(gone).findings] == ["ended", "targets-down"]
+    assert [each.code for each in detect.judge(ended).findings] == ["ended", "targets-down"]

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from rules import ruleset
-from rules.kinds import Kinds
 from rules.lint import check
 
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
@@ -16,17 +15,15 @@ def _rule(**changes: str) -> str:
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items() if value) + "}"
 
 
-def _warnings(
-    *rules: str, section: str = "rules", kinds: Kinds | None = None
-) -> list[tuple[str, str]]:
+def _warnings(*rules: str, section: str = "rules") -> list[tuple[str, str]]:
+    """The path and message of each warning about these rules."""
     text = f"{section}:\n" + "".join(f"- {rule}\n" for rule in rules)
-    loaded = ruleset.load([("f.yaml", text)])
-    found = check.warnings(loaded, kinds)
-    assert all(problem.severity == "warning" and problem.line for problem in found)
-    return [(problem.path, problem.message) for problem in found]
+    problems = check.warnings(ruleset.load([("f.yaml", text)]))
+    assert all(problem.severity == "warning" and problem.line for problem in problems)
+    return [(problem.path, problem.message) for problem in problems]
 
 
-def test_an_ordinary_rule_has_nothing_surprising():
+def test_a_usual_rule_gives_no_warning():
     assert _warnings(_rule()) == []
 
 
@@ -36,12 +33,12 @@ def test_an_ordinary_rule_has_nothing_surprising():
         (
             {"metricsQuery": "'sum(<<.Series>>) by (<<.GroupBy>>)'"},
             "rules[0].metricsQuery",
-            "does not use <<.LabelMatchers>>: an object of the same name in another namespace",
+            "does not use <<.LabelMatchers>>: objects of the same name in other namespaces",
         ),
         (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (pod)'"},
             "rules[0].metricsQuery",
-            "aggregates without <<.GroupBy>> and so drops the label namespace",
+            "aggregates without <<.GroupBy>> and drops the label namespace",
         ),
         (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>})'"},
@@ -59,17 +56,17 @@ def test_an_ordinary_rule_has_nothing_surprising():
         (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>)'"},
             "rules[0].metricsQuery",
-            'rendered it is sum(up{namespace="a"} by (namespace)',
+            '; rendered: sum(up{namespace="a"} by (namespace). If Prometheus',
         ),
         (
             {"metricsQuery": "'<<if .Nothing>>a<<end>>'".replace(".Nothing", "not .LabelMatchers")},
             "rules[0].metricsQuery",
-            "renders nothing for every kind of request",
+            "renders no text: every request ends in an error",
         ),
         (
             {"metricsQuery": "'<<index .GroupBySlice 7>> <<.LabelMatchers>>'"},
             "rules[0].metricsQuery",
-            "fails to render for every kind of request",
+            "fails to render: every request ends in an error",
         ),
         (
             {
@@ -77,12 +74,20 @@ def test_an_ordinary_rule_has_nothing_surprising():
                 "<<.LabelMatchers>>}'"
             },
             "rules[0].metricsQuery",
-            "asked for several it finds nothing; use =~",
+            "which is a|b for several objects and then matches none. Use =~",
+        ),
+        (
+            {
+                "metricsQuery": '\'<<.Series>>{pod=`<<index .LabelValuesByName "pod">>`,'
+                "<<.LabelMatchers>>}'"
+            },
+            "rules[0].metricsQuery",
+            "which is a|b for several objects and then matches none. Use =~",
         ),
         (
             {"metricsQuery": '\'<<.Series>>{pod=~"<<index .LabelValuesByName "pod">>"}\''},
             "rules[0].metricsQuery",
-            "the metric selector of a request has no effect, and its other conditions only as far",
+            "the metric selector is ignored, and other conditions apply only where",
         ),
         ({"seriesQuery": "'{__name__!=\"\"}'"}, "rules[0].seriesQuery", "matches nearly every"),
         (
@@ -99,25 +104,25 @@ def test_an_ordinary_rule_has_nothing_surprising():
             {"resources": "{overrides: {pod: {resource: pod}}}"},
             "rules[0].resources",
             (
-                "has a label for pods and none for namespaces: the metric is listed and every "
-                "request for it is answered with 404"
+                "maps a label to pods but none to namespaces: the metric is listed, but every "
+                "request fails with 404"
             ),
         ),
-        ({"resources": ""}, "rules[0].resources", "has no label for any resource"),
+        ({"resources": ""}, "rules[0].resources", "maps no label to a resource"),
         (
             {"resources": "{template: 'kube_<<.Group>>_<<.Resource>>'}"},
             "rules[0].resources.template",
-            "has .Group in it, which is empty for core resources",
+            "uses .Group, which is empty for core resources",
         ),
         (
             {"resources": PODS.replace("{overrides", "{namespaced: true, overrides")},
             "rules[0].resources.namespaced",
-            "has an effect in external rules only",
+            "has an effect only in externalRules",
         ),
         (
             {"seriesQuery": "'{a=\"b\"}'", "name": "{matches: (.*)_total, as: '${1}_rate'}"},
             "rules[0].name.matches",
-            "'(.*)_total' has no ^ or no $ and so matches inside longer names",
+            "'(.*)_total' has no ^ or no $ and matches parts of names",
         ),
         (
             {"seriesQuery": "'{a=\"b\"}'", "name": "{matches: total$, as: 'x_$0'}"},
@@ -127,25 +132,25 @@ def test_an_ordinary_rule_has_nothing_surprising():
         (
             {"seriesQuery": "'{a=\"b\"}'", "name": "{as: x}"},
             "rules[0].name.as",
-            "calls every series that the rule takes 'x'",
+            "names every series 'x': only the last one listed is served",
         ),
         (
             {"name": "{matches: ^down$}"},
             "rules[0].name.matches",
-            "does not take up, the only series of seriesQuery",
+            "rejects up, the only series of seriesQuery",
         ),
         (
             {"seriesFilters": "[{isNot: up}]"},
             "rules[0].seriesFilters",
-            "does not take up, the only series of seriesQuery",
+            "rejects up, the only series of seriesQuery",
         ),
     ],
 )
-def test_a_custom_rule_is_warned_about(changes, path, message):
-    (found,) = _warnings(_rule(**changes))
+def test_a_custom_rule_gives_a_warning(changes, path, message):
+    (warning,) = _warnings(_rule(**changes))
 
-    assert found[0] == path
-    assert message in found[1]
+    assert warning[0] == path
+    assert message in warning[1]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_a_custom_rule_is_warned_about(changes, path, message):
         {"name": "{matches: u, as: x}"},
     ],
 )
-def test_a_custom_rule_is_not_warned_about(changes):
+def test_a_custom_rule_gives_no_warning(changes):
     if "?" in changes.get("name", ""):
         changes = changes | {
             "name": changes["name"].replace("(?P<x>.*)_total$", "'(?P<x>.*)_total$'")
@@ -188,41 +193,38 @@ def test_a_custom_rule_is_not_warned_about(changes):
         (
             {"resources": ""},
             "externalRules[0].resources",
-            (
-                "no label stands for the namespace: the metric is listed and every request for it "
-                "is answered with 500"
-            ),
+            ("maps no label to namespaces: the metric is listed, but every request fails with 500"),
         ),
         (
             {"metricsQuery": "up"},
             "externalRules[0].metricsQuery",
-            "every namespace is answered with the same series",
+            "every namespace gets the same series",
         ),
-        ({"aggregate": "max"}, "externalRules[0].aggregate", "has no effect in an external rule"),
-        ({"merge": "true"}, "externalRules[0].merge", "has no effect in an external rule"),
+        ({"aggregate": "max"}, "externalRules[0].aggregate", "has no effect in externalRules"),
+        ({"merge": "true"}, "externalRules[0].merge", "has no effect in externalRules"),
         (
             {"metricsQuery": "'(avg(<<.Series>>{<<.LabelMatchers>>}))'"},
             "externalRules[0].metricsQuery",
-            "AverageValue divides it by the number of replicas",
+            "With target type AverageValue, an HPA divides it by the number of replicas",
         ),
         (
             {"metricsQuery": "'avg(<<.Series>>{<<.LabelMatchers>>}'"},
             "externalRules[0].metricsQuery",
-            "is not PromQL as far as can be told",
+            "does not look like PromQL",
         ),
     ],
 )
-def test_an_external_rule_is_warned_about(changes, path, message):
+def test_an_external_rule_gives_a_warning(changes, path, message):
     keys = {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>})'"} | changes
 
-    (found,) = _warnings(_rule(**keys), section="externalRules")
+    (warning,) = _warnings(_rule(**keys), section="externalRules")
 
-    assert found[0] == path
-    assert message in found[1]
+    assert warning[0] == path
+    assert message in warning[1]
 
 
 @pytest.mark.parametrize("resources", [PODS, "{namespaced: false}"])
-def test_an_external_rule_is_not_warned_about(resources):
+def test_an_external_rule_gives_no_warning(resources):
     query = "'sum(<<.Series>>{<<.LabelMatchers>>})'"
 
     assert _warnings(_rule(metricsQuery=query, resources=resources), section="externalRules") == []
@@ -237,22 +239,15 @@ def test_an_external_rule_is_not_warned_about(resources):
         "quantile(0.9, <<.Series>>{<<.LabelMatchers>>})",
     ],
 )
-def test_only_an_average_of_everything_is_warned_about_as_one(query):
+def test_an_average_by_a_label_or_inside_another_function_gives_no_warning(query):
     assert _warnings(_rule(metricsQuery=f"'{query}'"), section="externalRules") == []
 
 
-@pytest.mark.parametrize(
-    ("kinds", "message"),
-    [
-        (None, "'brand' of group 'cheese.io' is no resource that every cluster has"),
-        (Kinds.builtin(), "the cluster knows no resource 'brand' of group 'cheese.io'"),
-    ],
-)
-def test_an_override_for_an_unknown_kind_is_without_effect(kinds, message):
-    (found,) = _warnings(_rule(resources=CRD), kinds=kinds)
+def test_an_override_of_a_resource_that_is_not_built_in_gives_a_warning():
+    ((path, message),) = _warnings(_rule(resources=CRD))
 
-    assert found[0] == "rules[0].resources.overrides.brand"
-    assert message in found[1]
+    assert path == "rules[0].resources.overrides.brand"
+    assert "'brand' of group 'cheese.io' is not a built-in resource" in message
 
 
 NODES = "{overrides: {node: {resource: node}}}"
@@ -261,22 +256,26 @@ NODES = "{overrides: {node: {resource: node}}}"
 @pytest.mark.parametrize(
     ("first", "second", "message"),
     [
-        ({}, {}, "gives the same metric of namespaces, pods as rules[0] (line 2 of f.yaml)"),
-        ({"name": "{as: x}"}, {"seriesQuery": "down", "name": "{as: x}"}, "or say merge: true"),
-        ({"merge": "true"}, {}, "this later rule wins and the other is not asked"),
-        ({"resources": NODES}, {"resources": NODES}, "gives the same metric of nodes"),
+        ({}, {}, "produces the same metric of namespaces, pods as rules[0] (f.yaml:2)"),
+        (
+            {"name": "{as: x}"},
+            {"seriesQuery": "down", "name": "{as: x}"},
+            "or set merge: true in both",
+        ),
+        ({"merge": "true"}, {}, "only this later rule is queried"),
+        ({"resources": NODES}, {"resources": NODES}, "produces the same metric of nodes"),
         (
             {"seriesQuery": "'{a=\"b\"}'"},
             {"seriesQuery": "'{a=\"b\"}'"},
-            "gives the same metric of namespaces, pods",
+            "produces the same metric of namespaces, pods",
         ),
     ],
 )
-def test_two_rules_that_give_one_metric_are_warned_about(first, second, message):
-    (found,) = _warnings(_rule(**first), _rule(**second))
+def test_the_second_of_two_rules_that_produce_one_metric_gives_a_warning(first, second, message):
+    ((path, text),) = _warnings(_rule(**first), _rule(**second))
 
-    assert found[0].startswith("rules[1]")
-    assert message in found[1]
+    assert path.startswith("rules[1]")
+    assert message in text
 
 
 @pytest.mark.parametrize(
@@ -289,17 +288,17 @@ def test_two_rules_that_give_one_metric_are_warned_about(first, second, message)
         ({"seriesQuery": "'{a=\"b\"}'"}, {"seriesQuery": "'{a=\"c\"}'"}),
     ],
 )
-def test_two_rules_that_do_not_get_in_each_others_way_are_not_warned_about(first, second):
+def test_two_rules_that_produce_different_metrics_or_merge_give_no_warning(first, second):
     assert _warnings(_rule(**first), _rule(**second)) == []
 
 
-def test_two_external_rules_that_give_one_metric_are_warned_about():
+def test_the_second_of_two_external_rules_that_produce_one_metric_gives_a_warning():
     rule = _rule(metricsQuery="'<<.Series>>{<<.LabelMatchers>>}'")
 
-    (found,) = _warnings(rule, rule, section="externalRules")
+    ((_, message),) = _warnings(rule, rule, section="externalRules")
 
-    assert "gives the same metric as externalRules[0]" in found[1]
-    assert "merge" not in found[1]
+    assert "produces the same metric as externalRules[0]" in message
+    assert "merge" not in message
 
 
 RESOURCE_RULE = {
@@ -313,11 +312,11 @@ def _resource_warnings(**changes: str) -> list[tuple[str, str]]:
     cpu = ", ".join(f"{key}: {value}" for key, value in (RESOURCE_RULE | changes).items())
     memory = ", ".join(f"{key}: {value}" for key, value in RESOURCE_RULE.items())
     text = f"resourceRules: {{window: 1m, cpu: {{{cpu}}}, memory: {{{memory}}}}}"
-    found = check.warnings(ruleset.load([("f.yaml", text)]))
-    return [(problem.path, problem.message) for problem in found]
+    problems = check.warnings(ruleset.load([("f.yaml", text)]))
+    return [(problem.path, problem.message) for problem in problems]
 
 
-def test_ordinary_resource_rules_have_nothing_surprising():
+def test_usual_resource_rules_give_no_warning():
     assert _resource_warnings() == []
 
 
@@ -327,22 +326,22 @@ def test_ordinary_resource_rules_have_nothing_surprising():
         (
             {"containerQuery": "'sum(<<.Series>>{<<.LabelMatchers>>})'"},
             "resourceRules.cpu.containerQuery",
-            "does not use <<.GroupBy>>, so its samples belong to no object",
+            "does not use <<.GroupBy>>: no sample matches an object",
         ),
         (
             {"nodeQuery": "'sum(x) by (<<.GroupBy>>)'"},
             "resourceRules.cpu.nodeQuery",
-            "does not use <<.LabelMatchers>>, so every request reads the samples of the whole",
+            "does not use <<.LabelMatchers>>: every request reads the samples of the whole",
         ),
         (
             {"nodeQuery": "'sum(x{<<.LabelMatchers>>}) by (<<.GroupBy>>'"},
             "resourceRules.cpu.nodeQuery",
-            "is not PromQL as far as can be told",
+            "does not look like PromQL",
         ),
         (
             {"resources": PODS},
             "resourceRules.cpu.resources",
-            "no label stands for nodes, which nodeQuery needs",
+            "maps no label to nodes, which nodeQuery needs",
         ),
         (
             {
@@ -350,31 +349,31 @@ def test_ordinary_resource_rules_have_nothing_surprising():
                 " namespace: {resource: namespace}, x: {resource: nope}}}"
             },
             "resourceRules.cpu.resources.overrides.x",
-            "'nope' is no resource that every cluster has",
+            "'nope' is not a built-in resource",
         ),
     ],
 )
-def test_resource_rules_are_warned_about(changes, path, message):
-    (found,) = _resource_warnings(**changes)
+def test_resource_rules_give_a_warning(changes, path, message):
+    (warning,) = _resource_warnings(**changes)
 
-    assert found[0] == path
-    assert message in found[1]
+    assert warning[0] == path
+    assert message in warning[1]
 
 
-def test_an_absent_resource_query_is_told_when_the_file_is_read_and_not_again():
+def test_a_resource_rule_without_a_query_is_left_to_the_parser():
     assert _resource_warnings(nodeQuery="") == []
 
 
-def test_a_rule_without_a_query_is_told_when_the_file_is_read_and_not_again():
+def test_a_rule_without_a_query_is_left_to_the_parser():
     assert _warnings(_rule(metricsQuery="")) == []
 
 
 @pytest.mark.parametrize("name", ["", "{matches: ^up$, as: x}"])
-def test_a_selector_that_cannot_be_read_is_told_when_it_is_compiled_and_not_again(name):
+def test_an_invalid_series_query_is_left_to_the_compiler(name):
     assert _warnings(_rule(seriesQuery="'rate(up[5m])'", name=name)) == []
 
 
-def test_a_warning_inside_a_query_stands_where_it_is():
+def test_a_warning_about_a_part_of_a_query_has_its_line_and_column():
     text = (
         "rules:\n"
         "- seriesQuery: up\n"
@@ -385,6 +384,6 @@ def test_a_warning_inside_a_query_stands_where_it_is():
         '      x="<<index .LabelValuesByName "pod">>"}\n'
     )
 
-    (found,) = check.warnings(ruleset.load([("f.yaml", text)]))
+    (warning,) = check.warnings(ruleset.load([("f.yaml", text)]))
 
-    assert (found.line, found.column) == (7, 8)
+    assert (warning.line, warning.column) == (7, 8)
