@@ -270,7 +270,7 @@ async def test_the_log_has_the_reasons_of_a_401_but_not_the_token(env, caplog):
     )
 
     assert "as front proxy: subject with cn=other-name is not in the allowed list" in caplog.text
-    assert "as client: the client's certificate is not trusted" in caplog.text
+    assert "as client: client certificate is not trusted" in caplog.text
     assert "bearer token rejected by TokenReview" in caplog.text
     assert "s3cret" not in caplog.text
 
