@@ -14,7 +14,7 @@ from aiohttp import web
 from adapter.api.groups import GROUPS
 from adapter.clients.kubernetes import Kube
 from adapter.tls import context, serving_certificate
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from tests.cluster import server
 from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
 
@@ -35,9 +35,11 @@ class Replica:
 
     def __init__(self, kube):
         self.now = NOW
-        self.live = context.Live(context.issued("127.0.0.1", now=NOW))
-        self.registration = Registration(kube, API_SERVICES, service=NAME, namespace=NAMESPACE)
-        self.identity = serving_certificate.Identity(
+        self.live = context.ReloadingContext(context.issued("127.0.0.1", now=NOW))
+        self.registration = APIServiceController(
+            kube, API_SERVICES, service=NAME, namespace=NAMESPACE
+        )
+        self.identity = serving_certificate.ServingCertificateController(
             kube,
             self.registration,
             self.live.serve,

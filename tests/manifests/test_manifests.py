@@ -15,7 +15,7 @@ from adapter import __version__, settings
 from adapter.api.groups import GROUPS, custom
 from adapter.clients.kubernetes import Kube
 from adapter.tls import serving_certificate
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from rules import presets
 from tests.certificates import DAY, NOW
 from tests.fakes import kubernetes
@@ -291,8 +291,8 @@ async def test_the_identity_needs_no_other_rights(external_metrics, aiohttp_serv
     server = await aiohttp_server(store.app())
     kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
     names = [each["metadata"]["name"] for each in base.of("APIService")]
-    registration = Registration(kube, names, service=NAME, namespace=NAMESPACE)
-    ours = serving_certificate.Identity(
+    registration = APIServiceController(kube, names, service=NAME, namespace=NAMESPACE)
+    ours = serving_certificate.ServingCertificateController(
         kube,
         registration,
         served.append,
