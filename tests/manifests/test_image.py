@@ -173,7 +173,8 @@ def test_nothing_that_is_loaded_is_left_without_bytecode() -> None:
     words = shlex.split(command)
     left_out = re.compile(words[words.index("-x") + 1])
     code = (
-        "import sys, adapter.__main__\n"
+        "import sys, adapter.app.server\n"
+        "from adapter.commands import certs, check, presets, serve, shutdown\n"
         "for each in list(sys.modules.values()):\n"
         "    print(getattr(each, '__file__', None) or '')"
     )

@@ -335,7 +335,7 @@ async def test_unreachable_prometheus_is_told_as_such(capsys: pytest.CaptureFixt
     code = await _run("detect", "--prometheus-url=http://127.0.0.1:9")
 
     assert code == 1
-    assert "Prometheus cannot be asked" in capsys.readouterr().err
+    assert "Prometheus cannot be queried" in capsys.readouterr().err
 
 
 async def test_unreachable_prometheus_is_the_callers_business(
