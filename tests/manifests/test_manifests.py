@@ -119,7 +119,9 @@ def test_the_command_line_is_understood_and_nothing_in_it_is_without_effect(buil
     assert ipaddress.ip_address(asked.serving.bind_address).is_unspecified
     (port,) = built.container["ports"]
     assert asked.serving.port == port["containerPort"]
-    assert {each.name for each in asked.rules.sources if each.kind == "preset"} <= set(presets.names())
+    assert {each.name for each in asked.rules.sources if each.kind == "preset"} <= set(
+        presets.names()
+    )
 
 
 def test_the_rules_file_is_mounted_where_it_is_read(base):
