@@ -20,7 +20,7 @@ from aiohttp import web
 from adapter import errors, settings
 from adapter.app import server as app
 from adapter.commands import serve, shutdown
-from adapter.demo import binary, exporter, manifests, prometheus
+from adapter.demo import binary, debian, exporter, manifests, prometheus
 from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
 from rules.errors import ConfigError
@@ -55,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
         shutdown.run(_run(options, program))
     except (
         errors.StartError,
-        binary.NoPrometheusError,
+        debian.NoProgramError,
         prometheus.PrometheusFailedError,
         ConfigError,
     ) as error:

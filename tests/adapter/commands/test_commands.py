@@ -211,7 +211,7 @@ def test_demo_without_prometheus_explains_what_to_do(
     monkeypatch.setenv("PROMETHEUS", str(tmp_path / "none"))
 
     assert program.main(["demo", f"--secure-port={free_port()}"]) == 1
-    assert "$PROMETHEUS is" in capsys.readouterr().err
+    assert "$PROMETHEUS: " in capsys.readouterr().err
 
 
 async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None:
