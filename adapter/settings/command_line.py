@@ -65,7 +65,9 @@ def parse(
     parser = _Parser(argv, groups, ignored, words)
     parser.run()
     built = tuple(group(**values) for group, values in parser.values.items())
-    conflicts = (problem for group in built for problem in group.problems())
+    # A default in place of an invalid value could conflict with a valid one.
+    valid = (group for group in built if type(group) not in parser.invalid)
+    conflicts = (problem for group in valid for problem in group.problems())
     return CommandLine(
         groups=built, given=tuple(parser.given), problems=(*parser.problems, *conflicts)
     )
@@ -82,16 +84,16 @@ class _Parser:
         self.rest = deque(argv)
         self.words = words
         self.values: dict[type[Group], dict[str, Any]] = {group: {} for group in groups}
-        self.targets = {
-            declared.name: (group, field)
-            for group in groups
-            for field, declared in fields_of(group)
-        }
-        declared = [each for group in groups for _, each in fields_of(group)]
-        self.flags = {each.name: each for each in (*declared, *ignored)}
-        self.shorthands = {each.shorthand: each for each in declared if each.shorthand}
+        self.flags: dict[str, Flag[Any]] = {each.name: each for each in ignored}
+        self.targets: dict[str, tuple[type[Group], str]] = {}
+        for group in groups:
+            for field, declared in fields_of(group):
+                self.flags[declared.name] = declared
+                self.targets[declared.name] = (group, field)
+        self.shorthands = {each.shorthand: each for each in self.flags.values() if each.shorthand}
         self.given: list[Flag[Any]] = []
         self.problems: list[str] = []
+        self.invalid: set[type[Group]] = set()
 
     def run(self) -> None:
         while self.rest:
@@ -139,13 +141,14 @@ class _Parser:
             value = flag.kind.parse(text)
         except ValueError as error:
             self.problems.append(f"--{flag.name}={flag.kind.redact(text)}: {error}")
+            if not flag.ignored:
+                self.invalid.add(self.targets[flag.name][0])
             return
         self.given.append(flag)
-        if flag.ignored:
-            return
-        group, field = self.targets[flag.name]
-        values = self.values[group]
-        values[field] = values.get(field, ()) + value if flag.kind.repeatable else value
+        if not flag.ignored:
+            group, field = self.targets[flag.name]
+            values = self.values[group]
+            values[field] = values.get(field, ()) + value if flag.kind.repeatable else value
 
     def unknown(self, spelled: str, name: str) -> None:
         near = difflib.get_close_matches(name.partition("=")[0], self.flags, n=1)

@@ -329,6 +329,12 @@ def test_a_maximum_age_below_the_relist_interval_is_refused():
     )
 
 
+def test_an_invalid_value_causes_no_conflict_with_a_valid_one():
+    (problem,) = problems("--metrics-relist-interval=10", "--metrics-max-age=90s")
+
+    assert problem.startswith("--metrics-relist-interval=10: must be a duration")
+
+
 def test_two_ways_to_authenticate_to_prometheus_are_refused():
     assert problems("--prometheus-auth-incluster", "--prometheus-auth-config=/kube") == (
         (
@@ -365,9 +371,9 @@ def test_a_token_that_is_sent_gives_no_notice(argv):
 
 
 def test_all_problems_are_reported_at_once():
-    assert problems("--secure-prot=1", "--secure-port=x", "--tls-cert-file=a") == (
+    assert problems("--secure-prot=1", "--client-qps=x", "--tls-cert-file=a") == (
         "--secure-prot: unknown flag; did you mean --secure-port?",
-        "--secure-port=x: must be an integer",
+        "--client-qps=x: must be a number",
         "--tls-cert-file and --tls-private-key-file must be given together",
     )
 
