@@ -82,8 +82,9 @@ def _parser() -> argparse.ArgumentParser:
         "--generation",
         choices=sorted(GENERATIONS),
         default=DEFAULT,
+        metavar="EXPORTER",
         help="exporter whose series the fleet has; the matching preset is used (default "
-        "%(default)s)",
+        f"%(default)s): {', '.join(sorted(GENERATIONS))}",
     )
     parser.add_argument(
         "--nodes",

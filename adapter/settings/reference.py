@@ -30,7 +30,7 @@ def flag_help(*groups: type[Group]) -> str:
         for _, flag in fields_of(group):
             default = f" (default {flag.default})" if _has_default(flag) else ""
             lines.append(f"  {_spelled(flag)} {flag.kind.name}".rstrip())
-            lines += _wrapped(flag.help.replace("`", "") + default)
+            lines += _wrapped(flag.help + default)
         sections.append("\n".join(lines))
     return "\n\n".join(sections)
 
