@@ -67,8 +67,8 @@ def deployment():
 
 @pytest.fixture(scope="module")
 def container(deployment):
-    (found,) = deployment["spec"]["template"]["spec"]["containers"]
-    return found
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return container
 
 
 def test_the_user_is_that_of_the_deployment(deployment) -> None:

@@ -43,8 +43,8 @@ class Built:
         return [each for each in self.documents if each["kind"] == kind]
 
     def one(self, kind):
-        (found,) = self.of(kind)
-        return found
+        (document,) = self.of(kind)
+        return document
 
     @property
     def pod(self):
@@ -52,17 +52,17 @@ class Built:
 
     @property
     def container(self):
-        (found,) = self.pod["containers"]
-        return found
+        (container,) = self.pod["containers"]
+        return container
 
     @property
     def grants(self):
         """Yield the RBAC rules of the account, each with its namespace or None for all."""
         for binding in (*self.of("ClusterRoleBinding"), *self.of("RoleBinding")):
-            role = binding["roleRef"]
-            found = self.by_name.get((role["kind"], role["name"]))
-            if ACCOUNT in binding["subjects"] and found is not None:
-                for rule in found["rules"]:
+            reference = binding["roleRef"]
+            role = self.by_name.get((reference["kind"], reference["name"]))
+            if ACCOUNT in binding["subjects"] and role is not None:
+                for rule in role["rules"]:
                     yield binding["metadata"].get("namespace"), rule
 
     def allows(self, verb, group, resource, *, namespace=None, name=None):

@@ -26,13 +26,13 @@ OUTAGE = float(os.environ.get("OUTAGE", "0"))
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as found:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
         for later in range(0, 900, 120):
-            found.put(
+            running.put(
                 'DCGM_FI_DEV_GPU_UTIL{UUID="u",namespace="default",pod="bert-0"} 22',
                 at=time.time() + later,
             )
-        yield found
+        yield running
 
 
 @pytest.fixture(scope="module")

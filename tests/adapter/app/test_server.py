@@ -133,8 +133,8 @@ async def test_a_list_has_one_value_for_each_object(
 ) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
 
-    found = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
-    assert (status, found) == (200, values)
+    served_values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
+    assert (status, served_values) == (200, values)
 
 
 @pytest.mark.parametrize("metric", ["refused", "matrix", "scalar", "one_only"])
@@ -259,7 +259,7 @@ async def test_without_rules_matching_presets_are_chosen_and_logged(
     with prometheus.run(tmp_path) as server:
         server.put(*lines)
         async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
-            found = await served.pods("default", "duty_cycle_current")
+            values = await served.pods("default", "duty_cycle_current")
 
     (warning,) = [
         each.message
@@ -267,7 +267,7 @@ async def test_without_rules_matching_presets_are_chosen_and_logged(
         if "no --config and no --preset given" in each.message
     ]
     assert chosen in warning
-    assert found == ({"a": 20} if "pod" in lines[0] else {})
+    assert values == ({"a": 20} if "pod" in lines[0] else {})
 
 
 async def test_without_rules_and_prometheus_the_default_preset_is_chosen(
