@@ -41,14 +41,14 @@ SWITCH = Kind(name="", parse=_switch)
 NUMBER = Kind(name="number", parse=_number)
 
 
-def integer(minimum: int | None = None, maximum: int | None = None) -> Kind[int]:
+def integer(minimum: float = -math.inf, maximum: float = math.inf) -> Kind[int]:
     """Return a kind for decimal integers between both bounds, inclusive."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text):
             raise ValueError("must be an integer")
         value = int(text)
-        if minimum is not None and maximum is not None and not minimum <= value <= maximum:
+        if not minimum <= value <= maximum:
             raise ValueError(f"must be between {minimum} and {maximum}")
         return value
 
@@ -82,12 +82,15 @@ def choice(*options: S) -> Kind[S]:
     return Kind(name="string", parse=parse)
 
 
-def comma_separated(check: Callable[[tuple[str, ...]], object] = len) -> Kind[tuple[str, ...]]:
+def comma_separated(
+    check: Callable[[tuple[str, ...]], object] | None = None,
+) -> Kind[tuple[str, ...]]:
     """Return a kind for comma-separated lists; `check` raises ValueError for an invalid list."""
 
     def parse(text: str) -> tuple[str, ...]:
         items = tuple(item for item in text.split(",") if item)
-        check(items)
+        if check is not None:
+            check(items)
         return items
 
     return Kind(name="strings", parse=parse, repeatable=True)
