@@ -1,4 +1,4 @@
-# What this repository can do. `make` prints the list; everything sets itself up.
+# `make` lists the targets. Each one sets up what it needs.
 
 PYTHON ?= python3
 PORT ?= 6443
@@ -16,30 +16,30 @@ READY := .venv/.ready
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Make the virtual environment from the lock, and fetch Prometheus where there is none
+setup: $(READY) ## Create .venv from the lock; fetch Prometheus unless it is installed
 	@$(BIN)/python -m adapter.demo.binary >/dev/null
 
-# --no-compile: Python compiles what is imported, when it is; most of this never is.
+# --no-compile: Python compiles modules on import; most modules are never imported.
 $(READY): tests/requirements.lock setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "Python 3.11 or later is needed; name one with PYTHON=python3.11" >&2; exit 1; }
+	  { echo "$(PYTHON) is older than Python 3.11; use make PYTHON=python3.11" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-	  { echo "This Python lacks venv; on Debian: apt-get install python3-venv" >&2; \
+	  { echo "$(PYTHON) has no venv module; on Debian: apt-get install python3-venv" >&2; \
 	    [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	    apt-get update && apt-get install --yes --no-install-recommends python3-venv; }
-	@echo "making .venv from tests/requirements.lock" >&2
+	@echo "creating .venv from tests/requirements.lock" >&2
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/pip install --disable-pip-version-check --require-hashes --only-binary :all: \
 	  --no-compile --progress-bar off -r tests/requirements.lock
 	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-run: setup ## Serve a demo fleet's metrics on https://127.0.0.1:6443 (PORT= GENERATION= LOAD= NODES=) until Ctrl-C
+run: setup ## Serve a simulated GPU fleet on https://127.0.0.1:6443 until Ctrl-C (PORT= GENERATION= LOAD= NODES=)
 	@exec $(BIN)/gpu-metrics-adapter demo --secure-port=$(PORT) --generation=$(GENERATION) \
 	  --load=$(LOAD) --nodes=$(NODES)
 
-# LOAD is replicas here, and a factor for `run`, whose default is not taken.
-playground: setup ## Watch an HPA follow GPU load, with no cluster and no GPU (KUBERNETES= GENERATION= LOAD= NODES=)
+# For `run`, LOAD is a factor; here it is a number of replicas, passed on only if the user gave it.
+playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBERNETES= GENERATION= LOAD= NODES=)
 	@exec $(BIN)/python -m tests.playground --generation=$(GENERATION) --nodes=$(NODES) \
 	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
 
@@ -50,7 +50,7 @@ test: setup ## Run every test and hold the coverage gates
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
 	$(BIN)/coverage report --include='adapter/*' --fail-under=90
 
-check: lint types layers ## Check style, types and layers; `make fix` repairs what a machine can
+check: lint types layers ## Check style, types and import layers; `make fix` corrects style
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -62,12 +62,12 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-fix: $(READY) ## Format, repair what ruff can, and write the README's generated parts anew
+fix: $(READY) ## Format, apply ruff's fixes, and regenerate parts of README.md
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python -m tests.readme --write
 
-lock: $(READY) ## Write both locks anew from the floors in setup.cfg
+lock: $(READY) ## Update both lock files from the minimum versions in setup.cfg
 	$(BIN)/pip install --disable-pip-version-check --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-annotate --no-header \
@@ -79,10 +79,10 @@ lock: $(READY) ## Write both locks anew from the floors in setup.cfg
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)
 
-control-plane: $(READY) ## Run a real Kubernetes control plane (KUBERNETES=1.32.2 for an older one) until Ctrl-C
+control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUBERNETES=1.32.2 for another release)
 	@exec $(BIN)/python -m tests.control_plane
 
-image: ## Build the image by docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
+image: ## Build the image with docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
 	@manifests/image/build $(ARGS)
 
 citizenship: setup ## Try whether a cluster is none the worse for the adapter: ten quiet minutes, then faults

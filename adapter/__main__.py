@@ -1,28 +1,43 @@
-"""The program: `gpu-metrics-adapter [COMMAND] [FLAGS]`; `serve` when no command is named.
+"""Entry point: `gpu-metrics-adapter [COMMAND] [FLAGS]`.
 
-So a Deployment that runs the original with `args: [/adapter, --secure-port=6443]` works as it is.
+The default command is `serve`, so that a Deployment can start this program with the flags of the
+original.
 """
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Sequence
 
-from adapter.commands import COMMANDS, serve
+from adapter import commands, settings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; gives the exit code."""
+    """Run the command that `argv` names, by default sys.argv, and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if arguments and arguments[0] in {"-h", "--help", "help"}:
-        print("usage: gpu-metrics-adapter [COMMAND] [FLAGS]\n")
-        for command in COMMANDS.values():
-            print(f"  {command.NAME:<8} {command.SUMMARY}")
-        print("\n`COMMAND --help` tells a command's own flags; those of serve:\n")
-        return serve.main(["--help"])
-    if arguments and arguments[0] in COMMANDS:
-        return COMMANDS[arguments[0]].main(arguments[1:])
-    return serve.main(arguments)
+    name = arguments[0] if arguments else ""
+    if name in {"-h", "--help", "help"}:
+        print(_help())
+        return 0
+    if name in commands.SUMMARIES:
+        return commands.run(name, arguments[1:])
+    # The original's chart passes the path of the program, /adapter, as the first argument.
+    if name and not name.startswith("-") and "/" not in name:
+        near = difflib.get_close_matches(name, commands.SUMMARIES, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        print(f"{name}: unknown command{hint}\n{commands.SEE_HELP}", file=sys.stderr)
+        return 2
+    return commands.run("serve", arguments)
+
+
+def _help() -> str:
+    summaries = "\n".join(f"  {name:<8} {summary}" for name, summary in commands.SUMMARIES.items())
+    return (
+        "Usage: gpu-metrics-adapter [COMMAND] [FLAGS]\n\n"
+        f"Commands, each with its own --help:\n{summaries}\n\n"
+        f"Flags of serve:\n\n{settings.usage()}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Reads the rules files and presets that the settings name, and compiles them."""
+"""Loads rules files and presets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from rules.ruleset import RuleSet
 
 
 def load(sources: tuple[Source, ...]) -> RuleSet:
-    """The rules of `sources`, in order. Raises ConfigError with every problem of all of them."""
+    """Return the compiled rules of `sources`, in order.
+
+    Raises ConfigError with the problems of all files.
+    """
     texts: list[tuple[str, str | bytes]] = []
     unreadable: list[Problem] = []
     for source in sources:

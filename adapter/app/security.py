@@ -1,15 +1,13 @@
-"""Who is let in, and with which certificate: TLS, authentication and authorization, put together.
+"""Creates what secures the server: TLS, authentication and authorization.
 
-A part of the composition root. With a cluster, callers are judged as it would judge them, and the
-certificate is one of files or of the authority that the replicas share; with `--objects` there is
-nobody to ask, and the server listens on a loopback address.
+Callers are authenticated and authorized by the cluster. With --objects there is no cluster, and
+thus no guard; the settings then allow loopback addresses only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import logging
 import os
 import ssl
 from collections.abc import Callable
@@ -21,11 +19,11 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.api import health
 from adapter.api.groups import GROUPS
+from adapter.auth import trust
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
 from adapter.auth.filters import Guard
 from adapter.auth.tokens import TokenReviews
-from adapter.auth.trust import TrustSource
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
 from adapter.settings import Settings
@@ -35,22 +33,20 @@ from adapter.tls.apiservices import APIServiceController
 from adapter.tls.files import CertificateWatcher, CertKeyPair
 from certs.bundle import CertificateError
 
-log = logging.getLogger(__name__)
-
-QPS, BURST = 200.0, 400
-"""Reviews a second, as the original's webhook clients have it."""
+_REVIEW_QPS, _REVIEW_BURST = 200.0, 400
+"""Reviews per second, as in the original's webhook clients."""
 _NAMESPACE = "gpu-metrics-adapter"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Secure:
-    """What the server needs to be safe to reach."""
+class Security:
+    """TLS and access control of the server."""
 
     context: ssl.SSLContext
     guard: Guard | None
-    """None where there is no cluster to ask."""
+    """None without a cluster: every request is allowed."""
     checks: tuple[health.Check, ...]
-    listening: Callable[[], None]
+    on_listening: Callable[[], None]
     """To be called once the server listens."""
 
 
@@ -59,67 +55,71 @@ async def from_settings(
     stack: contextlib.AsyncExitStack,
     background: Background,
     registry: CollectorRegistry,
-) -> Secure:
-    """Everything as `settings` say. Raises StartError."""
+) -> Security:
+    """Build everything, and start its background tasks. Raises StartError."""
     meter = telemetry.Certificates(registry)
     pair = _pair(settings)
-    try:
-        now = dt.datetime.now(dt.UTC)
-        first = (
-            tls.issued(settings.bind_address, now=now)
-            if pair is None
-            else tls.load(pair.certificate, pair.key)
-        )
-        live = tls.ReloadingContext(first, terms=settings.tls_options, meter=meter)
-    except CertificateError as error:
-        raise errors.StartError(str(error)) from error
-    files = CertificateWatcher(live, pair, settings.tls_sni)
-    if problems := files.once():
+    live = _reloading_context(settings, pair, meter)
+    watcher = CertificateWatcher(live, pair, settings.serving.sni)
+    if problems := watcher.once():
         raise errors.StartError("\n".join(problems))
-    background.start("certificate files", files.run())
+    background.start("certificate files", watcher.run())
     checks = [health.Check(name="serving-certificate", run=live.check)]
-    if settings.objects:
-        return Secure(
-            context=live.context, guard=None, checks=tuple(checks), listening=lambda: None
+    if settings.cluster.objects:
+        return Security(
+            context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None
         )
-    api = await _connect(settings.authentication_kubeconfig or settings.lister_kubeconfig, stack)
-    access = telemetry.Access(registry)
-    guard = await _guard(settings, api, live, stack, background, access)
-    service = settings.service_name
-    namespace = settings.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
+    api = await _connect(settings.authentication.kubeconfig or settings.cluster.kubeconfig, stack)
+    guard = await _guard(settings, api, live, stack, background, telemetry.Access(registry))
+    service = settings.serving.service_name
+    namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
-    registration = APIServiceController(api, names, service=service, namespace=namespace)
+    apiservices = APIServiceController(api, names, service=service, namespace=namespace)
     if pair is None:
-        ours = serving_certificate.ServingCertificateController(
+        issuer = serving_certificate.ServingCertificateController(
             api,
-            registration,
+            apiservices,
             live.serve,
             name=serving_certificate.secret_name(service),
             namespace=namespace,
             policy=serving_certificate.policy(service, namespace),
             meter=meter,
         )
-        await ours.attempt()
-        background.start("identity", ours.run())
-        checks.append(health.Check(name="identity", run=lambda: _remark(ours.check)))
-    checks.append(health.Check(name="apiservices", run=registration.check))
-    return Secure(
+        await issuer.attempt()
+        background.start("serving certificate", issuer.run())
+        checks.append(health.Check(name="serving-ca", run=lambda: _ca_status(issuer.check)))
+    checks.append(health.Check(name="apiservices", run=apiservices.check))
+    return Security(
         context=live.context,
         guard=guard,
         checks=tuple(checks),
-        listening=lambda: background.start("registration", registration.run()),
+        on_listening=lambda: background.start("apiservices", apiservices.run()),
     )
 
 
 def _pair(settings: Settings) -> CertKeyPair | None:
-    """The pair of files that is named, else the one in --cert-dir."""
-    if settings.tls_cert_file is not None and settings.tls_private_key_file is not None:
-        return CertKeyPair(
-            certificate=Path(settings.tls_cert_file), key=Path(settings.tls_private_key_file)
-        )
-    folder = Path(settings.cert_dir)
+    """Return the files of --tls-cert-file, else those in --cert-dir if both exist."""
+    serving = settings.serving
+    if serving.tls_cert_file is not None and serving.tls_key_file is not None:
+        return CertKeyPair(certificate=Path(serving.tls_cert_file), key=Path(serving.tls_key_file))
+    folder = Path(serving.cert_dir)
     pair = CertKeyPair(certificate=folder / "apiserver.crt", key=folder / "apiserver.key")
     return pair if pair.certificate.exists() and pair.key.exists() else None
+
+
+def _reloading_context(
+    settings: Settings, pair: CertKeyPair | None, meter: telemetry.Certificates
+) -> tls.ReloadingContext:
+    """Return a context with the certificate of `pair`, or with a self-issued one."""
+    try:
+        bundle = (
+            tls.issued(settings.serving.bind_address, now=dt.datetime.now(dt.UTC))
+            if pair is None
+            else tls.load(pair.certificate, pair.key)
+        )
+        return tls.ReloadingContext(bundle, terms=settings.serving.tls_options, meter=meter)
+    except CertificateError as error:
+        raise errors.StartError(str(error)) from error
 
 
 async def _guard(
@@ -130,36 +130,43 @@ async def _guard(
     background: Background,
     meter: telemetry.Access,
 ) -> Guard:
-    client_cas, proxy_cas = settings.client_ca_file, settings.requestheader_client_ca_file
-    source = TrustSource(
-        None if settings.skip_lookup else api,
+    flags = settings.authentication
+    client_cas, proxy_cas = flags.client_ca_file, flags.requestheader_client_ca_file
+    source = trust.TrustSource(
+        None if flags.skip_lookup else api,
         client_ca_file=None if client_cas is None else Path(client_cas),
         proxy_ca_file=None if proxy_cas is None else Path(proxy_cas),
-        headers=settings.requestheader,
-        tolerant=settings.tolerate_lookup_failure,
+        headers=trust.Headers(
+            allowed_names=flags.requestheader_allowed_names,
+            username_headers=flags.requestheader_username_headers,
+            uid_headers=flags.requestheader_uid_headers,
+            group_headers=flags.requestheader_group_headers,
+            extra_prefixes=flags.requestheader_extra_headers_prefix,
+        ),
+        tolerant=flags.tolerate_lookup_failure,
     )
     try:
         await source.start()
-    except (errors.BackendError, CertificateError) as error:
+    except CertificateError as error:
+        raise errors.StartError(str(error)) from error
+    except errors.BackendError as error:
         raise errors.StartError(
-            f"whom to trust cannot be read: {error}\n"
-            "--authentication-tolerate-lookup-failure starts without, believing no front proxy"
+            f"client CAs and request-header settings: {error}\n"
+            "--authentication-tolerate-lookup-failure starts the server without them"
         ) from error
     source.subscribe(lambda trust: live.request_client_certs((trust.client_cas, trust.proxy_cas)))
-    if not settings.skip_lookup or client_cas or proxy_cas:
+    if not flags.skip_lookup or client_cas or proxy_cas:
         background.start("trust", source.run())
     reviewer = api
-    if settings.authorization_kubeconfig is not None:
-        reviewer = await _connect(settings.authorization_kubeconfig, stack)
+    if settings.authorization.kubeconfig is not None:
+        reviewer = await _connect(settings.authorization.kubeconfig, stack)
     return Guard(
-        Authenticator(
-            lambda: source.current, TokenReviews(api, ttl=settings.token_ttl), meter=meter
-        ),
+        Authenticator(lambda: source.current, TokenReviews(api, ttl=flags.token_ttl), meter=meter),
         Authorizer(
             reviewer,
-            allowed_seconds=settings.allowed_ttl,
-            denied_seconds=settings.denied_ttl,
-            open_paths=settings.always_allow_paths,
+            allowed_seconds=settings.authorization.allowed_ttl,
+            denied_seconds=settings.authorization.denied_ttl,
+            open_paths=settings.authorization.always_allow_paths,
             meter=meter,
         ),
     )
@@ -167,16 +174,16 @@ async def _guard(
 
 async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:
     try:
-        kube = await Kube.connect(kubeconfig, qps=QPS, burst=BURST)
+        kube = await Kube.connect(kubeconfig, qps=_REVIEW_QPS, burst=_REVIEW_BURST)
     except errors.BackendError as error:
         raise errors.StartError(str(error)) from error
     stack.push_async_callback(kube.close)
     return kube
 
 
-def _remark(check: Callable[[], str]) -> str:
-    """What `check` says; that it fails is said too, for an unready adapter would be worse off."""
+def _ca_status(check: Callable[[], str]) -> str:
+    """Return the status of the shared CA. Never raises: an unready adapter serves nobody."""
     try:
         return check()
     except RuntimeError:
-        return "not shared with other replicas, nor published; the log says why"
+        return "not shared with other replicas and not published; see the log"

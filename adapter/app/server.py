@@ -1,6 +1,6 @@
-"""The composition root: every part is made here, in order, and unmade in reverse.
+"""Builds the server: creates every part in order, and closes them in reverse.
 
-Only this module and the commands know `Settings`; each part gets its plain arguments.
+Only this package and the commands know `Settings`; each part gets plain arguments.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
-from adapter.app import rule_files, security
-from adapter.app import sources as upstream
+from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
@@ -37,14 +36,14 @@ from rules.lint import check
 
 log = logging.getLogger(__name__)
 
-_DEFAULT = "gpu-dcgm"
-_CHOICE_WITHIN = 10.0
+_DEFAULT_PRESET = "gpu-dcgm"
+_DETECTION_TIMEOUT = 10.0
 """Seconds; the server does not listen before it has its rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A server that listens."""
+    """Server that listens."""
 
     url: str
     relist: Relist
@@ -52,9 +51,9 @@ class Running:
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings) -> AsyncIterator[Running]:
-    """Serve as `settings` say; listening, if not yet ready, when this is entered.
+    """Run a server as `settings` say. On entry it listens, but may not be ready.
 
-    Raises ConfigError for the rules and StartError for everything else that prevents a start.
+    Raises ConfigError for invalid rules, and StartError for everything else that prevents a start.
     """
     for notice in settings.notices:
         log.warning("%s", notice)
@@ -62,18 +61,18 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
         prometheus = await stack.enter_async_context(
-            upstream.connect_prometheus(settings, telemetry.Requests(registry))
+            sources.connect_prometheus(settings.prometheus, telemetry.Requests(registry))
         )
-        compiled = rule_files.load(settings.sources or await _chosen(prometheus))
-        for problem in (*compiled.problems, *check.warnings(compiled)):
+        ruleset = rule_files.load(settings.rules.sources or await _detected(prometheus))
+        for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         objects = await _objects(settings, stack, background)
         relist = Relist(
-            compiled,
+            ruleset,
             prometheus,
             lambda: objects.kinds,
-            interval=settings.metrics_relist_interval,
-            max_age=settings.metrics_max_age,
+            interval=settings.relist.interval,
+            max_age=settings.relist.max_age or settings.relist.interval,
             meter=telemetry.Relists(registry),
         )
         background.start("relist", relist.run())
@@ -83,7 +82,8 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             evaluation=Evaluation(prometheus),
             absences=MissingMetrics(lambda: relist.seen, relist.labels),
         )
-        discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=settings.secure_port)
+        port = settings.serving.port
+        discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(GROUPS)
         secured = await security.from_settings(settings, stack, background, registry)
         closing = asyncio.Event()
@@ -91,11 +91,11 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             live=(health.Check(name="background-tasks", run=background.check),),
             ready=(
                 health.Check(name="background-tasks", run=background.check),
-                health.Check(name="kinds", run=lambda: _kinds_known(objects)),
-                health.Check(name="first-relist", run=lambda: _attempted(relist)),
-                health.Check(name="prometheus", run=lambda: _listed(relist)),
+                health.Check(name="kinds", run=lambda: _check_kinds(objects)),
+                health.Check(name="first-relist", run=lambda: _check_first_relist(relist)),
+                health.Check(name="prometheus", run=lambda: _relist_status(relist)),
                 *secured.checks,
-                health.Check(name="shutdown", run=lambda: _not_closing(closing)),
+                health.Check(name="shutdown", run=lambda: _check_not_closing(closing)),
             ),
             registry=registry,
             api_paths=(*discovery.paths, *openapi.paths),
@@ -109,79 +109,82 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             closing=closing.is_set,
         )
         url = await _listen(settings, handler, secured.context, stack)
-        await stack.enter_async_context(_draining(closing, settings.shutdown_delay))
-        secured.listening()
+        await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
+        secured.on_listening()
         log.info("serving on %s", url)
         yield Running(url=url, relist=relist)
 
 
-async def _chosen(prometheus: Prometheus) -> tuple[Source, ...]:
-    """The presets that fit what Prometheus has, where the command line names no rules."""
+async def _detected(prometheus: Prometheus) -> tuple[Source, ...]:
+    """Return the presets that match the series in Prometheus, for a command line without rules."""
     try:
-        async with asyncio.timeout(_CHOICE_WITHIN):
+        async with asyncio.timeout(_DETECTION_TIMEOUT):
             choice = await detection.choose(prometheus)
     except (errors.BackendError, TimeoutError) as error:
-        names = [_DEFAULT]
-        why = f"Prometheus cannot be asked what it has ({str(error) or 'no answer in time'})"
+        names = [_DEFAULT_PRESET]
+        reason = f"Prometheus cannot be queried: {str(error) or 'no response in time'}"
     else:
-        names = list(choice.presets) or [_DEFAULT]
-        if choice.provisional and _DEFAULT not in names:
-            names.append(_DEFAULT)  # for the pods that may come
-        why = "; ".join(choice.findings) or "they fit what Prometheus has"
+        names = list(choice.presets) or [_DEFAULT_PRESET]
+        if choice.provisional and _DEFAULT_PRESET not in names:
+            names.append(_DEFAULT_PRESET)  # for pods that are yet to come
+        reason = "; ".join(choice.findings) or "they match the series in Prometheus"
     flags = " ".join(f"--preset={name}" for name in names)
-    log.warning("neither --config nor --preset is given: using %s: %s", flags, why)
+    log.warning("no --config and no --preset given: using %s: %s", flags, reason)
     return tuple(Source(kind="preset", name=name) for name in names)
 
 
 async def _objects(
     settings: Settings, stack: contextlib.AsyncExitStack, background: Background
 ) -> ClusterObjects | FileObjects:
+    cluster = settings.cluster
+    if cluster.objects:
+        try:
+            return FileObjects.load(cluster.objects)
+        except errors.BackendError as error:
+            raise errors.StartError(str(error)) from error
     try:
-        if settings.objects:
-            return FileObjects.load(settings.objects)
-        kube = await Kube.connect(
-            settings.lister_kubeconfig, qps=settings.client_qps, burst=settings.client_burst
-        )
+        kube = await Kube.connect(cluster.kubeconfig, qps=cluster.qps, burst=cluster.burst)
     except errors.BackendError as error:
         raise errors.StartError(
-            f"{error}\n--lister-kubeconfig=FILE names a cluster; --objects=FILE stands for one"
+            f"{error}\nuse --lister-kubeconfig=FILE for another cluster, "
+            "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    objects = ClusterObjects(kube, interval=settings.discovery_interval)
+    objects = ClusterObjects(kube, interval=cluster.discovery_interval)
     background.start("discovery of kinds", objects.run())
     return objects
 
 
 @contextlib.asynccontextmanager
 async def _draining(closing: asyncio.Event, seconds: float) -> AsyncIterator[None]:
-    """At its end tells whoever asks that this server is about to go, and for a while goes on."""
+    """On exit set `closing`, which makes /readyz fail, and continue to serve for `seconds`."""
     try:
         yield
         closing.set()
-        log.info("shutting down: not ready any more; the listener closes in %g s", seconds)
+        log.info("shutting down: /readyz fails; the listener closes in %g s", seconds)
         await asyncio.sleep(seconds)
     finally:
         closing.set()
 
 
-def _kinds_known(objects: ClusterObjects | FileObjects) -> None:
+def _check_kinds(objects: ClusterObjects | FileObjects) -> None:
     if isinstance(objects, ClusterObjects) and not objects.discovered:
-        raise RuntimeError("the cluster's kinds of resource are not known yet")
+        raise RuntimeError("the resource kinds of the cluster are not discovered yet")
 
 
-def _attempted(relist: Relist) -> None:
+def _check_first_relist(relist: Relist) -> None:
     if not relist.attempted.is_set():
-        raise RuntimeError("the first relist has not been attempted yet")
+        raise RuntimeError("the first relist is not finished yet")
 
 
-def _listed(relist: Relist) -> str:
-    """Tells how it stands; never fails, for an unready adapter stops namespace deletion."""
+def _relist_status(relist: Relist) -> str:
+    """Report listed rules. Never raises: an unready adapter blocks namespace deletion."""
     failing = sum(1 for state in relist.states if state.error)
     total = len(relist.states)
     return f"{total - failing} of {total} rules listed at the last attempt"
 
 
-def _not_closing(closing: asyncio.Event) -> None:
+def _check_not_closing(closing: asyncio.Event) -> None:
     if closing.is_set():
         raise RuntimeError("process is shutting down")
 
@@ -192,21 +195,23 @@ async def _listen(
     context: ssl.SSLContext,
     stack: contextlib.AsyncExitStack,
 ) -> str:
+    """Listen, and return the server's URL. Raises StartError."""
+    address, port = settings.serving.bind_address, settings.serving.port
     runner = server.runner(handler)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     site = server.Site(
         runner,
-        settings.bind_address,
-        settings.secure_port,
+        address,
+        port,
         ssl_context=context,
-        reuse_port=settings.permit_port_sharing,
+        reuse_port=settings.serving.permit_port_sharing,
     )
     try:
         await site.start()
     except OSError as error:
         raise errors.StartError(
-            f"cannot listen on {settings.bind_address}:{settings.secure_port}: {error.strerror}; "
-            "--secure-port names another port"
+            f"cannot listen on {address}:{port}: {error.strerror}; "
+            "use --secure-port for another port"
         ) from error
     return site.name

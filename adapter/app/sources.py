@@ -1,7 +1,7 @@
-"""The Prometheus that the flags name: how to reach it, whom to believe there, what to show it.
+"""Creates the Prometheus client.
 
-A part of the composition root. What a flag of its own says goes before what a kubeconfig or the
-service account has: a CA, a client's certificate, a token.
+Flags for a CA, a client certificate and a token take precedence over a kubeconfig and the service
+account.
 """
 
 from __future__ import annotations
@@ -13,54 +13,57 @@ from pathlib import Path
 
 import aiohttp
 
-from adapter import errors, telemetry
+from adapter import errors, settings, telemetry
 from adapter.clients import kubernetes, proxies
 from adapter.clients.credentials import Authorization, Credentials, Handshakes, TokenFile
 from adapter.clients.prometheus import Prometheus
-from adapter.settings import Settings
 
 
 @contextlib.asynccontextmanager
 async def connect_prometheus(
-    settings: Settings, requests: telemetry.Requests | None = None
+    flags: settings.Prometheus, requests: telemetry.Requests | None = None
 ) -> AsyncIterator[Prometheus]:
-    """The Prometheus that `settings` name; raises StartError for a file that they name."""
-    shown = await _credentials(settings)
-    handshakes = _handshakes(shown)
+    """Yield a client for the Prometheus of `flags`; nothing is sent yet.
+
+    Raises StartError if a file of `flags` cannot be used.
+    """
+    credentials = await _credentials(flags)
+    handshakes = _handshakes(credentials)
     connector = aiohttp.TCPConnector(limit=0)
-    proxy = shown.proxy or proxies.on_the_way_to(settings.prometheus_url)
+    proxy = credentials.proxy or proxies.on_the_way_to(flags.url)
     async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
         yield Prometheus(
             session,
-            settings.prometheus_url,
-            headers=dict(settings.prometheus_headers),
-            authorization=shown.authorization,
+            flags.url,
+            headers=dict(flags.headers),
+            authorization=credentials.authorization,
             trust=handshakes.context,
-            server_name=shown.server_name,
-            verb=settings.prometheus_verb,
-            timeout=settings.prometheus_timeout,
+            server_name=credentials.server_name,
+            verb=flags.verb,
+            timeout=flags.timeout,
             requests=requests,
         )
 
 
-async def _credentials(settings: Settings) -> Credentials:
-    shown = await _delegated(settings)
-    if settings.prometheus_ca_file is not None:
-        shown = replace(shown, ca_file=settings.prometheus_ca_file, verified=True)
-    if settings.prometheus_client_tls_cert_file is not None:
-        shown = replace(
-            shown,
-            certificate_file=settings.prometheus_client_tls_cert_file,
-            key_file=settings.prometheus_client_tls_key_file,
+async def _credentials(flags: settings.Prometheus) -> Credentials:
+    credentials = await _delegated(flags)
+    if flags.ca_file is not None:
+        credentials = replace(credentials, ca_file=flags.ca_file, verified=True)
+    if flags.client_cert_file is not None:
+        credentials = replace(
+            credentials,
+            certificate_file=flags.client_cert_file,
+            key_file=flags.client_key_file,
         )
-    if settings.prometheus_token_file is not None:
-        shown = replace(shown, authorization=await _token(settings.prometheus_token_file))
-    return shown
+    if flags.token_file is not None:
+        credentials = replace(credentials, authorization=await _token(flags.token_file))
+    return credentials
 
 
-async def _delegated(settings: Settings) -> Credentials:
-    kubeconfig = settings.prometheus_auth_config
-    if kubeconfig is None and not settings.prometheus_auth_incluster:
+async def _delegated(flags: settings.Prometheus) -> Credentials:
+    """Return the credentials of the kubeconfig or the service account, if one is to be used."""
+    kubeconfig = flags.auth_config
+    if kubeconfig is None and not flags.auth_incluster:
         return Credentials()
     try:
         return await kubernetes.credentials_of(kubeconfig)
@@ -68,8 +71,8 @@ async def _delegated(settings: Settings) -> Credentials:
         if kubeconfig is not None:
             raise errors.StartError(f"--prometheus-auth-config={error}") from error
         raise errors.StartError(
-            f"--prometheus-auth-incluster: {error}\nwhere there is no service account, "
-            "--prometheus-token-file and --prometheus-ca-file name a token and a CA"
+            f"--prometheus-auth-incluster: {error}\n"
+            "outside a pod, use --prometheus-token-file and --prometheus-ca-file"
         ) from error
 
 
@@ -82,8 +85,8 @@ async def _token(file: str) -> Authorization:
     return token.authorization
 
 
-def _handshakes(shown: Credentials) -> Handshakes:
+def _handshakes(credentials: Credentials) -> Handshakes:
     try:
-        return Handshakes(shown)
+        return Handshakes(credentials)
     except errors.BackendError as error:
-        raise errors.StartError(f"TLS towards Prometheus, {error}") from error
+        raise errors.StartError(f"TLS for Prometheus: {error}") from error

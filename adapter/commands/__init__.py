@@ -1,24 +1,38 @@
-"""What the program can do: one module of the same shape a command, and the table of them."""
+"""Subcommands of the program, one module each.
+
+Each module has `main(argv)`, which returns the exit code. Modules are imported only when their
+command runs, so that --help stays fast.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+import importlib
+import sys
+from collections.abc import Sequence
 
-from adapter.commands import certs, check, demo, presets, serve
-
-
-class Command(Protocol):
-    """Knows how to do one thing that the program is started for."""
-
-    NAME: str
-    SUMMARY: str
-
-    def main(self, argv: Sequence[str]) -> int:
-        """Do it with the arguments after the command's name; gives the exit code."""
-        ...
-
-
-COMMANDS: Mapping[str, Command] = {
-    command.NAME: command for command in (serve, demo, check, presets, certs)
+SUMMARIES = {
+    "serve": "serve the Kubernetes metrics APIs (default command)",
+    "demo": "serve the metrics of a simulated GPU fleet, without GPUs and without a cluster",
+    "check": "report errors and warnings in rules files",
+    "presets": "list the presets, print one, or detect which match the series in Prometheus",
+    "certs": "issue a CA, a serving certificate and their Secret",
 }
+"""Names of the commands, which are also the names of their modules."""
+
+SEE_HELP = "`gpu-metrics-adapter --help` lists commands and flags"
+
+
+def run(name: str, argv: Sequence[str]) -> int:
+    """Run the command `name` with the arguments after its name; return the exit code."""
+    try:
+        module = importlib.import_module(f"{__name__}.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != "adapter.demo":
+            raise
+        print(
+            "demo: not part of this image; run `make run` in a checkout of the repository",
+            file=sys.stderr,
+        )
+        return 1
+    code: int = module.main(argv)
+    return code

@@ -1,57 +1,41 @@
-"""`check FILE...`: every problem and warning of rules files, offline."""
+"""`check`: reports errors and warnings in rules files, without Prometheus and without a cluster."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
 
+from adapter import settings
 from adapter.app import rule_files
-from adapter.settings import Source
 from rules.errors import ConfigError, Problem
 from rules.lint import check
 
-NAME = "check"
-SUMMARY = "tell everything that is wrong, or will surprise, in rules files: check FILE..."
+_USAGE = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
 
-_USAGE = """usage: gpu-metrics-adapter check FILE... [--preset NAME...]
+Reads the files together and in order, as the server does, and prints all errors and warnings with
+file and line. Exit code: 0 if the server would start, 1 if not, 2 for an invalid command line.
 
-Reads the files as the server would, together and in order, and prints every problem and warning
-with its place. Exits 0 if the server would start with them, 1 if not, 2 for a wrong command line.
-"""
+{settings.flag_help(settings.Rules)}"""
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 if the files can be used, 1 if not, 2 for a wrong command line."""
-    if {"-h", "--help"} & set(argv):
-        print(_USAGE, end="")
+    """Return 0 if the server would start with the files, else 1; 2 for an invalid command line."""
+    try:
+        (flags,) = settings.parse_groups(argv, settings.Rules, words="config")
+    except settings.HelpRequested:
+        print(_USAGE)
         return 0
-    sources = _sources(argv)
-    if not sources:
-        print(_USAGE, end="", file=sys.stderr)
+    except settings.UsageError as error:
+        print(f"{error}\n`gpu-metrics-adapter check --help` lists the flags", file=sys.stderr)
+        return 2
+    if not flags.sources:
+        print(_USAGE, file=sys.stderr)
         return 2
     try:
-        compiled = rule_files.load(sources)
+        ruleset = rule_files.load(flags.sources)
     except ConfigError as error:
         return _report(error.problems)
-    return _report((*compiled.problems, *check.warnings(compiled)))
-
-
-def _sources(argv: Sequence[str]) -> tuple[Source, ...]:
-    """Files and presets in the order given; none if something else was given."""
-    sources: list[Source] = []
-    rest = iter(argv)
-    for argument in rest:
-        name, equals, value = argument.partition("=")
-        if name == "--preset":
-            sources.append(Source(kind="preset", name=value if equals else next(rest, "")))
-        elif name == "--config":
-            sources.append(Source(kind="config", name=value if equals else next(rest, "")))
-        elif argument.startswith("-"):
-            print(f"unknown flag {argument}", file=sys.stderr)
-            return ()
-        else:
-            sources.append(Source(kind="config", name=argument))
-    return tuple(sources)
+    return _report((*ruleset.problems, *check.warnings(ruleset)))
 
 
 def _report(problems: Sequence[Problem]) -> int:
@@ -59,10 +43,8 @@ def _report(problems: Sequence[Problem]) -> int:
         print(problem)
     errors = sum(1 for problem in problems if problem.severity == "error")
     print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}")
-    if errors:
-        return 1
-    return 0
+    return 1 if errors else 0
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""`demo`: a fleet of GPUs, a real Prometheus that scrapes it, and the server, on one machine."""
+"""`demo`: runs a simulated GPU fleet, a real Prometheus that scrapes it, and the server."""
 
 from __future__ import annotations
 
@@ -20,35 +20,42 @@ from aiohttp import web
 from adapter import errors, settings
 from adapter.app import server as app
 from adapter.commands import serve, shutdown
-from adapter.demo import binary, exporter, manifests, prometheus
+from adapter.demo import binary, debian, exporter, manifests, prometheus
 from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
 from rules.errors import ConfigError
 
-NAME = "demo"
-SUMMARY = "serve the metrics of a fleet of GPUs that needs neither a GPU nor a cluster"
-
-FIRST_ANSWER_WITHIN = 60.0
+_FIRST_VALUES_TIMEOUT = 60.0
+_DEFAULT_LOAD = 3.0
 _APP = "bert-intent-detection"
-_METRIC = (
-    "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
-    f"?labelSelector=app%3D{_APP}"
-)
-_NODES = "/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle_current"
-_LIST = "/apis/custom.metrics.k8s.io/v1beta1"
+_GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
+_PODS = f"{_GROUP}/namespaces/default/pods/*/duty_cycle_current?labelSelector=app%3D{_APP}"
+_NODES = f"{_GROUP}/nodes/*/duty_cycle_current"
+
+_READY = """
+Ready. Try in another terminal:
+
+  curl -sk '{url}{metric}'
+  curl -sk '{url}{nodes}'
+  curl -sk '{url}{group}'
+  curl -sk '{url}/readyz?verbose'
+
+  kubectl --server={url} --insecure-skip-tls-verify --token=none get --raw '{metric}'
+
+Prometheus is at {prometheus}. Ctrl-C ends everything."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when told to stop, 1 when something could not start, 2 for a wrong command line."""
-    asked = _parser().parse_args(argv)
-    serve.set_up_logging(logging.DEBUG if asked.verbose else logging.WARNING)
+    """Return 0 after a signal, 1 if something cannot start; exit with 2 for invalid arguments."""
+    options = _parser().parse_args(argv)
+    serve.set_up_logging(logging.DEBUG if options.verbose else logging.WARNING)
     try:
-        _check_free(asked.secure_port)
+        _check_free(options.secure_port)
         program = binary.find()
-        shutdown.run(_demo(asked, program))
+        shutdown.run(_run(options, program))
     except (
         errors.StartError,
-        binary.NoPrometheusError,
+        debian.NoProgramError,
         prometheus.PrometheusFailedError,
         ConfigError,
     ) as error:
@@ -58,94 +65,118 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="gpu-metrics-adapter demo", description=SUMMARY)
-    parser.add_argument("--secure-port", type=int, default=6443, help="port of the server")
+    parser = argparse.ArgumentParser(
+        prog="gpu-metrics-adapter demo",
+        description="Run a simulated GPU fleet, a Prometheus that scrapes it, and the adapter, "
+        "until Ctrl-C. Needs no GPU and no cluster.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--secure-port",
+        type=int,
+        default=6443,
+        metavar="PORT",
+        help="HTTPS port of the adapter on 127.0.0.1 (default %(default)s)",
+    )
     parser.add_argument(
         "--generation",
         choices=sorted(GENERATIONS),
         default=DEFAULT,
-        help="whose exporter's format the fleet speaks; the matching preset goes with it",
+        metavar="EXPORTER",
+        help="exporter whose series the fleet has; the matching preset is used (default "
+        f"%(default)s): {', '.join(sorted(GENERATIONS))}",
     )
-    parser.add_argument("--nodes", type=_nodes, default=3, help="nodes, of four GPUs each")
+    parser.add_argument(
+        "--nodes",
+        type=_nodes,
+        default=3,
+        help="number of nodes, with four GPUs each (default %(default)s)",
+    )
     parser.add_argument(
         "--load",
         type=_load,
-        default=3.0,
-        help="factor on the recorded utilisation, or `fixed` for values that stand still",
+        default=_DEFAULT_LOAD,
+        help="factor for the recorded utilization, 0 to 1000, or `fixed` for values that do not "
+        "change (default %(default)g)",
     )
     parser.add_argument(
         "--honor-labels",
         action="store_true",
-        help="scrape with honor_labels: the pod is then `pod`, not `exported_pod`",
+        help="scrape with honor_labels: series keep the labels `pod` and `namespace` instead of "
+        "`exported_pod` and `exported_namespace`",
     )
-    parser.add_argument("--verbose", action="store_true", help="log each step")
+    parser.add_argument("--verbose", action="store_true", help="log at debug level")
     return parser
 
 
 def _nodes(text: str) -> int:
-    number = int(text)
+    number = int(text) if text.isdecimal() else 0
     if not 1 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"{text}: a fleet has 1 to 1000 nodes")
+        raise argparse.ArgumentTypeError(f"{text}: must be between 1 and 1000")
     return number
 
 
 def _load(text: str) -> float | None:
-    """A factor; None for `fixed`."""
+    """Return the factor, or None for `fixed`."""
     if text == "fixed":
         return None
-    factor = float(text)
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = -1
     if not 0 <= factor <= 1000:
-        raise argparse.ArgumentTypeError(f"{text}: the factor is 0 to 1000")
+        raise argparse.ArgumentTypeError(f"{text}: must be between 0 and 1000, or fixed")
     return factor
 
 
 def _check_free(port: int) -> None:
-    """Say so early when somebody else has the port: Prometheus takes a while."""
+    """Raise StartError if the port is in use: early, because Prometheus needs time to start."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise errors.StartError(
-                f"port {port} of 127.0.0.1 cannot be had ({error.strerror}); "
-                "`make run PORT=N` or --secure-port=N names another"
+                f"cannot listen on 127.0.0.1:{port}: {error.strerror}; "
+                "use `make run PORT=N` or --secure-port=N for another port"
             ) from error
 
 
-async def _demo(asked: argparse.Namespace, program: Path) -> None:
+async def _run(options: argparse.Namespace, program: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stop = stack.enter_context(shutdown.stopping())
-        await shutdown.run_until(stop, _start(asked, program, stack))
+        await shutdown.run_until(stop, _start(options, program, stack))
         await stop.wait()
         _say("stopping")
 
 
 async def _start(
-    asked: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
+    options: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
 ) -> None:
-    """Returns once every pod has a value, and it was said where to look."""
-    generation = GENERATIONS[asked.generation]
+    """Start everything; return once each pod has a value and the user knows what to try."""
+    generation = GENERATIONS[options.generation]
     fleet = Fleet.of(
-        nodes=asked.nodes,
-        load=3.0 if asked.load is None else asked.load,
-        fixed=asked.load is None,
+        nodes=options.nodes,
+        load=_DEFAULT_LOAD if options.load is None else options.load,
+        fixed=options.load is None,
         mig=generation.mig,
     )
-    began = time.monotonic()
+    started = time.monotonic()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
     exporters = await _serve_exporters(
-        exporter.application(fleet, generation, lambda: time.monotonic() - began), stack
+        exporter.application(fleet, generation, lambda: time.monotonic() - started), stack
     )
-    _say(f"{len(fleet.gpus)} GPUs on {asked.nodes} nodes, as {generation.summary} reports them")
-    text = prometheus.config(fleet.nodes, exporters, honor_labels=asked.honor_labels)
-    port = _free_port()
+    _say(f"{len(fleet.gpus)} GPUs on {options.nodes} nodes, exporter: {generation.summary}")
+    config = prometheus.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")
-    url = await stack.enter_async_context(prometheus.running(program, text, port, folder))
+    prometheus_url = await stack.enter_async_context(
+        prometheus.running(program, config, _free_port(), folder)
+    )
     objects = folder / "objects.yaml"
     objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
     flags = [
-        f"--secure-port={asked.secure_port}",
-        f"--prometheus-url={url}",
+        f"--secure-port={options.secure_port}",
+        f"--prometheus-url={prometheus_url}",
         f"--objects={objects}",
         f"--preset={generation.preset}",
         "--metrics-relist-interval=10s",
@@ -154,27 +185,20 @@ async def _start(
     if generation.preset == "gpu-dcgm":
         flags.append("--preset=gpu-dcgm-prof")
     server = await stack.enter_async_context(app.running(settings.parse(flags)))
-    by_node = generation.preset == "gpu-node"
-    question = _NODES if by_node else _METRIC
-    expected = len(fleet.nodes) if by_node else sum(pod.app == _APP for pod in fleet.pods)
-    await _first_answer(server.url + question, expected)
-    _say(_TO_TRY.format(url=server.url, metric=question, nodes=_NODES, list=_LIST, prometheus=url))
-
-
-_TO_TRY = """
-Ready. Try, in another terminal:
-
-  curl -sk '{url}{metric}'
-  curl -sk '{url}{nodes}'
-  curl -sk '{url}{list}'
-  curl -sk '{url}/readyz?verbose'
-
-  kubectl --server={url} --insecure-skip-tls-verify --token=none get --raw '{metric}'
-
-Prometheus is at {prometheus}. Ctrl-C ends everything."""
+    if generation.preset == "gpu-node":
+        metric, expected = _NODES, len(fleet.nodes)
+    else:
+        metric, expected = _PODS, sum(pod.app == _APP for pod in fleet.pods)
+    await _wait_for_values(server.url + metric, expected)
+    _say(
+        _READY.format(
+            url=server.url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url
+        )
+    )
 
 
 async def _serve_exporters(application: web.Application, stack: contextlib.AsyncExitStack) -> int:
+    """Serve `application` on a free port of 127.0.0.1, and return the port."""
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
@@ -189,17 +213,20 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def _first_answer(url: str, expected: int) -> None:
-    """Return once so many values are served; raises StartError if that takes too long."""
+async def _wait_for_values(url: str, expected: int) -> None:
+    """Return once `url` has `expected` values. Raises StartError on timeout."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + FIRST_ANSWER_WITHIN
+    deadline = loop.time() + _FIRST_VALUES_TIMEOUT
     async with aiohttp.ClientSession() as session:
         while loop.time() < deadline:
-            async with session.get(url, ssl=False) as answer:
-                if answer.status == 200 and len((await answer.json())["items"]) == expected:
+            async with session.get(url, ssl=False) as response:
+                if response.status == 200 and len((await response.json())["items"]) == expected:
                     return
             await asyncio.sleep(0.2)
-    raise errors.StartError(f"not every pod had a value within {FIRST_ANSWER_WITHIN:.0f} s")
+    raise errors.StartError(
+        f"{url}: fewer than {expected} values after {_FIRST_VALUES_TIMEOUT:.0f} s; "
+        "run with --verbose for the log"
+    )
 
 
 def _say(text: str) -> None:

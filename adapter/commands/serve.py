@@ -1,4 +1,7 @@
-"""`serve`, the default: answer the metrics API until told to stop."""
+"""`serve`: runs the server until SIGTERM or SIGINT.
+
+What the server needs is imported once the command line is known to be valid: it takes seconds.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +10,32 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from adapter import errors, settings
-from adapter.app import server
-from adapter.commands import shutdown
-from rules.errors import ConfigError
-
-NAME = "serve"
-SUMMARY = "answer the Kubernetes metrics API (when no command is named)"
+from adapter import settings
+from adapter.commands import SEE_HELP
 
 log = logging.getLogger(__name__)
 
-_DEBUG = 6
-"""The verbosity at which the original logs every request to Prometheus."""
+_DEBUG_VERBOSITY = 6
+"""From this on the original logs every request to Prometheus."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """0 when told to stop, 1 when the server could not start, 2 for a wrong command line."""
+    """Return 0 after a signal, 1 if the server cannot start, 2 for an invalid command line."""
     try:
-        asked = settings.parse(argv)
+        parsed = settings.parse(argv)
     except settings.HelpRequested:
-        print(settings.usage())
+        print(f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}")
         return 0
     except settings.UsageError as error:
-        print(f"{error}\n`gpu-metrics-adapter --help` lists every flag", file=sys.stderr)
+        print(f"{error}\n{SEE_HELP}", file=sys.stderr)
         return 2
-    set_up_logging(logging.DEBUG if asked.verbosity >= _DEBUG else logging.INFO)
-    try:
-        shutdown.run(_serve(asked))
-    except (ConfigError, errors.StartError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
+    debug = parsed.logs.verbosity >= _DEBUG_VERBOSITY
+    set_up_logging(logging.DEBUG if debug else logging.INFO)
+    return _run(parsed)
 
 
 def set_up_logging(level: int) -> None:
-    """Log to standard error, as containers are expected to."""
+    """Log to standard error, as is usual in containers."""
     logging.basicConfig(
         level=level,
         format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
@@ -51,17 +45,30 @@ def set_up_logging(level: int) -> None:
     sys.unraisablehook = log_unraisable
 
 
-def log_unraisable(told: sys.UnraisableHookArgs) -> None:
-    """One line for what Python would print with a traceback, and then go on.
+def log_unraisable(event: sys.UnraisableHookArgs) -> None:
+    """Log an exception that Python cannot raise in one line, without a traceback.
 
-    A client can bring that about: by a server name that is not ASCII, which ends its handshake.
+    Clients can cause one: a server name that is not ASCII ends their TLS handshake this way.
     """
-    what = type(told.exc_value).__name__
-    log.warning("%s: %r: %s: %s", told.err_msg or "ignored", told.object, what, told.exc_value)
+    name = type(event.exc_value).__name__
+    log.warning("%s: %r: %s: %s", event.err_msg or "ignored", event.object, name, event.exc_value)
 
 
-async def _serve(asked: settings.Settings) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        stop = stack.enter_context(shutdown.stopping())
-        if await shutdown.run_until(stop, stack.enter_async_context(server.running(asked))):
-            await stop.wait()
+def _run(parsed: settings.Settings) -> int:
+    from adapter import errors
+    from adapter.app import server
+    from adapter.commands import shutdown
+    from rules.errors import ConfigError
+
+    async def serve() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            stop = stack.enter_context(shutdown.stopping())
+            if await shutdown.run_until(stop, stack.enter_async_context(server.running(parsed))):
+                await stop.wait()
+
+    try:
+        shutdown.run(serve())
+    except (ConfigError, errors.StartError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0

@@ -1,4 +1,4 @@
-"""How a program that serves ends: once told to, whatever it is at, and waiting for no thread."""
+"""Ends a program that serves: on a signal, in every phase, without waiting for threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """As asyncio.run, but a lookup of a name that is under way in the end is nobody's business."""
+    """Run `work` like asyncio.run, but do not wait for pending DNS lookups at the end."""
     with asyncio.Runner() as runner:
         runner.get_loop().set_default_executor(DaemonThreadExecutor())
         runner.run(work)
@@ -27,50 +27,51 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[asyncio.Event]:
-    """An event that is set by the first SIGTERM or SIGINT; a second one ends the process."""
+    """Yield an event that the first SIGTERM or SIGINT sets; a second one ends the process."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         stop.set()
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
-            # Not by the event loop, which may be what is stuck.
-            signal.signal(each, _end_at_once)
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+            # Not through the event loop: that may be what hangs.
+            signal.signal(number, _exit)
 
-    for each in _SIGNALS:
-        loop.add_signal_handler(each, told)
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, on_signal)
     try:
         yield stop
     finally:
-        for each in _SIGNALS:
-            loop.remove_signal_handler(each)
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
 
 
-async def run_until(stop: asyncio.Event, starting: Coroutine[Any, Any, T]) -> T | None:
-    """What `starting` gives; None where `stop` is set before, which cancels it."""
-    start, told = asyncio.create_task(starting), asyncio.create_task(stop.wait())
+async def run_until(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of `work`; cancel it and return None once `stop` is set."""
+    working, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait((start, told), return_when=asyncio.FIRST_COMPLETED)
-        return start.result() if start.done() else None
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
     finally:
-        start.cancel()
-        told.cancel()
-        await asyncio.gather(start, told, return_exceptions=True)
+        working.cancel()
+        stopped.cancel()
+        await asyncio.gather(working, stopped, return_exceptions=True)
 
 
-def _end_at_once(_signal: int, _frame: types.FrameType | None) -> NoReturn:
+def _exit(_signal: int, _frame: types.FrameType | None) -> NoReturn:
     os._exit(1)
 
 
 class DaemonThreadExecutor(futures.ThreadPoolExecutor):
-    """Makes each call in a thread of its own, for which neither the loop nor the process waits.
+    """Executor that runs each call in a daemon thread, for which nothing waits at exit.
 
-    The event loop takes no other executor than this kind; it looks up names there, and nothing
-    else: a lookup cannot be cancelled, and takes a minute where a name server does not answer.
+    The event loop accepts subclasses of ThreadPoolExecutor only. It uses the executor for DNS
+    lookups, which cannot be cancelled and take a minute if the name server does not respond.
     """
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
+        """Start `fn` in a new thread."""
         future: futures.Future[T] = futures.Future()
 
         def call() -> None:
@@ -78,7 +79,7 @@ class DaemonThreadExecutor(futures.ThreadPoolExecutor):
                 return
             try:
                 future.set_result(fn(*args, **kwargs))
-            except BaseException as error:  # noqa: BLE001 - it is the caller's
+            except BaseException as error:  # noqa: BLE001 - the caller handles it
                 future.set_exception(error)
 
         threading.Thread(target=call, daemon=True).start()

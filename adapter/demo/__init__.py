@@ -1,1 +1,4 @@
-"""A GPU fleet that can be scraped: nodes, GPUs, and pods under load, without a GPU or a cluster."""
+"""Simulated GPU fleet: nodes, GPUs and pods, with exporters that a real Prometheus scrapes.
+
+The production image does not contain this package.
+"""

@@ -1,4 +1,4 @@
-"""Where the Prometheus program comes from: named, on the PATH, in the cache, or Debian's package.
+"""Finds or fetches the Prometheus program.
 
 `python -m adapter.demo.binary` prints its path.
 """
@@ -21,34 +21,27 @@ PROMETHEUS = debian.Program(
 )
 
 
-class NoPrometheusError(Exception):
-    """No Prometheus program is to be had here; `str()` says what to do."""
-
-
 def cache(environ: Mapping[str, str]) -> Path:
-    """The folder for what is fetched once: `$GPU_METRICS_ADAPTER_CACHE`, else the user's cache.
+    """Return the folder for downloads: `$GPU_METRICS_ADAPTER_CACHE`, else in the user's cache.
 
     https://specifications.freedesktop.org/basedir-spec/latest/
     """
-    if named := environ.get("GPU_METRICS_ADAPTER_CACHE"):
-        return Path(named)
+    if configured := environ.get("GPU_METRICS_ADAPTER_CACHE"):
+        return Path(configured)
     base = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/tmp"), ".cache")  # noqa: PTH118, S108 - HOME may be unset in a container
     return Path(base) / "gpu-metrics-adapter"
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Path:
-    """The Prometheus program; fetches Debian's package where nothing else gives one.
+    """Return the path of Prometheus; download Debian's package if nothing else provides one.
 
-    `$PROMETHEUS` names one; else the PATH, else the cache decide. Raises NoPrometheusError.
+    `$PROMETHEUS` comes first, then the PATH, then the cache. Raises NoProgramError.
     """
-    try:
-        return debian.find(PROMETHEUS, cache(environ) / "prometheus", environ)
-    except debian.NoProgramError as error:
-        raise NoPrometheusError(str(error)) from error
+    return debian.find(PROMETHEUS, cache(environ) / "prometheus", environ)
 
 
 if __name__ == "__main__":
     try:
         print(find())
-    except NoPrometheusError as error:
+    except debian.NoProgramError as error:
         sys.exit(str(error))

@@ -1,4 +1,4 @@
-"""A program that does not outlive the one that starts it."""
+"""Child processes that do not outlive their parent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def command(*line: str | Path) -> Sequence[str]:
-    """What to run for `line` to be killed when the thread that starts it ends, however that does.
+    """Return a command line that runs `line` and kills it when the parent thread ends.
 
-    The line as it is, where there is no `setpriv` (of util-linux).
+    Returns `line` itself if `setpriv` (of util-linux) is not installed.
     """
     setpriv = shutil.which("setpriv")
     return [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []), *map(str, line)]

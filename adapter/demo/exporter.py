@@ -1,4 +1,4 @@
-"""The fleet's exporters over HTTP: one scrape target a node, all behind one port."""
+"""HTTP server of the fleet's exporters: one scrape target for each node, all on one port."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from adapter.demo.generations import Generation
 def application(
     fleet: Fleet, generation: Generation, seconds: Callable[[], float]
 ) -> web.Application:
-    """Serve `/NODE/metrics` for every node; `seconds` tells the time since the start."""
+    """Return an application with `/NODE/metrics`; `seconds` returns the time since the start."""
 
     async def metrics(request: web.Request) -> web.Response:
         node = request.match_info["node"]
         if node not in fleet.nodes:
-            raise web.HTTPNotFound(text=f"no node {node!r}; there are {', '.join(fleet.nodes)}\n")
+            raise web.HTTPNotFound(text=f"{node}: no such node; nodes: {', '.join(fleet.nodes)}\n")
         text = exposition.render(fleet.readings(node, seconds()), generation)
         return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4"})
 

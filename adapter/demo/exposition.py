@@ -1,4 +1,4 @@
-"""The fleet in Prometheus' text exposition format, as each exporter generation writes it."""
+"""Renders readings of GPUs in the text format of Prometheus, as an exporter would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from adapter.demo.generations import Generation
 
 
 def render(readings: Iterable[tuple[Gpu, Reading]], generation: Generation) -> str:
-    """What the exporter of a node answers whose GPUs read this.
+    """Return the exposition of one node's exporter.
 
     https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format
     """
@@ -30,7 +30,7 @@ def render(readings: Iterable[tuple[Gpu, Reading]], generation: Generation) -> s
 
 
 def label_set(labels: Mapping[str, str]) -> str:
-    """The labels of a sample, in braces."""
+    """Return the labels of a sample, in braces."""
     escaped = (
         f'{name}="{value.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
         for name, value in labels.items()

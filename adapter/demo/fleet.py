@@ -1,7 +1,7 @@
-"""The fleet itself: which GPUs there are, who has them, and what each reads at a given second.
+"""GPUs of the fleet, their pods, and the readings of each GPU at a given second.
 
-Pure: time comes in as seconds since the start. Every pod replays the recording from a place of its
-own, so that no two pods read alike; `fixed` holds each at its place.
+This module has no clock. Each pod replays the recording from its own offset, so that no two pods
+have the same values.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from adapter.demo import trace
 
 MODEL = "NVIDIA H200"
 MEMORY = 143771
-"""MiB of a GPU."""
+"""MiB per GPU."""
 GPUS_PER_NODE = 4
 BOARD_POWER = 700.0
-"""Watts that no reading exceeds."""
+"""Maximum reading in watts."""
 STEP = 37
-"""Seconds of the recording between one pod and the next."""
+"""Seconds in the recording between the offsets of two pods."""
 BUSY = 140
-"""The first pod starts here, where the recording is past its warm-up."""
+"""Offset of the first pod in seconds: after the warm-up in the recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod of the fleet."""
+    """Pod that uses GPUs."""
 
     namespace: str
     name: str
@@ -37,82 +37,87 @@ class Pod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU, or one MIG instance of it."""
+    """GPU, or one of its MIG instances."""
 
     node: str
     index: int
     pod: Pod | None = None
-    """Who has it; None for an idle one."""
+    """None for an idle GPU."""
     instance: int | None = None
-    """The MIG instance's id; None for a whole GPU."""
+    """ID of the MIG instance; None for a whole GPU."""
     profile: str = ""
+    """MIG profile; empty for a whole GPU."""
     offset: int = 0
-    """Where in the recording its pod is at second 0."""
+    """Second of the recording that the GPU has at second 0."""
 
     @property
     def uuid(self) -> str:
-        """As NVML gives it: of the whole GPU, for an instance too."""
+        """UUID in the format of NVML; a MIG instance has that of its GPU."""
         digest = hashlib.sha256(f"{self.node}/{self.index}".encode()).hexdigest()
         return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one GPU reports, in the units of nvidia-smi."""
+    """Readings of one GPU, in the units of nvidia-smi."""
 
     utilization: float
-    """Per cent."""
+    """Percent."""
     memory_copy: float
-    """Per cent."""
+    """Percent."""
     memory_used: float
     """MiB."""
     memory_free: float
     """MiB."""
     temperature: float
+    """Degrees Celsius."""
     power: float
+    """Watts."""
     sm_clock: float
+    """MHz."""
     memory_clock: float
+    """MHz."""
     graphics: float
-    """0 to 1: the graphics and compute engines."""
+    """Activity of the graphics and compute engines, 0 to 1."""
     sm: float
-    """0 to 1: streaming multiprocessors with a warp resident."""
+    """Activity of the streaming multiprocessors, 0 to 1."""
     tensor: float
-    """0 to 1: tensor pipes."""
+    """Activity of the tensor pipes, 0 to 1."""
     dram: float
-    """0 to 1: the memory interface."""
+    """Activity of the memory interface, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Nodes of four GPUs each, with pods on some of them."""
+    """Nodes with four GPUs each, some of them used by pods."""
 
     nodes: tuple[str, ...]
     gpus: tuple[Gpu, ...]
     pods: tuple[Pod, ...]
     load: float
-    """A factor on the recording's utilisation; 1 is as recorded."""
+    """Factor for the recorded utilization."""
     fixed: bool
-    """Whether values stand still."""
+    """Whether values never change."""
     moments: tuple[trace.Moment, ...]
 
     @classmethod
     def of(cls, *, nodes: int, load: float, fixed: bool, mig: bool = False) -> Fleet:
-        """A fleet of `nodes` nodes.
+        """Build a fleet with `nodes` nodes.
 
-        Each node's first GPU has a pod of `bert-intent-detection`; on the first node, the second
-        and third belong together to one pod of it; on the second node, a GPU runs `cuda-test`.
-        The last GPU of every node is idle, or, with `mig`, two instances that have a pod each.
+        The first GPU of each node has a pod of `bert-intent-detection`. On the first node, one more
+        pod uses both the second and the third GPU; on the second node, the second GPU has a pod of
+        `cuda-test`. The last GPU of each node is idle; with `mig`, it is split into two instances
+        with a pod each.
         """
         names = tuple(f"gpu-node-{number}" for number in range(nodes))
         gpus: list[Gpu] = []
         pods: list[Pod] = []
 
-        def place(
-            app: str, node: str, *slots: tuple[int, int | None], namespace: str = "default"
-        ) -> None:
+        def place(app: str, node: str, *slots: tuple[int, int | None]) -> None:
+            """Add a pod that uses `slots`: GPU indices, each with a MIG instance or None."""
             suffix = hashlib.sha256(f"{app}/{node}/{slots}".encode()).hexdigest()[:5]
             pod = Pod(
-                namespace=namespace,
+                namespace="default",
                 name=f"{app}-7b6667bd9-{suffix}",
                 container="serving",
                 app=app,
@@ -142,9 +147,9 @@ class Fleet:
             if mig:
                 place("bert-intent-detection", node, (GPUS_PER_NODE - 1, 1))
                 place("bert-intent-detection", node, (GPUS_PER_NODE - 1, 2))
-            taken = {gpu.index for gpu in gpus if gpu.node == node}
+            used = {gpu.index for gpu in gpus if gpu.node == node}
             gpus.extend(
-                Gpu(node=node, index=index) for index in range(GPUS_PER_NODE) if index not in taken
+                Gpu(node=node, index=index) for index in range(GPUS_PER_NODE) if index not in used
             )
         return cls(
             nodes=names,
@@ -156,7 +161,7 @@ class Fleet:
         )
 
     def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, Reading]]:
-        """Every GPU of `node` with what it reads `seconds` after the start."""
+        """Yield the GPUs of `node` with their readings `seconds` after the start."""
         for gpu in self.gpus:
             if gpu.node == node:
                 yield gpu, self._reading(gpu, 0 if self.fixed else int(seconds))
@@ -169,21 +174,21 @@ class Fleet:
 
 
 def reading(gpu: Gpu, *, utilization: float, moment: trace.Moment, idle: trace.Moment) -> Reading:
-    """What `gpu` reads while it is so busy (in per cent) with the work of a `moment`.
+    """Return the readings of `gpu` at `utilization` percent, scaled from the recorded `moment`.
 
-    Power and the memory interface grow with utilisation from what was recorded; `idle` is a moment
-    without work. A GPU that nobody has holds no memory.
+    `idle` is a recorded moment without load, from which the power is scaled. A GPU without a pod
+    uses no memory.
     """
-    load = utilization / moment.utilization if moment.utilization else 1.0
+    factor = utilization / moment.utilization if moment.utilization else 1.0
     memory = MEMORY / 7 if gpu.instance is not None else float(MEMORY)
     used = min(memory, moment.memory_used if gpu.pod is not None else 0.0)
     return Reading(
         utilization=utilization,
-        memory_copy=round(min(100.0, moment.memory_utilization * load)),
+        memory_copy=round(min(100.0, moment.memory_utilization * factor)),
         memory_used=round(used),
         memory_free=round(memory - used),
         temperature=moment.temperature,
-        power=round(min(BOARD_POWER, idle.power + (moment.power - idle.power) * load), 3),
+        power=round(min(BOARD_POWER, idle.power + (moment.power - idle.power) * factor), 3),
         sm_clock=moment.sm_clock,
         memory_clock=moment.memory_clock,
         graphics=round(utilization * 0.0098, 6),

@@ -1,7 +1,6 @@
-"""How each generation of GPU exporter writes what a GPU reads: series, units and labels.
+"""Series, units and labels of each generation of GPU exporters.
 
-One `Generation` for each family of exporters that runs today; `GENERATIONS` is the table. Sources:
-the exporters' own counter files and label code, release by release.
+Sources: the counter files and the label code of the exporters, release by release.
 """
 
 from __future__ import annotations
@@ -23,22 +22,22 @@ class Series:
     help: str
     value: Callable[[Reading], float]
     whole: bool = False
-    """Whether an instance of a MIG GPU lacks it."""
+    """Whether MIG instances lack this metric."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """A family of exporters that writes alike."""
+    """Exporters with the same series and labels."""
 
     preset: str
-    """The ready-made rules that read it."""
+    """Preset with the rules for these series."""
     summary: str
     series: tuple[Series, ...]
     labels: Callable[[Gpu], Mapping[str, str]]
     mig: bool = False
-    """Whether the fleet has GPUs split into instances."""
+    """Whether some GPUs of the fleet are split into MIG instances."""
     idle: bool = True
-    """Whether GPUs that nobody has are reported."""
+    """Whether idle GPUs are reported."""
 
 
 def _series(
@@ -190,13 +189,13 @@ GENERATIONS: Mapping[str, Generation] = {
     ),
     "dcgm-4.9": Generation(
         preset="gpu-dcgm49",
-        summary="dcgm-exporter 4.9, fields renamed",
+        summary="dcgm-exporter 4.9 with renamed fields",
         series=_RENAMED,
         labels=labels.dcgm(driver="DCGM_FI_SYSTEM_DRIVER_VERSION"),
     ),
     "dcgm-mig": Generation(
         preset="gpu-dcgm-mig",
-        summary="dcgm-exporter on GPUs split by MIG",
+        summary="dcgm-exporter with MIG instances",
         series=_DEV + _PROF,
         labels=labels.dcgm(),
         mig=True,
@@ -233,7 +232,7 @@ GENERATIONS: Mapping[str, Generation] = {
     ),
     "nvidia-gpu": Generation(
         preset="gpu-node",
-        summary="nvidia_gpu_prometheus_exporter, which knows no pods",
+        summary="nvidia_gpu_prometheus_exporter, without pod labels",
         series=_NVIDIA,
         labels=labels.nvidia_gpu,
     ),
@@ -253,7 +252,7 @@ GENERATIONS: Mapping[str, Generation] = {
     ),
     "nvidia-smi": Generation(
         preset="gpu-node",
-        summary="nvidia_gpu_exporter, which knows no pods",
+        summary="nvidia_gpu_exporter, without pod labels",
         series=_SMI,
         labels=labels.nvidia_smi,
     ),

@@ -1,4 +1,4 @@
-"""The labels by which each generation of GPU exporter tells a GPU and the pod that has it."""
+"""Labels with which each generation of GPU exporters identifies a GPU and its pod."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DRIVER = "570.86.15"
 def _pod_labels(
     gpu: Gpu, *, namespace: str, pod: str, container: str, empty: bool
 ) -> dict[str, str]:
-    """The pod's labels; an idle GPU carries them empty, or not at all."""
+    """Return the labels of the pod; for an idle GPU, empty ones if `empty`, else none."""
     if gpu.pod is None:
         return {namespace: "", pod: "", container: ""} if empty else {}
     return {namespace: gpu.pod.namespace, pod: gpu.pod.name, container: gpu.pod.container}
@@ -39,9 +39,9 @@ def _instance(gpu: Gpu) -> dict[str, str]:
 def dcgm(
     *, hostname: str = "hostname", driver: str = "DCGM_FI_DRIVER_VERSION", pods: bool = True
 ) -> Callable[[Gpu], Mapping[str, str]]:
-    """Labels of dcgm-exporter from 3.5.0 on."""
+    """Return the labels of dcgm-exporter since 3.5.0, as a function of the GPU."""
 
-    def of(gpu: Gpu) -> Mapping[str, str]:
+    def labels(gpu: Gpu) -> Mapping[str, str]:
         return {
             "gpu": str(gpu.index),
             "UUID": gpu.uuid,
@@ -54,11 +54,11 @@ def dcgm(
             **(_direct(gpu) if pods else {}),
         }
 
-    return of
+    return labels
 
 
 def dcgm2(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of dcgm-exporter 2.x: the exporter's pod as Hostname, empty labels on an idle GPU."""
+    """Return the labels of dcgm-exporter 2.x, where Hostname is the exporter's pod."""
     return {
         "gpu": str(gpu.index),
         "UUID": gpu.uuid,
@@ -70,7 +70,7 @@ def dcgm2(gpu: Gpu) -> Mapping[str, str]:
 
 
 def dcgm1(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of gpu-monitoring-tools 1.x."""
+    """Return the labels of gpu-monitoring-tools 1.x."""
     return {"gpu": str(gpu.index), "uuid": gpu.uuid, **_old_namespace(gpu)}
 
 
@@ -81,7 +81,7 @@ def _old_namespace(gpu: Gpu) -> dict[str, str]:
 
 
 def dcgm2_old_namespace(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of dcgm-exporter 2.x run with `--use-old-namespace`."""
+    """Return the labels of dcgm-exporter 2.x with `--use-old-namespace`."""
     return {
         "gpu": str(gpu.index),
         "uuid": gpu.uuid,
@@ -93,12 +93,12 @@ def dcgm2_old_namespace(gpu: Gpu) -> Mapping[str, str]:
 
 
 def nvidia_gpu(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of nvidia_gpu_prometheus_exporter, which knows no pods."""
+    """Return the labels of nvidia_gpu_prometheus_exporter, which does not know pods."""
     return {"minor_number": str(gpu.index), "name": MODEL, "uuid": gpu.uuid}
 
 
 def alibaba(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of Alibaba's gpu-prometheus-exporter."""
+    """Return the labels of Alibaba's gpu-prometheus-exporter."""
     pod = _pod_labels(
         gpu, namespace="namespace_name", pod="pod_name", container="container_name", empty=True
     )
@@ -107,15 +107,15 @@ def alibaba(gpu: Gpu) -> Mapping[str, str]:
 
 
 def gke(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of GKE's device plugin, which reports a GPU only while a container has it."""
+    """Return the labels of GKE's device plugin, which reports only GPUs that a container uses."""
     return {"accelerator_id": gpu.uuid, "make": "nvidia", "model": MODEL, **_direct(gpu)}
 
 
 def hami(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of HAMi's monitor, which reports a share of a GPU only while a container has it."""
+    """Return the labels of HAMi's monitor, which reports only GPUs that a container uses."""
     return {"device_uuid": gpu.uuid, "vdevice_index": "0", **_direct(gpu)}
 
 
 def nvidia_smi(gpu: Gpu) -> Mapping[str, str]:
-    """Labels of nvidia_gpu_exporter, which knows no pods."""
+    """Return the labels of nvidia_gpu_exporter, which does not know pods."""
     return {"uuid": gpu.uuid.removeprefix("GPU-")}

@@ -1,4 +1,4 @@
-"""The fleet's Kubernetes objects as plain manifests, for `--objects`."""
+"""Manifests of the fleet's Kubernetes objects, for `--objects`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from adapter.demo.fleet import Fleet, Pod
 
 
 def document(fleet: Fleet) -> dict[str, Any]:
-    """One List of namespaces, nodes, Deployments and pods, in that order."""
+    """Return a List of namespaces, nodes, Deployments and pods, in this order."""
     namespaces = sorted({pod.namespace for pod in fleet.pods})
     apps = sorted({(pod.namespace, pod.app) for pod in fleet.pods})
     items = [

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes the fleet every second, as a child process."""
+"""Runs a real Prometheus as a child process that scrapes the fleet every second."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import yaml
 
 from adapter.demo import child
 
-READY_WITHIN = 60.0
-"""Seconds that a start may take on a slow disk."""
-STOP_WITHIN = 10.0
+_START_TIMEOUT = 60.0
+"""Seconds; a slow disk delays the start."""
+_STOP_TIMEOUT = 10.0
 
 
 class PrometheusFailedError(Exception):
-    """The program ended, or was not ready in time; `str()` has its last lines."""
+    """Prometheus exited or was not ready in time; `str()` has the last lines of its log."""
 
 
 def config(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> str:
-    """A configuration that scrapes the exporter of each node every second."""
+    """Return a configuration that scrapes the exporter of each node every second."""
     return yaml.safe_dump(
         {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
@@ -33,10 +33,11 @@ def config(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> str:
 
 
 def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str, Any]:
-    """Scrapes each node as a ServiceMonitor's endpoint is scraped; all are behind one port.
+    """Return a scrape job for all nodes, whose exporters share the port `exporters`.
 
-    The target labels are those that prometheus-operator adds; without `honor_labels` they push the
-    exporter's own `pod` and `namespace` aside, to `exported_pod` and `exported_namespace`.
+    The target labels are those that prometheus-operator adds for a ServiceMonitor. Without
+    `honor_labels`, Prometheus renames the exporter's `pod` and `namespace` to `exported_pod` and
+    `exported_namespace`.
     """
     targets = [
         {
@@ -62,9 +63,9 @@ def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str
 
 
 @contextlib.asynccontextmanager
-async def running(program: Path, text: str, port: int, folder: Path) -> AsyncIterator[str]:
-    """Run `program` with the configuration `text`; gives its URL once it is ready."""
-    (folder / "prometheus.yml").write_text(text, encoding="utf-8")
+async def running(program: Path, configuration: str, port: int, folder: Path) -> AsyncIterator[str]:
+    """Run `program` in `folder`; yield its URL once it is ready. Raises PrometheusFailedError."""
+    (folder / "prometheus.yml").write_text(configuration, encoding="utf-8")
     log = folder / "prometheus.log"
     command = child.command(
         program,
@@ -78,38 +79,37 @@ async def running(program: Path, text: str, port: int, folder: Path) -> AsyncIte
             *command,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is ours to pass on, in order
+            start_new_session=True,  # Ctrl-C must not end it before the server
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        await _ready(process, url, log)
+        await _wait_until_ready(process, url, log)
         yield url
     finally:
         if process.returncode is None:
             process.terminate()
             try:
-                await asyncio.wait_for(process.wait(), STOP_WITHIN)
+                await asyncio.wait_for(process.wait(), _STOP_TIMEOUT)
             except TimeoutError:
                 process.kill()
                 await process.wait()
 
 
-async def _ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + READY_WITHIN
+    deadline = loop.time() + _START_TIMEOUT
     async with aiohttp.ClientSession() as session:
         while process.returncode is None and loop.time() < deadline:
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
                 async with session.get(
                     f"{url}/-/ready", timeout=aiohttp.ClientTimeout(2)
-                ) as answer:
-                    if answer.status == 200:
+                ) as response:
+                    if response.status == 200:
                         return
             await asyncio.sleep(0.1)
-    last = "\n".join(_lines(log)[-5:])
-    state = "was not ready in time" if process.returncode is None else "ended"
-    raise PrometheusFailedError(f"Prometheus {state}; its last lines:\n{last}")
+    state = f"was not ready after {_START_TIMEOUT:g} s" if process.returncode is None else "exited"
+    raise PrometheusFailedError(f"Prometheus {state}; its last log lines:\n{_last_lines(log)}")
 
 
-def _lines(log: Path) -> list[str]:
-    return log.read_text(encoding="utf-8", errors="replace").splitlines()
+def _last_lines(log: Path) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])

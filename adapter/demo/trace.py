@@ -1,6 +1,6 @@
-"""What a real H200 reported, second by second, while it served BERT at a changing request rate.
+"""Recording of a real H200 that served BERT at a varying request rate.
 
-The recording is `h200-bert-serving.csv` beside this file: nvidia-smi's own columns, a row a second.
+`h200-bert-serving.csv` has the columns of nvidia-smi, and one row per second.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Moment:
     """One second of the recording."""
 
     utilization: float
-    """Per cent of the second in which at least one kernel ran."""
+    """Percentage of the second in which a kernel ran."""
     memory_utilization: float
-    """Per cent of the second in which the memory controller was busy."""
+    """Percentage of the second in which the memory controller was busy."""
     memory_used: float
     """MiB."""
     temperature: float
@@ -33,7 +33,7 @@ class Moment:
 
 
 def load() -> tuple[Moment, ...]:
-    """The recording, in order."""
+    """Return the recording in chronological order."""
     text = importlib.resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
     return tuple(
         Moment(

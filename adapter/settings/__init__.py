@@ -1,26 +1,27 @@
-"""Every flag once: its type, default, help and effect.
+"""Command-line flags: declaration, parsing, validation and reference.
 
-From the one table `FLAGS` come the parsing of the command line (by pflag's rules, as the original
-has them), its checks, the help text and the README's section on flags. Nothing here reads a file or
-opens a socket; only the composition root may import this package.
+Each group of flags is one dataclass in a module of its own. This package reads no file and opens
+no socket; only `adapter.app` and `adapter.commands` import it.
 """
 
 from __future__ import annotations
 
-from adapter.settings.checks import HelpRequested, UsageError, parse
-from adapter.settings.flag import Flag
-from adapter.settings.printed import markdown, usage
-from adapter.settings.settings import Settings, Source
-from adapter.settings.table import FLAGS
+from adapter.settings.command_line import HelpRequested, UsageError, parse_groups
+from adapter.settings.prometheus import Prometheus
+from adapter.settings.reference import flag_help, markdown, usage
+from adapter.settings.rules import Rules, Source
+from adapter.settings.settings import Settings, parse
 
 __all__ = [
-    "FLAGS",
-    "Flag",
     "HelpRequested",
+    "Prometheus",
+    "Rules",
     "Settings",
     "Source",
     "UsageError",
+    "flag_help",
     "markdown",
     "parse",
+    "parse_groups",
     "usage",
 ]

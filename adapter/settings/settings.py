@@ -1,82 +1,88 @@
-"""What the command line asks for, as plain values."""
+"""All settings of the server, from one command line."""
 
 from __future__ import annotations
 
+import dataclasses
+import ipaddress
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, get_type_hints
 
-from adapter.auth.trust import Headers
-from adapter.tls.ciphers import TLSOptions
-from adapter.tls.files import CertKeyPair
+from adapter.settings import command_line
+from adapter.settings.authentication import Authentication
+from adapter.settings.authorization import Authorization
+from adapter.settings.cluster import Cluster
+from adapter.settings.command_line import UsageError
+from adapter.settings.flag import Flag, Group
+from adapter.settings.ignored import IGNORED
+from adapter.settings.logs import Logs
+from adapter.settings.prometheus import Prometheus
+from adapter.settings.relist import Relist
+from adapter.settings.rules import Rules
+from adapter.settings.serving import Serving
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Source:
-    """Where rules come from: a file, or a preset by its name."""
-
-    kind: Literal["config", "preset"]
-    name: str
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the command line asks for, checked; each field bears its flag's name.
+    """Validated settings, one field for each group of flags. Times are in seconds."""
 
-    Times are in seconds. A file that is not given is None.
-    """
-
-    sources: tuple[Source, ...]
-    """--config and --preset, in the order of the command line; empty leaves the choice to us."""
-    metrics_relist_interval: float
-    metrics_max_age: float
-    """Never 0: it then is the relist interval."""
-
-    prometheus_url: str
-    prometheus_verb: Literal["GET", "POST"]
-    prometheus_headers: tuple[tuple[str, str], ...]
-    """Names and values, in order."""
-    prometheus_timeout: float
-    prometheus_token_file: str | None
-    prometheus_ca_file: str | None
-    prometheus_client_tls_cert_file: str | None
-    prometheus_client_tls_key_file: str | None
-    prometheus_auth_incluster: bool
-    prometheus_auth_config: str | None
-
-    lister_kubeconfig: str | None
-    """None: the cluster that the adapter runs in."""
-    objects: tuple[str, ...]
-    """Manifests that stand for the cluster; with none of them, the cluster itself."""
-    discovery_interval: float
-    client_qps: float
-    client_burst: int
-
-    bind_address: str
-    """An IP address, or `localhost`; a loopback address if nobody is asked who they are."""
-    secure_port: int
-    permit_port_sharing: bool
-    tls_cert_file: str | None
-    tls_private_key_file: str | None
-    cert_dir: str
-    tls_options: TLSOptions
-    tls_sni: tuple[CertKeyPair, ...]
-    service_name: str
-    service_namespace: str
-    """Empty when not given."""
-    shutdown_delay: float
-
-    authentication_kubeconfig: str | None
-    token_ttl: float
-    skip_lookup: bool
-    tolerate_lookup_failure: bool
-    client_ca_file: str | None
-    requestheader_client_ca_file: str | None
-    requestheader: Headers
-    authorization_kubeconfig: str | None
-    allowed_ttl: float
-    denied_ttl: float
-    always_allow_paths: tuple[str, ...]
-
-    verbosity: int
+    rules: Rules
+    relist: Relist
+    prometheus: Prometheus
+    cluster: Cluster
+    serving: Serving
+    authentication: Authentication
+    authorization: Authorization
+    logs: Logs
     notices: tuple[str, ...]
-    """What was given and changes nothing, with the reasons: to be said once, at the start."""
+    """Flags without effect and the reasons, to be logged once at the start."""
+
+
+GROUPS: Mapping[str, type[Group]] = {
+    name: group
+    for name, group in get_type_hints(Settings).items()
+    if isinstance(group, type) and issubclass(group, Group)
+}
+"""Fields of Settings and their groups, in the order of the help text."""
+
+
+def parse(argv: Iterable[str]) -> Settings:
+    """Return the settings for `argv` (without the program's name).
+
+    Raises UsageError with all problems, and HelpRequested for `-h` and `--help`.
+    """
+    line = command_line.parse(argv, tuple(GROUPS.values()), ignored=IGNORED)
+    groups: dict[str, Any] = dict(zip(GROUPS, line.groups, strict=True))
+    settings = Settings(**groups, notices=())
+    problems = list(line.problems)
+    if settings.cluster.objects:
+        if all(flag.name != "bind-address" for flag in line.given):
+            serving = dataclasses.replace(settings.serving, bind_address=_LOOPBACK)
+            settings = dataclasses.replace(settings, serving=serving)
+        if not _is_loopback(settings.serving.bind_address):
+            problems.append(
+                f"--bind-address={settings.serving.bind_address}: must be a loopback address "
+                "(127.0.0.0/8, ::1 or localhost): with --objects, callers are not authenticated"
+            )
+    if problems:
+        raise UsageError(problems)
+    return dataclasses.replace(settings, notices=tuple(_notices(settings, line.given)))
+
+
+def _is_loopback(address: str) -> bool:
+    return address == "localhost" or ipaddress.ip_address(address).is_loopback
+
+
+def _notices(settings: Settings, given: Iterable[Flag[Any]]) -> Iterator[str]:
+    by_reason: dict[str, dict[str, None]] = {}
+    for flag in given:
+        if flag.ignored:
+            by_reason.setdefault(flag.ignored, {})[f"--{flag.name}"] = None
+    for reason, names in by_reason.items():
+        yield f"{', '.join(names)}: {'have' if len(names) > 1 else 'has'} no effect: {reason}"
+    if settings.cluster.objects and settings.cluster.kubeconfig:
+        yield "--lister-kubeconfig: has no effect: --objects replaces the cluster"
+    yield from settings.prometheus.notices()
+    yield from settings.serving.tls_options.notices

@@ -150,7 +150,7 @@ async def _great(folder: Path) -> None:
 async def _reader(folder: Path) -> None:
     """What the adapter is made of asks once, and tells its greatest size."""
     asked = settings.parse((f"--prometheus-url=http://127.0.0.1:{told(folder, 'great')}",))
-    async with sources.connect_prometheus(asked) as prometheus:
+    async with sources.connect_prometheus(asked.prometheus) as prometheus:
         await prometheus.query("great")
     _tell(folder, "reader", round(mebibytes(os.getpid(), "VmHWM")))
     await asyncio.Event().wait()

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from adapter.demo.binary import NoPrometheusError
 from adapter.demo.debian import NoProgramError
 
 _STOPPERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -28,7 +27,7 @@ def program(*, stopped: int = 0) -> Iterator[None]:
         yield
     except BrokenPipeError:
         sys.exit(1)
-    except (NoProgramError, NoPrometheusError, RuntimeError, TimeoutError) as error:
+    except (NoProgramError, RuntimeError, TimeoutError) as error:
         sys.exit(str(error))
 
 

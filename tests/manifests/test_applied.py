@@ -1,4 +1,4 @@
-"""The manifests on a real API server, and our identity with the rights that they give."""
+"""The manifests on a real API server, and the certificate controllers with their permissions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aiohttp import web
 from adapter.api.groups import GROUPS
 from adapter.clients.kubernetes import Kube
 from adapter.tls import context, serving_certificate
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from tests.cluster import server
 from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
 
@@ -31,15 +31,17 @@ def applied(control_plane):
 
 
 class Replica:
-    """What has our certificate and registers itself, as the adapter will; it answers anything."""
+    """Server with the adapter's certificate controllers that responds to any request."""
 
     def __init__(self, kube):
         self.now = NOW
-        self.live = context.Live(context.issued("127.0.0.1", now=NOW))
-        self.registration = Registration(kube, API_SERVICES, service=NAME, namespace=NAMESPACE)
-        self.identity = serving_certificate.Identity(
+        self.live = context.ReloadingContext(context.issued("127.0.0.1", now=NOW))
+        self.apiservices = APIServiceController(
+            kube, API_SERVICES, service=NAME, namespace=NAMESPACE
+        )
+        self.controller = serving_certificate.ServingCertificateController(
             kube,
-            self.registration,
+            self.apiservices,
             self.live.serve,
             name=serving_certificate.secret_name(NAME),
             namespace=NAMESPACE,
@@ -50,7 +52,7 @@ class Replica:
     @contextlib.asynccontextmanager
     async def listening(self):
         app = web.Application()
-        app.router.add_get("/{path:.*}", _anything)
+        app.router.add_get("/{path:.*}", _respond)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=self.live.context)
@@ -60,18 +62,18 @@ class Replica:
             yield port
         finally:
             await runner.cleanup()
-            await _hang_up(port)
+            await _close_handshakes(port)
 
 
-async def _hang_up(port):
-    """The aggregator comes as it likes, and who is in a handshake still is nobody's connection."""
+async def _close_handshakes(port):
+    """Close connections that are still in their handshake, which the runner does not know."""
     for transport in list(asyncio.get_running_loop()._transports.values()):
         if transport.get_extra_info("sockname")[1] == port:
             transport.abort()
     await asyncio.sleep(0)
 
 
-async def _anything(_request):
+async def _respond(_request):
     return web.json_response({})
 
 
@@ -90,12 +92,13 @@ def published(applied):
     ]
 
 
-async def test_two_replicas_agree_and_the_aggregator_trusts_them_within_three_seconds(
-    applied, kube
-):
+async def test_two_replicas_share_a_ca_and_are_available_within_three_seconds(applied, kube):
     one, other = Replica(kube), Replica(kube)
 
-    assert await asyncio.gather(one.identity.attempt(), other.identity.attempt()) == [True, True]
+    assert await asyncio.gather(one.controller.attempt(), other.controller.attempt()) == [
+        True,
+        True,
+    ]
 
     state = applied.admin.get(SECRET)["data"]
     assert one.live.bundle.leaf == other.live.bundle.leaf
@@ -105,25 +108,25 @@ async def test_two_replicas_agree_and_the_aggregator_trusts_them_within_three_se
             await asyncio.to_thread(
                 applied.api_service, name, service=NAME, namespace=NAMESPACE, port=port
             )
-        listening = time.monotonic()
-        running = asyncio.create_task(one.registration.run())
+        started = time.monotonic()
+        running = asyncio.create_task(one.apiservices.run())
         for name in API_SERVICES:
             await asyncio.to_thread(applied.wait_available, name, seconds=10)
-        assert time.monotonic() - listening < 3
+        assert time.monotonic() - started < 3
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_change_of_authority_needs_no_other_rights(applied, kube):
+async def test_the_permissions_suffice_to_rotate_the_ca(applied, kube):
     replica = Replica(kube)
-    await replica.identity.attempt()
+    await replica.controller.attempt()
     old = replica.live.bundle.ca_pem
     policy = serving_certificate.policy(NAME, NAMESPACE)
     steps = []
 
     for after in (dt.timedelta(days=300), policy.settle, policy.serving):
         replica.now += after
-        assert await replica.identity.attempt()
+        assert await replica.controller.attempt()
         steps.append((replica.live.bundle.ca_pem, published(applied)))
 
     new = replica.live.bundle.ca_pem
@@ -131,9 +134,9 @@ async def test_a_change_of_authority_needs_no_other_rights(applied, kube):
     assert steps == [(old, both), (new, both), (new, [new] * len(API_SERVICES))]
 
 
-def test_the_examples_are_taken_without_a_warning(applied):
-    told = applied.kubectl(
+def test_the_examples_are_accepted_without_a_warning(applied):
+    output = applied.kubectl(
         "apply", "--dry-run=server", "--warnings-as-errors", "-f", MANIFESTS / "examples"
     )
 
-    assert told.count("created (server dry run)") == 5
+    assert output.count("created (server dry run)") == 5

@@ -1,4 +1,4 @@
-"""The image's recipe agrees with the manifests, the distribution and the locks."""
+"""The Dockerfile and its build script agree with the manifests, setup.cfg and the locks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Instruction(NamedTuple):
 
 
 def _stages() -> tuple[list[Instruction], list[Instruction]]:
-    """What is done to build, and what becomes the image."""
+    """Return the instructions of the build stage and of the final stage."""
     text = (ROOT / "manifests/image/Dockerfile").read_text()
     text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE).replace("\\\n", "")
     instructions = [Instruction(*line.split(None, 1)) for line in text.splitlines() if line]
@@ -48,7 +48,7 @@ def _commands(stage: list[Instruction]) -> list[str]:
 
 
 def _sources() -> list[str]:
-    """What is copied from the repository, in whichever stage."""
+    """Return what any stage copies from the repository."""
     copies = [shlex.split(text) for stage in _stages() for text in _texts(stage, "COPY")]
     return [source for copy in copies if copy[0] != "--from=build" for source in copy[:-1]]
 
@@ -67,20 +67,20 @@ def deployment():
 
 @pytest.fixture(scope="module")
 def container(deployment):
-    (found,) = deployment["spec"]["template"]["spec"]["containers"]
-    return found
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return container
 
 
-def test_user_is_the_number_that_the_deployment_runs_as(deployment) -> None:
-    as_ = deployment["spec"]["template"]["spec"]["securityContext"]
+def test_the_user_is_that_of_the_deployment(deployment) -> None:
+    context = deployment["spec"]["template"]["spec"]["securityContext"]
     *_, last = _stages()[1]
 
-    assert _texts(_stages()[1], "USER") == [f"{as_['runAsUser']}:{as_['runAsGroup']}"]
-    assert as_["runAsUser"] > 0
+    assert _texts(_stages()[1], "USER") == [f"{context['runAsUser']}:{context['runAsGroup']}"]
+    assert context["runAsUser"] > 0
     assert last.name == "ENTRYPOINT"
 
 
-def test_entry_point_and_adapter_are_the_console_script(setup_cfg, container) -> None:
+def test_the_entry_point_and_slash_adapter_are_the_console_script(setup_cfg, container) -> None:
     scripts = setup_cfg["options.entry_points"]["console_scripts"].split("\n")
     build, final = _stages()
     path = f"{ENVIRONMENT}/bin/{SCRIPT}"
@@ -93,7 +93,7 @@ def test_entry_point_and_adapter_are_the_console_script(setup_cfg, container) ->
     assert "command" not in container
 
 
-def test_console_script_works_by_another_name_with_the_originals_argument(tmp_path: Path) -> None:
+def test_the_console_script_works_as_slash_adapter(tmp_path: Path) -> None:
     link = tmp_path / "adapter"
     link.symlink_to(Path(sys.executable).with_name(SCRIPT))
 
@@ -103,7 +103,7 @@ def test_console_script_works_by_another_name_with_the_originals_argument(tmp_pa
     assert "--prometheus-url" in done.stdout
 
 
-def test_everything_installed_comes_from_a_lock_with_hashes_or_from_here() -> None:
+def test_every_installed_package_is_hash_checked_or_our_own() -> None:
     pip = [shlex.split(each) for each in _commands(_stages()[0]) if " pip " in each]
     fetched = [each for each in pip if "--no-index" not in each]
 
@@ -120,7 +120,7 @@ def test_everything_installed_comes_from_a_lock_with_hashes_or_from_here() -> No
     ]
 
 
-def test_build_backend_is_taken_from_the_tests_lock_with_its_hashes() -> None:
+def test_the_build_backend_comes_from_the_lock_of_the_tests_with_hashes() -> None:
     (command,) = (each for each in _commands(_stages()[0]) if each.startswith("sed "))
     taken = command.split(" > ")[0].replace("/src/", "")
 
@@ -132,7 +132,7 @@ def test_build_backend_is_taken_from_the_tests_lock_with_its_hashes() -> None:
     assert all(re.fullmatch(r"--hash=sha256:[0-9a-f]{64}", each) for each in hashes)
 
 
-def test_context_is_what_is_copied_and_it_exists() -> None:
+def test_the_context_contains_what_is_copied_without_the_demo() -> None:
     ignored = [
         line
         for line in (ROOT / ".dockerignore").read_text().splitlines()
@@ -141,11 +141,16 @@ def test_context_is_what_is_copied_and_it_exists() -> None:
 
     assert ignored[0] == "*"
     assert sorted(line[1:] for line in ignored if line.startswith("!")) == sorted(_sources())
-    assert [line for line in ignored[1:] if not line.startswith("!")] == ["**/__pycache__"]
+    assert [line for line in ignored[1:] if not line.startswith("!")] == [
+        "adapter/demo",
+        "**/__pycache__",
+    ]
+    # Docker applies the last pattern that matches.
+    assert ignored.index("adapter/demo") > ignored.index("!adapter")
     assert not [source for source in _sources() if not (ROOT / source).exists()]
 
 
-def test_what_is_copied_holds_every_package(setup_cfg) -> None:
+def test_every_package_is_copied(setup_cfg) -> None:
     packages = {each for each in setup_cfg["options.packages.find"]["include"].split() if each}
 
     assert {each for each in packages if "." not in each} < set(_sources())
@@ -153,7 +158,7 @@ def test_what_is_copied_holds_every_package(setup_cfg) -> None:
     assert setup_cfg["metadata"]["long_description"].removeprefix("file: ") in _sources()
 
 
-def test_python_is_the_one_that_is_tested(setup_cfg) -> None:
+def test_the_python_version_is_the_tested_one(setup_cfg) -> None:
     (version,) = PYTHON.findall((ROOT / "manifests/image/Dockerfile").read_text())
     floor = setup_cfg["options"]["python_requires"].removeprefix(">=")
     workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yaml").read_text())
@@ -168,12 +173,13 @@ def test_python_is_the_one_that_is_tested(setup_cfg) -> None:
     assert f"--python-version {version} --generate-hashes" in (ROOT / "Makefile").read_text()
 
 
-def test_nothing_that_is_loaded_is_left_without_bytecode() -> None:
+def test_every_imported_module_has_bytecode() -> None:
     (command,) = (each for each in _commands(_stages()[0]) if "compileall" in each)
     words = shlex.split(command)
     left_out = re.compile(words[words.index("-x") + 1])
     code = (
-        "import sys, adapter.__main__\n"
+        "import sys, adapter.app.server\n"
+        "from adapter.commands import certs, check, presets, serve, shutdown\n"
         "for each in list(sys.modules.values()):\n"
         "    print(getattr(each, '__file__', None) or '')"
     )
@@ -193,7 +199,7 @@ class Build(NamedTuple):
 
 
 class Builders:
-    """Programs that are called like the three; one that works notes how it was called."""
+    """Fake docker, podman and buildah; a working one records its arguments."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -230,7 +236,7 @@ def builders(tmp_path: Path) -> Builders:
 
 
 @pytest.mark.parametrize("name", ["docker", "podman", "buildah"])
-def test_image_is_built_by_the_one_that_works(builders, container, name: str) -> None:
+def test_the_working_builder_is_used(builders, container, name: str) -> None:
     builders.install(name, works=True)
 
     build = builders.make()
@@ -259,7 +265,7 @@ def test_arguments_of_make_reach_the_builder(builders) -> None:
 @pytest.mark.parametrize(
     ("name", "flag"), [("docker", "--tag"), ("podman", "--manifest"), ("buildah", "--manifest")]
 )
-def test_images_of_several_platforms_share_a_name(builders, name: str, flag: str) -> None:
+def test_images_for_several_platforms_share_a_manifest_list(builders, name: str, flag: str) -> None:
     builders.install(name, works=True)
 
     build = builders.make("PLATFORM=linux/amd64,linux/arm64", "IMAGE=x:1")
@@ -267,7 +273,7 @@ def test_images_of_several_platforms_share_a_name(builders, name: str, flag: str
     assert build.arguments[4:8] == [flag, "x:1", "--platform", "linux/amd64,linux/arm64"]
 
 
-def test_where_none_works_all_three_are_named(builders) -> None:
+def test_without_a_working_builder_all_three_are_named(builders) -> None:
     build = builders.make()
 
     assert build.returncode != 0
@@ -275,11 +281,11 @@ def test_where_none_works_all_three_are_named(builders) -> None:
     assert "docker, podman or buildah" in build.stderr
 
 
-def test_a_builder_that_was_asked_for_is_not_replaced(builders) -> None:
+def test_a_requested_builder_is_not_replaced(builders) -> None:
     builders.install("docker", works=True)
 
     build = builders.make("BUILDER=buildah")
 
     assert build.returncode != 0
     assert build.arguments == []
-    assert "BUILDER=buildah does not work here" in build.stderr
+    assert "BUILDER=buildah does not work: " in build.stderr

@@ -1,4 +1,4 @@
-"""What is applied to a cluster agrees with the program: its flags, its names, its rights."""
+"""The manifests agree with the program: flags, names and permissions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from adapter import __version__, settings
 from adapter.api.groups import GROUPS, custom
 from adapter.clients.kubernetes import Kube
 from adapter.tls import serving_certificate
-from adapter.tls.apiservices import Registration
+from adapter.tls.apiservices import APIServiceController
 from rules import presets
 from tests.certificates import DAY, NOW
 from tests.fakes import kubernetes
@@ -28,7 +28,7 @@ VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 class Built:
-    """What kustomize makes of a folder, by kind and name."""
+    """Documents that kustomize builds from a folder, by kind and name."""
 
     def __init__(self, kubectl, folder):
         done = subprocess.run(
@@ -43,8 +43,8 @@ class Built:
         return [each for each in self.documents if each["kind"] == kind]
 
     def one(self, kind):
-        (found,) = self.of(kind)
-        return found
+        (document,) = self.of(kind)
+        return document
 
     @property
     def pod(self):
@@ -52,17 +52,17 @@ class Built:
 
     @property
     def container(self):
-        (found,) = self.pod["containers"]
-        return found
+        (container,) = self.pod["containers"]
+        return container
 
     @property
     def grants(self):
-        """The rules that the adapter's account has, each with its namespace, or None for all."""
+        """Yield the RBAC rules of the account, each with its namespace or None for all."""
         for binding in (*self.of("ClusterRoleBinding"), *self.of("RoleBinding")):
-            role = binding["roleRef"]
-            found = self.by_name.get((role["kind"], role["name"]))
-            if ACCOUNT in binding["subjects"] and found is not None:
-                for rule in found["rules"]:
+            reference = binding["roleRef"]
+            role = self.by_name.get((reference["kind"], reference["name"]))
+            if ACCOUNT in binding["subjects"] and role is not None:
+                for rule in role["rules"]:
                     yield binding["metadata"].get("namespace"), rule
 
     def allows(self, verb, group, resource, *, namespace=None, name=None):
@@ -97,7 +97,7 @@ def built(request):
 
 
 def arguments(built):
-    """The command line, as the kubelet would expand it."""
+    """Return the command line as the kubelet expands it."""
     config = built.one("ConfigMap")
     env = {}
     for each in built.container["env"]:
@@ -112,14 +112,16 @@ def arguments(built):
     return argv
 
 
-def test_the_command_line_is_understood_and_nothing_in_it_is_without_effect(built):
-    asked = settings.parse(arguments(built))
+def test_every_flag_on_the_command_line_is_valid_and_has_an_effect(built):
+    parsed = settings.parse(arguments(built))
 
-    assert asked.notices == ()
-    assert ipaddress.ip_address(asked.bind_address).is_unspecified
+    assert parsed.notices == ()
+    assert ipaddress.ip_address(parsed.serving.bind_address).is_unspecified
     (port,) = built.container["ports"]
-    assert asked.secure_port == port["containerPort"]
-    assert {each.name for each in asked.sources if each.kind == "preset"} <= set(presets.names())
+    assert parsed.serving.port == port["containerPort"]
+    assert {each.name for each in parsed.rules.sources if each.kind == "preset"} <= set(
+        presets.names()
+    )
 
 
 def test_the_rules_file_is_mounted_where_it_is_read(base):
@@ -134,11 +136,11 @@ def test_the_rules_file_is_mounted_where_it_is_read(base):
     assert name in base.one("ConfigMap")["data"]
 
 
-def test_the_image_is_of_this_version(base):
+def test_the_image_has_the_version_of_the_program(base):
     assert base.container["image"].rpartition(":")[2] == __version__
 
 
-def test_two_replicas_are_hardened_and_leave_no_gap(base):
+def test_two_hardened_replicas_are_updated_without_an_outage(base):
     spec = base.one("Deployment")["spec"]
     assert spec["replicas"] == 2
     assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
@@ -152,26 +154,26 @@ def test_two_replicas_are_hardened_and_leave_no_gap(base):
     }
     assert {"cpu", "memory"} <= set(base.container["resources"]["requests"])
     assert "memory" in base.container["resources"]["limits"]
-    # `tls` writes certificates to a temporary file for a moment.
+    # The server writes its certificate to a temporary file for OpenSSL.
     assert "/tmp" in [each["mountPath"] for each in base.container["volumeMounts"]]
 
 
-def test_probes_ask_what_they_should_on_the_port_that_is_served(base):
-    asked = {
+def test_the_probes_use_the_health_endpoints_on_the_https_port(base):
+    probes = {
         name: (base.container[name]["httpGet"]["path"], base.container[name]["httpGet"]["scheme"])
         for name in ("startupProbe", "livenessProbe", "readinessProbe")
     }
 
-    assert asked == {
+    assert probes == {
         "startupProbe": ("/livez", "HTTPS"),
         "livenessProbe": ("/livez", "HTTPS"),
         "readinessProbe": ("/readyz", "HTTPS"),
     }
     (port,) = base.container["ports"]
-    assert {base.container[name]["httpGet"]["port"] for name in asked} == {port["name"]}
+    assert {base.container[name]["httpGet"]["port"] for name in probes} == {port["name"]}
 
 
-def test_whoever_ends_has_time_to_finish(base):
+def test_the_grace_period_covers_the_shutdown_delay_and_a_request(base):
     (delay,) = [each for each in base.container["args"] if each.startswith("--shutdown-delay=")]
 
     seconds = int(delay.removeprefix("--shutdown-delay=").removesuffix("s"))
@@ -179,7 +181,7 @@ def test_whoever_ends_has_time_to_finish(base):
     assert base.pod["terminationGracePeriodSeconds"] > seconds + 60
 
 
-def test_the_service_and_the_budget_select_the_pods(base):
+def test_the_service_and_the_disruption_budget_select_the_pods(base):
     labels = base.one("Deployment")["spec"]["template"]["metadata"]["labels"]
     (port,) = base.one("Service")["spec"]["ports"]
 
@@ -189,19 +191,19 @@ def test_the_service_and_the_budget_select_the_pods(base):
     assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_every_version_that_is_served_is_registered(base, external_metrics):
+def test_every_served_version_has_an_apiservice(base, external_metrics):
     def registered(built):
         return {each["metadata"]["name"] for each in built.of("APIService")}
 
     custom_metrics = {f"{version}.{custom.NAME}" for version in custom.VERSIONS}
     served = {f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS}
 
-    # Another server's external metrics are not to be taken from it unasked.
+    # The base must not replace another server for external metrics.
     assert registered(base) == custom_metrics
     assert registered(external_metrics) == served
 
 
-def test_our_server_is_verified(built):
+def test_the_apiservices_verify_the_certificate_of_the_service(built):
     for each in built.of("APIService"):
         spec = each["spec"]
         assert each["metadata"]["name"] == f"{spec['version']}.{spec['group']}"
@@ -211,7 +213,7 @@ def test_our_server_is_verified(built):
         assert spec["service"] == {"name": NAME, "namespace": NAMESPACE, "port": port["port"]}
 
 
-def test_everything_is_where_its_names_say(built):
+def test_every_reference_has_a_target(built):
     for each in built.documents:
         assert each["metadata"].get("namespace") in (None, NAMESPACE, "kube-system")
     assert built.pod["serviceAccountName"] == built.one("ServiceAccount")["metadata"]["name"]
@@ -221,7 +223,7 @@ def test_everything_is_where_its_names_say(built):
         assert upstream or (binding["roleRef"]["kind"], name) in built.by_name
 
 
-def test_the_account_may_do_nothing_more_than_it_does(base):
+def test_the_account_has_no_unused_permission(base):
     granted = {
         (verb, f"{group}/{resource}".lstrip("/"), name)
         for _, rule in base.grants
@@ -249,11 +251,11 @@ def test_the_account_may_do_nothing_more_than_it_does(base):
     ("group", "resource"),
     [("", "pods"), ("", "nodes"), ("", "namespaces"), ("apps", "deployments"), ("batch", "jobs")],
 )
-def test_objects_may_be_listed_and_watched_everywhere(built, verb, group, resource):
+def test_objects_may_be_listed_and_watched_in_all_namespaces(built, verb, group, resource):
     assert built.allows(verb, group, resource, namespace="team-a")
 
 
-def test_the_autoscaler_may_ask_for_every_metric(base):
+def test_the_autoscaler_may_read_every_metric(base):
     role = base.by_name["ClusterRole", "gpu-metrics-adapter:metrics-reader"]
     binding = base.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
 
@@ -265,7 +267,7 @@ def test_the_autoscaler_may_ask_for_every_metric(base):
 
 
 def attributes(method, path):
-    """The verb, group, resource, namespace and name of a request to the API server."""
+    """Return verb, group and resource of a request, and its namespace and name."""
     root, *parts = path.strip("/").split("/")
     group = "" if root == "api" else parts.pop(0)
     parts.pop(0)
@@ -277,7 +279,9 @@ def attributes(method, path):
     return (VERBS[method], group, parts[0]), {"namespace": namespace, "name": name}
 
 
-async def test_the_identity_needs_no_other_rights(external_metrics, aiohttp_server, tmp_path):
+async def test_the_permissions_suffice_for_the_certificate_controllers(
+    external_metrics, aiohttp_server, tmp_path
+):
     base = external_metrics
     store, now, served = Store(), NOW, []
 
@@ -291,10 +295,10 @@ async def test_the_identity_needs_no_other_rights(external_metrics, aiohttp_serv
     server = await aiohttp_server(store.app())
     kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
     names = [each["metadata"]["name"] for each in base.of("APIService")]
-    registration = Registration(kube, names, service=NAME, namespace=NAMESPACE)
-    ours = serving_certificate.Identity(
+    apiservices = APIServiceController(kube, names, service=NAME, namespace=NAMESPACE)
+    controller = serving_certificate.ServingCertificateController(
         kube,
-        registration,
+        apiservices,
         served.append,
         name=serving_certificate.secret_name(NAME),
         namespace=NAMESPACE,
@@ -304,22 +308,22 @@ async def test_the_identity_needs_no_other_rights(external_metrics, aiohttp_serv
 
     for days in (0, 5, 260, 261, 300):
         now = NOW + days * DAY + dt.timedelta(minutes=days)
-        assert await ours.attempt()
-        assert ";" not in ours.check()
+        assert await controller.attempt()
+        assert ";" not in controller.check()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.2):
-            await registration.run()
+            await apiservices.run()
     await kube.close()
 
     assert len({each.chain[-1] for each in served}) == 2
-    assert "403" not in registration.check()
+    assert "403" not in apiservices.check()
     for name in names:
         assert store.objects[REGISTRATION + name]["spec"]["caBundle"]
         assert store.objects[REGISTRATION + name]["metadata"]["annotations"]
 
 
 def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
-    asked = arguments(cert_manager)
+    argv = arguments(cert_manager)
     (certificate,) = [
         each
         for each in cert_manager.of("Certificate")
@@ -328,8 +332,8 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
     mounts = {each["name"]: each["mountPath"] for each in cert_manager.container["volumeMounts"]}
     volumes = {each["name"]: each for each in cert_manager.pod["volumes"]}
 
-    assert f"--tls-cert-file={mounts['certificates']}/tls.crt" in asked
-    assert f"--tls-private-key-file={mounts['certificates']}/tls.key" in asked
+    assert f"--tls-cert-file={mounts['certificates']}/tls.crt" in argv
+    assert f"--tls-private-key-file={mounts['certificates']}/tls.key" in argv
     spec = certificate["spec"]
     assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
     assert spec["secretName"] != serving_certificate.secret_name(NAME)
@@ -339,7 +343,7 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
 
 
-def test_with_cert_manager_no_secret_may_be_read_or_made(cert_manager):
+def test_with_cert_manager_the_account_has_no_access_to_secrets(cert_manager):
     assert not any("secrets" in rule["resources"] for _, rule in cert_manager.grants)
 
 
@@ -352,7 +356,7 @@ SOURCES = {
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_an_autoscaler_of_autoscaling_v2(path):
+def test_each_example_is_a_valid_autoscaler(path):
     hpa = yaml.safe_load(path.read_text(encoding="utf-8"))
 
     assert (hpa["apiVersion"], hpa["kind"]) == ("autoscaling/v2", "HorizontalPodAutoscaler")
@@ -363,7 +367,7 @@ def test_an_example_is_an_autoscaler_of_autoscaling_v2(path):
     assert set(source["target"]) == {"type", key}
 
 
-def test_examples_do_not_overwrite_one_another():
+def test_the_examples_have_different_names():
     names = [yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"] for path in EXAMPLES]
 
     assert len(EXAMPLES) == 5

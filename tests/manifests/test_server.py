@@ -1,4 +1,4 @@
-"""The server itself behind a real aggregator: with the rights of the manifests and no others."""
+"""The server behind a real aggregator, with only the permissions of the manifests."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
-ASKED = f"{GROUP}/namespaces/default/pods/%2A/duty_cycle_current?labelSelector=app%3Dbert"
+PODS = f"{GROUP}/namespaces/default/pods/%2A/duty_cycle_current?labelSelector=app%3Dbert"
 OUTAGE = float(os.environ.get("OUTAGE", "0"))
-"""Seconds without a server, at least; the aggregator needs up to 30 s to see that it is gone."""
+"""Minimum outage in seconds; the aggregator needs up to 30 s to notice one."""
 
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as found:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
         for later in range(0, 900, 120):
-            found.put(
+            running.put(
                 'DCGM_FI_DEV_GPU_UTIL{UUID="u",namespace="default",pod="bert-0"} 22',
                 at=time.time() + later,
             )
-        yield found
+        yield running
 
 
 @pytest.fixture(scope="module")
 def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """The manifests, with this machine as the Service, a pod, and one who may read its metric."""
+    """A cluster with the manifests, a pod, and a user who may read its metric."""
     with server.installed(control_plane):
         try:
             control_plane.kubectl("apply", "-f", "-", text=OBJECTS)
@@ -78,23 +78,23 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: reader}]
 @pytest.fixture
 def adapter(cluster: ControlPlane, scraped: Prometheus, tmp_path: Path) -> Iterator[Server]:
     flags = (f"--prometheus-url={scraped.url}", "--preset=gpu-dcgm", "-v=6")
-    found = Server(cluster, tmp_path / "server.log", flags)
-    yield found
-    found.stop()
+    process = Server(cluster, tmp_path / "server.log", flags)
+    yield process
+    process.stop()
 
 
 def start(adapter: Server) -> tuple[float, float]:
-    """How long it was Available after its start, and after it listened."""
-    began = time.monotonic()
+    """Start the adapter; return the seconds until Available, from the start and from listening."""
+    started = time.monotonic()
     adapter.listen()
     listened = time.monotonic()
     adapter.wait_available()
     now = time.monotonic()
-    return round(now - began, 1), round(now - listened, 1)
+    return round(now - started, 1), round(now - listened, 1)
 
 
-def answered(cluster: ControlPlane, user: str, path: str = ASKED) -> tuple[int, Any]:
-    """What the aggregator answers to a user, once it passes requests on."""
+def get_as(cluster: ControlPlane, user: str, path: str = PODS) -> tuple[int, Any]:
+    """Return status and document for `user`, once the aggregator forwards requests."""
     client = cluster.user(user)
     deadline = time.monotonic() + 20
     while True:
@@ -104,12 +104,12 @@ def answered(cluster: ControlPlane, user: str, path: str = ASKED) -> tuple[int, 
         time.sleep(0.2)
 
 
-def test_server_is_available_at_once_also_after_an_outage_and_lets_in_who_may(
+def test_the_server_is_available_within_seconds_and_authorizes_users(
     cluster: ControlPlane, adapter: Server
 ) -> None:
-    took = [start(adapter)]
-    status, document = answered(cluster, "reader")
-    refused, refusal = answered(cluster, "stranger")
+    durations = [start(adapter)]
+    status, document = get_as(cluster, "reader")
+    status_of_stranger, refusal = get_as(cluster, "stranger")
     secret = cluster.admin.get(
         f"/api/v1/namespaces/{NAMESPACE}/secrets/{serving_certificate.secret_name(NAME)}"
     )
@@ -119,44 +119,44 @@ def test_server_is_available_at_once_also_after_an_outage_and_lets_in_who_may(
     ]
     adapter.stop()
     time.sleep(OUTAGE)
-    some = adapter.api_services[0]
-    wait_for(lambda: not cluster.available(some)[0], "the loss is seen", seconds=60)
-    took.append(start(adapter))
-    again, _ = answered(cluster, "reader")
+    name = adapter.api_services[0]
+    wait_for(lambda: not cluster.available(name)[0], "the outage is noticed", seconds=60)
+    durations.append(start(adapter))
+    status_after_outage, _ = get_as(cluster, "reader")
     adapter.stop()
 
-    said = adapter.log
+    log = adapter.log
     values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
     assert (status, values) == (200, {"bert-0": "22"})
-    assert (refused, refusal["reason"]) == (403, "Forbidden")
+    assert (status_of_stranger, refusal["reason"]) == (403, "Forbidden")
     assert refusal["message"].startswith(
         'pods.custom.metrics.k8s.io "*" is forbidden: User "stranger" cannot get resource '
         '"pods/duty_cycle_current" in API group "custom.metrics.k8s.io" in the namespace "default"'
     )
     assert {spec["caBundle"] for spec in bundles} == {secret["data"]["ca.crt"]}
     assert not any(spec.get("insecureSkipTLSVerify") for spec in bundles)
-    assert again == 200
-    print(f"\nAvailable after (start, listening): {took[0]}; after {OUTAGE} s of outage: {took[1]}")
-    # Of the start, most is the interpreter's on a busy machine; what is ours is from listening on.
-    assert max(listening for _, listening in took) < 3, said
+    assert status_after_outage == 200
+    print(f"\nseconds until Available (from start, from listening): {durations}; {OUTAGE=} s")
+    # The time before listening is mostly the start of the interpreter.
+    assert max(listening for _, listening in durations) < 3, log
     token = cluster.account_kubeconfig(NAME, NAMESPACE).read_text().split("token")[1]
-    assert token.strip('": \n}')[:40] not in said
-    assert base64.b64decode(secret["data"]["tls.key"]).decode() not in said
+    assert token.strip('": \n}')[:40] not in log
+    assert base64.b64decode(secret["data"]["tls.key"]).decode() not in log
 
 
-def test_who_may_have_a_metric_is_told_through_the_aggregator_why_it_is_missing(
+def test_the_cause_of_a_missing_metric_reaches_authorized_users(
     cluster: ControlPlane, adapter: Server
 ) -> None:
     path = f"{GROUP}/namespaces/default/pods/bert-1/duty_cycle_current"
 
     adapter.start()
-    status, document = answered(cluster, "reader", path)
+    status, document = get_as(cluster, "reader", path)
 
     message = "the server could not find the metric duty_cycle_current for pods bert-1"
     assert (status, document["message"]) == (404, message)
     (cause,) = document["details"]["causes"]
     assert cause["reason"] == "NoObject"
     assert (
-        f"pods/bert-1/duty_cycle_current in namespace default: no object: {cause['message']}"
+        f"pods/bert-1/duty_cycle_current in namespace default: NoObject: {cause['message']}"
         in adapter.log
     )

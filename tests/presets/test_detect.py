@@ -337,7 +337,7 @@ async def test_the_command_reports_an_unreachable_prometheus(
     code = await _run("detect", "--prometheus-url=http://127.0.0.1:9")
 
     assert code == 1
-    assert "Prometheus cannot be asked" in capsys.readouterr().err
+    assert "Prometheus cannot be queried" in capsys.readouterr().err
 
 
 async def test_choose_raises_if_prometheus_is_unreachable(

@@ -1,4 +1,4 @@
-"""How servers end: as processes, by signals, behind a balancer."""
+"""Shutdown of server processes: by signals, and behind a load balancer."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ KUBECONFIG = """
 """
 METRIC = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/ns/pods/*/requests"
 STATUSES = {METRIC: 404, "/apis": 200, "/healthz": 200}
-"""Of the metric no sample exists; that takes a question to Prometheus."""
+"""The metric has no sample, which takes a query to Prometheus."""
 NOTHING_LISTED = b'{"status":"success","data":[]}'
 NO_SAMPLES = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
 
 
-class Slow:
-    """A Prometheus that knows nothing, and says so once it may."""
+class SlowPrometheus:
+    """A Prometheus without samples that responds to queries once `may_answer` is set."""
 
     def __init__(self):
-        self.asked = asyncio.Event()
+        self.queried = asyncio.Event()
         self.may_answer = asyncio.Event()
 
-    async def behave(self, request, asked):
-        if not asked.path.endswith("/query"):
-            return await prometheus.says(NOTHING_LISTED)(request, asked)
-        if asked.parameters["query"].startswith("sum"):
-            self.asked.set()
+    async def behave(self, request, query):
+        if not query.path.endswith("/query"):
+            return await prometheus.says(NOTHING_LISTED)(request, query)
+        if query.parameters["query"].startswith("sum"):
+            self.queried.set()
             await self.may_answer.wait()
-        return await prometheus.says(NO_SAMPLES)(request, asked)
+        return await prometheus.says(NO_SAMPLES)(request, query)
 
 
 def free_port():
@@ -73,7 +73,7 @@ UNVERIFIED = unverified()
 
 
 class Replica:
-    """A server as a process of its own."""
+    """A server in a process of its own."""
 
     def __init__(self, folder, url, *, delay):
         self.port = free_port()
@@ -103,13 +103,13 @@ class Replica:
         await self.process.wait()
 
     async def ready(self):
-        """The status of /readyz; 0 without a connection."""
+        """Return the status of /readyz, or 0 without a connection."""
         with contextlib.suppress(OSError):
             return int((await self.get("/readyz"))[0].split()[1])
         return 0
 
     async def get(self, path, connection=None, **headers):
-        """The lines of an answer's head. Raises OSError, IncompleteReadError."""
+        """Return the lines of a response's head. Raises OSError, IncompleteReadError."""
         reader, writer = connection or await self.connect()
         fields = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n{fields}\r\n".encode())
@@ -123,7 +123,7 @@ class Replica:
         return head
 
     async def closed(self):
-        """Return once nobody new is let in."""
+        """Return once no new connection is accepted."""
         async with asyncio.timeout(20):
             with contextlib.suppress(ConnectionError):
                 while True:
@@ -136,37 +136,37 @@ class Replica:
 
 @pytest.fixture
 def slow():
-    return Slow()
+    return SlowPrometheus()
 
 
 @pytest.fixture
 async def replicas(tmp_path, slow, aiohttp_server):
-    """Makes running servers."""
+    """Return a function that starts a server."""
     (tmp_path / "rules.yaml").write_text(RULES)
     (tmp_path / "objects.yaml").write_text(POD)
     server = await aiohttp_server(prometheus.Prometheus(slow.behave).app())
-    made = []
+    started = []
 
-    async def make(**options):
-        made.append(Replica(tmp_path, server.make_url("/"), **options))
-        await made[-1].start()
-        return made[-1]
+    async def start(**options):
+        started.append(Replica(tmp_path, server.make_url("/"), **options))
+        await started[-1].start()
+        return started[-1]
 
-    yield make
-    for each in made:
-        await each.end()
+    yield start
+    for replica in started:
+        await replica.end()
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-async def test_a_server_tells_that_it_goes_and_answers_whom_it_heard(replicas, slow, how):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_server_fails_readyz_first_and_finishes_pending_requests(replicas, slow, number):
     replica = await replicas(delay="1500ms")
     idle = await replica.connect()
     used = await replica.connect()
     assert "Connection: close" not in await replica.get("/healthz", used)
-    under_way = asyncio.create_task(replica.get(METRIC))
-    await slow.asked.wait()
+    pending = asyncio.create_task(replica.get(METRIC))
+    await slow.queried.wait()
 
-    replica.process.send_signal(how)
+    replica.process.send_signal(number)
     while await replica.ready() == 200:  # noqa: ASYNC110 - another process
         await asyncio.sleep(0.05)
     assert await replica.ready() == 500
@@ -179,34 +179,34 @@ async def test_a_server_tells_that_it_goes_and_answers_whom_it_heard(replicas, s
 
     await replica.closed()
     assert await idle[0].read() == b""
-    assert not under_way.done()
+    assert not pending.done()
     slow.may_answer.set()
-    head = await under_way
+    head = await pending
     assert head[0] == "HTTP/1.1 404 Not Found"
     assert "Connection: close" in head
     assert await replica.process.wait() == 0
     assert "Traceback" not in replica.log.read_text()
 
 
-async def test_without_a_delay_the_listener_closes_at_once(replicas, slow):
+async def test_without_a_delay_the_listener_closes_immediately(replicas, slow):
     replica = await replicas(delay="0s")
-    under_way = asyncio.create_task(replica.get(METRIC))
-    await slow.asked.wait()
+    pending = asyncio.create_task(replica.get(METRIC))
+    await slow.queried.wait()
 
     replica.process.terminate()
     await replica.closed()
     slow.may_answer.set()
 
-    assert (await under_way)[0] == "HTTP/1.1 404 Not Found"
+    assert (await pending)[0] == "HTTP/1.1 404 Not Found"
     assert await replica.process.wait() == 0
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("delay", ["30s", "0s"])
-async def test_a_second_signal_ends_it_at_once(replicas, slow, delay, second):
+async def test_a_second_signal_ends_the_process_immediately(replicas, slow, delay, second):
     replica = await replicas(delay=delay)
-    under_way = asyncio.create_task(replica.get(METRIC))
-    await slow.asked.wait()
+    pending = asyncio.create_task(replica.get(METRIC))
+    await slow.queried.wait()
     replica.process.terminate()
     await asyncio.sleep(0.5)
     assert replica.process.returncode is None
@@ -216,47 +216,47 @@ async def test_a_second_signal_ends_it_at_once(replicas, slow, delay, second):
     async with asyncio.timeout(5):
         assert await replica.process.wait() == 1
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
-        await under_way
+        await pending
 
 
 @contextlib.asynccontextmanager
 async def silent():
-    """A server that answers nothing: its URL, and an event that somebody came."""
-    came, over = asyncio.Event(), asyncio.Event()
+    """Yield the URL of a server that never responds, and an event for its first connection."""
+    connected, finished = asyncio.Event(), asyncio.Event()
 
     async def listen(_, writer):
-        came.set()
-        await over.wait()
+        connected.set()
+        await finished.wait()
         writer.close()
 
     server = await asyncio.start_server(listen, "127.0.0.1", 0)
     async with server:
         try:
-            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", came
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", connected
         finally:
-            over.set()
+            finished.set()
 
 
-@pytest.mark.parametrize("chosen", [True, False], ids=["cluster", "prometheus"])
-async def test_one_that_still_starts_ends_at_once(tmp_path, chosen):
-    """It waits for an answer of the API server, or of Prometheus for want of rules."""
-    async with silent() as (url, came):
+@pytest.mark.parametrize("preset", [True, False], ids=["cluster", "prometheus"])
+async def test_a_server_that_is_still_starting_ends_immediately(tmp_path, preset):
+    """It waits for the API server or, without --preset, for Prometheus."""
+    async with silent() as (url, connected):
         (tmp_path / "kubeconfig").write_text(KUBECONFIG % url)
         arguments = [
             f"--lister-kubeconfig={tmp_path / 'kubeconfig'}",
             f"--prometheus-url={url}",
             f"--secure-port={free_port()}",
-            *(["--preset=gpu-dcgm"] if chosen else []),
+            *(["--preset=gpu-dcgm"] if preset else []),
         ]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "adapter", *arguments, cwd=ROOT
         )
         try:
             async with asyncio.timeout(60):
-                await came.wait()
+                await connected.wait()
             process.terminate()
 
-            async with asyncio.timeout(20):  # the answer would be waited for for 30 s
+            async with asyncio.timeout(20):  # the timeout of the response is 30 s
                 assert await process.wait() == 0
         finally:
             if process.returncode is None:
@@ -264,8 +264,8 @@ async def test_one_that_still_starts_ends_at_once(tmp_path, chosen):
             await process.wait()
 
 
-async def shaken(connection):
-    """Shake hands over a socket; gives the bytes that are still to be sent for the handshake."""
+async def almost_handshake(connection):
+    """Do a TLS handshake except its last flight; return the bytes of that flight."""
     loop = asyncio.get_running_loop()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = UNVERIFIED.wrap_bio(incoming, outgoing)
@@ -280,31 +280,31 @@ async def shaken(connection):
 
 
 @pytest.mark.parametrize("turns", range(6))
-async def test_a_client_that_just_came_does_not_hold_up_the_end(turns):
-    """One whose handshake ends between two turns of the event loop that ends the server."""
+async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
+    """Its handshake ends between two iterations of the event loop that shuts down the server."""
 
-    async def never_asked(_):
+    async def never_called(_):
         raise AssertionError
 
     now = dt.datetime.now(dt.UTC)
     context = tls.ReloadingContext(tls.issued("127.0.0.1", now=now)).context
-    runner = serving.runner(never_asked)
+    runner = serving.runner(never_called)
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1)
     await site.start()
     with socket.create_connection(("127.0.0.1", site.port)) as connection:
         connection.setblocking(False)
-        last = await shaken(connection)
-        ending = asyncio.create_task(runner.cleanup())
+        last = await almost_handshake(connection)
+        cleanup = asyncio.create_task(runner.cleanup())
         for _ in range(turns):
             await asyncio.sleep(0)
         connection.send(last)
 
         async with asyncio.timeout(5):
-            await ending
+            await cleanup
 
 
-async def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_end():
+async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutdown():
     answered = asyncio.Event()
 
     async def answer(_):
@@ -325,7 +325,7 @@ async def test_a_client_that_does_not_take_its_answer_does_not_hold_up_the_end()
 
 
 class Balancer:
-    """Forwards each connection to one of the replicas that were ready when it last looked."""
+    """Load balancer that forwards connections to the replicas of the last readiness probe."""
 
     def __init__(self, replicas):
         self.replicas = replicas
@@ -336,19 +336,19 @@ class Balancer:
     @contextlib.asynccontextmanager
     async def listening(self):
         server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
-        looking = asyncio.create_task(self._look())
+        probing = asyncio.create_task(self._probe())
         try:
             yield server.sockets[0].getsockname()[1]
         finally:
-            looking.cancel()
+            probing.cancel()
             server.close()
 
-    async def _look(self):
+    async def _probe(self):
         while True:
             await asyncio.sleep(1)
-            found = await asyncio.gather(*(each.ready() for each in self.replicas))
+            statuses = await asyncio.gather(*(each.ready() for each in self.replicas))
             self.ready = [
-                each for each, status in zip(self.replicas, found, strict=True) if status == 200
+                each for each, status in zip(self.replicas, statuses, strict=True) if status == 200
             ]
 
     async def _forward(self, reader, writer):
@@ -372,7 +372,7 @@ async def _pipe(reader, writer):
         writer.close()
 
 
-async def ask_on(port, errors, answers, stop, *, keep):
+async def send_requests(port, errors, answers, stop, *, keep):
     connector = aiohttp.TCPConnector(ssl=False, force_close=not keep)
     async with aiohttp.ClientSession(connector=connector) as session:
         for path in itertools.cycle(STATUSES):
@@ -389,7 +389,7 @@ async def ask_on(port, errors, answers, stop, *, keep):
             await asyncio.sleep(0.02)
 
 
-async def test_replicas_are_restarted_one_after_the_other_and_no_client_notices(replicas, slow):
+async def test_a_rolling_restart_fails_no_request(replicas, slow):
     slow.may_answer.set()
     both = [await replicas(delay="2s"), await replicas(delay="2s")]
     balancer = Balancer(both)
@@ -398,7 +398,7 @@ async def test_replicas_are_restarted_one_after_the_other_and_no_client_notices(
     async with balancer.listening() as port, asyncio.TaskGroup() as clients:
         for number in range(6):
             keep = number % 2 == 0
-            clients.create_task(ask_on(port, errors, answers, stop, keep=keep))
+            clients.create_task(send_requests(port, errors, answers, stop, keep=keep))
         for replica in both:
             await asyncio.sleep(1)
             replica.process.terminate()

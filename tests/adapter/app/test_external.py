@@ -1,4 +1,4 @@
-"""External metrics by the whole server over HTTPS and a real Prometheus."""
+"""External metrics: the whole server over HTTPS with a real Prometheus."""
 
 from __future__ import annotations
 
@@ -83,23 +83,25 @@ def rows(document: Any) -> list[tuple[dict[str, str] | None, str]]:
     return [(item["metricLabels"], item["value"]) for item in document["items"]]
 
 
-async def test_example_autoscaler_gets_the_average_that_its_rule_describes(served: Api) -> None:
+async def test_the_example_autoscaler_gets_the_average_of_its_rule(served: Api) -> None:
     (metric,) = HPA["spec"]["metrics"]
-    asked, target = metric["external"]["metric"], metric["external"]["target"]
+    identifier, target = metric["external"]["metric"], metric["external"]["target"]
 
-    path = f"{GROUP}/namespaces/{HPA['metadata']['namespace']}/{asked['name']}"
+    path = f"{GROUP}/namespaces/{HPA['metadata']['namespace']}/{identifier['name']}"
     status, document = await served.get(path)
 
     assert (status, rows(document)) == (200, [({}, "87750m")])
-    assert asked["name"] == asked["name"].lower()  # client-go asks for nothing else
-    # Value: replicas grow by 87.75/70; AverageValue would want ceil(87.75/70) = 2 for ever.
+    assert identifier["name"] == identifier["name"].lower()  # as client-go requires
+    # Value multiplies the replicas by 87.75/70; AverageValue would always want ceil(87.75/70) = 2.
     assert target == {"type": "Value", "value": "70"}
 
 
-async def test_query_that_says_all_by_itself_is_answered_alike_everywhere(served: Api) -> None:
-    for where in ("default", "other", "nowhere"):
+async def test_a_query_without_placeholders_ignores_the_namespace(
+    served: Api,
+) -> None:
+    for namespace in ("default", "other", "nowhere"):
         for query in ("", "?labelSelector=pod%3Dx"):
-            _, document = await served.get(f"{GROUP}/namespaces/{where}/unconditional{query}")
+            _, document = await served.get(f"{GROUP}/namespaces/{namespace}/unconditional{query}")
 
             assert rows(document) == [({}, "58500m")]
 
@@ -117,7 +119,7 @@ async def test_query_that_says_all_by_itself_is_answered_alike_everywhere(served
         ("default", "!pod", set()),
     ],
 )
-async def test_namespace_and_selector_choose_the_series(
+async def test_namespace_and_selector_select_the_series(
     served: Api, namespace: str, selector: str, values: set[str]
 ) -> None:
     path = f"{GROUP}/namespaces/{namespace}/DCGM_FI_DEV_GPU_UTIL?labelSelector={quote(selector)}"
@@ -132,7 +134,7 @@ async def test_namespace_and_selector_choose_the_series(
             assert labels["__name__"] == "DCGM_FI_DEV_GPU_UTIL"
 
 
-async def test_scalar_has_no_labels_and_what_is_no_number_is_left_out(served: Api) -> None:
+async def test_a_scalar_has_no_labels_and_nan_and_infinity_are_omitted(served: Api) -> None:
     _, scalar = await served.get(f"{GROUP}/namespaces/default/scalar")
     _, empty = await served.get(f"{GROUP}/namespaces/nowhere/scalar")
     _, lag = await served.get(f"{GROUP}/namespaces/default/group_lag")
@@ -143,34 +145,34 @@ async def test_scalar_has_no_labels_and_what_is_no_number_is_left_out(served: Ap
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("metric", "cause"),
     [
         ("not_there_yet", "NoSeries: externalRules[5] "),
-        ("scalar?labelSelector=pod%3Dx", "NoSample: the query of externalRules[3] "),
-        ("dcgm_fi_dev_gpu_util?labelSelector=pod%3Dx", "NoSample: the query of externalRules["),
+        ("scalar?labelSelector=pod%3Dx", "NoSample: externalRules[3] "),
+        ("dcgm_fi_dev_gpu_util?labelSelector=pod%3Dx", "NoSample: externalRules["),
     ],
 )
-async def test_why_a_list_is_empty_is_said_once_in_the_log(
-    served: Api, caplog: pytest.LogCaptureFixture, asked: str, told: str
+async def test_the_cause_of_an_empty_list_is_logged_once(
+    served: Api, caplog: pytest.LogCaptureFixture, metric: str, cause: str
 ) -> None:
     for _ in range(2):
-        status, document = await served.get(f"{GROUP}/namespaces/default/{asked}")
+        status, document = await served.get(f"{GROUP}/namespaces/default/{metric}")
         assert (status, document["items"]) == (200, [])
 
-    subject = f"external metric {asked.partition('?')[0]} in namespace default: "
+    subject = f"external metric {metric.partition('?')[0]} in namespace default: "
     (line,) = (each.message for each in caplog.records if each.message.startswith(subject))
-    assert line.startswith(subject + told)
-    assert ("no number: `" in line and 'pod="x"' in line) is told.startswith("NoSample")
+    assert line.startswith(subject + cause)
+    assert ("returned no sample: `" in line and 'pod="x"' in line) is cause.startswith("NoSample")
 
 
-async def test_metric_without_series_is_listed_and_empty(served: Api) -> None:
+async def test_a_metric_without_series_is_listed_and_empty(served: Api) -> None:
     _, listed = await served.get(GROUP)
-    asked = await served.get(f"{GROUP}/namespaces/default/not_there_yet")
+    status, document = await served.get(f"{GROUP}/namespaces/default/not_there_yet")
 
     assert {"not_there_yet", "group_lag", "unconditional"} <= {
         each["name"] for each in listed["resources"]
     }
-    assert (asked[0], asked[1]["items"]) == (200, [])
+    assert (status, document["items"]) == (200, [])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +183,7 @@ async def test_metric_without_series_is_listed_and_empty(served: Api) -> None:
         ("refused", "Internal error occurred: unable to fetch metrics", "InternalError"),
     ],
 )
-async def test_query_that_has_no_value_is_an_error(
+async def test_a_query_without_a_value_is_an_error(
     served: Api, metric: str, message: str, reason: str | None
 ) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/{metric}")
@@ -189,16 +191,15 @@ async def test_query_that_has_no_value_is_an_error(
     assert (status, document["message"], document.get("reason")) == (500, message, reason)
 
 
-async def test_without_prometheus_what_is_pinned_is_listed_and_asked(tmp_path: Path) -> None:
-
+async def test_without_prometheus_pinned_metrics_are_listed_and_queried(tmp_path: Path) -> None:
     async with api.serving(
         tmp_path, "http://127.0.0.1:9", api.manifests(()), rules=RULES
     ) as served:
         async with served.session.get(f"{served.url}/readyz", ssl=False) as answer:
             ready = answer.status
         _, listed = await served.get(GROUP)
-        asked, _ = await served.get(f"{GROUP}/namespaces/default/not_there_yet")
+        status, _ = await served.get(f"{GROUP}/namespaces/default/not_there_yet")
 
     assert ready == 200
     assert "not_there_yet" in {each["name"] for each in listed["resources"]}
-    assert asked == 500
+    assert status == 500

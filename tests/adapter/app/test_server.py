@@ -1,4 +1,4 @@
-"""The whole server over HTTPS and a real Prometheus: what is wrong harms no other question."""
+"""The whole server over HTTPS with a real Prometheus: one bad rule or query affects no other."""
 
 from __future__ import annotations
 
@@ -128,17 +128,17 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("metric", "values"), VALUES.items(), ids=VALUES)
-async def test_list_has_one_value_for_each_object(
+async def test_a_list_has_one_value_for_each_object(
     served: Api, metric: str, values: dict[str, str]
 ) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
 
-    found = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
-    assert (status, found) == (200, values)
+    served_values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
+    assert (status, served_values) == (200, values)
 
 
 @pytest.mark.parametrize("metric", ["refused", "matrix", "scalar", "one_only"])
-async def test_query_that_gives_no_vector_fails_for_itself_alone(
+async def test_a_query_without_a_vector_fails_alone(
     served: Api, metric: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
@@ -152,7 +152,7 @@ async def test_query_that_gives_no_vector_fails_for_itself_alone(
 
 
 @pytest.mark.parametrize("metric", ["not_rendered", "empty_rendering", "no_such_metric"])
-async def test_metric_that_cannot_be_asked_is_not_found(served: Api, metric: str) -> None:
+async def test_a_metric_without_query_is_not_found(served: Api, metric: str) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
 
     assert (status, document["message"]) == (
@@ -175,24 +175,24 @@ async def test_metric_that_cannot_be_asked_is_not_found(served: Api, metric: str
         ("app.kubernetes.io/name", None),
     ],
 )
-async def test_metric_selector_of_every_operator_selects_series(
+async def test_metric_selectors_select_series_with_every_operator(
     served: Api, selector: str, names: set[str] | None
 ) -> None:
     path = f"{GROUP}/namespaces/default/pods/*/gpu_util?metricLabelSelector={selector}"
 
     status, document = await served.get(path.replace(" ", "%20"))
 
-    if names is None:  # this Prometheus is older than UTF-8 names, and says so
+    if names is None:  # this Prometheus does not support UTF-8 label names
         assert status == 500
     else:
         assert {item["describedObject"]["name"] for item in document["items"]} == names
 
 
-async def test_object_name_is_no_regular_expression(served: Api) -> None:
+async def test_an_object_name_is_not_a_regular_expression(served: Api) -> None:
     assert await served.pods("default", "gpu_util", "c.d") == {"c.d": 5}
 
 
-async def test_discovery_lists_what_has_series(served: Api) -> None:
+async def test_discovery_lists_metrics_with_series(served: Api) -> None:
     for version in ("v1beta1", "v1beta2"):
         _, document = await served.get(f"/apis/custom.metrics.k8s.io/{version}")
         names = {entry["name"] for entry in document["resources"]}
@@ -200,7 +200,7 @@ async def test_discovery_lists_what_has_series(served: Api) -> None:
         assert {"pods/gpu_util", "namespaces/gpu_util", "pods/gpu:a_1:b"} <= names
 
 
-async def test_rule_that_prometheus_refuses_to_list_is_told_and_harms_no_other(
+async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
     served: Api,
 ) -> None:
     async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
@@ -210,15 +210,14 @@ async def test_rule_that_prometheus_refuses_to_list_is_told_and_harms_no_other(
     assert "[+]prometheus ok: 15 of 16 rules listed at the last attempt\n" in text
 
 
-async def test_server_without_prometheus_is_ready_and_says_how_it_stands(tmp_path: Path) -> None:
-
+async def test_a_server_without_prometheus_is_ready_and_reports_its_rules(tmp_path: Path) -> None:
     async with api.serving(
         tmp_path, "http://127.0.0.1:9", api.manifests(PODS), rules=f"rules:\n{GOOD}"
     ) as served:
         async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
             text = await answer.text()
         listed = await served.get(GROUP)
-        asked = await served.get(f"{GROUP}/namespaces/default/pods/*/gpu_util")
+        status, _ = await served.get(f"{GROUP}/namespaces/default/pods/*/gpu_util")
 
     assert answer.status == 200
     assert "[+]prometheus ok: 0 of 1 rules listed at the last attempt\n" in text
@@ -226,10 +225,10 @@ async def test_server_without_prometheus_is_ready_and_says_how_it_stands(tmp_pat
         "namespaces/gpu_util",
         "pods/gpu_util",
     ]
-    assert asked[0] == 500
+    assert status == 500
 
 
-def test_unreadable_files_are_told_together(tmp_path: Path) -> None:
+def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
     sources = tuple(
         settings.Source(kind="config", name=str(tmp_path / name)) for name in ("a.yaml", "b.yaml")
     )
@@ -254,30 +253,34 @@ def test_unreadable_files_are_told_together(tmp_path: Path) -> None:
     ],
     ids=["dcgm", "alibaba", "no GPUs"],
 )
-async def test_without_rules_the_presets_that_fit_are_chosen_and_told(
+async def test_without_rules_matching_presets_are_chosen_and_logged(
     lines: list[str], chosen: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with prometheus.run(tmp_path) as server:
         server.put(*lines)
         async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
-            found = await served.pods("default", "duty_cycle_current")
+            values = await served.pods("default", "duty_cycle_current")
 
-    (said,) = [each.message for each in caplog.records if "neither --config nor" in each.message]
-    assert chosen in said
-    assert found == ({"a": 20} if "pod" in lines[0] else {})
+    (warning,) = [
+        each.message
+        for each in caplog.records
+        if "no --config and no --preset given" in each.message
+    ]
+    assert chosen in warning
+    assert values == ({"a": 20} if "pod" in lines[0] else {})
 
 
-async def test_without_rules_and_prometheus_the_default_is_chosen(
+async def test_without_rules_and_prometheus_the_default_preset_is_chosen(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with api.serving(tmp_path, "http://127.0.0.1:9", api.manifests(PODS), ()) as served:
         status, _ = await served.get(GROUP)
 
     assert status == 200
-    assert "using --preset=gpu-dcgm: Prometheus cannot be asked" in caplog.text
+    assert "using --preset=gpu-dcgm: Prometheus cannot be queried" in caplog.text
 
 
-async def test_prometheus_is_told_what_is_left_of_the_requests_time(
+async def test_prometheus_gets_the_remaining_time_of_the_request_as_timeout(
     tmp_path: Path, aiohttp_server: Any
 ) -> None:
     fake = fakes.Prometheus(

@@ -1,5 +1,8 @@
-"""Who asks Prometheus, and whom that is believed to be, by the flags. TLS, passwords and client
-certificates are demanded by a real Prometheus; tokens, which it does not know, by a fake."""
+"""Credentials for Prometheus by flags.
+
+A real Prometheus checks TLS, passwords and client certificates; a fake one checks tokens, which
+Prometheus does not support.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ SERVING = [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
 def files(folder, name, one):
-    """The paths of a holder's certificate and key."""
+    """Write the certificate and key of a holder; return their paths."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     certificate.write_bytes(one.pem)
     key.write_bytes(one.bundle.key_pem)
@@ -56,7 +59,7 @@ def data(pem):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """`ca.crt`, and a client's `client.crt` and `client.key`."""
+    """A directory with `ca.crt`, `other.crt`, and a client's `client.crt` and `client.key`."""
     folder = tmp_path_factory.mktemp("files")
     files(folder, "ca", CA)
     files(folder, "other", OTHER_CA)
@@ -70,8 +73,8 @@ def serving(folder, name, one, **more):
 
 
 @pytest.fixture(scope="module")
-def with_password(folder, tmp_path_factory):
-    """For 127.0.0.1, and for those who know the password."""
+def password_protected(folder, tmp_path_factory):
+    """URL of a Prometheus with a certificate for 127.0.0.1 that demands the password."""
     config = serving(folder, "one", holder("one", CA, usages=SERVING, addresses=["127.0.0.1"]))
     config["basic_auth_users"] = {USER: HASHED}
     with real.run(
@@ -79,13 +82,13 @@ def with_password(folder, tmp_path_factory):
         web=yaml.safe_dump(config),
         headers={"Authorization": BASIC},
         context=ssl.create_default_context(cafile=str(folder / "ca.crt")),
-    ) as found:
-        yield found.url
+    ) as server:
+        yield server.url
 
 
 @pytest.fixture(scope="module")
-def with_certificates(folder, tmp_path_factory):
-    """For `prometheus.monitoring`, and for those who have a certificate."""
+def certificate_protected(folder, tmp_path_factory):
+    """URL of a Prometheus for `prometheus.monitoring` that demands client certificates."""
     one = holder("two", CA, usages=SERVING, dns=["prometheus.monitoring"])
     ca = str(folder / "ca.crt")
     config = serving(
@@ -96,13 +99,13 @@ def with_certificates(folder, tmp_path_factory):
     context.load_cert_chain(folder / "client.crt", folder / "client.key")
     with real.run(
         tmp_path_factory.mktemp("prometheus"), web=yaml.safe_dump(config), context=context
-    ) as found:
-        yield found.url
+    ) as server:
+        yield server.url
 
 
 @pytest.fixture
 async def fake(aiohttp_server):
-    """A Prometheus that lets everybody in, and keeps what it was asked."""
+    """A Prometheus that accepts every request and records them."""
     fake = fakes.Prometheus(fakes.says(EMPTY))
     server = await aiohttp_server(fake.app())
     fake.url = str(server.make_url("/"))
@@ -111,7 +114,7 @@ async def fake(aiohttp_server):
 
 @pytest.fixture
 def account(tmp_path, monkeypatch):
-    """The folder of a pod's service account."""
+    """The directory of a pod's service account, with its token and CA."""
     path = "kubernetes.aio.config.incluster_config.SERVICE_"
     (tmp_path / "token").write_text("from-the-kubelet\n")
     (tmp_path / "ca.crt").write_bytes(CA.pem)
@@ -134,47 +137,47 @@ def kubeconfig(folder, cluster=None, user=None):
     return f"--prometheus-auth-config={path}"
 
 
-async def asked(url, *flags):
-    """Asks once, as the flags say."""
+async def query_once(url, *flags):
+    """Send one query with the credentials of `flags`."""
     parsed = settings.parse((f"--prometheus-url={url}", "--prometheus-timeout=5s", *flags))
-    async with sources.connect_prometheus(parsed) as found:
-        return (await found.query("vector(1)")).samples
+    async with sources.connect_prometheus(parsed.prometheus) as client:
+        return (await client.query("vector(1)")).samples
 
 
 def sent(fake):
     return [one.headers.get("Authorization") for one in fake.asked]
 
 
-# Whom to believe, and what to show it
+# CAs, client certificates and passwords
 
 
-async def test_a_kubeconfig_has_the_ca_and_the_password(with_password, tmp_path):
+async def test_ca_and_password_of_a_kubeconfig_are_used(password_protected, tmp_path):
     user = {"username": USER, "password": PASSWORD}
     config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
 
-    assert len(await asked(with_password, config)) == 1
+    assert len(await query_once(password_protected, config)) == 1
 
 
-async def test_a_wrong_password_is_refused_and_not_told(with_password, tmp_path):
+async def test_a_wrong_password_is_not_in_the_error(password_protected, tmp_path):
     user = {"username": USER, "password": "another-w0rd"}
     config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
 
     with pytest.raises(errors.Refused, match="401") as caught:
-        await asked(with_password, config)
+        await query_once(password_protected, config)
 
     assert "another-w0rd" not in str(caught.value)
 
 
-@pytest.mark.parametrize("there", [{"server": "http://192.0.2.1"}, {"server": None}])
-async def test_the_server_of_a_kubeconfig_does_not_matter(with_password, folder, there):
-    cluster = {"certificate-authority": "ca.crt", **there}
+@pytest.mark.parametrize("address", [{"server": "http://192.0.2.1"}, {"server": None}])
+async def test_the_server_address_of_a_kubeconfig_is_not_used(password_protected, folder, address):
+    cluster = {"certificate-authority": "ca.crt", **address}
     config = kubeconfig(folder, cluster, {"username": USER, "password": PASSWORD})
 
-    assert len(await asked(with_password, config)) == 1
+    assert len(await query_once(password_protected, config)) == 1
 
 
-async def test_a_kubeconfig_has_a_certificate_in_files_and_the_servers_name(
-    with_certificates, folder
+async def test_certificate_files_and_tls_server_name_of_a_kubeconfig_are_used(
+    certificate_protected, folder
 ):
     config = kubeconfig(
         folder,
@@ -182,11 +185,11 @@ async def test_a_kubeconfig_has_a_certificate_in_files_and_the_servers_name(
         {"client-certificate": "client.crt", "client-key": "client.key"},
     )
 
-    assert len(await asked(with_certificates, config)) == 1
+    assert len(await query_once(certificate_protected, config)) == 1
 
 
-async def test_a_kubeconfig_has_a_certificate_in_itself_and_does_not_verify(
-    with_certificates, tmp_path
+async def test_inline_certificate_and_insecure_flag_of_a_kubeconfig_are_used(
+    certificate_protected, tmp_path
 ):
     config = kubeconfig(
         tmp_path,
@@ -197,57 +200,57 @@ async def test_a_kubeconfig_has_a_certificate_in_itself_and_does_not_verify(
         },
     )
 
-    assert len(await asked(with_certificates, config)) == 1
+    assert len(await query_once(certificate_protected, config)) == 1
 
 
-async def test_flags_for_a_certificate_are_added_to_a_kubeconfig(with_certificates, folder):
+async def test_client_certificate_flags_complement_a_kubeconfig(certificate_protected, folder):
     config = kubeconfig(folder, {"insecure-skip-tls-verify": True})
 
-    assert await asked(
-        with_certificates,
+    assert await query_once(
+        certificate_protected,
         config,
         f"--prometheus-client-tls-cert-file={folder}/client.crt",
         f"--prometheus-client-tls-key-file={folder}/client.key",
     )
     with pytest.raises(errors.Unreachable):
-        await asked(with_certificates, config)
+        await query_once(certificate_protected, config)
 
 
-async def test_a_ca_file_goes_before_that_of_a_kubeconfig(with_password, folder):
+async def test_the_ca_file_flag_takes_precedence_over_a_kubeconfig(password_protected, folder):
     user = {"username": USER, "password": PASSWORD}
     config = kubeconfig(folder, {"certificate-authority": "other.crt"}, user)
 
-    assert await asked(with_password, config, f"--prometheus-ca-file={folder}/ca.crt")
+    assert await query_once(password_protected, config, f"--prometheus-ca-file={folder}/ca.crt")
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        await asked(with_password, config)
+        await query_once(password_protected, config)
 
 
-async def test_a_ca_file_makes_a_careless_kubeconfig_verify(with_password, folder):
+async def test_the_ca_file_flag_overrides_insecure_skip_tls_verify(password_protected, folder):
     user = {"username": USER, "password": PASSWORD}
     config = kubeconfig(folder, {"insecure-skip-tls-verify": True}, user)
 
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        await asked(with_password, config, f"--prometheus-ca-file={folder}/other.crt")
+        await query_once(password_protected, config, f"--prometheus-ca-file={folder}/other.crt")
 
 
-async def test_the_clusters_ca_is_believed_and_no_other(with_password, account):
+async def test_only_the_ca_of_the_service_account_is_trusted(password_protected, account):
     in_cluster = "--prometheus-auth-incluster"
     password = f"--prometheus-header=Authorization={BASIC}"
 
-    assert await asked(with_password, in_cluster, password)
+    assert await query_once(password_protected, in_cluster, password)
     (account / "ca.crt").write_bytes(OTHER_CA.pem)
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-        await asked(with_password, in_cluster, password)
+        await query_once(password_protected, in_cluster, password)
 
 
-async def test_a_ca_file_leaves_the_service_accounts_token(account, folder, aiohttp_server):
+async def test_the_ca_file_flag_keeps_the_service_account_token(account, folder, aiohttp_server):
     one = holder("one", OTHER_CA, usages=SERVING, addresses=["127.0.0.1"])
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(*files(account, "one", one))
     fake = fakes.Prometheus(fakes.says(EMPTY))
     server = await aiohttp_server(fake.app(), ssl=context)
 
-    await asked(
+    await query_once(
         f"https://127.0.0.1:{server.port}",
         "--prometheus-auth-incluster",
         f"--prometheus-ca-file={folder}/other.crt",
@@ -256,39 +259,39 @@ async def test_a_ca_file_leaves_the_service_accounts_token(account, folder, aioh
     assert sent(fake) == ["Bearer from-the-kubelet"]
 
 
-@pytest.mark.parametrize("way", ["flags", "kubeconfig"])
-async def test_a_certificate_in_files_is_read_again(
-    with_certificates, folder, tmp_path, monkeypatch, caplog, way
+@pytest.mark.parametrize("source", ["flags", "kubeconfig"])
+async def test_client_certificate_files_are_reread(
+    certificate_protected, folder, tmp_path, monkeypatch, caplog, source
 ):
     monkeypatch.setattr(credentials, "_AGE", -1.0)
     stranger = holder("stranger", OTHER_CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
     files(tmp_path, "mine", stranger)
     certificate, key = tmp_path / "mine.crt", tmp_path / "mine.key"
-    there = {"insecure-skip-tls-verify": True}
+    insecure = {"insecure-skip-tls-verify": True}
     flags = {
         "flags": (
-            kubeconfig(tmp_path, there),
+            kubeconfig(tmp_path, insecure),
             f"--prometheus-client-tls-cert-file={certificate}",
             f"--prometheus-client-tls-key-file={key}",
         ),
         "kubeconfig": (
             kubeconfig(
-                tmp_path, there, {"client-certificate": "mine.crt", "client-key": "mine.key"}
+                tmp_path, insecure, {"client-certificate": "mine.crt", "client-key": "mine.key"}
             ),
         ),
-    }[way]
-    parsed = settings.parse((f"--prometheus-url={with_certificates}", *flags))
-    async with sources.connect_prometheus(parsed) as found:
+    }[source]
+    parsed = settings.parse((f"--prometheus-url={certificate_protected}", *flags))
+    async with sources.connect_prometheus(parsed.prometheus) as client:
         with pytest.raises(errors.Unreachable):
-            await found.query("vector(1)")
+            await client.query("vector(1)")
         certificate.write_bytes(CLIENT.pem)
         for _ in range(2):
             with pytest.raises(errors.Unreachable):
-                await found.query("vector(1)")
+                await client.query("vector(1)")
         key.write_bytes(CLIENT.bundle.key_pem)
-        await found.query("vector(1)")
+        await client.query("vector(1)")
         certificate.unlink()
-        await found.query("vector(1)")
+        await client.query("vector(1)")
 
     warned = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warned) == 2
@@ -296,53 +299,53 @@ async def test_a_certificate_in_files_is_read_again(
     assert warned[1].endswith("No such file or directory; what was there before is used on")
 
 
-async def test_a_ca_in_a_file_is_read_again(with_password, folder, tmp_path, monkeypatch):
+async def test_the_ca_file_is_reread(password_protected, folder, tmp_path, monkeypatch):
     monkeypatch.setattr(credentials, "_AGE", -1.0)
     ca = tmp_path / "ca.crt"
     ca.write_bytes(OTHER_CA.pem)
     password = f"--prometheus-header=Authorization={BASIC}"
-    flags = (f"--prometheus-url={with_password}", password, f"--prometheus-ca-file={ca}")
-    async with sources.connect_prometheus(settings.parse(flags)) as found:
+    flags = (f"--prometheus-url={password_protected}", password, f"--prometheus-ca-file={ca}")
+    async with sources.connect_prometheus(settings.parse(flags).prometheus) as client:
         with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
-            await found.query("vector(1)")
+            await client.query("vector(1)")
         ca.write_bytes(OTHER_CA.pem + CA.pem)
 
-        assert (await found.query("vector(1)")).samples
+        assert (await client.query("vector(1)")).samples
 
 
-# Tokens, and their renewal
+# Tokens and their renewal
 
 
-async def test_a_kubeconfigs_token_is_sent(fake, tmp_path):
-    await asked(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
+async def test_the_token_of_a_kubeconfig_is_sent(fake, tmp_path):
+    await query_once(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
 
     assert sent(fake) == [f"Bearer {TOKEN}"]
 
 
-async def test_a_kubeconfig_may_have_none(fake, tmp_path):
-    await asked(fake.url, kubeconfig(tmp_path))
+async def test_a_kubeconfig_without_token_is_accepted(fake, tmp_path):
+    await query_once(fake.url, kubeconfig(tmp_path))
 
     assert sent(fake) == [None]
 
 
-@pytest.mark.parametrize("way", ["account", "kubeconfig", "flag"])
-async def test_a_token_in_a_file_is_read_again(fake, account, monkeypatch, caplog, way):
+@pytest.mark.parametrize("source", ["account", "kubeconfig", "flag"])
+async def test_a_token_file_is_reread(fake, account, monkeypatch, caplog, source):
     monkeypatch.setattr(credentials, "_AGE", -1.0)
     flag = {
         "account": "--prometheus-auth-incluster",
         "kubeconfig": kubeconfig(account, user={"tokenFile": "token"}),
         "flag": f"--prometheus-token-file={account}/token",
-    }[way]
+    }[source]
     parsed = settings.parse((f"--prometheus-url={fake.url}", flag))
     token = account / "token"
-    async with sources.connect_prometheus(parsed) as found:
-        await found.query("up")
-        for spoilt in (b"", b"\xff", b"two\nlines", b"again"):
-            token.write_bytes(spoilt)
-            await found.query("up")
+    async with sources.connect_prometheus(parsed.prometheus) as client:
+        await client.query("up")
+        for content in (b"", b"\xff", b"two\nlines", b"again"):
+            token.write_bytes(content)
+            await client.query("up")
         token.unlink()
-        await found.query("up")
-        await found.query("up")
+        await client.query("up")
+        await client.query("up")
 
     first = "Bearer from-the-kubelet"
     assert sent(fake) == [first, first, first, first, *["Bearer again"] * 3]
@@ -355,12 +358,12 @@ async def test_a_token_in_a_file_is_read_again(fake, account, monkeypatch, caplo
     ]
 
 
-async def test_a_token_is_not_read_for_each_question(fake, account):
+async def test_a_token_file_is_not_reread_for_each_query(fake, account):
     parsed = settings.parse((f"--prometheus-url={fake.url}", "--prometheus-auth-incluster"))
-    async with sources.connect_prometheus(parsed) as found:
-        await found.query("up")
+    async with sources.connect_prometheus(parsed.prometheus) as client:
+        await client.query("up")
         (account / "token").write_text("again")
-        await found.query("up")
+        await client.query("up")
 
     assert sent(fake) == ["Bearer from-the-kubelet"] * 2
 
@@ -374,7 +377,7 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 """
 
 
-async def test_a_plugin_is_run_again(fake, tmp_path, monkeypatch):
+async def test_a_credential_plugin_is_run_again(fake, tmp_path, monkeypatch):
     monkeypatch.setattr(credentials, "_AGE", -1.0)
     execute = {
         "apiVersion": "client.authentication.k8s.io/v1",
@@ -384,16 +387,16 @@ async def test_a_plugin_is_run_again(fake, tmp_path, monkeypatch):
     parsed = settings.parse(
         (f"--prometheus-url={fake.url}", kubeconfig(tmp_path, user={"exec": execute}))
     )
-    async with sources.connect_prometheus(parsed) as found:
-        await found.query("up")
-        await found.query("up")
+    async with sources.connect_prometheus(parsed.prometheus) as client:
+        await client.query("up")
+        await client.query("up")
 
     first, second = sent(fake)
     assert first.startswith("Bearer I")
     assert second == f"{first}I"
 
 
-# Together
+# Precedence
 
 
 async def test_only_one_authorization_is_sent(fake, tmp_path):
@@ -403,46 +406,48 @@ async def test_only_one_authorization_is_sent(fake, tmp_path):
     config = kubeconfig(tmp_path, user={"token": TOKEN})
     file = f"--prometheus-token-file={tmp_path}/token"
 
-    await asked(fake.url, config)
-    await asked(fake.url, config, file)
-    await asked(named, config, file)
-    await asked(named, config, file, "--prometheus-header=authorization=Negotiate x")
+    await query_once(fake.url, config)
+    await query_once(fake.url, config, file)
+    await query_once(named, config, file)
+    await query_once(named, config, file, "--prometheus-header=authorization=Negotiate x")
 
     assert sent(fake) == [f"Bearer {TOKEN}", "Bearer of-the-flag", BASIC, "Negotiate x"]
 
 
-async def test_other_headers_are_sent_besides(fake, tmp_path):
+async def test_other_headers_are_sent_with_the_token(fake, tmp_path):
     config = kubeconfig(tmp_path, user={"token": TOKEN})
 
-    await asked(fake.url, config, "--prometheus-header=X-Scope-OrgID=gpu")
+    await query_once(fake.url, config, "--prometheus-header=X-Scope-OrgID=gpu")
 
     assert sent(fake) == [f"Bearer {TOKEN}"]
     assert fake.asked[0].headers["X-Scope-OrgID"] == "gpu"
 
 
-async def test_a_kubeconfig_may_name_a_proxy(fake, tmp_path):
+async def test_the_proxy_of_a_kubeconfig_is_used(fake, tmp_path):
     config = kubeconfig(tmp_path, {"proxy-url": fake.url}, {"token": TOKEN})
 
-    await asked("http://prometheus.invalid", config)
+    await query_once("http://prometheus.invalid", config)
 
     assert sent(fake) == [f"Bearer {TOKEN}"]
 
 
-async def test_a_token_does_not_follow_to_another_server(fake, aiohttp_server, tmp_path):
+async def test_the_token_is_not_sent_after_a_redirect_to_another_server(
+    fake, aiohttp_server, tmp_path
+):
     async def elsewhere(request, question):
         raise web.HTTPFound(f"{fake.url}api/v1/query")
 
     server = await aiohttp_server(fakes.Prometheus(elsewhere).app())
 
-    await asked(str(server.make_url("/")), kubeconfig(tmp_path, user={"token": TOKEN}))
+    await query_once(str(server.make_url("/")), kubeconfig(tmp_path, user={"token": TOKEN}))
 
     assert sent(fake) == [None]
 
 
-# What cannot be used
+# Errors at the start
 
 
-SPOILT = {
+INVALID_KUBECONFIGS = {
     "no YAML": (f"users: [{{user: {{token: '{TOKEN}}}", "no YAML in line 1"),
     "no such tag": (f"token: !{TOKEN} x", "no YAML in line 1"),
     "text": (TOKEN, "not a kubeconfig, but str"),
@@ -452,19 +457,21 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize(("content", "told"), SPOILT.values(), ids=SPOILT)
-async def test_a_spoilt_kubeconfig_is_told_without_what_it_holds(tmp_path, content, told):
+@pytest.mark.parametrize(
+    ("content", "words"), INVALID_KUBECONFIGS.values(), ids=INVALID_KUBECONFIGS
+)
+async def test_an_invalid_kubeconfig_is_reported_without_its_content(tmp_path, content, words):
     path = tmp_path / "kubeconfig"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
-    with pytest.raises(errors.StartError, match=told) as caught:
-        await asked("http://127.0.0.1:9", f"--prometheus-auth-config={path}")
+    with pytest.raises(errors.StartError, match=words) as caught:
+        await query_once("http://127.0.0.1:9", f"--prometheus-auth-config={path}")
 
     assert str(caught.value).startswith(f"--prometheus-auth-config={path}: ")
     assert TOKEN not in str(caught.value)
 
 
-UNUSABLE = {
+UNUSABLE_CREDENTIALS = {
     "a value is missing": ({}, {"token": None, "password": TOKEN}, "Expected key token in"),
     "two lines": ({}, {"token": f"{TOKEN}\nb"}, "a control character"),
     "no file": ({}, {"tokenFile": "none"}, "none: No such file"),
@@ -488,19 +495,23 @@ UNUSABLE = {
     ),
     "no CA": ({"certificate-authority": "/none"}, {}, "/none"),
     "no base64": ({"certificate-authority-data": "x"}, {}, "Error"),
-    "no certificate": ({"certificate-authority-data": data(b"x")}, {}, "TLS towards Prometheus"),
+    "no certificate": ({"certificate-authority-data": data(b"x")}, {}, "TLS for Prometheus"),
 }
 
 
-@pytest.mark.parametrize(("cluster", "user", "told"), UNUSABLE.values(), ids=UNUSABLE)
-async def test_what_cannot_be_used_is_told_at_the_start(tmp_path, caplog, cluster, user, told):
-    with pytest.raises(errors.StartError, match=told) as caught:
-        await asked("http://127.0.0.1:9", kubeconfig(tmp_path, cluster, user))
+@pytest.mark.parametrize(
+    ("cluster", "user", "words"), UNUSABLE_CREDENTIALS.values(), ids=UNUSABLE_CREDENTIALS
+)
+async def test_unusable_credentials_are_reported_at_the_start(
+    tmp_path, caplog, cluster, user, words
+):
+    with pytest.raises(errors.StartError, match=words) as caught:
+        await query_once("http://127.0.0.1:9", kubeconfig(tmp_path, cluster, user))
 
     assert TOKEN not in str(caught.value) + caplog.text
 
 
-async def test_nobody_is_asked_for_a_passphrase(folder, tmp_path):
+async def test_an_encrypted_key_is_an_error_and_not_a_prompt(folder, tmp_path):
     key = tmp_path / "encrypted.key"
     key.write_bytes(
         CLIENT.bundle.key.private_bytes(
@@ -515,45 +526,42 @@ async def test_nobody_is_asked_for_a_passphrase(folder, tmp_path):
     )
 
     with pytest.raises(errors.StartError, match=r"client\.crt: its key is encrypted"):
-        await asked("https://127.0.0.1:1", *flags)
+        await query_once("https://127.0.0.1:1", *flags)
 
 
-async def test_outside_a_pod_there_is_no_service_account(monkeypatch):
+async def test_incluster_authentication_outside_a_pod_is_an_error(monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     with pytest.raises(errors.StartError) as caught:
-        await asked("http://127.0.0.1:9", "--prometheus-auth-incluster")
+        await query_once("http://127.0.0.1:9", "--prometheus-auth-incluster")
 
     assert str(caught.value).splitlines() == [
         "--prometheus-auth-incluster: in-cluster configuration: Service host/port is not set.",
-        (
-            "where there is no service account, --prometheus-token-file and --prometheus-ca-file "
-            "name a token and a CA"
-        ),
+        "outside a pod, use --prometheus-token-file and --prometheus-ca-file",
     ]
 
 
-# In the commands
+# Commands and logs
 
 
-def test_presets_detect_shows_them_as_well(with_password, tmp_path, capsys):
+def test_presets_detect_uses_the_credentials(password_protected, tmp_path, capsys):
     user = {"username": USER, "password": PASSWORD}
     config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
 
-    code = presets.main(["detect", f"--prometheus-url={with_password}", config])
+    code = presets.main(["detect", f"--prometheus-url={password_protected}", config])
 
-    assert (code, "No preset fits" in capsys.readouterr().out) == (1, True)
+    assert (code, "No preset matches" in capsys.readouterr().out) == (1, True)
 
 
-async def test_no_log_has_a_secret(with_password, fake, tmp_path, caplog):
+async def test_secrets_are_never_logged(password_protected, fake, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
     ca = {"certificate-authority-data": data(CA.pem)}
     user = {"username": USER, "password": PASSWORD}
 
-    await asked(with_password, kubeconfig(tmp_path, ca, user))
-    await asked(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
+    await query_once(password_protected, kubeconfig(tmp_path, ca, user))
+    await query_once(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
     with pytest.raises(errors.Refused):
-        await asked(with_password, kubeconfig(tmp_path, ca, {"token": TOKEN}))
+        await query_once(password_protected, kubeconfig(tmp_path, ca, {"token": TOKEN}))
 
     assert caplog.records
     for secret in (TOKEN, PASSWORD, BASIC.split()[1]):

@@ -89,7 +89,7 @@ async def test_prometheus_is_asked_through_it(environment, aiohttp_server, tmp_p
     environment.setenv("http_proxy", str(proxy.make_url("/")))
     asked = settings.parse(("--prometheus-url=http://prometheus.invalid", "--secure-port=6443"))
 
-    async with sources.connect_prometheus(asked) as found:
+    async with sources.connect_prometheus(asked.prometheus) as found:
         result = await found.query("up")
 
     assert result.samples == ()

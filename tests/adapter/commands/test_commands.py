@@ -1,9 +1,10 @@
+"""The commands, most of them as processes of their own."""
+
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import datetime as dt
-import os
 import shutil
 import signal
 import socket
@@ -23,8 +24,8 @@ from rules import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 DUTY_CYCLE = "namespaces/default/pods/*/duty_cycle_current"
-ENDS_WITHIN = 30
-"""Seconds, on a machine with other work."""
+EXIT_TIMEOUT = 30
+"""Seconds, on a busy machine."""
 BERT = f"{GROUP}/{DUTY_CYCLE}?labelSelector=app%3Dbert-intent-detection"
 
 
@@ -39,48 +40,48 @@ def free_port() -> int:
 async def started(
     *arguments: str, until: str
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """The program in a process of its own, once it has said `until`; with what it said so far."""
+    """Run the program as a process; yield it and its output once that contains `until`."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "adapter", *arguments, stderr=asyncio.subprocess.PIPE
     )
     assert process.stderr is not None
-    said = b""
+    output = b""
     try:
         async with asyncio.timeout(60):
-            while until.encode() not in said:
+            while until.encode() not in output:
                 chunk = await process.stderr.read(4096)
-                assert chunk, said.decode()
-                said += chunk
-        yield process, said.decode()
+                assert chunk, output.decode()
+                output += chunk
+        yield process, output.decode()
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.communicate(), ENDS_WITHIN)
+            await asyncio.wait_for(process.communicate(), EXIT_TIMEOUT)
         except TimeoutError:
             process.kill()
             raise
 
 
-async def ended(process: asyncio.subprocess.Process) -> int:
-    """The exit status of one that was told to end."""
-    async with asyncio.timeout(ENDS_WITHIN):
+async def exit_code(process: asyncio.subprocess.Process) -> int:
+    """Wait for the end of the process; return its exit code."""
+    async with asyncio.timeout(EXIT_TIMEOUT):
         return await process.wait()
 
 
 async def get(url: str) -> dict:
-    async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
-        assert answer.status == 200, await answer.text()
-        return await answer.json()
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as response:
+        assert response.status == 200, await response.text()
+        return await response.json()
 
 
-async def test_demo_serves_what_prometheus_answers_for_the_rule() -> None:
+async def test_demo_serves_the_values_of_the_rules_query() -> None:
     port = free_port()
     async with started(
         "demo", "--load=fixed", f"--secure-port={port}", until="Ctrl-C ends everything"
-    ) as (process, said):
+    ) as (process, output):
         url = f"https://127.0.0.1:{port}"
-        prometheus = said.split("Prometheus is at ")[1].split(". ")[0]
+        prometheus = output.split("Prometheus is at ")[1].split(". ")[0]
         query = (
             "avg by (exported_pod) (max by (exported_pod,UUID) "
             '(DCGM_FI_DEV_GPU_UTIL{exported_pod=~"bert-.*"}))'
@@ -89,9 +90,9 @@ async def test_demo_serves_what_prometheus_answers_for_the_rule() -> None:
         first = await get(url + BERT)
         second = await get(url + BERT.replace("v1beta1", "v1beta2"))
         process.send_signal(signal.SIGINT)
-        assert await ended(process) == 0
+        assert await exit_code(process) == 0
 
-    wanted = {
+    expected = {
         sample["metric"]["exported_pod"]: quantity.decimal(
             quantity.milli(float(sample["value"][1]))
         )
@@ -99,37 +100,36 @@ async def test_demo_serves_what_prometheus_answers_for_the_rule() -> None:
     }
     for document in (first, second):
         values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
-        assert values == wanted
+        assert values == expected
         assert len(values) == 4
-    assert any(value.endswith("m") for value in wanted.values())  # the pod with two GPUs
-    assert f"kubectl --server={url} --insecure-skip-tls-verify" in said
+    assert any(value.endswith("m") for value in expected.values())  # the pod with two GPUs
+    assert f"kubectl --server={url} --insecure-skip-tls-verify" in output
 
 
-async def test_demo_answers_in_every_generation() -> None:
-    a_few = asyncio.Semaphore(4)
+async def test_demo_has_values_for_every_generation_of_exporters() -> None:
+    limit = asyncio.Semaphore(4)
 
-    async def answers(generation: str) -> bool:
+    async def has_values(generation: str) -> bool:
         by_node = GENERATIONS[generation].preset == "gpu-node"
-        where = "nodes/*/duty_cycle_current" if by_node else DUTY_CYCLE
+        path = "nodes/*/duty_cycle_current" if by_node else DUTY_CYCLE
         port = free_port()
         flags = (f"--generation={generation}", f"--secure-port={port}", "--honor-labels")
-        async with a_few, started("demo", *flags, until="Ctrl-C ends everything"):
-            document = await get(f"https://127.0.0.1:{port}{GROUP}/{where}")
+        async with limit, started("demo", *flags, until="Ctrl-C ends everything"):
+            document = await get(f"https://127.0.0.1:{port}{GROUP}/{path}")
         return bool(document["items"])
 
     others = sorted(set(GENERATIONS) - {"dcgm"})
 
-    # Not by gather: of those that the first failure leaves to the event loop's end, one that is
-    # being started then would be waited for without end.
+    # Not gather: after a failure, it would leave processes that are still starting.
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(answers(generation)) for generation in others]
+        tasks = [group.create_task(has_values(generation)) for generation in others]
 
-    assert [each.result() for each in asked] == [True] * len(others)
+    assert [each.result() for each in tasks] == [True] * len(others)
 
 
 @pytest.fixture
 def never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stands for a Prometheus that starts for ever, and writes its process' id into the file."""
+    """Replace Prometheus by a program that never gets ready; return the file with its PID."""
     program, pid = tmp_path / "prometheus", tmp_path / "pid"
     program.write_text(f"#!/bin/sh\necho $$ > {pid}.part\nmv {pid}.part {pid}\nexec sleep 120\n")
     program.chmod(0o700)
@@ -137,24 +137,24 @@ def never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return pid
 
 
-async def running(pid: Path) -> int:
-    """The process' id, once there is one."""
-    async with asyncio.timeout(ENDS_WITHIN):
-        while not is_there(pid):  # noqa: ASYNC110 - another process
+async def pid_in(file: Path) -> int:
+    """Wait for the file, and return the PID in it."""
+    async with asyncio.timeout(EXIT_TIMEOUT):
+        while not exists(file):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    return number_in(pid)
+    return int(read(file))
 
 
-def is_there(file: Path) -> bool:
+def exists(file: Path) -> bool:
     return file.exists()
 
 
-def number_in(file: Path) -> int:
-    return int(file.read_text())
+def read(file: Path) -> str:
+    return file.read_text()
 
 
 def is_gone(pid: int) -> bool:
-    """Whether it has ended, be it that nobody has asked for its status yet."""
+    """Return whether the process has ended; it may still be a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
@@ -163,55 +163,58 @@ def is_gone(pid: int) -> bool:
 
 async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
-        pid = await running(never_ready)
+        pid = await pid_in(never_ready)
         process.send_signal(signal.SIGINT)
-        assert await ended(process) == 0
+        assert await exit_code(process) == 0
 
     assert is_gone(pid)
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv, of util-linux")
-async def test_demo_that_is_killed_leaves_no_prometheus(never_ready: Path) -> None:
+async def test_a_killed_demo_leaves_no_prometheus(never_ready: Path) -> None:
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
-        pid = await running(never_ready)
+        pid = await pid_in(never_ready)
         process.kill()
-        await ended(process)
+        await exit_code(process)
 
     async with asyncio.timeout(5):
         while not is_gone(pid):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
 
 
-def test_demo_says_when_the_port_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_reports_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]
 
         assert program.main(["demo", f"--secure-port={port}"]) == 1
 
-    assert f"port {port} of 127.0.0.1 cannot be had" in capsys.readouterr().err
+    assert (
+        f"cannot listen on 127.0.0.1:{port}: Address already in use; use `make run PORT=N`"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--nodes=0"], ["--load=-1"], ["--generation=nope"]], ids=lambda each: each[0]
+    "argument", ["--nodes=0", "--nodes=x", "--load=-1", "--load=x", "--generation=nope"]
 )
-def test_demo_refuses_what_cannot_be(arguments: list[str]) -> None:
+def test_demo_refuses_invalid_arguments(argument: str) -> None:
     with pytest.raises(SystemExit) as caught:
-        program.main(["demo", *arguments])
+        program.main(["demo", argument])
 
     assert caught.value.code == 2
 
 
-def test_demo_without_a_prometheus_says_what_to_do(
+def test_demo_without_prometheus_explains_what_to_do(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PROMETHEUS", str(tmp_path / "none"))
 
     assert program.main(["demo", f"--secure-port={free_port()}"]) == 1
-    assert "$PROMETHEUS is" in capsys.readouterr().err
+    assert "$PROMETHEUS: " in capsys.readouterr().err
 
 
-async def test_serve_ends_in_peace_when_told(tmp_path: Path) -> None:
+async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     port = free_port()
     arguments = (
@@ -223,15 +226,15 @@ async def test_serve_ends_in_peace_when_told(tmp_path: Path) -> None:
         "--logtostderr=true",
         "-v=6",
     )
-    async with started(*arguments, until="serving on") as (process, said):
+    async with started(*arguments, until="serving on") as (process, output):
         process.send_signal(signal.SIGTERM)
-        assert await ended(process) == 0
+        assert await exit_code(process) == 0
 
-    assert f"https://127.0.0.1:{port}" in said
-    assert "--logtostderr: accepted, without effect" in said
+    assert f"https://127.0.0.1:{port}" in output
+    assert "--logtostderr: has no effect" in output
 
 
-async def test_two_servers_share_a_port_where_both_permit_it(tmp_path: Path) -> None:
+async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     arguments = (
         "--preset=gpu-dcgm",
@@ -242,18 +245,21 @@ async def test_two_servers_share_a_port_where_both_permit_it(tmp_path: Path) -> 
     )
     async with (
         started(*arguments, until="serving on"),
-        started(*arguments, until="serving on") as (_, said),
+        started(*arguments, until="serving on") as (_, output),
     ):
-        assert "without effect" not in said
+        assert "no effect" not in output
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--bind-address=0.0.0.0", "--objects=x"], 2, "with --objects there is no cluster"),
+        (["--bind-address=0.0.0.0", "--objects=x"], 2, "must be a loopback address"),
         (["--preset=nope", "--objects=x"], 1, "there is no preset called 'nope'"),
-        (["--preset=gpu-dcgm", "--objects=/none"], 1, "/none"),
-        (["--preset=gpu-dcgm", "--lister-kubeconfig=/none"], 1, "--objects=FILE stands for one"),
+        (
+            ["--preset=gpu-dcgm", "--lister-kubeconfig=/none"],
+            1,
+            "or --objects=FILE to run without one",
+        ),
         (
             ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-token-file=/none"],
             1,
@@ -262,7 +268,7 @@ async def test_two_servers_share_a_port_where_both_permit_it(tmp_path: Path) -> 
         (
             ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-ca-file=/none"],
             1,
-            "TLS towards Prometheus, from /none",
+            "TLS for Prometheus: from /none",
         ),
         (
             [
@@ -277,7 +283,7 @@ async def test_two_servers_share_a_port_where_both_permit_it(tmp_path: Path) -> 
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )
-def test_serve_that_cannot_start_says_why(
+def test_serve_explains_why_it_cannot_start(
     arguments: list[str],
     code: int,
     words: str,
@@ -291,7 +297,7 @@ def test_serve_that_cannot_start_says_why(
     assert words in capsys.readouterr().err
 
 
-def test_serve_on_a_taken_port_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_reports_a_port_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     empty = tmp_path / "empty.yaml"
     empty.write_text("")
     with socket.socket() as taken:
@@ -305,13 +311,45 @@ def test_serve_on_a_taken_port_says_so(tmp_path: Path, capsys: pytest.CaptureFix
     assert f"cannot listen on 127.0.0.1:{port}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["serve", "--help"], ["check", "--help"]])
-def test_help_is_given(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_serve_with_an_unusable_ca_file_does_not_suggest_another_flag(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        "{clusters: [{name: x, cluster: {server: 'http://127.0.0.1:9'}}], current-context: x,"
+        " users: [{name: x, user: {}}], contexts: [{name: x, context: {cluster: x, user: x}}]}"
+    )
+    arguments = ["--preset=gpu-dcgm", f"--lister-kubeconfig={kubeconfig}", "--client-ca-file=/none"]
+
+    assert program.main(arguments) == 1
+
+    message = capsys.readouterr().err
+    assert "/none" in message
+    assert "--authentication-tolerate-lookup-failure" not in message
+
+
+def test_serve_with_an_unreadable_objects_file_does_not_suggest_another_flag(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert program.main(["--preset=gpu-dcgm", "--objects=/none"]) == 1
+
+    message = capsys.readouterr().err
+    assert "/none" in message
+    assert "--lister-kubeconfig" not in message
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check", "--help"], ["presets", "-h"], ["presets", "detect", "-h"]]
+)
+def test_each_command_has_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(arguments) == 0
-    assert "gpu-metrics-adapter" in capsys.readouterr().out
+
+    text = capsys.readouterr().out
+    assert text.startswith(f"Usage: gpu-metrics-adapter {arguments[0]} ")
+    assert max(map(len, text.splitlines())) <= 100
 
 
-def test_check_tells_every_problem_of_every_file(
+def test_check_reports_all_errors_of_all_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
@@ -322,17 +360,15 @@ def test_check_tells_every_problem_of_every_file(
 
     assert program.main(["check", str(first), str(second)]) == 1
 
-    said = capsys.readouterr().out
-    assert f"{first}:3:3: error: rules[0].metricQuery: " in said
-    assert "did you mean" in said or "metricsQuery" in said
-    assert f"{second}:3:" in said
-    assert f"{second}:4:" in said
-    assert "errors" in said
+    output = capsys.readouterr().out
+    assert f"{first}:3:3: error: rules[0].metricQuery: " in output
+    assert "metricsQuery" in output
+    assert f"{second}:3:" in output
+    assert f"{second}:4:" in output
+    assert "errors" in output
 
 
-def test_check_passes_what_only_surprises(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_succeeds_with_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(
         "rules:\n- seriesQuery: up\n  metricsQuery: 'sum(<<.Series>>)'\n"
@@ -341,27 +377,58 @@ def test_check_passes_what_only_surprises(
 
     assert program.main(["check", "--preset", "gpu-dcgm", f"--config={file}"]) == 0
 
-    said = capsys.readouterr().out
-    assert "warning: rules[0].metricsQuery" in said
-    assert "0 errors" in said
+    output = capsys.readouterr().out
+    assert "warning: rules[0].metricsQuery" in output
+    assert "0 errors" in output
 
 
-@pytest.mark.parametrize("arguments", [[], ["--nope"], ["--preset"]], ids=str)
-def test_check_without_files_tells_its_usage(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Usage: gpu-metrics-adapter check FILE..."),
+        (["--nope"], "--nope: unknown flag\n`gpu-metrics-adapter check --help` lists the flags"),
+        (["--preset"], "--preset: needs a value: --preset=NAME"),
+    ],
+    ids=str,
+)
+def test_check_explains_an_invalid_command_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program.main(["check", *arguments]) in {1, 2}
-    assert capsys.readouterr().err or capsys.readouterr().out is not None
+    assert program.main(["check", *arguments]) == 2
+
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(words)
 
 
-def test_program_and_module_are_the_same() -> None:
-    scripts = Path(sys.executable).parent
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["gpu-dcgm", "gpu-hami"], "gpu-dcgm gpu-hami: expected one preset or detect\n"),
+        (["--nope"], "--nope: expected one preset or detect\n"),
+        (["detect", "--nope"], "--nope: unknown flag\n"),
+        (["detect", "--output=xml"], "--output=xml: must be text or json\n"),
+    ],
+    ids=str,
+)
+def test_presets_explains_an_invalid_command_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["presets", *arguments]) == 2
 
-    assert os.access(scripts / "gpu-metrics-adapter", os.X_OK)
+    assert capsys.readouterr().err.startswith(words)
 
 
-def test_a_server_name_that_is_no_ascii_is_one_line_in_the_log(monkeypatch, caplog):
-    """Only the bytes of the hello can be changed: Python's own clients send no such name."""
+def test_certs_without_a_subcommand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        program.main(["certs"])
+
+    assert exited.value.code == 2
+    assert "required: issue" in capsys.readouterr().err
+
+
+def test_a_server_name_that_is_not_ascii_is_logged_in_one_line(monkeypatch, caplog):
+    """The name is changed in the bytes of the hello: Python's own clients do not send one."""
     monkeypatch.setattr(sys, "unraisablehook", serve.log_unraisable)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False

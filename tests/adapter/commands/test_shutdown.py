@@ -1,3 +1,5 @@
+"""Shutdown of a program that serves."""
+
 from __future__ import annotations
 
 import asyncio
@@ -22,7 +24,7 @@ shutdown.run(look_up())
 """
 
 
-async def test_what_starts_in_time_is_given() -> None:
+async def test_run_until_returns_the_result() -> None:
     async def start() -> str:
         await asyncio.sleep(0)
         return "started"
@@ -30,7 +32,7 @@ async def test_what_starts_in_time_is_given() -> None:
     assert await shutdown.run_until(asyncio.Event(), start()) == "started"
 
 
-async def test_what_fails_at_the_start_is_raised() -> None:
+async def test_run_until_raises_the_exception() -> None:
     async def start() -> None:
         raise OSError("no")
 
@@ -38,8 +40,8 @@ async def test_what_fails_at_the_start_is_raised() -> None:
         await shutdown.run_until(asyncio.Event(), start())
 
 
-async def test_a_start_that_is_told_to_stop_is_left_and_unmade() -> None:
-    stop, starting, unmade = asyncio.Event(), asyncio.Event(), asyncio.Event()
+async def test_run_until_cancels_the_work_and_waits_for_its_cleanup() -> None:
+    stop, starting, cleaned_up = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def start() -> None:
         starting.set()
@@ -47,17 +49,17 @@ async def test_a_start_that_is_told_to_stop_is_left_and_unmade() -> None:
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0)
-            unmade.set()
+            cleaned_up.set()
 
     task = asyncio.create_task(shutdown.run_until(stop, start()))
     await starting.wait()
     stop.set()
 
     assert await task is None
-    assert unmade.is_set()
+    assert cleaned_up.is_set()
 
 
-def test_lookups_give_and_raise_what_they_find() -> None:
+def test_the_executor_returns_results_and_raises_exceptions() -> None:
     async def look_up() -> None:
         loop = asyncio.get_running_loop()
         assert await loop.run_in_executor(None, int, "1") == 1
@@ -67,7 +69,7 @@ def test_lookups_give_and_raise_what_they_find() -> None:
     shutdown.run(look_up())
 
 
-def test_a_lookup_under_way_does_not_hold_up_the_end() -> None:
+def test_a_pending_lookup_does_not_delay_the_exit() -> None:
     done = subprocess.run(
         [sys.executable, "-c", LOOKUP], cwd=ROOT, timeout=30, capture_output=True, check=False
     )

@@ -1,3 +1,5 @@
+"""Where the Prometheus program comes from."""
+
 from __future__ import annotations
 
 import stat
@@ -6,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.demo import binary
+from adapter.demo import binary, debian
 
 DEB = "debian package"
 
@@ -21,7 +23,7 @@ def program(folder: Path, name: str, text: str) -> Path:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """Stand-ins for Debian's tools, which would otherwise ask a mirror."""
+    """Fakes of Debian's tools, which would otherwise access a mirror."""
     folder = tmp_path / "tools"
     program(folder, "apt-get", f"[ $1 = download ] && echo '{DEB}' >prometheus_1_amd64.deb")
     program(
@@ -35,24 +37,24 @@ def environment(tmp_path: Path, *folders: Path, **more: str) -> dict[str, str]:
     return {"PATH": path, "GPU_METRICS_ADAPTER_CACHE": str(tmp_path / "cache"), **more}
 
 
-def test_named_program_comes_first(tmp_path: Path) -> None:
-    named = program(tmp_path, "mine", "")
+def test_the_variable_takes_precedence(tmp_path: Path) -> None:
+    path = program(tmp_path, "mine", "")
 
-    assert binary.find({"PROMETHEUS": str(named)}) == named
+    assert binary.find({"PROMETHEUS": str(path)}) == path
 
 
-def test_named_program_that_is_none_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(binary.NoPrometheusError, match="is not a program"):
+def test_a_variable_without_a_program_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(debian.NoProgramError, match="is not an executable file"):
         binary.find({"PROMETHEUS": str(tmp_path / "none")})
 
 
-def test_path_comes_before_the_cache(tmp_path: Path) -> None:
-    found = program(tmp_path / "bin", "prometheus", "")
+def test_the_path_takes_precedence_over_the_cache(tmp_path: Path) -> None:
+    path = program(tmp_path / "bin", "prometheus", "")
 
-    assert binary.find(environment(tmp_path, tmp_path / "bin")) == found
+    assert binary.find(environment(tmp_path, tmp_path / "bin")) == path
 
 
-def test_package_is_unpacked_once_into_the_cache(tmp_path: Path, tools: Path) -> None:
+def test_the_package_is_unpacked_once_into_the_cache(tmp_path: Path, tools: Path) -> None:
     first = binary.find(environment(tmp_path, tools))
     program(tools, "apt-get", "exit 1")
 
@@ -61,30 +63,31 @@ def test_package_is_unpacked_once_into_the_cache(tmp_path: Path, tools: Path) ->
     assert [each.name for each in (tmp_path / "cache").iterdir()] == ["prometheus"]
 
 
-def test_empty_package_lists_are_read_into_a_private_place(tmp_path: Path, tools: Path) -> None:
+def test_without_package_lists_private_ones_are_downloaded(tmp_path: Path, tools: Path) -> None:
     program(
         tools,
         "apt-get",
         "case $* in\n"
         "download*) exit 100;;\n"
-        f"*update) echo '{DEB}' >lists/there;;\n"
-        "*download*) /bin/cp lists/there prometheus_1_amd64.deb;;\n"
+        f"*update) echo '{DEB}' >lists/index;;\n"
+        "*download*) /bin/cp lists/index prometheus_1_amd64.deb;;\n"
         "esac",
     )
 
     assert binary.find(environment(tmp_path, tools)).read_text() == f"{DEB}\n"
 
 
-def test_failing_download_says_what_to_do(tmp_path: Path, tools: Path) -> None:
+def test_a_failed_download_explains_what_to_do(tmp_path: Path, tools: Path) -> None:
     program(tools, "apt-get", "echo no mirror >&2; exit 1")
 
-    with pytest.raises(binary.NoPrometheusError, match=r"no mirror\ninstall Prometheus"):
+    with pytest.raises(debian.NoProgramError, match=r"no mirror\ninstall Prometheus"):
         binary.find(environment(tmp_path, tools))
 
 
-def test_elsewhere_it_says_what_to_do(tmp_path: Path) -> None:
+def test_without_debians_tools_the_error_explains_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(
-        binary.NoPrometheusError, match=r"without apt-get and dpkg-deb .* \$PROMETHEUS"
+        debian.NoProgramError,
+        match=r"needs apt-get and dpkg-deb: install Prometheus .*\n.*\$PROMETHEUS",
     ):
         binary.find(environment(tmp_path))
 
@@ -99,16 +102,16 @@ def test_elsewhere_it_says_what_to_do(tmp_path: Path) -> None:
     ],
     ids=["named", "XDG", "home", "no home"],
 )
-def test_cache_is_where_the_user_keeps_caches(environ: dict[str, str], folder: str) -> None:
+def test_the_cache_is_in_the_users_cache_folder(environ: dict[str, str], folder: str) -> None:
     assert binary.cache(environ) == Path(folder)
 
 
-def test_it_can_be_asked_from_a_shell(tmp_path: Path) -> None:
-    named = program(tmp_path, "mine", "")
+def test_the_module_prints_the_path(tmp_path: Path) -> None:
+    path = program(tmp_path, "mine", "")
     command = [binary.sys.executable, "-m", "adapter.demo.binary"]
 
-    done = subprocess.run(command, env={"PROMETHEUS": str(named)}, capture_output=True, check=True)
+    done = subprocess.run(command, env={"PROMETHEUS": str(path)}, capture_output=True, check=True)
     failed = subprocess.run(command, env={"PROMETHEUS": "/none"}, capture_output=True, check=False)
 
-    assert done.stdout.decode() == f"{named}\n"
+    assert done.stdout.decode() == f"{path}\n"
     assert failed.returncode == 1

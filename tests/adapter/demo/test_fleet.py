@@ -1,3 +1,5 @@
+"""The fleet: its GPUs and pods, their readings, and how they are exposed."""
+
 from __future__ import annotations
 
 import pytest
@@ -13,28 +15,28 @@ def fleet(*, load: float = 3, fixed: bool = False, mig: bool = False, nodes: int
     return Fleet.of(nodes=nodes, load=load, fixed=fixed, mig=mig)
 
 
-def utilisation(of: Fleet, seconds: float) -> list[float]:
+def utilization(fleet: Fleet, seconds: float) -> list[float]:
     return [
         reading.utilization
-        for node in of.nodes
-        for gpu, reading in of.readings(node, seconds)
+        for node in fleet.nodes
+        for gpu, reading in fleet.readings(node, seconds)
         if gpu.pod is not None
     ]
 
 
-def test_recording_has_a_row_for_every_second() -> None:
+def test_the_recording_has_a_row_for_every_second() -> None:
     moments = trace.load()
 
     assert len(moments) == 451
     assert max(moment.utilization for moment in moments) > 10
 
 
-def test_fleet_has_four_gpus_a_node_and_a_pod_with_two_of_them() -> None:
+def test_the_fleet_has_four_gpus_per_node_and_a_pod_with_two() -> None:
     gpus = fleet().gpus
     by_pod = [[gpu for gpu in gpus if gpu.pod == pod] for pod in fleet().pods]
 
     assert len(gpus) == 12
-    assert sorted(len(taken) for taken in by_pod) == [1, 1, 1, 1, 2]
+    assert sorted(len(gpus) for gpus in by_pod) == [1, 1, 1, 1, 2]
     assert len({gpu.uuid for gpu in gpus}) == 12
     assert any(gpu.pod is None for gpu in gpus)
 
@@ -42,18 +44,18 @@ def test_fleet_has_four_gpus_a_node_and_a_pod_with_two_of_them() -> None:
 def test_values_follow_the_recording_and_differ_between_pods() -> None:
     moving = fleet()
 
-    assert utilisation(moving, 0) != utilisation(moving, 60)
-    assert len(set(utilisation(moving, 0))) > 1
+    assert utilization(moving, 0) != utilization(moving, 60)
+    assert len(set(utilization(moving, 0))) > 1
 
 
-def test_fixed_values_stand_still() -> None:
+def test_fixed_values_never_change() -> None:
     standing = fleet(fixed=True)
 
-    assert utilisation(standing, 0) == utilisation(standing, 1000)
-    assert max(utilisation(standing, 0)) > 0
+    assert utilization(standing, 0) == utilization(standing, 1000)
+    assert max(utilization(standing, 0)) > 0
 
 
-def test_load_scales_utilisation_and_power_within_what_a_gpu_can_do() -> None:
+def test_load_scales_utilization_and_power_up_to_the_maximum() -> None:
     calm, wild = fleet(load=1), fleet(load=1000)
 
     for node in calm.nodes:
@@ -75,7 +77,7 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
 
 
 @pytest.mark.parametrize("name", GENERATIONS)
-def test_every_generation_is_well_formed_and_read_by_its_preset(name: str) -> None:
+def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> None:
     generation = GENERATIONS[name]
     text = exposition.render(fleet(mig=generation.mig).readings("gpu-node-0", 5), generation)
 
@@ -94,7 +96,7 @@ def test_label_values_are_escaped() -> None:
     assert 'hostname="gpu-node-0"' in text
 
 
-def test_manifests_hold_every_pod_and_node() -> None:
+def test_the_manifests_contain_every_pod_and_node() -> None:
     items = manifests.document(fleet())["items"]
 
     names = [(item["kind"], item["metadata"]["name"]) for item in items]
@@ -103,7 +105,7 @@ def test_manifests_hold_every_pod_and_node() -> None:
     assert ("Deployment", "bert-intent-detection") in names
 
 
-def test_scrape_configuration_has_a_target_a_node() -> None:
+def test_the_scrape_configuration_has_a_target_for_each_node() -> None:
     text = prometheus.config(("a-1", "a-2"), 1234, honor_labels=True)
 
     assert text.count("127.0.0.1:1234") == 2

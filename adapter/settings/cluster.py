@@ -1,0 +1,61 @@
+"""Flags for the Kubernetes cluster: its kinds and objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from adapter.settings.flag import Group, Kind, flag
+from adapter.settings.kinds import FILE, NUMBER, duration, integer, repeated
+
+N = TypeVar("N", int, float)
+
+
+def _or_default(kind: Kind[N], default: N) -> Kind[N]:
+    """Return `kind`, but with `default` for 0 and below."""
+
+    def parse(text: str) -> N:
+        value = kind.parse(text)
+        return value if value > 0 else default
+
+    return replace(kind, parse=parse)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster(Group):
+    """Where kinds and objects come from, and how fast the API server may be queried."""
+
+    TITLE = "Cluster"
+
+    kubeconfig: str | None = flag(
+        "lister-kubeconfig",
+        FILE,
+        "Kubeconfig of the cluster whose objects are listed. Without it, the cluster that the "
+        "adapter runs in.",
+    )
+    objects: tuple[str, ...] = flag(
+        "objects",
+        repeated("file", str),
+        "YAML or JSON file with manifests that replace the cluster, to try rules without one. "
+        "Callers are not authenticated, so the server listens on a loopback address only. "
+        "Repeatable.",
+    )
+    discovery_interval: float = flag(
+        "discovery-interval",
+        _or_default(duration(), 600.0),
+        "Time between two discoveries of the cluster's resource kinds; 0 means 10m. A request for "
+        "an unknown kind also starts a discovery.",
+        default="0s",
+    )
+    qps: float = flag(
+        "client-qps",
+        _or_default(NUMBER, 5.0),
+        "Maximum requests per second to the API server for kinds and objects; 0 or less means 5.",
+        default="5",
+    )
+    burst: int = flag(
+        "client-burst",
+        _or_default(integer(), 10),
+        "Requests to the API server that may exceed --client-qps at once; 0 or less means 10.",
+        default="10",
+    )

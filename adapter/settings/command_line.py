@@ -1,0 +1,156 @@
+"""Parser of the command line, by the rules of Go's pflag.
+
+`--flag=value`, `--flag value`, `--switch`, `--switch=false`, `-v=6`, `-v6`, `-v 6`; `--` ends the
+flags. Unlike pflag it collects all problems instead of stopping at the first.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from adapter.settings.flag import Flag, Group, fields_of
+
+
+class UsageError(Exception):
+    """Invalid command line; `problems` holds one message for each mistake."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class HelpRequested(Exception):
+    """`-h` or `--help` was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """Parsed command line."""
+
+    groups: tuple[Any, ...]
+    """One instance of each group, in the order of the groups."""
+    given: tuple[Flag[Any], ...]
+    """Every flag that was given with a valid value, in order."""
+    problems: tuple[str, ...]
+
+
+def parse_groups(argv: Iterable[str], *groups: type[Group], words: str = "") -> tuple[Any, ...]:
+    """Parse `argv`, which may hold the flags of `groups` only.
+
+    Return one instance of each group. Arguments that are not flags become values of the flag
+    `words`. Raises UsageError and HelpRequested.
+    """
+    line = parse(argv, groups, words=words)
+    if line.problems:
+        raise UsageError(line.problems)
+    return line.groups
+
+
+def parse(
+    argv: Iterable[str],
+    groups: Sequence[type[Group]],
+    *,
+    ignored: Iterable[Flag[Any]] = (),
+    words: str = "",
+) -> CommandLine:
+    """Parse `argv` (without the program's name). Raises HelpRequested.
+
+    Arguments that are not flags become values of the flag `words`; without `words` they are
+    ignored, as by the original, whose chart passes `/adapter` first.
+    """
+    parser = _Parser(argv, groups, ignored, words)
+    parser.run()
+    built = tuple(group(**values) for group, values in parser.values.items())
+    # A default in place of an invalid value could conflict with a valid one.
+    valid = (group for group in built if type(group) not in parser.invalid)
+    conflicts = (problem for group in valid for problem in group.problems())
+    return CommandLine(
+        groups=built, given=tuple(parser.given), problems=(*parser.problems, *conflicts)
+    )
+
+
+class _Parser:
+    def __init__(
+        self,
+        argv: Iterable[str],
+        groups: Sequence[type[Group]],
+        ignored: Iterable[Flag[Any]],
+        words: str,
+    ) -> None:
+        self.rest = deque(argv)
+        self.words = words
+        self.values: dict[type[Group], dict[str, Any]] = {group: {} for group in groups}
+        self.flags: dict[str, Flag[Any]] = {each.name: each for each in ignored}
+        self.targets: dict[str, tuple[type[Group], str]] = {}
+        for group in groups:
+            for field, declared in fields_of(group):
+                self.flags[declared.name] = declared
+                self.targets[declared.name] = (group, field)
+        self.shorthands = {each.shorthand: each for each in self.flags.values() if each.shorthand}
+        self.given: list[Flag[Any]] = []
+        self.problems: list[str] = []
+        self.invalid: set[type[Group]] = set()
+
+    def run(self) -> None:
+        while self.rest:
+            argument = self.rest.popleft()
+            if argument == "--":
+                return
+            if argument.startswith("--"):
+                self.long(argument)
+            elif argument.startswith("-") and argument != "-":
+                self.short(argument)
+            elif self.words:
+                self.take(self.flags[self.words], argument)
+
+    def long(self, argument: str) -> None:
+        name, equals, value = argument[2:].partition("=")
+        # klog's flags are spelled with underscores; many manifests have hyphens instead.
+        flag = self.flags.get(name) or self.flags.get(name.replace("-", "_"))
+        if flag is not None:
+            self.take(flag, value if equals else None)
+        elif name == "help":
+            raise HelpRequested
+        else:
+            self.unknown(f"--{name}", name)
+
+    def short(self, argument: str) -> None:
+        letter, value = argument[1], argument[2:]
+        flag = self.shorthands.get(letter)
+        if flag is not None:
+            self.take(flag, value.removeprefix("=") if value else None)
+        elif letter == "h":
+            raise HelpRequested
+        else:
+            self.unknown(argument.partition("=")[0], argument[1:])
+
+    def take(self, flag: Flag[Any], text: str | None) -> None:
+        if text is None and flag.kind.name == "":
+            text = "true"
+        if text is None:
+            if not self.rest:
+                example = f"--{flag.name}={flag.kind.name.upper()}"
+                self.problems.append(f"--{flag.name}: needs a value: {example}")
+                return
+            text = self.rest.popleft()
+        try:
+            value = flag.kind.parse(text)
+        except ValueError as error:
+            self.problems.append(f"--{flag.name}={flag.kind.redact(text)}: {error}")
+            if not flag.ignored:
+                self.invalid.add(self.targets[flag.name][0])
+            return
+        self.given.append(flag)
+        if not flag.ignored:
+            group, field = self.targets[flag.name]
+            values = self.values[group]
+            values[field] = values.get(field, ()) + value if flag.kind.repeatable else value
+
+    def unknown(self, spelled: str, name: str) -> None:
+        near = difflib.get_close_matches(name.partition("=")[0], self.flags, n=1)
+        hint = f"; did you mean --{near[0]}?" if near else ""
+        self.problems.append(f"{spelled}: unknown flag{hint}")

@@ -1,0 +1,107 @@
+"""Types of flag values, with the text forms of Go's pflag."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import TypeVar
+
+from adapter.settings.flag import Kind
+from rules import quantity
+from rules.errors import DurationError
+
+S = TypeVar("S", bound=str)
+T = TypeVar("T")
+
+_NANOSECONDS = 1_000_000_000
+
+
+def _switch(text: str) -> bool:
+    if text in ("1", "t", "T", "true", "TRUE", "True"):
+        return True
+    if text in ("0", "f", "F", "false", "FALSE", "False"):
+        return False
+    raise ValueError("must be true or false")
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ValueError("must be a number") from error
+    if not math.isfinite(value):
+        raise ValueError("must be a number")
+    return value
+
+
+STRING = Kind(name="string", parse=str)
+FILE: Kind[str | None] = Kind(name="file", parse=lambda text: text or None)
+SWITCH = Kind(name="", parse=_switch)
+NUMBER = Kind(name="number", parse=_number)
+
+
+def integer(minimum: float = -math.inf, maximum: float = math.inf) -> Kind[int]:
+    """Return a kind for decimal integers between both bounds, inclusive."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
+            raise ValueError("must be an integer")
+        value = int(text)
+        if not minimum <= value <= maximum:
+            raise ValueError(f"must be between {minimum} and {maximum}")
+        return value
+
+    return Kind(name="int", parse=parse)
+
+
+def duration(*, positive: bool = False) -> Kind[float]:
+    """Return a kind for Go durations such as `1m30s`; the value is in seconds, never negative."""
+
+    def parse(text: str) -> float:
+        try:
+            seconds = quantity.go_duration(text) / _NANOSECONDS
+        except DurationError as error:
+            raise ValueError(f"must be a duration such as 90s or 1m30s: {error}") from error
+        if seconds < 0 or (positive and seconds == 0):
+            raise ValueError(f"must be {'more than 0' if positive else '0 or more'}")
+        return seconds
+
+    return Kind(name="duration", parse=parse)
+
+
+def choice(*options: S) -> Kind[S]:
+    """Return a kind for one of `options`."""
+
+    def parse(text: str) -> S:
+        for option in options:
+            if option == text:
+                return option
+        raise ValueError(f"must be {' or '.join(options)}")
+
+    return Kind(name="string", parse=parse)
+
+
+def comma_separated(
+    check: Callable[[tuple[str, ...]], object] | None = None,
+) -> Kind[tuple[str, ...]]:
+    """Return a kind for comma-separated lists; `check` raises ValueError for an invalid list."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        items = tuple(item for item in text.split(",") if item)
+        if check is not None:
+            check(items)
+        return items
+
+    return Kind(name="strings", parse=parse, repeatable=True)
+
+
+def repeated(
+    name: str, parse_item: Callable[[str], T], *, redact: Callable[[str], str] = str
+) -> Kind[tuple[T, ...]]:
+    """Return a kind for lists with one item each time the flag is given."""
+
+    def parse(text: str) -> tuple[T, ...]:
+        return (parse_item(text),) if text else ()
+
+    return Kind(name=name, parse=parse, repeatable=True, redact=redact)

@@ -1,0 +1,142 @@
+"""Flags for the connection to Prometheus."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from adapter.settings.flag import Group, Kind, flag
+from adapter.settings.kinds import FILE, SWITCH, choice, duration, repeated
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
+"""RFC 9110, 5.1."""
+
+
+def _url(text: str) -> str:
+    try:
+        url = urllib.parse.urlsplit(text)
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ValueError("must be an http or https URL with a host")
+    return text
+
+
+def _without_user(url: str) -> str:
+    return re.sub("//[^/@]*@", "//...@", url)
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not name or not _HEADER_NAME.fullmatch(name):
+        raise ValueError("must be Name=value, where Name is a valid header name")
+    # RFC 9110, 5.5
+    if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
+        raise ValueError("the value contains a control character")
+    return name, value
+
+
+def _without_value(header: str) -> str:
+    """Return the name only: `Authorization: Bearer ...` is a likely mistake."""
+    name = _HEADER_NAME.match(header)
+    return f"{name[0] if name else ''}..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prometheus(Group):
+    """Where Prometheus is, and how the adapter authenticates to it."""
+
+    TITLE = "Prometheus"
+
+    url: str = flag(
+        "prometheus-url",
+        Kind(name="url", parse=_url, redact=_without_user),
+        "Base URL of Prometheus. The path is kept; a query string is ignored.",
+        default="https://localhost",
+    )
+    verb: Literal["GET", "POST"] = flag(
+        "prometheus-verb",
+        choice("GET", "POST"),
+        "HTTP method of requests to Prometheus: GET or POST.",
+        default="GET",
+    )
+    headers: tuple[tuple[str, str], ...] = flag(
+        "prometheus-header",
+        repeated("string", _header, redact=_without_value),
+        "HTTP header of requests to Prometheus, as `Name=value`. Repeatable.",
+    )
+    timeout: float = flag(
+        "prometheus-timeout",
+        duration(positive=True),
+        "Maximum duration of a request to Prometheus.",
+        default="30s",
+    )
+    token_file: str | None = flag(
+        "prometheus-token-file",
+        FILE,
+        "File with the bearer token for Prometheus, reread every minute. An Authorization header "
+        "in --prometheus-header, or a user in --prometheus-url, takes precedence.",
+    )
+    ca_file: str | None = flag(
+        "prometheus-ca-file",
+        FILE,
+        "PEM file with the CAs that may have signed the certificate of Prometheus, reread every "
+        "minute. Without it, the CA of --prometheus-auth-config or --prometheus-auth-incluster, "
+        "else the CAs of the operating system.",
+    )
+    client_cert_file: str | None = flag(
+        "prometheus-client-tls-cert-file",
+        FILE,
+        "PEM file with the client certificate for Prometheus, reread every minute. Requires "
+        "--prometheus-client-tls-key-file.",
+    )
+    client_key_file: str | None = flag(
+        "prometheus-client-tls-key-file",
+        FILE,
+        "PEM file with the private key of --prometheus-client-tls-cert-file.",
+    )
+    auth_incluster: bool = flag(
+        "prometheus-auth-incluster",
+        SWITCH,
+        "Authenticate to Prometheus with the token of the pod's service account, and trust the CA "
+        "of the cluster. --prometheus-token-file and --prometheus-ca-file take precedence.",
+        default="false",
+    )
+    auth_config: str | None = flag(
+        "prometheus-auth-config",
+        FILE,
+        "Kubeconfig with the credentials for Prometheus and the CA to trust; its server address "
+        "is not used. The flags for a token, a CA and a client certificate take precedence.",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield conflicts between credentials."""
+        if self.auth_incluster and self.auth_config:
+            yield (
+                f"--prometheus-auth-config={self.auth_config}: conflicts with "
+                "--prometheus-auth-incluster; remove one of them"
+            )
+        if bool(self.client_cert_file) != bool(self.client_key_file):
+            yield (
+                "--prometheus-client-tls-cert-file and --prometheus-client-tls-key-file "
+                "must be given together"
+            )
+
+    def notices(self) -> Iterator[str]:
+        """Yield a notice if the token is never sent."""
+        if self.token_file is None:
+            return
+        if any(name.lower() == "authorization" for name, _ in self.headers):
+            yield (
+                "--prometheus-token-file: has no effect: "
+                "the Authorization header in --prometheus-header takes precedence"
+            )
+        elif urllib.parse.urlsplit(self.url).username is not None:
+            yield (
+                "--prometheus-token-file: has no effect: "
+                "the user in --prometheus-url takes precedence"
+            )

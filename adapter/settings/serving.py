@@ -1,0 +1,141 @@
+"""Flags for the HTTPS listener and its certificate."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from adapter.settings.flag import Group, Kind, flag
+from adapter.settings.kinds import (
+    FILE,
+    STRING,
+    SWITCH,
+    comma_separated,
+    duration,
+    integer,
+    repeated,
+)
+from adapter.tls import ciphers
+
+if TYPE_CHECKING:
+    from adapter.tls.files import CertKeyPair
+
+
+def _address(text: str) -> str:
+    address = text.strip()
+    try:
+        if address != "localhost":
+            ipaddress.ip_address(address)
+    except ValueError as error:
+        raise ValueError("must be an IP address or localhost") from error
+    return address
+
+
+def _tls_version(text: str) -> str:
+    ciphers.terms(text)
+    return text
+
+
+def _cert_key_pair(text: str) -> CertKeyPair:
+    # It imports `cryptography`, which would double the time of --help.
+    from adapter.tls import files  # noqa: PLC0415
+
+    return files.sni(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving(Group):
+    """Listener, serving certificate and shutdown."""
+
+    TITLE = "Serving"
+
+    bind_address: str = flag(
+        "bind-address",
+        Kind(name="address", parse=_address),
+        "IP address to listen on, or `localhost`. With --objects it must be a loopback address, "
+        "and is 127.0.0.1 by default.",
+        default="0.0.0.0",  # noqa: S104 - as in the original, for a server in its own pod
+    )
+    port: int = flag(
+        "secure-port",
+        integer(1, 65535),
+        "HTTPS port. The original accepts 0 to serve nothing; this is an error here.",
+        default="443",
+    )
+    tls_cert_file: str | None = flag(
+        "tls-cert-file",
+        FILE,
+        "PEM file with the serving certificate and its chain, reread every second. Requires "
+        "--tls-private-key-file.",
+    )
+    tls_key_file: str | None = flag(
+        "tls-private-key-file",
+        FILE,
+        "PEM file with the private key of --tls-cert-file.",
+    )
+    cert_dir: str = flag(
+        "cert-dir",
+        Kind(name="directory", parse=str),
+        "Directory with the serving certificate in `apiserver.crt` and `apiserver.key`, unless "
+        "--tls-cert-file is given. If the files do not exist, the adapter issues a certificate: "
+        "from a CA that all replicas share in a Secret and publish in the APIServices, or, with "
+        "--objects, a new one at each start.",
+        default="apiserver.local.config/certificates",
+    )
+    tls_min_version: str = flag(
+        "tls-min-version",
+        Kind(name="string", parse=_tls_version),
+        "Minimum TLS version: VersionTLS12 or VersionTLS13. VersionTLS10 and VersionTLS11 are "
+        "accepted and mean VersionTLS12, which is also the default.",
+    )
+    tls_cipher_suites: tuple[str, ...] = flag(
+        "tls-cipher-suites",
+        comma_separated(lambda suites: ciphers.terms(suites=suites)),
+        "Comma-separated cipher suites of TLS 1.2, by the names that Go gives them. Without it, "
+        "OpenSSL chooses.",
+    )
+    sni: tuple[CertKeyPair, ...] = flag(
+        "tls-sni-cert-key",
+        repeated("string", _cert_key_pair),
+        "Additional serving certificate for clients that request other names, as "
+        "`CERT,KEY[:DOMAIN,...]`. Repeatable.",
+    )
+    service_name: str = flag(
+        "service-name",
+        STRING,
+        "Name of the Service in front of the adapter. The issued certificate is valid for its DNS "
+        "names, and the caBundle is published in the APIServices that refer to it.",
+        default="gpu-metrics-adapter",
+    )
+    service_namespace: str = flag(
+        "service-namespace",
+        STRING,
+        "Namespace of that Service and of the Secret with the CA. Without it, `$POD_NAMESPACE`, "
+        "else `gpu-metrics-adapter`.",
+    )
+    permit_port_sharing: bool = flag(
+        "permit-port-sharing",
+        SWITCH,
+        "Listen with SO_REUSEPORT, so that another process can listen on the same port.",
+        default="false",
+    )
+    shutdown_delay: float = flag(
+        "shutdown-delay",
+        duration(),
+        "Time to continue serving after SIGTERM or SIGINT while /readyz fails, so that load "
+        "balancers can remove the pod first. A second signal ends the process immediately. The "
+        "original has no such flag and does not wait.",
+        default="0s",
+    )
+
+    @property
+    def tls_options(self) -> ciphers.TLSOptions:
+        """TLS versions and cipher suites."""
+        return ciphers.terms(self.tls_min_version, self.tls_cipher_suites)
+
+    def problems(self) -> Iterator[str]:
+        """Yield a problem for a certificate without key, or a key without certificate."""
+        if bool(self.tls_cert_file) != bool(self.tls_key_file):
+            yield "--tls-cert-file and --tls-private-key-file must be given together"
