@@ -71,7 +71,7 @@ def test_warnings_are_kept_beside_the_rules():
     (problem,) = loaded.problems
     assert problem.severity == "warning"
     assert problem.path == "rules[0].seriesQuery"
-    assert "is no series selector but another expression" in problem.message
+    assert "is another expression, not a series selector" in problem.message
     assert len(loaded.rules) == 1
 
 

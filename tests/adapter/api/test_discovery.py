@@ -19,7 +19,7 @@ def catalog(*metrics: str) -> Catalog:
         for metric in metrics
         for resource in (PODS, APPS)
     ]
-    return Catalog.of(entries, (), ())
+    return Catalog.of(entries, ())
 
 
 class Shelf:
