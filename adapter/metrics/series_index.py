@@ -83,6 +83,8 @@ class SeriesIndex:
 
         self._names: Mapping[str, frozenset[str]] | None = None
         """The last good answer: names with labels; None before the first."""
+        self._series: tuple[Mapping[str, frozenset[str]] | None, tuple[Series, ...]] = (None, ())
+        """The series of these `_names`, which all rules share: there may be thousands."""
         self._ended: frozenset[str] = frozenset()
         """Names that the index still has and the exact question no longer found."""
         self._asked_exactly: float | None = None
@@ -132,12 +134,13 @@ class SeriesIndex:
 
     def _of(self, index: int) -> tuple[Series, ...]:
         """What was found of one rule's series: of the family's, if the rule names only one."""
+        names, series = self._series
+        if names is not self._names:
+            ordered = sorted((self._names or {}).items())
+            series = tuple(Series(name=name, labels=labels) for name, labels in ordered)
+            self._series = self._names, series
         pinned = self._pins.get(index)
-        return tuple(
-            Series(name=name, labels=labels)
-            for name, labels in sorted((self._names or {}).items())
-            if pinned in {None, name}
-        )
+        return series if pinned is None else tuple(each for each in series if each.name == pinned)
 
     async def relist(self, kinds: Kinds) -> bool:
         """Ask for names and labels, and look. Returns whether the names were found."""
