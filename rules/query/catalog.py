@@ -6,7 +6,7 @@ answers one request is the responsibility of `rules.query.plan`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -120,39 +120,27 @@ class Catalog:
 
 
 def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Catalog:
-    """Build the catalog of `listings` (by `CompiledRule.index`); 10 000 names take half a second.
+    """Build the catalog of `listings` (by `CompiledRule.index`).
+
+    Blocks for about half a second with 10 000 series names.
 
     If several sources produce one metric of one resource, the last series of the last rule wins;
     if that rule says `merge: true`, so do all other rules that say it. Rules that pin their series
     name also produce metrics without a listing: custom ones unlisted, external ones listed unless
-    another rule found series for the same name.
+    another rule has series for the same name.
     """
     pins = pinned_listings(ruleset)
-    listed = _sources(ruleset.rules, listings, kinds)
-    pinned = _sources(ruleset.rules, pins, kinds)
-    entries = []
-    for resource in {**pinned, **listed}:
-        namespaced = kinds.resolve(resource.resource, resource.group).namespaced
-        found, expected = listed.get(resource, {}), pinned.get(resource, {})
-        entries += [
-            Entry(
-                metric=metric,
-                resource=resource,
-                namespaced=namespaced,
-                sources=_winners(found.get(metric, ()), expected.get(metric, ())),
-                listed=metric in found,
-            )
-            for metric in {**expected, **found}
-        ]
-    empty = {
-        index: listing
-        for index, listing in pins.items()
-        if index not in listings or not listings[index].series
-    }
     external = {
-        **_external(_sources(ruleset.external, empty, kinds)),
+        **_external(_sources(ruleset.external, _without_series(pins, listings), kinds)),
         **_external(_sources(ruleset.external, listings, kinds)),
     }
+    listed = _sources(ruleset.rules, listings, kinds)
+    pinned = _sources(ruleset.rules, pins, kinds)
+    entries = [
+        entry
+        for resource in {**pinned, **listed}
+        for entry in _entries(resource, listed.get(resource, {}), pinned.get(resource, {}), kinds)
+    ]
     return Catalog.of(entries, external.values())
 
 
@@ -170,6 +158,16 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
         labels = frozenset(override.label for override in rule.config.resources.overrides)
         listings[rule.index] = Listing(series=(Series(name=name, labels=labels),))
     return listings
+
+
+def _without_series(
+    pins: Mapping[int, Listing], listings: Mapping[int, Listing]
+) -> dict[int, Listing]:
+    return {
+        index: pin
+        for index, pin in pins.items()
+        if index not in listings or not listings[index].series
+    }
 
 
 _Sources = Mapping[GroupResource, Mapping[str, Sequence[Source]]]
@@ -213,13 +211,31 @@ def _chosen(
     return (replace(chosen[0], absent=()),) if chosen else possible[:1]
 
 
-def _winners(found: Sequence[Source], pinned: Sequence[Source]) -> tuple[Source, ...]:
-    """Return the last source that was found; if its rule merges, one of each rule that merges.
+def _entries(
+    resource: GroupResource,
+    listed: Mapping[str, Sequence[Source]],
+    pinned: Mapping[str, Sequence[Source]],
+    kinds: Kinds,
+) -> Iterator[Entry]:
+    """Yield the metrics of one resource, given the sources of each metric."""
+    namespaced = kinds.resolve(resource.resource, resource.group).namespaced
+    for metric in {**pinned, **listed}:
+        yield Entry(
+            metric=metric,
+            resource=resource,
+            namespaced=namespaced,
+            sources=_winners(listed.get(metric, ()), pinned.get(metric, ())),
+            listed=metric in listed,
+        )
 
-    Pinned sources stand in if none was found. They also complete merged ones, so that an exporter
+
+def _winners(listed: Sequence[Source], pinned: Sequence[Source]) -> tuple[Source, ...]:
+    """Return the last listed source; if its rule merges, one of each rule that merges.
+
+    Pinned sources stand in if none is listed. They also complete merged ones, so that an exporter
     of the next generation counts from its first scrape on, before any relist.
     """
-    candidates = found or pinned
+    candidates = listed or pinned
     last = candidates[-1]
     if not last.rule.config.merge:
         return (last,)
