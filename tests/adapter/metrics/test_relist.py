@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
 import threading
@@ -377,55 +378,56 @@ async def test_labels_of_a_series_name_can_be_queried(running, make):
 # The catalog
 
 
-@pytest.fixture
-def paused_build(monkeypatch) -> Callable[[], tuple[threading.Event, threading.Event, list[int]]]:
-    """Makes catalogs wait for the second event; the first tells that one is being built."""
+class PausedBuild:
+    """Holds back every catalog until `proceed` is set."""
 
-    def pause() -> tuple[threading.Event, threading.Event, list[int]]:
-        started, proceed, builds = threading.Event(), threading.Event(), []
-        build = catalog.build
+    def __init__(self) -> None:
+        self.started, self.proceed = threading.Event(), threading.Event()
+        self.number = 0
+        self.collecting = False
+        self._build = catalog.build
 
-        def paused(*arguments):
-            builds.append(1)
-            started.set()
-            assert proceed.wait(2)
-            return build(*arguments)
-
-        monkeypatch.setattr(catalog, "build", paused)
-        return started, proceed, builds
-
-    return pause
+    def __call__(self, *arguments):
+        self.number += 1
+        self.collecting |= gc.isenabled()
+        self.started.set()
+        assert self.proceed.wait(2)
+        return self._build(*arguments)
 
 
-async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make, paused_build):
+async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make, monkeypatch):
     running.put('loop_a{namespace="n",pod="p"} 1')
     relist = make(running.url, rule('{__name__=~"loop_.*"}'))
-    started, proceed, _ = paused_build()
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
 
     listing = asyncio.create_task(relist.once())
-    await until(started.is_set)
+    await until(build.started.is_set)
     assert not metrics(relist)
     assert not relist.attempted.is_set()
 
-    proceed.set()
+    build.proceed.set()
     await listing
     assert metrics(relist) == {"loop_a"}
     assert relist.attempted.is_set()
+    assert not build.collecting
+    assert gc.isenabled()
 
 
-async def test_listings_that_change_during_a_build_share_the_next_one(running, make, paused_build):
+async def test_listings_that_change_during_a_build_share_the_next_one(running, make, monkeypatch):
     names = [f"many_{letter}" for letter in "abcde"]
     running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in names))
     relist = make(running.url, *(rule(f'{{__name__="{name}"}}') for name in names))
-    _, proceed, builds = paused_build()
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
 
     listing = asyncio.create_task(relist.once())
     await until(lambda: all(state.succeeded for state in relist.states))
-    proceed.set()
+    build.proceed.set()
     await listing
 
     assert metrics(relist) == set(names)
-    assert len(builds) == 2
+    assert build.number == 2
 
 
 async def test_catalog_is_kept_while_neither_series_nor_kinds_change(running, make):
