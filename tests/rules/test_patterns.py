@@ -33,7 +33,7 @@ def expanded(matches: str, template: str, text: str) -> str:
         pytest.param("a.", "a\ud800", ("a\ud800",), id="invalid-unicode"),
     ],
 )
-def test_search_finds_what_go_finds(matches, text, groups):
+def test_search_matches_as_in_go(matches, text, groups):
     match = patterns.compile(matches).search(text)
 
     assert (match.groups if match else None) == groups
