@@ -1,7 +1,7 @@
-"""Regular expressions and their expansions, exactly as Go's `regexp` package has them.
+"""Regular expressions and expansions with the syntax and results of Go's `regexp` package.
 
-The engine is RE2, after which Go's was made. What RE2 takes and Go refuses is refused here too, so
-that a file which works here works in the original. A pattern searches, unless it anchors itself.
+The engine is RE2, the model for Go's. Syntax that RE2 accepts and Go refuses is refused here too,
+so that a rules file that works here also works in the original. Patterns are not anchored.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import re2
 from rules.errors import PatternError
 
 _OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # what is wrong is told once, by PatternError
+_OPTIONS.log_errors = False  # PatternError reports them
+# Go allows 3.4 million instructions, and RE2's default of 8 MiB only 0.7 million, of which it needs
+# more: it matches bytes, so `\pL` takes 1200. 64 MiB allow about 4 million.
+_OPTIONS.max_mem = 64 << 20
 
-# Walks over a pattern that RE2 has taken, past what only looks like a group.
+# Walks over a pattern that RE2 accepted, past text that only looks like a group.
 _TOKEN = re.compile(
     r"""
     \\Q .*? (?: \\E | \Z )
@@ -29,18 +32,18 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _REFERENCE = re2.compile(r"\$(?:(\$)|([\pL\p{Nd}_]+)|\{([\pL\p{Nd}_]+)\})")
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")  # longer ones are names to Go
-_UTF8 = "surrogatepass"
-_DEEPEST = 1000
-"""As in Go; RE2 would take gigabytes for what nests much deeper."""
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")  # Go takes longer ones for names
+_ERRORS = "surrogatepass"
+_MAX_DEPTH = 1000
+"""As in Go; RE2 needs gigabytes for deeper nesting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Where a pattern matched."""
+    """A match of a pattern."""
 
     groups: tuple[str | None, ...]
-    """The whole match, then each capturing group; None for one that took no part."""
+    """The whole match, then each capturing group; None for a group that did not participate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,21 +52,21 @@ class Pattern:
 
     text: str
     names: tuple[str, ...]
-    """The names of its capturing groups, in order; "" for one without a name."""
+    """Names of the capturing groups, in order; "" for an unnamed group."""
     regexp: Any = field(repr=False, compare=False)
     """The compiled RE2."""
 
     def search(self, text: str) -> Match | None:
-        """The leftmost match in `text`, as Go's `FindStringSubmatch` finds it."""
-        data = text.encode(errors=_UTF8)
+        """Return the leftmost match in `text`, as Go's `FindStringSubmatch` does."""
+        data = text.encode(errors=_ERRORS)
         found = self.regexp.search(data)
-        # RE2 sees bytes, so \B can hold inside a character; in Go it cannot.
+        # RE2 works on bytes, so \B can match inside a character; in Go it cannot.
         while found and found.start() < len(data) and data[found.start()] & 0xC0 == 0x80:
             found = self.regexp.search(data, found.start() + 1)
         if not found:
             return None
         groups = (found.group(), *found.groups())
-        return Match(groups=tuple(g if g is None else g.decode(errors=_UTF8) for g in groups))
+        return Match(groups=tuple(g if g is None else g.decode(errors=_ERRORS) for g in groups))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,50 +74,51 @@ class Expansion:
     """A text with references to the groups of one pattern."""
 
     parts: tuple[str | tuple[int, ...], ...]
-    """Literal text, and the groups between: of several with one name, the first that matched."""
+    """Literal text, and references as group numbers: several where groups share a name."""
 
     def of(self, match: Match) -> str:
-        """The text with each group's part of `match` in its place; empty where it has none."""
+        """Expand the references; of several groups the first non-empty one counts."""
         return "".join(
             part
             if isinstance(part, str)
-            else next((found for number in part if (found := match.groups[number])), "")
+            else next((group for number in part if (group := match.groups[number])), "")
             for part in self.parts
         )
 
 
-def compile(text: str) -> Pattern:  # noqa: A001 (patterns.compile reads as re.compile does)
+def compile(text: str) -> Pattern:  # noqa: A001 (patterns.compile, as re.compile)
     r"""Compile a regular expression of Go's syntax (https://github.com/google/re2/wiki/Syntax).
 
-    Raises PatternError for what RE2 or Go refuses: `\C` and group names beyond ASCII are Go's.
+    Raises PatternError for what RE2 refuses; for `\C` and non-ASCII group names, which Go refuses;
+    and for more than about 4 million instructions (`\pL{1000}` four times), which Go may accept.
     """
-    if _depth(text) > _DEEPEST:
-        raise _refusal(text, "expression nests too deeply")
+    if _depth(text) > _MAX_DEPTH:
+        raise _error(text, "expression nests too deeply")
     try:
         regexp = re2.compile(text, _OPTIONS)
     except UnicodeEncodeError as error:
-        raise _refusal(text, "it is not valid Unicode") from error
+        raise _error(text, "it is not valid Unicode") from error
     except re2.error as error:
         (reason,) = error.args
-        raise _refusal(text, reason.decode(errors="replace")) from error
+        raise _error(text, reason.decode(errors="replace")) from error
     names: list[str] = []
     for token in _TOKEN.finditer(text):
         name = token["name"]
         if token["escaped"] == "C":
-            raise _refusal(text, r"invalid escape sequence: \C")
+            raise _error(text, r"invalid escape sequence: \C")
         if name and not name.isascii():
-            raise _refusal(text, f"invalid named capture group: (?P<{name}>")
+            raise _error(text, f"invalid named capture group: (?P<{name}>")
         if name or token["unnamed"]:
             names.append(name or "")
     return Pattern(text=text, names=tuple(names), regexp=regexp)
 
 
 def expansion(text: str, pattern: Pattern) -> Expansion:
-    """Prepare `text` for matches of `pattern`, under the rules of Go's `Regexp.Expand`.
+    """Parse a replacement text for matches of `pattern`, by the rules of Go's `Regexp.Expand`.
 
-    `$name` takes the longest run of letters, digits and `_`; `${name}` is exact; `$$` is `$`; a `$`
-    that begins none of these stands for itself; a group that does not exist is empty.
-    https://pkg.go.dev/regexp#Regexp.Expand
+    `$name` takes the longest run of letters, digits and `_`; `${name}` is exact; `$$` is `$`; any
+    other `$` is literal; a group that does not exist is empty. Raises PatternError for text that
+    is not valid Unicode. https://pkg.go.dev/regexp#Regexp.Expand
     """
     try:
         references = tuple(_REFERENCE.finditer(text))
@@ -131,15 +135,15 @@ def expansion(text: str, pattern: Pattern) -> Expansion:
     return Expansion(parts=tuple(filter(None, parts)))
 
 
-def _groups(name: str, pattern: Pattern) -> tuple[int, ...]:
-    """The numbers of the groups that a reference means; none where it means no group."""
-    if _NUMBER.fullmatch(name):
-        return (int(name),) if int(name) <= len(pattern.names) else ()
-    return tuple(number for number, known in enumerate(pattern.names, 1) if known == name)
+def _groups(reference: str, pattern: Pattern) -> tuple[int, ...]:
+    """Return the numbers of the groups that `reference` names; none if no group has the name."""
+    if _NUMBER.fullmatch(reference):
+        return (int(reference),) if int(reference) <= len(pattern.names) else ()
+    return tuple(number for number, name in enumerate(pattern.names, 1) if name == reference)
 
 
 def _depth(text: str) -> int:
-    """How deep parentheses nest, at most: those in classes and escaped ones count as well."""
+    """Return the nesting depth of parentheses; escaped ones and those in classes count too."""
     deepest = depth = 0
     for character in text:
         depth += (character == "(") - (character == ")")
@@ -147,5 +151,5 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def _refusal(text: str, reason: str) -> PatternError:
+def _error(text: str, reason: str) -> PatternError:
     return PatternError(f"cannot compile the regular expression {text!r}: {reason}")

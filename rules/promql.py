@@ -1,7 +1,7 @@
-"""PromQL as far as the rules need it: series selectors, matchers, and whether a query parses.
+"""PromQL as far as rules need it: series selectors, matchers, and whether a query parses.
 
-`promql-parser` refuses some of what Prometheus takes, so its refusal is a reason to warn and never
-one to fail. Queries are never printed from a parsed expression, only ever changed as text.
+Queries are only ever edited as text: promql-parser does not print every expression back as it was.
+It also refuses some valid PromQL, so its refusal is reason for a warning but never for an error.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import promql_parser
 
-from rules import quoting
 from rules.errors import PlanError
+from rules.quoting import quote
 
 _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _CLASSIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
@@ -24,11 +24,13 @@ _OPERATORS = {
     "MatchOp.Re": "=~",
     "MatchOp.NotRe": "!~",
 }
-_TOKENS = 2000
+_MAX_TOKENS = 2000
 _TOKEN = re.compile(
-    r"""(?P<string>"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*`)
+    r"""(?P<string>"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*')
+      | (?P<raw>`[^`]*`)
       | (?P<comment>\#[^\n]*)
       | (?P<brace>[{}])
+      | (?P<space>\s+)
       | (?P<other>\w+|.)""",
     re.DOTALL | re.VERBOSE,
 )
@@ -36,7 +38,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matcher:
-    """One condition on one label; the metric's name is the label `__name__`."""
+    """One label matcher; the metric name is the label `__name__`."""
 
     label: str
     operator: str
@@ -46,39 +48,41 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSelector:
-    """A series selector, understood."""
+    """A parsed series selector."""
 
     matchers: tuple[Matcher, ...]
-    """All of which must hold, the metric's name first; none where `or` joins alternatives."""
+    """All must hold, the metric name first; empty if `or` joins alternatives (VictoriaMetrics)."""
 
 
 def parse(query: str) -> promql_parser.Expr:
-    """The syntax tree of a query, to look at and never to print.
+    """Parse a query into a syntax tree, for inspection only.
 
-    Raises PlanError with promql-parser's reason for refusing it; and for a query of thousands of
-    tokens, since its time is quadratic in them and its recursion ends the process.
+    Raises PlanError with the reason of promql-parser, and for more than 2000 tokens: its time is
+    quadratic in them, and deep nesting crashes the process.
     """
-    tokens = sum(1 for kind, token in _tokens(query) if kind == "string" or not token.isspace())
-    if tokens > _TOKENS:
-        raise PlanError(f"more than {_TOKENS} names and signs are not looked at")
+    tokens = list(_tokens(query))
+    if sum(kind not in {"comment", "space"} for kind, _ in tokens) > _MAX_TOKENS:
+        raise PlanError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
+    # promql-parser reads escapes in raw strings, which have none.
+    text = "".join(quote(token[1:-1]) if kind == "raw" else token for kind, token in tokens)
     try:
-        return promql_parser.parse(query)
+        return promql_parser.parse(text)
     except ValueError as error:
         raise PlanError(str(error)) from error
 
 
 def selector(text: str) -> VectorSelector:
-    """The instant vector selector that `text` is.
+    """Parse an instant vector selector.
 
-    Raises PlanError if it is another expression, none, or one that promql-parser does not know.
+    Raises PlanError for any other expression, and for syntax that promql-parser does not know.
     """
     try:
-        parsed = parse(text)
+        parsed = parse(in_expression(text))
     except PlanError as error:
-        raise PlanError(f"{text!r} is no series selector: {error}") from error
+        raise PlanError(f"{text!r} is not a series selector: {error}") from error
     if not isinstance(parsed, promql_parser.VectorSelector) or parsed.offset or parsed.at:
         raise PlanError(
-            f"{text!r} is no series selector but another expression: "
+            f"{text!r} is another expression, not a series selector: "
             'write a name, matchers in braces, or both (up{job="x"})'
         )
     name = [Matcher(label="__name__", operator="=", value=parsed.name)] if parsed.name else []
@@ -94,56 +98,83 @@ def selector(text: str) -> VectorSelector:
 
 
 def pinned_name(text: str) -> str | None:
-    """The one metric name that a series selector asks for by equality; None if there is not one."""
+    """Return the one metric name that a selector requires by equality; None without one."""
     try:
-        names = [each for each in selector(text).matchers if each.label == "__name__"]
+        matchers = selector(text).matchers
     except PlanError:
         return None
-    pinned = {each.value for each in names if each.operator == "="}
-    return pinned.pop() if len(pinned) == 1 else None
+    names = {each.value for each in matchers if (each.label, each.operator) == ("__name__", "=")}
+    return names.pop() if len(names) == 1 else None
 
 
 def bare_name(text: str) -> str | None:
-    """The metric name that a series selector is nothing but; None if it asks for more or less."""
+    """Return the metric name if a selector consists of nothing else, else None."""
     name = text.strip()
     return name if _CLASSIC_NAME.fullmatch(name) else None
 
 
-def with_matchers(text: str, matchers: Sequence[str]) -> str:
-    """The series selector `text` with more matchers, each already PromQL (`a="b"`).
+def in_expression(text: str) -> str:
+    """Return a series selector in a form that can be embedded in an expression.
 
-    The change is textual: `foo`, `foo{}` and `{a="b",}` are all fit for it, comments are dropped.
-    Raises PlanError for text with anything but one pair of braces at its end.
+    Comments are dropped, because they would swallow what follows. The name moves into braces that
+    also match `__name__`: Prometheus takes `up{__name__!~"x"}` as `match[]` but not in a query.
+    Text of another form keeps it, so that Prometheus reports what is wrong.
     """
-    refusal = PlanError(f"{text!r} is no series selector that matchers can be added to")
-    tokens = [(kind, token) for kind, token in _tokens(text) if kind != "comment"]
-    braces = [index for index, (kind, _) in enumerate(tokens) if kind == "brace"]
-    if not braces:
-        if not any(token.strip() for _, token in tokens):
-            raise refusal
-        braces = [len(tokens), len(tokens) + 1]
-        tokens += [("brace", "{"), ("brace", "}")]
-    if "".join(tokens[index][1] for index in braces) != "{}" or _is_choice(tokens):
-        raise refusal
-    before, inside, after = (
-        "".join(token for _, token in part).strip()
-        for part in (
-            tokens[: braces[0]],
-            tokens[braces[0] + 1 : braces[1]],
-            tokens[braces[1] + 1 :],
+    code = _without_comments(text)
+    parts = _split(code)
+    return _join(*parts) if parts else "".join(token for _, token in code).strip()
+
+
+def with_matchers(text: str, matchers: Sequence[str]) -> str:
+    """Return the series selector `text`, as in_expression() has it, with matchers (`a="b"`) added.
+
+    Raises PlanError if `text` is not a name, matchers in one pair of braces, or both.
+    """
+    code = _without_comments(text)
+    parts = _split(code)
+    if parts is None or _has_alternatives(code):
+        raise PlanError(
+            f"cannot add matchers to {text!r}: "
+            'write a name, matchers in braces, or both (up{job="x"})'
         )
+    name, present = parts
+    return _join(name, ",".join([*([present] if present else []), *matchers]))
+
+
+_Tokens = Sequence[tuple[str, str]]
+"""Kind and text of each token."""
+
+
+def _without_comments(text: str) -> _Tokens:
+    return [(kind, token) for kind, token in _tokens(text) if kind != "comment"]
+
+
+def _split(code: _Tokens) -> tuple[str, str] | None:
+    """Return the name before the braces and the matchers in them; None for another form."""
+    braces = [index for index, (kind, _) in enumerate(code) if kind == "brace"]
+    if "".join(code[index][1] for index in braces) not in {"", "{}"}:
+        return None
+    first, last = braces or (len(code), len(code))
+    name, inside, rest = (
+        "".join(token for _, token in part).strip()
+        for part in (code[:first], code[first + 1 : last], code[last + 1 :])
     )
-    if after or len(before.split()) > 1:
-        raise refusal
-    present = inside.removesuffix(",").rstrip()
-    return f"{before}{{{','.join([*([present] if present else []), *matchers])}}}"
+    if rest or not (_CLASSIC_NAME.fullmatch(name) if name else braces):
+        return None
+    return name, inside.removesuffix(",").rstrip()
 
 
-def _is_choice(tokens: Sequence[tuple[str, str]]) -> bool:
-    """Whether `or` joins matchers, as some backends have it."""
-    visible = [each for each in tokens if not each[1].isspace()]
+def _join(name: str, matchers: str) -> str:
+    if name and any(token.strip("\"'`") == "__name__" for _, token in _tokens(matchers)):
+        name, matchers = "", f"{matcher('__name__', '=', name)},{matchers}"
+    return f"{name}{{{matchers}}}" if matchers or not name else name
+
+
+def _has_alternatives(code: _Tokens) -> bool:
+    """Return whether `or` joins matchers, which VictoriaMetrics allows."""
+    visible = [each for each in code if each[0] != "space"]
     return any(
-        kind == "string" and following == ("other", "or")
+        kind in {"string", "raw"} and following == ("other", "or")
         for (kind, _), following in itertools.pairwise(visible)
     )
 
@@ -154,34 +185,20 @@ def _tokens(text: str) -> Iterator[tuple[str, str]]:
         yield match.lastgroup, match[0]
 
 
-def quote(text: str) -> str:
-    """A string of PromQL that means `text`, escaped as Go's `%q` does (strconv.Quote)."""
-    return quoting.quote(text)
-
-
 def label(name: str) -> str:
-    """A label's name as PromQL takes it: names that are not classic ones are quoted."""
+    """Return a label name as PromQL source: quoted unless it is a classic name."""
     return name if _CLASSIC_LABEL.fullmatch(name) else quote(name)
 
 
 def matcher(name: str, operator: str, value: str) -> str:
-    """One matcher, `pod="x"`."""
+    """Return one matcher as PromQL source: `pod="x"`."""
     return f"{label(name)}{operator}{quote(value)}"
 
 
 def problem_of(query: str) -> str | None:
-    """Why promql-parser refuses `query`; None if it does not."""
+    """Return why promql-parser refuses `query`; None if it does not."""
     try:
         parse(query)
     except PlanError as error:
         return str(error)
     return None
-
-
-def is_text(query: str) -> bool:
-    """Whether `query` can be sent: a template can cut a character in two (`slice`)."""
-    try:
-        query.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

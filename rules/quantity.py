@@ -1,7 +1,7 @@
-"""Kubernetes quantities and the two duration languages, Go's and Prometheus'.
+"""Kubernetes quantities, Go durations and Prometheus durations.
 
-Numbers leave as integers in thousandths and durations as integers in nanoseconds. They are rounded
-only where the original rounds them, and never overflow.
+Quantities are integers in thousandths, durations integers in nanoseconds. They are rounded only
+where the original rounds them, and never overflow.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ _QUANTITY = re.compile(
     r"(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)"
 )
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
-_MOST_DIGITS = 4000
-"""Python converts no decimal text of more than 4300 digits."""
+_MAX_DIGITS = 4000
+"""Python refuses to convert decimal text of more than 4300 digits."""
 
 _NANO = 10**9
 _INT64_MAX = 2**63 - 1
 
 
 def milli(value: float) -> int:
-    """`value` in thousandths, cut toward zero as the original cuts it: `int(value * 1000)`.
+    """Return `value` in thousandths, truncated as in the original: `int(value * 1000)`.
 
-    The product is a double, so 1.001 is 1000 and 1.005 is 1004. Beyond 64 bits, where the original
-    overflows, the number is exact. Raises QuantityError for NaN and the infinities.
+    The product is a double, so 1.001 gives 1000 and 1.005 gives 1004. Beyond 64 bits, where the
+    original overflows, the result is exact. Raises QuantityError for NaN and the infinities.
     """
     product = value * 1000.0
     if math.isfinite(product):
         return int(product)
     if not math.isfinite(value):
-        raise QuantityError(f"{value} is no number that a quantity can hold")
+        raise QuantityError(f"a quantity cannot hold {value}")
     return int(value) * 1000
 
 
 def decimal(thousandths: int) -> str:
-    """The canonical DecimalSI form: 20000 is `20`, 20500 is `20500m`, 40000000 is `40k`.
+    """Return the canonical DecimalSI form: `20` for 20000, `20500m` for 20500, `40k` for 4e7.
 
-    As resource.Quantity in k8s.io/apimachinery writes it; beyond its suffixes the mantissa grows.
+    Follows resource.Quantity of k8s.io/apimachinery; beyond `E` the mantissa grows.
     """
     if not thousandths:
         return "0"
@@ -59,9 +59,9 @@ def decimal(thousandths: int) -> str:
 
 
 def binary(thousandths: int) -> str:
-    """The canonical BinarySI form: 15032385536000 is `14Gi`.
+    """Return the canonical BinarySI form: `14Gi` for 15032385536000.
 
-    Below 1024, and where there is a fraction, it is the decimal one, as in k8s.io/apimachinery.
+    Below 1024 and with a fraction it is the decimal form, as in k8s.io/apimachinery.
     """
     if abs(thousandths) < 1024 * 1000 or thousandths % 1000:
         return decimal(thousandths)
@@ -73,10 +73,10 @@ def binary(thousandths: int) -> str:
 
 
 def parse(text: str) -> Fraction:
-    """The number that a quantity stands for (resource.ParseQuantity).
+    """Parse a quantity as resource.ParseQuantity of k8s.io/apimachinery does.
 
-    As there, what is finer than a billionth is rounded away from zero, and a binary quantity stops
-    at the largest 64-bit integer. Raises QuantityError with the original's messages.
+    As there, the result is rounded away from zero to a billionth, and a binary quantity is capped
+    at the largest 64-bit integer. Raises QuantityError with the messages of Kubernetes.
     """
     match = _QUANTITY.fullmatch(text)
     if match is None or not text:
@@ -86,7 +86,7 @@ def parse(text: str) -> Fraction:
         )
     sign, whole, part, suffix = match.group("sign", "whole", "part", "suffix")
     digits = whole + (part or "")
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         raise QuantityError("unable to parse numeric part of quantity")
     number = Fraction(int(digits or "0"), 10 ** len(part or "")) * _factor(suffix)
     number = Fraction(math.ceil(number * _NANO), _NANO)
@@ -99,7 +99,7 @@ def _factor(suffix: str) -> Fraction:
     if suffix in _FACTORS:
         return _FACTORS[suffix]
     match = _EXPONENT.fullmatch(suffix)
-    if match is None or len(suffix) > 20 or abs(int(match[1])) > _MOST_DIGITS:
+    if match is None or len(suffix) > 20 or abs(int(match[1])) > _MAX_DIGITS:
         raise QuantityError("unable to parse quantity's suffix")
     return Fraction(10) ** int(match[1])
 
@@ -129,9 +129,9 @@ _LIMIT = 2**63
 
 
 def go_duration(text: str) -> int:
-    """Nanoseconds of a duration in Go's language, `1h15m30.918s` (time.ParseDuration).
+    """Parse a Go duration (`1h15m30.918s`) to nanoseconds, as time.ParseDuration does.
 
-    Raises DurationError with Go's messages.
+    Raises DurationError with the messages of Go.
     """
     invalid = DurationError(f"time: invalid duration {_quote_bytes(text)}")
     rest = text[1:] if text[:1] in ("-", "+") else text
@@ -166,7 +166,7 @@ def go_duration(text: str) -> int:
 
 
 def _fraction(digits: str, unit: int) -> int:
-    """Nanoseconds of `0.DIGITS` units, in doubles as Go computes them."""
+    """Return the nanoseconds of `0.DIGITS` units, computed in doubles as in Go."""
     number, scale = 0, 1.0
     for digit in digits:
         longer = number * 10 + int(digit)
@@ -177,26 +177,26 @@ def _fraction(digits: str, unit: int) -> int:
 
 
 def _quote_bytes(text: str) -> str:
-    """As package time quotes: what is not plain ASCII goes byte by byte."""
-    return f'"{"".join(map(_shown, text))}"'
+    """Quote as Go's package time does: bytes outside ASCII are escaped one by one."""
+    return f'"{"".join(map(_escaped, text))}"'
 
 
-def _shown(character: str) -> str:
+def _escaped(character: str) -> str:
     if character in '"\\':
         return f"\\{character}"
     code = ord(character)
     if 0x20 <= code < 0x80:
         return character
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no UTF-8, decoded with surrogateescape
+    if 0xDC80 <= code <= 0xDCFF:  # a byte of invalid UTF-8, decoded with surrogateescape
         return f"\\x{code - 0xDC00:02x}"
     return "".join(f"\\x{byte:02x}" for byte in character.encode("utf-8", "surrogatepass"))
 
 
 def prometheus_duration(text: str) -> int:
-    """Nanoseconds of a duration in Prometheus' language, `1d12h` (prometheus/common, model).
+    """Parse a Prometheus duration (`1d12h`) to nanoseconds, as prometheus/common does.
 
-    Whole numbers with the units y, w, d, h, m, s and ms, each at most once and the larger first.
-    Raises DurationError with the original's messages.
+    It has integers with the units y, w, d, h, m, s and ms, each at most once, larger ones first.
+    Raises DurationError with the messages of Prometheus.
     """
     if text == "0":
         return 0
@@ -225,42 +225,42 @@ def prometheus_duration(text: str) -> int:
 
 
 def format_go_duration(nanoseconds: int) -> str:
-    """Go's own spelling, `1h15m30.918s`, `1.5µs`, `0s` (time.Duration.String)."""
+    """Format as Go's time.Duration.String does: `1h15m30.918s`, `1.5µs`, `0s`."""
     sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     if not left:
         return "0s"
     if left < 1_000:
         return f"{sign}{left}ns"
     if left < 1_000_000:
-        return f"{sign}{_places(left, 3)}µs"
+        return f"{sign}{_with_point(left, 3)}µs"
     if left < 1_000_000_000:
-        return f"{sign}{_places(left, 6)}ms"
+        return f"{sign}{_with_point(left, 6)}ms"
     minutes, seconds = divmod(left, _GO_UNITS["m"])
-    spelled = f"{_places(seconds, 9)}s"
+    text = f"{_with_point(seconds, 9)}s"
     if minutes:
         hours, minutes = divmod(minutes, 60)
-        spelled = (f"{hours}h" if hours else "") + f"{minutes}m{spelled}"
-    return sign + spelled
+        text = (f"{hours}h" if hours else "") + f"{minutes}m{text}"
+    return sign + text
 
 
-def _places(number: int, places: int) -> str:
+def _with_point(number: int, places: int) -> str:
     whole, rest = divmod(number, 10**places)
     part = f"{rest:0{places}d}".rstrip("0")
     return f"{whole}.{part}" if part else str(whole)
 
 
 def format_prometheus_duration(nanoseconds: int) -> str:
-    """Prometheus' spelling, `1d12h`, cut to milliseconds (prometheus/common, model.Duration).
+    """Format as model.Duration of prometheus/common does: `1d12h`, truncated to milliseconds.
 
-    Years and weeks only where nothing smaller is left: 90 days are `90d`.
+    Years and weeks are used only for whole ones: 90 days are `90d`.
     """
     sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     left -= left % _PROMETHEUS_UNITS["ms"]
     if not left:
         return "0s"
-    spelled = ""
+    text = ""
     for unit, size in _PROMETHEUS_UNITS.items():
         if left >= size and (unit not in ("y", "w") or not left % size):
-            spelled += f"{left // size}{unit}"
+            text += f"{left // size}{unit}"
             left %= size
-    return sign + spelled
+    return sign + text

@@ -1,8 +1,8 @@
-"""Text as Go's `%q` shows it, for messages and queries that others read or parse."""
+"""Go string literals, for messages in Kubernetes' words and for PromQL."""
 
 from __future__ import annotations
 
-_SHORT = {
+_ESCAPES = {
     '"': '\\"',
     "\\": "\\\\",
     "\a": "\\a",
@@ -16,18 +16,18 @@ _SHORT = {
 
 
 def quote(text: str) -> str:
-    r"""`text` as a Go string literal (strconv.Quote).
+    r"""Return `text` as a Go string literal, as strconv.Quote does.
 
-    A byte that was no UTF-8, decoded with `surrogateescape`, becomes `\xNN`, as in Go.
+    A byte of invalid UTF-8, decoded with `surrogateescape`, becomes `\xNN` as in Go.
     """
     if text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
-    return '"' + "".join(map(_shown, text)) + '"'
+    return '"' + "".join(map(_escaped, text)) + '"'
 
 
-def _shown(character: str) -> str:
-    if character in _SHORT:
-        return _SHORT[character]
+def _escaped(character: str) -> str:
+    if character in _ESCAPES:
+        return _ESCAPES[character]
     if character.isprintable():
         return character
     code = ord(character)

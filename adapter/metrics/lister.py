@@ -1,8 +1,6 @@
-"""Asks one Prometheus what series are called and which labels they carry, never for the series.
+"""Lists the series names of a selector, and the labels they carry, from one Prometheus.
 
-Three questions, by selector: the index (cheap, and a superset: it remembers what ended), the exact
-names within the window, and the names that live series bear now. A Prometheus that does not answer
-the first as it should is asked for series after all; they are reduced while they arrive.
+Fetches names only, never label values. `relist` decides when to list and keeps the results.
 """
 
 from __future__ import annotations
@@ -19,36 +17,37 @@ from rules import promql
 
 T = TypeVar("T")
 
-NOTHING = '{__name__="gpu_metrics_adapter_probe",__name__="matches_nothing"}'
-"""A series selector that can match nothing: no series has two names."""
+_MATCHES_NOTHING = '{__name__="gpu_metrics_adapter_probe",__name__="matches_nothing"}'
+"""A series selector that cannot match: no series has two names."""
 
-_REFUSES_MATCH = frozenset({400, 404, 422})
+_MAX_IN_FLIGHT = 8
+_MATCH_REFUSED = frozenset({400, 404, 422})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexedNames:
-    """Series names, each with those of the labels asked about that any of its series carries."""
+    """Series names, each with the requested labels that at least one of its series carries."""
 
     names: Mapping[str, frozenset[str]]
     """In the order in which Prometheus lists them."""
     exact: bool
-    """False: the index' answer, in which names that ended before the window may still be."""
+    """False if from the index, which may still contain names that ended before the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveNames:
-    """The names that have a sample in the window."""
+    """Series names with a sample in the window."""
 
     names: frozenset[str]
     whole: bool
-    """False when Prometheus warned, of a store that did not answer for instance."""
+    """False if Prometheus sent warnings: a remote store may not have answered."""
 
 
 class Lister:
-    """Knows how to ask one Prometheus about selectors; `max_age` is the window in seconds.
+    """Lists series names and labels within the window of the last `max_age` seconds.
 
-    At most `cap` requests are under way at a time. `clock` gives Unix seconds. Methods raise
-    BackendError subclasses, and RulesError for what is no series selector.
+    Sends at most 8 requests at a time. `clock` returns Unix seconds. Methods raise subclasses of
+    BackendError, and those that add matchers to a selector also RulesError if that is impossible.
     """
 
     def __init__(
@@ -56,119 +55,121 @@ class Lister:
         prometheus: Prometheus,
         *,
         max_age: float,
-        cap: int = 8,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._prometheus = prometheus
         self._max_age = max_age
         self._clock = clock
-        self._slots = asyncio.Semaphore(cap)
+        self._slots = asyncio.Semaphore(_MAX_IN_FLIGHT)
         self._probing = asyncio.Lock()
-        self._heeds_match: bool | None = None
-        """Whether `match[]` restricts the names of labels; None until it was seen."""
+        self._match_supported: bool | None = None
+        """Whether `match[]` restricts label values; None until probed."""
 
     async def index(
         self, selector: str, labels: Collection[str], fits: Callable[[str], bool] | None = None
     ) -> IndexedNames:
-        """The names of `selector`'s series; which of them carry each of `labels`.
+        """List the names of the selector's series, and which of `labels` each of them carries.
 
-        Where `fits` is given (a template), labels for which it holds are asked about, too.
+        With `fits`, also checks every label of these series for which it returns true. Uses the
+        index, which is cheap; a Prometheus that ignores or refuses `match[]` there is asked for
+        its series instead.
         """
-        if self._heeds_match is not False:
+        if self._match_supported is not False:
             try:
                 names = await self._names(selector)
             except errors.Refused as e:
-                if self._heeds_match or e.status not in _REFUSES_MATCH:
+                if self._match_supported or e.status not in _MATCH_REFUSED:
                     raise
-                # Either this Prometheus has no such parameter, or the selector is wrong.
-                found = await self._series(selector)
-                self._heeds_match = False
-                return found
+                # Either `match[]` is not supported, or the selector is wrong: then this raises.
+                listed = await self._series(selector)
+                self._match_supported = False
+                return listed
             if not names or await self._probe():
-                return await self._carriers(selector, names, labels, fits)
+                return await self._with_labels(selector, names, labels, fits)
         return await self._series(selector)
 
     async def exact(self, selector: str) -> LiveNames:
-        """The names that have a sample in the window, by evaluating it."""
+        """List the names with a sample in the window, by a query that reads the samples."""
         window = f"{int(self._max_age * 1000)}ms"
-        query = f"group by (__name__) (last_over_time({selector.strip()}[{window}]))"
-        result = await self._one(lambda: self._prometheus.query(query))
+        series = promql.in_expression(selector)
+        query = f"group by (__name__) (last_over_time({series}[{window}]))"
+        result = await self._limited(lambda: self._prometheus.query(query))
         names = frozenset(sample.labels.get("__name__", "") for sample in result.samples)
         if "" in names:
-            raise errors.Broken(f"series without a name in the answer to {query!r}")
+            raise errors.Broken(f"Prometheus returned series without a name for {query!r}")
         return LiveNames(names=names, whole=not result.warnings)
 
     async def live(self, selector: str, matchers: Sequence[str]) -> frozenset[str]:
-        """The names of series that match now, and have not ended."""
+        """List the names of series that match now; series that ended are stale and do not count."""
         query = f"group by (__name__) ({promql.with_matchers(selector, matchers)})"
-        result = await self._one(lambda: self._prometheus.query(query))
+        result = await self._limited(lambda: self._prometheus.query(query))
         return frozenset(sample.labels.get("__name__", "") for sample in result.samples)
 
     async def labels(self, selector: str, name: str) -> frozenset[str]:
-        """The labels that `selector`'s series of this name carry, or carried of late.
+        """List all labels that the selector's series of this name carry, by the index.
 
-        Empty where they cannot be told from those of other series.
+        Returns the empty set unless `match[]` is known to be supported.
         """
-        if not self._heeds_match:
+        if not self._match_supported:
             return frozenset()
         narrowed = promql.with_matchers(selector, (promql.matcher("__name__", "=", name),))
-        start, end = self._window()
-        found = await self._one(lambda: self._prometheus.label_names(narrowed, start, end))
-        return frozenset(found) - {"__name__"}
+        return frozenset(await self._label_names(narrowed))
 
     async def _probe(self) -> bool:
-        """Whether `match[]` is heeded. Asked once, when there are names it could have left out."""
+        """Return whether `match[]` is supported; the first call needs a Prometheus with series."""
         async with self._probing:
-            if self._heeds_match is None:
-                self._heeds_match = not await self._names(NOTHING)
-            return self._heeds_match
+            if self._match_supported is None:
+                self._match_supported = not await self._names(_MATCHES_NOTHING)
+            return self._match_supported
 
-    async def _carriers(
+    async def _with_labels(
         self,
         selector: str,
         names: tuple[str, ...],
         labels: Collection[str],
         fits: Callable[[str], bool] | None,
     ) -> IndexedNames:
-        asked = set(labels) if names else set()
+        """List which labels the names carry, by one request for each label."""
+        wanted = set(labels) if names else set()
         if names and fits:
-            start, end = self._window()
-            present = await self._one(lambda: self._prometheus.label_names(selector, start, end))
-            asked.update(filter(fits, present))
-        ordered = sorted(asked)
+            wanted.update(filter(fits, await self._label_names(selector)))
+        ordered = sorted(wanted)
         carriers = await gather_or_cancel(
             self._names(promql.with_matchers(selector, (promql.matcher(label, "!=", ""),)))
             for label in ordered
         )
         carried: dict[str, set[str]] = {name: set() for name in names}
-        for label, bearers in zip(ordered, carriers, strict=True):
-            for name in carried.keys() & bearers:
+        for label, names_with_label in zip(ordered, carriers, strict=True):
+            for name in carried.keys() & names_with_label:
                 carried[name].add(label)
-        found = {name: frozenset(carried[name]) for name in names}
-        return IndexedNames(names=found, exact=False)
+        return IndexedNames(names={name: frozenset(carried[name]) for name in names}, exact=False)
 
     async def _names(self, selector: str) -> tuple[str, ...]:
         start, end = self._window()
-        return await self._one(lambda: self._prometheus.names(selector, start, end))
+        return await self._limited(lambda: self._prometheus.names(selector, start, end))
+
+    async def _label_names(self, selector: str) -> tuple[str, ...]:
+        start, end = self._window()
+        return await self._limited(lambda: self._prometheus.label_names(selector, start, end))
 
     async def _series(self, selector: str) -> IndexedNames:
         start, end = self._window()
-        found = await self._one(lambda: self._prometheus.series(selector, start, end))
-        names = {name: frozenset(labels) for name, labels in sorted(found.items()) if name}
+        series = await self._limited(lambda: self._prometheus.series(selector, start, end))
+        names = {name: frozenset(labels) for name, labels in sorted(series.items()) if name}
         return IndexedNames(names=names, exact=True)
 
-    async def _one(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _limited(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async with self._slots:
-            return await ask()
+            return await request()
 
     def _window(self) -> tuple[float, float]:
         now = self._clock()
         return now - self._max_age, now
 
 
-async def gather_or_cancel(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers in order; the first failure ends the other questions and is raised."""
-    tasks = [asyncio.ensure_future(question) for question in questions]
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results in order; the first failure cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         return list(await asyncio.gather(*tasks))
     finally:

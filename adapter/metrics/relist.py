@@ -1,16 +1,17 @@
-"""Which series exist: asked periodically by selector, into a Catalog that is swapped whole.
+"""Relists: which series exist, listed periodically for each selector, and the catalog of them.
 
-Each distinct `seriesQuery` is followed by itself: one that fails keeps its last good listing, is
-tried again sooner than the interval, and disturbs no other. New names come with every relist; names
-vanish by the exact question only, whose pace follows its own cost.
+Each `seriesQuery` is listed on its own, so one that fails keeps its last listing and does not
+affect the others. How a selector is listed is the responsibility of `series_index`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from adapter import telemetry
@@ -19,25 +20,40 @@ from adapter.metrics.lister import Lister, gather_or_cancel
 from adapter.metrics.series_index import RuleState, SeriesIndex
 from rules import promql
 from rules.diagnosis import candidates
+from rules.diagnosis.candidates import MetricsBySeries
 from rules.diagnosis.inventory import Inventory, ListingStatus
 from rules.kinds import Kinds
 from rules.query import catalog
 from rules.query.catalog import Catalog, Listing
 from rules.ruleset import CompiledRule, RuleSet
 
-_FIRST_RETRY = 1.0
-_LAST_RETRY = 60.0
-_NAMES_TOGETHER = 50
-"""Names in one selector: it goes into URLs, of which some proxies take 8 kB."""
+_JITTER = 0.1
+"""Part of the interval by which a relist is earlier or later, so that replicas spread out."""
+_FIRST_BACKOFF = 1.0
+_MAX_BACKOFF = 60.0
+_KINDS_INTERVAL = 1.0
+"""Seconds between checks whether the cluster's kinds changed."""
+_NAMES_PER_SELECTOR = 50
+"""Selectors go into URLs, which some proxies limit to 8 kB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Snapshot:
+    """A catalog and what it was built from."""
+
+    listings: Mapping[int, Listing]
+    kinds: Kinds
+    catalog: Catalog
+    metrics: MetricsBySeries
 
 
 class Relist:
-    """Knows which metrics exist, and keeps knowing it while `run` runs.
+    """Keeps the catalog up to date while `run` runs.
 
-    `interval` (between relists of one selector), `max_age` (the window), `look_interval` (between
-    looks at which of competing labels live series carry) and `timeout` (for `attempted`) are in
-    seconds. `clock` gives Unix seconds, `monotonic` seconds that only grow, `random`
-    numbers in [0, 1).
+    `interval` (between relists of one selector), `max_age` (window in which a series needs a
+    sample), `refresh_interval` (between queries for the labels that live series carry) and
+    `timeout` (until `attempted` is set at the latest) are in seconds. `clock` returns Unix
+    seconds, `random` numbers in [0, 1) for the jitter.
     """
 
     def __init__(
@@ -48,7 +64,7 @@ class Relist:
         *,
         interval: float,
         max_age: float,
-        look_interval: float = 30.0,
+        refresh_interval: float = 30.0,
         timeout: float = 10.0,
         meter: telemetry.Relists | None = None,
         clock: Callable[[], float] = time.time,
@@ -58,7 +74,7 @@ class Relist:
         self._ruleset = ruleset
         self._kinds = kinds
         self._interval = interval
-        self._look_interval = look_interval
+        self._refresh_interval = refresh_interval
         self._timeout = timeout
         self._monotonic = monotonic
         self._random = random
@@ -68,45 +84,39 @@ class Relist:
             SeriesIndex(
                 selector, rules, self._lister, clock=clock, monotonic=monotonic, meter=meter
             )
-            for selector, rules in _together(ruleset)
+            for selector, rules in _selectors(ruleset)
         )
-        self._waited_for = set(self._indexes)
-        self._listings: dict[int, Listing] = catalog.pinned_listings(ruleset)
-        self._found: set[int] = set()
-        """The rules whose listing was found; those of others are what they pin."""
-        self._made: candidates.MetricsBySeries | None = None
-        """Of these listings, from when somebody first asks why a metric is missing."""
-        self._built_for = kinds()
-        self._catalog = catalog.build(ruleset, self._listings, self._built_for)
+        self._unattempted = set(self._indexes)
+        self._listings: Mapping[int, Listing] = {}
+        """By `CompiledRule.index`; a rule is absent until its first successful relist."""
+        self._snapshot = _build(ruleset, self._listings, kinds())
+        self._building = asyncio.Lock()
         self.attempted = asyncio.Event()
-        """Set once every rule was tried, or when patience ended."""
+        """Set once every rule was listed or failed, and after `timeout`."""
         if not self._indexes:
             self.attempted.set()
 
     @property
     def catalog(self) -> Catalog:
-        """What is known now, for the kinds that the cluster has now."""
-        if self._kinds() is not self._built_for:
-            self._build()
-        return self._catalog
+        """The last catalog built; up to a few seconds older than the latest listing."""
+        return self._snapshot.catalog
 
     @property
     def states(self) -> tuple[RuleState, ...]:
-        """How it stands with each rule, those of `rules` first, in the files' order."""
-        found = [state for index in self._indexes for state in index.states]
-        return tuple(sorted(found, key=lambda state: state.index))
+        """State of each rule's listing: those of `rules` first, in the order of the files."""
+        states = [state for index in self._indexes for state in index.states]
+        return tuple(sorted(states, key=lambda state: state.index))
 
     @property
     def seen(self) -> Inventory:
-        """What is known now of each rule's series, and how well."""
-        if self._made is None:
-            self._made = candidates.made(self._ruleset, self._listings)
+        """What is known about each rule's series, to explain why a metric is missing."""
+        snapshot = self._snapshot
         return Inventory(
             ruleset=self._ruleset,
-            catalog=self.catalog,
-            kinds=self._kinds(),
-            listings={index: self._listings[index] for index in self._found},
-            made=self._made,
+            catalog=snapshot.catalog,
+            kinds=snapshot.kinds,
+            listings=snapshot.listings,
+            made=snapshot.metrics,
             heard={
                 state.index: ListingStatus(listed=state.succeeded, failed=bool(state.error))
                 for state in self.states
@@ -115,107 +125,132 @@ class Relist:
         )
 
     async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
-        """The labels that this series of a rule carries; empty where that cannot be told.
+        """Query the labels that a series name of a rule carries; empty if that is unknown.
 
-        Raises BackendError, and RulesError for a selector that cannot be narrowed to the series.
+        Raises BackendError, and RulesError for a selector that cannot be narrowed to the name.
         """
         return await self._lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
-        """Try every rule once, now. What fails is logged and told by `states`."""
-        await gather_or_cancel(self._attempt(index) for index in self._indexes)
+        """List every rule now; failures are logged and shown by `states`."""
+        await gather_or_cancel(self._relist(index) for index in self._indexes)
 
     async def refresh_live_labels(self) -> None:
-        """Ask, for every rule, which of competing labels live series carry now."""
-        await gather_or_cancel(self._look(index) for index in self._indexes)
+        """Query now, for every rule, which of several labels for one resource live series carry."""
+        await gather_or_cancel(self._refresh(index) for index in self._indexes)
 
     async def run(self) -> NoReturn:
-        """Follow every rule until cancelled."""
-        loop = asyncio.get_running_loop()
-        timeout = loop.call_later(self._timeout, self.attempted.set)
+        """List every rule periodically until cancelled."""
+        timeout = asyncio.get_running_loop().call_later(self._timeout, self.attempted.set)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for index in self._indexes:
                     tasks.create_task(self._follow(index), name=f"relist {index.selector}")
-                await loop.create_future()  # without rules, too, this only ends by cancellation
+                await self._follow_kinds()
         finally:
             timeout.cancel()
-        raise AssertionError  # the future above has no result
 
     async def _follow(self, index: SeriesIndex) -> NoReturn:
         failures = 0
         while True:
-            kinds = self._kinds()  # before the attempt: API discovery may end while it is under way
-            failures = 0 if await self._attempt(index) else failures + 1
-            until = self._monotonic() + self._pause(failures)
+            kinds = self._kinds()  # before the relist: API discovery may end while it is under way
+            failures = 0 if await self._relist(index) else failures + 1
+            due = self._monotonic() + self._pause(failures)
             # With other kinds, a template may map other labels: list them at once.
-            while self._kinds() is kinds and (left := until - self._monotonic()) > 0:
-                await asyncio.sleep(min(left, self._look_interval))
-                if self._kinds() is kinds and until > self._monotonic():
-                    await self._look(index)
+            while self._kinds() == kinds and (left := due - self._monotonic()) > 0:
+                await asyncio.sleep(min(left, self._refresh_interval))
+                if self._kinds() == kinds and self._monotonic() < due:
+                    await self._refresh(index)
+
+    async def _follow_kinds(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(_KINDS_INTERVAL)
+            if self._kinds() is not self._snapshot.kinds:
+                await self._rebuild()
 
     def _pause(self, failures: int) -> float:
+        """Return the seconds until the next relist after so many failures in a row."""
         if not failures:
-            return self._interval
-        longest = min(_LAST_RETRY, self._interval)
-        backoff = _FIRST_RETRY * 2.0 ** min(failures - 1, 10)
-        return min(longest, backoff) * (0.5 + self._random() / 2)
+            return self._interval * (1 + _JITTER * (2 * self._random() - 1))
+        backoff = _FIRST_BACKOFF * 2.0 ** min(failures - 1, 10)
+        return min(backoff, _MAX_BACKOFF, self._interval) * (0.5 + self._random() / 2)
 
-    async def _attempt(self, index: SeriesIndex) -> bool:
-        listed = await index.relist(self._kinds())
-        self._publish(index)
-        self._waited_for.discard(index)
-        if not self._waited_for:
+    async def _relist(self, index: SeriesIndex) -> bool:
+        succeeded = await index.relist(self._kinds())
+        await self._publish(index)
+        self._unattempted.discard(index)
+        if not self._unattempted:
             self.attempted.set()
-        return listed
+        return succeeded
 
-    async def _look(self, index: SeriesIndex) -> None:
-        """See whether labels have changed; of what was not there, whether it is there now."""
-        await (
-            index.refresh_live_labels(self._kinds())
-            if index.complete
-            else index.relist(self._kinds())
-        )
-        self._publish(index)
+    async def _refresh(self, index: SeriesIndex) -> None:
+        """Update the labels of live series; if series are missing, list them anew."""
+        if index.complete:
+            await index.refresh_live_labels(self._kinds())
+        else:
+            await index.relist(self._kinds())
+        await self._publish(index)
 
-    def _publish(self, index: SeriesIndex) -> None:
-        found = index.listings()
-        self._found.update(found)
-        listings = {**self._listings, **found}
-        if listings != self._listings:
-            self._listings, self._made = listings, None
-            self._build()
+    async def _publish(self, index: SeriesIndex) -> None:
+        self._listings = {**self._listings, **index.listings()}
+        await self._rebuild()
 
-    def _build(self) -> None:
-        kinds = self._kinds()
-        self._catalog = catalog.build(self._ruleset, self._listings, kinds)
-        self._built_for = kinds
+    async def _rebuild(self) -> None:
+        async with self._building:
+            # In a thread: 10 000 names take a second, in which the event loop would serve nobody.
+            self._snapshot = await asyncio.to_thread(
+                _update, self._snapshot, self._ruleset, self._listings, self._kinds()
+            )
 
 
-def _together(ruleset: RuleSet) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
-    """The selectors to follow, each with its rules.
+def _build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> _Snapshot:
+    """Build a snapshot; rules without a listing are listed by the name that they pin, if any."""
+    return _Snapshot(
+        listings=listings,
+        kinds=kinds,
+        catalog=catalog.build(ruleset, {**catalog.pinned_listings(ruleset), **listings}, kinds),
+        metrics=candidates.made(ruleset, listings),
+    )
 
-    Rules with one selector are one question. So are rules that each name one series by its bare
-    name and map the same labels, as those of a preset do: every one of their answers is by name.
+
+def _update(
+    snapshot: _Snapshot, ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds
+) -> _Snapshot:
+    """Build a new snapshot, or keep the catalog if neither listings nor kinds changed."""
+    if (listings, kinds) == (snapshot.listings, snapshot.kinds):
+        return replace(snapshot, kinds=kinds)
+    # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
+    # cycles to collect.
+    gc.disable()
+    try:
+        return _build(ruleset, listings, kinds)
+    finally:
+        gc.enable()
+
+
+def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
+    """Yield the selectors to list, each with the rules that it serves.
+
+    Rules with the same selector share it. Rules whose selector is one bare name and which map the
+    same labels, as in presets, share a selector of all their names: every result is by name.
     """
-    alike: dict[tuple[str, frozenset[str]], list[CompiledRule]] = {}
+    groups: dict[tuple[str, frozenset[str]], list[CompiledRule]] = {}
     for rule in (*ruleset.rules, *ruleset.external):
         resources = rule.config.resources
         if promql.bare_name(rule.config.series_query) is None or resources.template:
             key = (rule.config.series_query, frozenset[str]())
         else:
             key = ("", frozenset(override.label for override in resources.overrides))
-        alike.setdefault(key, []).append(rule)
-    for (selector, _), rules in alike.items():
+        groups.setdefault(key, []).append(rule)
+    for (selector, _), rules in groups.items():
         if selector:
             yield selector, tuple(rules)
             continue
         names = sorted({rule.config.series_query.strip() for rule in rules})
-        for first in range(0, len(names), _NAMES_TOGETHER):
-            some = names[first : first + _NAMES_TOGETHER]
-            asked = (
-                some[0]
-                if len(some) == 1
-                else f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
+        for first in range(0, len(names), _NAMES_PER_SELECTOR):
+            some = names[first : first + _NAMES_PER_SELECTOR]
+            any_of = f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
+            yield (
+                some[0] if len(some) == 1 else any_of,
+                tuple(rule for rule in rules if rule.config.series_query.strip() in some),
             )
-            yield asked, tuple(r for r in rules if r.config.series_query.strip() in some)

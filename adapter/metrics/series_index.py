@@ -88,6 +88,8 @@ class SeriesIndex:
         """Series names with their label names; None before the first success."""
         self._last_indexed: Mapping[str, float] = {}
         """When Prometheus' index last had each of `_names`, in monotonic time."""
+        self._shared: tuple[Mapping[str, frozenset[str]] | None, tuple[Series, ...]] = (None, ())
+        """The series of these `_names`, which all rules share: there may be thousands."""
         self._ended: frozenset[str] = frozenset()
         """Names that the last exact query did not find, and that the index still has."""
         self._exact_queried: float | None = None
@@ -141,12 +143,13 @@ class SeriesIndex:
 
     def _series(self, index: int) -> tuple[Series, ...]:
         """Return one rule's series: all of the index, or only the name that the rule pins."""
+        names, series = self._shared
+        if names is not self._names:
+            ordered = sorted((self._names or {}).items())
+            series = tuple(Series(name=name, labels=labels) for name, labels in ordered)
+            self._shared = self._names, series
         pinned = self._pinned_names.get(index)
-        return tuple(
-            Series(name=name, labels=labels)
-            for name, labels in sorted((self._names or {}).items())
-            if pinned in {None, name}
-        )
+        return series if pinned is None else tuple(each for each in series if each.name == pinned)
 
     async def relist(self, kinds: Kinds) -> bool:
         """List names and labels, then refresh live labels. Return whether the listing succeeded."""

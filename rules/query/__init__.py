@@ -1,1 +1,4 @@
-"""From a catalog of metrics and a request to PromQL, and from samples to values."""
+"""Catalog of metrics, plans with the PromQL of one request, and aggregation of samples to values.
+
+Pure: relists and queries are the callers' task.
+"""

@@ -1,7 +1,6 @@
-"""From samples to one number for each object.
+"""Aggregation: from samples to one value for each object.
 
-Deterministic, and exact where doubles are: the order of the samples never matters, and what does
-not fit 64 bits is a bigger integer.
+The order of the samples does not matter. Results beyond 64 bits are exact.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ class Sample:
     labels: Mapping[str, str]
     value: float
     time: float
-    """Unix seconds, as Prometheus gives it."""
+    """Unix seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """What is answered for one object."""
+    """The value of a metric for one object."""
 
     milli: int
-    """In thousandths, cut toward zero."""
+    """In thousandths, truncated toward zero."""
     time: float
-    """Unix seconds: of the earliest sample used."""
+    """Unix seconds of the earliest sample."""
     samples: int
-    """How many were used; 0 for a constant (`onMissing: {value: N}`)."""
+    """Number of samples; 0 for a constant (`onMissing: {value: N}`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalValue:
-    """One row of an external metric's answer."""
+    """One value of an external metric."""
 
     labels: Mapping[str, str] | None
-    """None for a scalar, which has none."""
+    """None for a scalar, which has no labels."""
     value: Value
 
 
 def answer(
     plan: Plan, vectors: Sequence[Sequence[Sample]], *, now: float = 0.0
 ) -> dict[str, Value]:
-    """One value for each object of `plan.names` that has one, in the order of the names.
+    """Return the values by object name, in the order of `plan.names`, without missing ones.
 
-    `vectors` holds one instant vector for each step; `now`, in unix seconds, is the time that
-    constants get. Samples belong to the object that the resource's label names, whatever else they
-    carry. Raises AmbiguousSampleError where a rule says `aggregate: error` and there are several
-    samples for one object.
+    `vectors` has one instant vector for each step. A sample belongs to the object that its
+    resource label names, whatever its other labels say. Constants get the time `now` (Unix
+    seconds). Raises AmbiguousSampleError for several samples of one object if the rule says
+    `aggregate: error`.
     """
     wanted = frozenset(plan.names)
     values: dict[str, Value] = {}
@@ -80,15 +79,15 @@ def answer(
 def external(
     plan: ExternalPlan, samples: Sequence[Sample], *, scalar: bool = False
 ) -> tuple[ExternalValue, ...]:
-    """One value for each sample, in Prometheus' order, with all its labels; none with a scalar."""
+    """Return one value for each sample, in the order of Prometheus, with all its labels."""
     on_nan = plan.step.rule.config.on_nan
-    rows = []
+    values = []
     for sample in samples:
         number = _finite(sample.value, on_nan)
         if number is not None:
             value = Value(milli=quantity.milli(number), time=sample.time, samples=1)
-            rows.append(ExternalValue(labels=None if scalar else sample.labels, value=value))
-    return tuple(rows)
+            values.append(ExternalValue(labels=None if scalar else sample.labels, value=value))
+    return tuple(values)
 
 
 def _finite(value: float, on_nan: OnNaN) -> float | None:
@@ -100,29 +99,29 @@ def _finite(value: float, on_nan: OnNaN) -> float | None:
 def _by_object(
     step: Step, vector: Sequence[Sample], wanted: frozenset[str]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Finite values and their times, of the objects wanted."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    """Return the finite values and their times, by name of the wanted objects."""
+    samples: dict[str, list[tuple[float, float]]] = {}
     for sample in vector:
         name = sample.labels.get(step.binding.resource, "")
         if name in wanted:
             number = _finite(sample.value, step.rule.config.on_nan)
             if number is not None:
-                found.setdefault(name, []).append((number, sample.time))
-    return found
+                samples.setdefault(name, []).append((number, sample.time))
+    return samples
 
 
 def _combined(plan: Plan, step: Step, name: str, samples: list[tuple[float, float]]) -> Value:
     numbers = [number for number, _ in samples]
-    how = step.rule.config.aggregate
-    if how == "error" and len(numbers) > 1:
+    aggregate = step.rule.config.aggregate
+    if aggregate == "error" and len(numbers) > 1:
         place = f"{plan.namespace}/{name}" if plan.namespace else name
         raise AmbiguousSampleError(
-            f"{len(numbers)} samples of {plan.metric!r} for {plan.resource} {place!r}, and the "
-            "rule says `aggregate: error`: let its query aggregate by "
-            f"{step.binding.resource!r}, or set `aggregate` to avg, max, min or sum"
+            f"{plan.resource} {place!r} has {len(numbers)} samples of {plan.metric!r}, and the "
+            f"rule says `aggregate: error`: aggregate by {step.binding.resource!r} in its query, "
+            "or set `aggregate` to avg, max, min or sum"
         )
     return Value(
-        milli=_AGGREGATES[how](numbers),
+        milli=_AGGREGATES[aggregate](numbers),
         time=min(time for _, time in samples),
         samples=len(samples),
     )
@@ -136,7 +135,7 @@ def _sum(numbers: list[float]) -> int:
 
 
 def _avg(numbers: list[float]) -> int:
-    """The double nearest to the exact mean: 0.1, 0.2 and 0.3 have the mean 0.2."""
+    """Return the double nearest to the exact mean: the mean of 0.1, 0.2 and 0.3 is 0.2."""
     if len(numbers) == 1:
         return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))

@@ -1,18 +1,17 @@
-"""Which metrics exist, for which resources, and which rule and series answer each.
+"""Catalog: which metrics exist, for which resources, and by which label bindings.
 
-A `Catalog` is built whole from what a relist found and swapped whole; two rules that produce the
-same metric are data (`conflicts`), not a surprise. What needs no relist, since a rule pins its
-name, can be asked before one.
+Built from the series names and labels that relists found, and replaced as a whole. Which PromQL
+answers one request is the responsibility of `rules.query.plan`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from rules import promql
-from rules.kinds import GroupResource, Kinds
+from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule, RuleSet
@@ -20,26 +19,26 @@ from rules.ruleset import CompiledRule, RuleSet
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One rule and series that answers a metric."""
+    """One rule and series name from which a metric is computed."""
 
     rule: CompiledRule
     series: str
     bindings: tuple[LabelBinding, ...]
-    """In order of preference; more than one only while live series carry several."""
+    """In order of preference; several only while live series carry several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A metric of a resource."""
+    """A metric of one resource (custom.metrics.k8s.io)."""
 
     metric: str
     resource: GroupResource
     namespaced: bool
-    """Whether the cluster's objects of this resource live in namespaces."""
+    """Whether objects of this resource live in namespaces."""
     sources: tuple[Source, ...]
-    """More than one only where rules say `merge: true`; the earlier rule first."""
+    """In the order of the rules; several only if these say `merge: true`."""
     listed: bool = True
-    """False for what can be asked, since its rule pins the name, and was not found by a relist."""
+    """False if no relist found a series yet; requests still work, because a rule pins the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +49,12 @@ class ExternalEntry:
     namespaced: bool
     """Whether a request's namespace selects series; false under `namespaced: false`."""
     source: Source
-    """With exactly one labelling, whose `resource` is empty."""
+    """Has exactly one binding, with an empty `resource`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What a relist knows of one series name: the label names that its series carry."""
+    """A series name and the labels that its series carry."""
 
     name: str
     labels: frozenset[str]
@@ -63,200 +62,93 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a relist found for one rule."""
+    """The series that a relist found for one rule."""
 
     series: tuple[Series, ...]
     """In the order in which Prometheus lists them."""
     live: Mapping[tuple[str, GroupResource], tuple[LabelBinding, ...]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    """Series name and resource -> those of its `ambiguous_bindings` that live series bear. Keys
-    of which nothing is known, because none was found or nothing competes, are left out; a relist
-    that finds none live passes on what the last one found. For external rules the resource is
-    NAMESPACES."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
-    """Two series that produce the same metric, of which only one can answer."""
-
-    metric: str
-    resource: GroupResource | None
-    """None for an external metric."""
-    winner: Source
-    loser: Source
-
-    def __str__(self) -> str:
-        of = f" of {self.resource}" if self.resource else ""
-        won, lost = self.winner, self.loser
-        if won.rule is lost.rule:
-            return (
-                f"{place(won.rule)}: the series {lost.series!r} and {won.series!r} both become the "
-                f"metric {self.metric!r}{of}; {won.series!r}, listed last, answers it and "
-                f"{lost.series!r} never does: narrow `seriesQuery` or `name.matches`, or give them "
-                "different names"
-            )
-        merge = "" if self.resource is None else ", or say `merge: true` in both"
-        return (
-            f"the metric {self.metric!r}{of} is produced by {place(lost.rule)} (from "
-            f"{lost.series!r}) and by {place(won.rule)} (from {won.series!r}); the later rule "
-            f"answers it and the earlier one never does: give them different names{merge}"
-        )
+    """Series name and resource -> those of its ambiguous bindings that live series carry, or last
+    carried. A key is absent if nothing is ambiguous, and if no series was live yet. The resource
+    is NAMESPACES for external rules."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Catalog:
-    """Every metric there is, as one immutable snapshot."""
+    """All metrics, as one immutable snapshot."""
 
     entries: tuple[Entry, ...]
-    """Those that are listed, sorted by resource (group, then name) and metric."""
+    """The listed ones, sorted by resource (group, then name) and metric."""
     external: Mapping[str, ExternalEntry]
     """By metric name, sorted."""
-    conflicts: tuple[Conflict, ...]
-    _by_key: Mapping[tuple[GroupResource, str], Entry] = field(repr=False, compare=False)
+    _by_resource: Mapping[GroupResource, Mapping[str, Entry]] = field(repr=False, compare=False)
     _by_lower_case: Mapping[str, ExternalEntry] = field(repr=False, compare=False)
 
     @classmethod
-    def of(
-        cls,
-        entries: Collection[Entry],
-        external: Collection[ExternalEntry],
-        conflicts: Collection[Conflict],
-    ) -> Catalog:
-        by_key = {(entry.resource, entry.metric): entry for entry in entries}
-        named = {entry.metric: entry for entry in sorted(external, key=lambda entry: entry.metric)}
-        lower = {metric.lower(): entry for metric, entry in reversed(named.items())}
+    def of(cls, entries: Iterable[Entry], external: Iterable[ExternalEntry]) -> Catalog:
+        """Return the catalog of these entries, in any order."""
+        ordered = sorted(
+            entries, key=lambda each: (each.resource.group, each.resource.resource, each.metric)
+        )
+        by_resource: dict[GroupResource, dict[str, Entry]] = {}
+        for each in ordered:
+            by_resource.setdefault(each.resource, {})[each.metric] = each
+        named = {each.metric: each for each in sorted(external, key=lambda each: each.metric)}
         return cls(
-            entries=tuple(by_key[key] for key in sorted(by_key) if by_key[key].listed),
+            entries=tuple(each for each in ordered if each.listed),
             external=MappingProxyType(named),
-            conflicts=tuple(conflicts),
-            _by_key=by_key,
-            _by_lower_case=lower,
+            _by_resource=by_resource,
+            _by_lower_case={name.lower(): each for name, each in reversed(named.items())},
         )
 
     @classmethod
     def empty(cls) -> Catalog:
-        return cls.of((), (), ())
+        """Return the catalog without metrics."""
+        return cls.of((), ())
 
     def entry(self, resource: GroupResource, metric: str) -> Entry | None:
-        return self._by_key.get((resource, metric))
+        """Return a metric of a resource, listed or not; None if no rule produces it."""
+        return self._by_resource.get(resource, {}).get(metric)
 
     def external_entry(self, metric: str) -> ExternalEntry | None:
-        """The external metric of this name, else the first that differs from it only in case.
+        """Return the external metric of this name, else the first that differs only in case.
 
-        client-go's RESTMapper lower-cases what the autoscaler asks for.
+        The RESTMapper of client-go lower-cases the names that autoscalers request.
         """
         return self.external.get(metric) or self._by_lower_case.get(metric.lower())
 
 
-def place(rule: CompiledRule) -> str:
-    """Where a rule stands, for people: `rules.yaml: rules[3]`."""
-    where = rule.config.where
-    return ": ".join(part for part in (where.file, where.path) if part)
-
-
 def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Catalog:
-    """The catalog of what `listings` found; a rule without a listing produces nothing.
+    """Build the catalog of `listings` (by `CompiledRule.index`).
 
-    Where several produce one metric of one resource, the last series of the last rule wins, save
-    that rules with `merge: true` answer together if the last of all says so; every loser is a
-    `Conflict`. What rules pin and `listings` lack can be asked all the same: see `_unlisted`. As an
-    external metric it is listed, too, and stands in for none of that name that was found.
+    Blocks for about half a second with 10 000 series names.
+
+    If several sources produce one metric of one resource, the last series of the last rule wins;
+    if that rule says `merge: true`, so do all other rules that say it. Rules that pin their series
+    name also produce metrics without a listing: custom ones unlisted, external ones listed unless
+    another rule has series for the same name.
     """
-    conflicts: list[Conflict] = []
-    inside = _inside(ruleset, listings, kinds)
-    entries = {
-        key: _entry(key, _winners(sources, key[1], key[0], conflicts), kinds)
-        for key, sources in inside.items()
+    pins = pinned_listings(ruleset)
+    external = {
+        **_external(_sources(ruleset.external, _without_series(pins, listings), kinds)),
+        **_external(_sources(ruleset.external, listings, kinds)),
     }
-    entries |= _unlisted(entries, _inside(ruleset, pinned_listings(ruleset), kinds), kinds)
-    external = _outside(ruleset, listings, kinds, conflicts)
-    lacking = {
-        index: listing
-        for index, listing in pinned_listings(ruleset).items()
-        if index not in listings or not listings[index].series
-    }
-    external = _outside(ruleset, lacking, kinds, []) | external
-    return Catalog.of(entries.values(), external.values(), conflicts)
-
-
-_Key = tuple[GroupResource, str]
-
-
-def _inside(
-    ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds
-) -> dict[_Key, list[Source]]:
-    found: dict[_Key, list[Source]] = {}
-    for rule in ruleset.rules:
-        for metric, resource, source in _sources(rule, listings, kinds):
-            found.setdefault((resource, metric), []).append(source)
-    return found
-
-
-def _outside(
-    ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds, conflicts: list[Conflict]
-) -> dict[str, ExternalEntry]:
-    found: dict[str, list[Source]] = {}
-    for rule in ruleset.external:
-        for metric, _, source in _sources(rule, listings, kinds):
-            first = replace(source.bindings[0], absent=())
-            found.setdefault(metric, []).append(replace(source, bindings=(first,)))
-    entries = {}
-    for metric, sources in found.items():
-        (source,) = _winners(sources, metric, None, conflicts)
-        namespaced = label_binding.selects_namespace(source.rule)
-        entries[metric] = ExternalEntry(metric=metric, namespaced=namespaced, source=source)
-    return entries
-
-
-def _entry(key: _Key, sources: tuple[Source, ...], kinds: Kinds, *, listed: bool = True) -> Entry:
-    resource, metric = key
-    namespaced = kinds.resolve(resource.resource, resource.group).namespaced
-    return Entry(
-        metric=metric, resource=resource, namespaced=namespaced, sources=sources, listed=listed
-    )
-
-
-def _unlisted(
-    listed: Mapping[_Key, Entry], pinned: Mapping[_Key, list[Source]], kinds: Kinds
-) -> dict[_Key, Entry]:
-    """What pinned rules add to the listed entries: those to be put in, or in place of another.
-
-    A metric that is not listed can be asked the moment its series appear. A merged one is asked of
-    every rule that merges, found or not, by the labels that the others go by: so an exporter of the
-    next generation counts from its first scrape on.
-    """
-    added: dict[_Key, Entry] = {}
-    for key, sources in pinned.items():
-        entry = listed.get(key)
-        if entry is None:
-            added[key] = _entry(key, _winners(sources, key[1], key[0], []), kinds, listed=False)
-            continue
-        there = {source.rule.index for source in entry.sources}
-        last = entry.sources[-1]
-        new = [
-            replace(source, bindings=_borrowed(source, last))
-            for source in sources
-            if source.rule.index not in there and source.rule.config.merge
-        ]
-        if new and last.rule.config.merge:
-            together = sorted((*entry.sources, *new), key=lambda source: source.rule.index)
-            added[key] = replace(entry, sources=tuple(together))
-    return added
-
-
-def _borrowed(source: Source, other: Source) -> tuple[LabelBinding, ...]:
-    """The labellings of `other`, as far as the rule of `source` has their labels."""
-    known = {override.label for override in source.rule.config.resources.overrides}
-    fitting = (each for each in other.bindings if {each.resource, each.namespace} <= {*known, ""})
-    return tuple(fitting) or source.bindings
+    listed = _sources(ruleset.rules, listings, kinds)
+    pinned = _sources(ruleset.rules, pins, kinds)
+    entries = [
+        entry
+        for resource in {**pinned, **listed}
+        for entry in _entries(resource, listed.get(resource, {}), pinned.get(resource, {}), kinds)
+    ]
+    return Catalog.of(entries, external.values())
 
 
 def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
-    """The listings of rules that need no discovery, by `CompiledRule.index`.
+    """Return listings for the rules that need no relist, by `CompiledRule.index`.
 
-    They are the rules whose selector pins one metric name by equality and whose labels are all
-    overrides; every override counts as carried. External rules need no labels, so only the name.
+    Those are rules whose selector pins one metric name and whose labels are all overrides; every
+    override counts as carried. External rules need no labels, so only the name is required.
     """
     listings = {}
     for rule in (*ruleset.rules, *ruleset.external):
@@ -268,55 +160,107 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
     return listings
 
 
+def _without_series(
+    pins: Mapping[int, Listing], listings: Mapping[int, Listing]
+) -> dict[int, Listing]:
+    return {
+        index: pin
+        for index, pin in pins.items()
+        if index not in listings or not listings[index].series
+    }
+
+
+_Sources = Mapping[GroupResource, Mapping[str, Sequence[Source]]]
+"""Resource -> metric -> its sources, in the order of the rules and of their series."""
+
+
 def _sources(
-    rule: CompiledRule, listings: Mapping[int, Listing], kinds: Kinds
-) -> Iterator[tuple[str, GroupResource, Source]]:
-    listing = listings.get(rule.index)
-    if listing is None:
-        return
-    bound = rule.mapping.bind(kinds)
-    for series in listing.series:
-        metric = rule.namer.metric(series.name) if rule.filters.accept(series.name) else None
-        if metric is None:
+    rules: Iterable[CompiledRule], listings: Mapping[int, Listing], kinds: Kinds
+) -> _Sources:
+    """Return the sources of each metric; those of external rules are under NAMESPACES."""
+    sources: dict[GroupResource, dict[str, list[Source]]] = {}
+    for rule in rules:
+        listing = listings.get(rule.index)
+        if listing is None:
             continue
-        for resource, candidates in label_binding.bindings(
-            rule, bound, series.labels, kinds
-        ).items():
-            chosen = _settled(candidates, listing.live.get((series.name, resource), ()))
-            yield metric, resource, Source(rule=rule, series=series.name, bindings=chosen)
+        bound = rule.mapping.bind(kinds)
+        # Thousands of series names share a few sets of labels.
+        bindings: dict[frozenset[str], Mapping[GroupResource, tuple[LabelBinding, ...]]] = {}
+        for series in listing.series:
+            metric = rule.namer.metric(series.name) if rule.filters.accept(series.name) else None
+            if metric is None:
+                continue
+            if series.labels not in bindings:
+                bindings[series.labels] = label_binding.bindings(rule, bound, series.labels, kinds)
+            for resource, possible in bindings[series.labels].items():
+                live = listing.live.get((series.name, resource), ())
+                source = Source(rule=rule, series=series.name, bindings=_chosen(possible, live))
+                sources.setdefault(resource, {}).setdefault(metric, []).append(source)
+    return sources
 
 
-def _settled(
-    candidates: tuple[LabelBinding, ...], live: Collection[LabelBinding]
+def _chosen(
+    possible: tuple[LabelBinding, ...], live: Collection[LabelBinding]
 ) -> tuple[LabelBinding, ...]:
-    known = {(each.resource, each.namespace) for each in live}
-    chosen = [each for each in candidates if (each.resource, each.namespace) in known]
+    """Return the possible bindings that live series carry, or else the preferred one."""
+    labels = {(each.resource, each.namespace) for each in live}
+    chosen = [each for each in possible if (each.resource, each.namespace) in labels]
     if len(chosen) > 1:
         return tuple(chosen)
-    # Alone it needs no matcher on the others, and the query's text is the original's.
-    return (replace((chosen or candidates)[0], absent=()),)
+    # A single one needs no matchers on `absent`, so that the query's text is the original's.
+    return (replace(chosen[0], absent=()),) if chosen else possible[:1]
 
 
-def _winners(
-    sources: Collection[Source],
-    metric: str,
-    resource: GroupResource | None,
-    conflicts: list[Conflict],
-) -> tuple[Source, ...]:
-    """Those of one metric's sources, in the order of rules and then of series, that answer it."""
-    last_of_rule = {source.rule.index: source for source in sources}
-    *_, last = last_of_rule.values()
-    together = resource is not None and last.rule.config.merge
-    winners = tuple(
-        source
-        for source in last_of_rule.values()
-        if source is last or (together and source.rule.config.merge)
-    )
-    for source in sources:
-        best = last_of_rule[source.rule.index]
-        winner = last if source is best and source not in winners else best
-        if (winner.rule, winner.series) != (source.rule, source.series):
-            conflicts.append(
-                Conflict(metric=metric, resource=resource, winner=winner, loser=source)
-            )
-    return winners
+def _entries(
+    resource: GroupResource,
+    listed: Mapping[str, Sequence[Source]],
+    pinned: Mapping[str, Sequence[Source]],
+    kinds: Kinds,
+) -> Iterator[Entry]:
+    """Yield the metrics of one resource, given the sources of each metric."""
+    namespaced = kinds.resolve(resource.resource, resource.group).namespaced
+    for metric in {**pinned, **listed}:
+        yield Entry(
+            metric=metric,
+            resource=resource,
+            namespaced=namespaced,
+            sources=_winners(listed.get(metric, ()), pinned.get(metric, ())),
+            listed=metric in listed,
+        )
+
+
+def _winners(listed: Sequence[Source], pinned: Sequence[Source]) -> tuple[Source, ...]:
+    """Return the last listed source; if its rule merges, one of each rule that merges.
+
+    Pinned sources stand in if none is listed. They also complete merged ones, so that an exporter
+    of the next generation counts from its first scrape on, before any relist.
+    """
+    candidates = listed or pinned
+    last = candidates[-1]
+    if not last.rule.config.merge:
+        return (last,)
+    winners = {each.rule.index: each for each in candidates if each.rule.config.merge}
+    for each in pinned:
+        if each.rule.config.merge and each.rule.index not in winners:
+            winners[each.rule.index] = replace(each, bindings=_borrowed(each, last))
+    return tuple(winners[index] for index in sorted(winners))
+
+
+def _borrowed(source: Source, other: Source) -> tuple[LabelBinding, ...]:
+    """Return those bindings of `other` that the rule of `source` maps too, if any, else its own."""
+    mapped = {override.label for override in source.rule.config.resources.overrides}
+    fitting = (each for each in other.bindings if {each.resource, each.namespace} <= {*mapped, ""})
+    return tuple(fitting) or source.bindings
+
+
+def _external(sources: _Sources) -> dict[str, ExternalEntry]:
+    entries = {}
+    for metric, candidates in sources.get(NAMESPACES, {}).items():
+        last = candidates[-1]
+        binding = replace(last.bindings[0], absent=())
+        entries[metric] = ExternalEntry(
+            metric=metric,
+            namespaced=label_binding.selects_namespace(last.rule),
+            source=replace(last, bindings=(binding,)),
+        )
+    return entries

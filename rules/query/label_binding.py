@@ -1,7 +1,7 @@
-"""By which labels series name their objects, where several labels may stand for one resource.
+"""Label bindings: the labels by which series name their object, where several labels are possible.
 
-The pure half of following a fleet that is switched from one label to another: which labels compete
-for a resource (`ambiguous_bindings`), and how Prometheus is asked which of them live series carry.
+While a fleet switches from one label to another, series with either are live. This module says
+which bindings are ambiguous and which matchers probe them; relists send the probes.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from rules.ruleset import CompiledRule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelBinding:
-    """One way in which series name their object.
+    """One way in which series name their object: a label for it and one for its namespace.
 
-    Where several labels may stand for one resource (`exported_pod`, then `pod`), a series belongs
-    to the object named by the *first* of them that it carries; with namespaces likewise. So to ask
-    by a later label is to ask, too, that the earlier ones are absent: those are `absent`.
+    If several labels map to one resource (`exported_pod`, then `pod`), a series belongs to the
+    object that the first label it carries names; likewise for namespaces. A query by a later label
+    must therefore exclude series that carry an earlier one: those labels are `absent`.
     """
 
     resource: str
-    """The label that holds the object's name; empty for an external metric, which has no object."""
+    """Label with the object's name; empty for an external metric, which has no object."""
     namespace: str = ""
-    """The label that holds the object's namespace; empty where there is none: for root-scoped
-    resources, and for rules that map none."""
+    """Label with the object's namespace; empty for root-scoped resources, and if none is mapped."""
     absent: tuple[str, ...] = ()
-    """Labels that must be empty for this labelling to hold: the resource's, then the namespace's,
-    each in the order of the overrides."""
+    """Labels that must be empty: the earlier ones of the resource, then those of the namespace."""
 
     def probe_matchers(self) -> tuple[str, ...]:
-        """The matchers of series that bear this labelling: `earlier=""`, then `label!=""`."""
+        """Return the matchers of series with this binding: `earlier=""`, then `label!=""`."""
         present = (label for label in (self.resource, self.namespace) if label)
         return (
             *(promql.matcher(label, "=", "") for label in self.absent),
@@ -45,24 +43,23 @@ class LabelBinding:
 def ambiguous_bindings(
     rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
 ) -> dict[GroupResource, tuple[LabelBinding, ...]]:
-    """Where labels compete among `labels` (those of one series name), all labellings that may hold.
+    """Return the resources for which series with `labels` have several bindings, and those.
 
-    Empty when nothing competes. In order of preference: every label of the resource with every
-    label of namespaces. A relist asks, for each, an instant query with its `probe_matchers` and
-    puts those that found the series into `Listing.live` under (series, resource).
+    A relist queries the `probe_matchers` of each, and puts the bindings of live series into
+    `Listing.live`.
     """
-    found = bindings(rule, bound, labels, kinds)
-    return {resource: each for resource, each in found.items() if len(each) > 1}
+    every = bindings(rule, bound, labels, kinds)
+    return {resource: several for resource, several in every.items() if len(several) > 1}
 
 
 def bindings(
     rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
 ) -> dict[GroupResource, tuple[LabelBinding, ...]]:
-    """Each resource that `labels` associate, with its labellings in order of preference.
+    """Return the resources that series with `labels` describe, each with its bindings.
 
-    Where series carry no label of namespaces, it is the first that the rule has, as in the original
-    (the query then finds nothing). An external rule associates nothing; its labellings, of
-    namespaces alone, stand under NAMESPACES.
+    The preferred binding comes first. Without a namespace label among `labels`, the rule's first
+    one is used as in the original; its query then finds nothing. External rules have bindings of
+    the namespace alone, under NAMESPACES.
     """
     carried = bound.carried(labels)
     namespaces = carried.get(NAMESPACES) or bound.labels(NAMESPACES)[:1]
@@ -78,7 +75,7 @@ def bindings(
 
 
 def combinations(resource: Collection[str], namespace: Collection[str]) -> tuple[LabelBinding, ...]:
-    """Every pair of a resource's label and a namespace's, earlier ones first."""
+    """Return a binding for each pair of a resource label and a namespace label, in their order."""
     resources, namespaces = tuple(resource), tuple(namespace) or ("",)
     return tuple(
         LabelBinding(resource=name, namespace=space, absent=resources[:i] + namespaces[:j])
@@ -88,5 +85,5 @@ def combinations(resource: Collection[str], namespace: Collection[str]) -> tuple
 
 
 def selects_namespace(rule: CompiledRule) -> bool:
-    """Whether a request's namespace selects series: unless an external rule says not."""
+    """Return whether a request's namespace selects series; false under `namespaced: false`."""
     return rule.config.resources.namespaced is not False

@@ -1,8 +1,9 @@
-"""From a request to PromQL: a `Plan` is what to ask, as plain data, and nothing has been asked yet.
+"""Plans: the PromQL steps that answer one request, as plain data; evaluating them is not done here.
 
-Queries are only ever made by rendering a rule's template, so a query's text is the original's, save
-where that is no PromQL or means something else: object names are escaped in regular expressions,
-and label names that are not classic ones are quoted.
+Which rules, series and labels a metric has is the responsibility of `rules.query.catalog`. Queries
+are rendered from the rules' templates, so their text is the original's, except where that would be
+invalid or match other objects: names are escaped in regular expressions, and label names that are
+not classic ones are quoted.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from rules import promql
 from rules.errors import PlanError, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.mapping import BoundMapping
-from rules.query.catalog import Entry, ExternalEntry, place
+from rules.query.catalog import Entry, ExternalEntry, Source
 from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledResourceRule, CompiledRule
 from rules.selectors.selectors import Requirement, Selector
 from rules.template import Template
 
 _METACHARACTER = re.compile(r"[\\.+*?()|\[\]{}^$]")
-_UNQUOTABLE = re.compile(r"""["'`\\\x00-\x1f]""")
+_ENDS_STRING = re.compile(r"""["'`\\\x00-\x1f]""")
 _OPERATORS = {
     "=": ("=", "=~"),
     "==": ("=", "=~"),
@@ -30,7 +31,7 @@ _OPERATORS = {
     "!=": ("!=", "!~"),
     "notin": ("!~", "!~"),
 }
-"""Of a requirement with one value, and with several."""
+"""Operator of a selector -> operator of the matcher for one value, and for several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,29 +41,29 @@ class Step:
     rule: CompiledRule
     series: str
     binding: LabelBinding
-    """Whose `resource` label names the objects in the answer."""
+    """Its `resource` label names the object of each sample."""
     promql: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to ask for one metric of some objects of one resource."""
+    """Queries for one metric of some objects of one resource (custom.metrics.k8s.io)."""
 
     metric: str
     resource: GroupResource
     namespace: str
-    """Empty for root-scoped resources, whatever was asked."""
+    """Empty for root-scoped resources, whatever the request says."""
     names: tuple[str, ...]
-    """Of the objects, in the order in which they were given."""
+    """Names of the objects, in the order of the request."""
     selector: Selector
-    """The request's metric selector."""
+    """The metric label selector of the request."""
     steps: tuple[Step, ...]
-    """Where several answer for one object, the earlier wins."""
+    """If several have a value for one object, the earliest wins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalPlan:
-    """What to ask for one external metric."""
+    """The query for one external metric (external.metrics.k8s.io)."""
 
     metric: str
     namespace: str
@@ -72,12 +73,12 @@ class ExternalPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceQuery:
-    """One query of metrics.k8s.io."""
+    """One query for resource usage (metrics.k8s.io)."""
 
     promql: str
     group_by: tuple[str, ...]
-    """The labels that tell the answer's rows apart: the pod's and, unless empty, the container's;
-    or the node's."""
+    """Labels that distinguish the samples: of the pod and, if set, of the container; or of the
+    node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,72 +86,51 @@ class _Matcher:
     label: str
     operator: str
     values: tuple[str, ...]
-    escaped: bool = False
+    literal: bool = False
+    """Whether the values are names, to be escaped in a regular expression."""
 
     def __str__(self) -> str:
-        values = map(escape, self.values) if self.escaped else self.values
+        values = map(escape, self.values) if self.literal else self.values
         return promql.matcher(self.label, self.operator, "|".join(values))
 
 
 def custom(entry: Entry, *, namespace: str, names: Sequence[str], selector: Selector) -> Plan:
-    """The plan for `entry` of the objects called `names` in `namespace`.
+    """Plan the queries for a metric of the objects called `names` in `namespace`.
 
-    Raises PlanError where the rule maps no label to namespaces, where the selector cannot be put as
-    matchers, and where the template fails or renders nothing.
+    Raises PlanError if the rule maps no label to namespaces, if matchers cannot express the
+    selector, and if the template fails or renders to nothing.
     """
-    space = namespace if entry.namespaced else ""
-    steps = tuple(
-        Step(
-            rule=source.rule,
-            series=source.series,
-            binding=binding,
-            promql=render(
-                source.rule,
-                source.series,
-                binding,
-                namespace=space,
-                names=names,
-                selector=selector,
-            ),
-        )
-        for source in entry.sources
-        for binding in source.bindings
-    )
+    namespace = namespace if entry.namespaced else ""
     return Plan(
         metric=entry.metric,
         resource=entry.resource,
-        namespace=space,
+        namespace=namespace,
         names=tuple(names),
         selector=selector,
-        steps=steps,
+        steps=tuple(
+            _step(source, binding, namespace, names, selector)
+            for source in entry.sources
+            for binding in source.bindings
+        ),
     )
 
 
 def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> ExternalPlan:
-    """The plan for an external metric in `namespace`, which may be any text, `*` included.
+    """Plan the query for an external metric; `namespace` may be any text, also `*`.
 
     Raises PlanError as `custom` does.
     """
-    source = entry.source
-    (binding,) = source.bindings
-    text = render(
-        source.rule,
-        source.series,
-        binding,
-        namespace=namespace if entry.namespaced else "",
-        names=(),
-        selector=selector,
-    )
-    step = Step(rule=source.rule, series=source.series, binding=binding, promql=text)
+    (binding,) = entry.source.bindings
+    step = _step(entry.source, binding, namespace if entry.namespaced else "", (), selector)
     return ExternalPlan(metric=entry.metric, namespace=namespace, selector=selector, step=step)
 
 
 def container(
     rule: CompiledResourceRule, bound: BoundMapping, *, namespace: str, names: Sequence[str]
 ) -> ResourceQuery:
-    """The `containerQuery` for pods of one namespace; `bound` is the rule's mapping, bound.
+    """Render `containerQuery` for pods of one namespace; `bound` is the mapping of the rule.
 
-    Raises PlanError as `custom` does, and where no label stands for pods.
+    Raises PlanError if no label is mapped to pods or namespaces, and if the template fails.
     """
     pod = _first_label(bound, PODS)
     matchers = (
@@ -164,59 +144,63 @@ def container(
 
 
 def node(rule: CompiledResourceRule, bound: BoundMapping, *, names: Sequence[str]) -> ResourceQuery:
-    """The `nodeQuery`. Raises PlanError as `container` does."""
+    """Render `nodeQuery`. Raises PlanError as `container` does."""
     label = _first_label(bound, NODES)
     where = f"{rule.config.where.path}.nodeQuery"
     text = _rendered(rule.node_query, where, "", (_objects(label, names),), (label,))
     return ResourceQuery(promql=text, group_by=(label,))
 
 
-def render(
-    rule: CompiledRule,
-    series: str,
+def escape(name: str) -> str:
+    """Return an RE2 regular expression that matches only `name`."""
+    return _METACHARACTER.sub(r"\\\g<0>", name)
+
+
+def _step(
+    source: Source,
     binding: LabelBinding,
-    *,
     namespace: str,
     names: Sequence[str],
     selector: Selector,
-) -> str:
-    """The rule's query for `series`. Raises PlanError.
-
-    An empty `namespace` puts no matcher on it; a labelling without a resource (an external metric)
-    puts none on names and leaves `GroupBy` empty.
-    """
-    where = place(rule)
+) -> Step:
+    """Return the query of one source by one binding; an empty `namespace` is not matched."""
+    rule = source.rule
+    where = _where(rule)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if namespace:
         if not binding.namespace:
             raise PlanError(
-                f"{where}: no label stands for namespaces, so series of {namespace!r} cannot be "
-                "told from others: add an override for `namespace` to `resources`"
+                f"{where}: no label is mapped to namespaces, so series cannot be selected by "
+                "namespace: add an override for `namespace` to `resources`"
             )
         matchers.append(_Matcher(label=binding.namespace, operator="=", values=(namespace,)))
+    group_by: tuple[str, ...] = ()
     if rule.section == "rules":
         matchers.append(_objects(binding.resource, names))
-        return _rendered(rule.query, where, series, matchers, (binding.resource,))
-    return _rendered(rule.query, where, series, matchers, ())
+        group_by = (binding.resource,)
+    text = _rendered(rule.query, where, source.series, matchers, group_by)
+    return Step(rule=rule, series=source.series, binding=binding, promql=text)
 
 
-def escape(name: str) -> str:
-    """A regular expression of RE2 that matches `name` alone."""
-    return _METACHARACTER.sub(r"\\\g<0>", name)
+def _where(rule: CompiledRule) -> str:
+    """Return the place of a rule: `rules.yaml:12: rules[3]`."""
+    where = rule.config.where
+    line, _ = where.positions.get("", (0, 0))
+    file = f"{where.file}:{line}" if line else where.file
+    return ": ".join(part for part in (file, where.path) if part)
 
 
 def _required(requirement: Requirement) -> _Matcher:
-    key, operator, values = requirement.key, requirement.operator, tuple(requirement.values)
+    key, operator, values = requirement.key, requirement.operator, requirement.values
     if operator == "exists":
         return _Matcher(label=key, operator="!=", values=("",))
     if operator == "!":
         return _Matcher(label=key, operator="=", values=("",))
     if operator not in _OPERATORS:
-        sign = {"gt": ">", "lt": "<"}.get(operator, operator)
         raise PlanError(
-            f"the metric selector's `{key}{sign}{','.join(values)}` cannot be asked: matchers of "
-            "Prometheus do not compare numbers; use =, !=, in, notin, or the key alone"
+            f"the metric selector `{requirement}` cannot be a matcher, because Prometheus does "
+            "not compare label values as numbers: use =, !=, in, notin, or the key alone"
         )
     return _Matcher(label=key, operator=_OPERATORS[operator][len(values) > 1], values=values)
 
@@ -224,29 +208,16 @@ def _required(requirement: Requirement) -> _Matcher:
 def _objects(label: str, names: Sequence[str]) -> _Matcher:
     several = len(names) > 1
     return _Matcher(
-        label=label, operator="=~" if several else "=", values=tuple(names), escaped=several
+        label=label, operator="=~" if several else "=", values=tuple(names), literal=several
     )
-
-
-def _check_quotable(matchers: Iterable[_Matcher], where: str) -> None:
-    """A template puts such values between quotation marks of its own, and whoever asks names them.
-
-    Else `x"} or secret{pod="y` would ask for what its author may not read.
-    """
-    for matcher in matchers:
-        for value in matcher.values:
-            if _UNQUOTABLE.search(value):
-                raise PlanError(
-                    f"{where}: {value!r} has a character that may end a string of PromQL, and the "
-                    "template uses <<.LabelValuesByName>>; <<.LabelMatchers>> has it escaped"
-                )
 
 
 def _first_label(bound: BoundMapping, resource: GroupResource) -> str:
     labels = bound.labels(resource)
     if not labels:
         raise PlanError(
-            f"no label stands for {resource}: add an override for it, or a template, to `resources`"
+            f"no label is mapped to {resource}: add an override for it, or a template, "
+            "to `resources`"
         )
     return labels[0]
 
@@ -255,12 +226,11 @@ def _rendered(
     query: Template,
     where: str,
     series: str,
-    matchers: Iterable[_Matcher],
+    matchers: Sequence[_Matcher],
     group_by: tuple[str, ...],
 ) -> str:
-    matchers = tuple(matchers)
     if "LabelValuesByName" in query.source:
-        _check_quotable(matchers, where)
+        _check_values(matchers, where)
     data: dict[str, object] = {
         "Series": series,
         "LabelMatchers": ",".join(map(str, matchers)),
@@ -271,9 +241,25 @@ def _rendered(
     try:
         text = query.render(data)
     except TemplateExecError as error:
-        raise PlanError(f"{where}: the query's template cannot be rendered: {error}") from error
+        raise PlanError(f"{where}: cannot render the query template: {error}") from error
     if not text:
-        raise PlanError(f"{where}: the query's template renders nothing for this request")
-    if not promql.is_text(text):
-        raise PlanError(f"{where}: the query's template renders what is no UTF-8: {text!r}")
+        raise PlanError(f"{where}: the query template renders to nothing for this request")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # `slice` can cut a character in two
+        raise PlanError(f"{where}: the query template renders invalid UTF-8: {text!r}") from error
     return text
+
+
+def _check_values(matchers: Iterable[_Matcher], where: str) -> None:
+    r"""Refuse values that could end a PromQL string of a template that does its own quoting.
+
+    Clients choose them: `x"} or secret{pod="y` would read series that the rule does not select.
+    """
+    for matcher in matchers:
+        for value in matcher.values:
+            if _ENDS_STRING.search(value):
+                raise PlanError(
+                    f"{where}: {value!r} could end a PromQL string, and the query template does "
+                    "not escape <<.LabelValuesByName>>: use <<.LabelMatchers>>"
+                )

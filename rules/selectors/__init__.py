@@ -1,1 +1,1 @@
-"""Label and field selectors, parsed and matched as Kubernetes does."""
+"""Label and field selectors, parsed and matched as in Kubernetes."""

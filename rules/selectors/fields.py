@@ -1,4 +1,4 @@
-"""Field selectors, `metadata.name=web-0`, read as Kubernetes reads them."""
+"""Field selectors (`metadata.name=web-0`), parsed as in Kubernetes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class FieldRequirement:
 
 
 def parse_fields(text: str) -> tuple[FieldRequirement, ...]:
-    """The conditions of a field selector, all of which must hold; none for the empty text.
+    """Parse a field selector, as fields.ParseSelector of k8s.io/apimachinery does.
 
-    In the order of their sorted texts, as fields.ParseSelector of k8s.io/apimachinery leaves them.
-    Raises SelectorError with its messages.
+    All requirements must hold; they are sorted by their text. Raises SelectorError with the
+    messages of Kubernetes.
     """
     requirements: list[FieldRequirement] = []
     for term in sorted(_split(text)):
@@ -45,7 +45,7 @@ def parse_fields(text: str) -> tuple[FieldRequirement, ...]:
 
 
 def _split(text: str) -> list[str]:
-    """The terms between commas that no backslash precedes."""
+    """Return the terms between commas that are not escaped."""
     terms: list[str] = []
     position = 0
     while position <= len(text):

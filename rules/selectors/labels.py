@@ -1,6 +1,6 @@
-"""What Kubernetes allows as a label's key and value, and what it says otherwise.
+"""Validation of label keys and values, with the messages of Kubernetes.
 
-The messages are those of k8s.io/apimachinery 0.36 (pkg/api/validate/content), word for word.
+Follows k8s.io/apimachinery 0.36 (pkg/api/validate/content) word for word.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ _SUBDOMAIN_MUST = (
 )
 
 
-def _length_problems(text: str, most: int) -> list[str]:
-    """Kubernetes counts bytes; a byte that was no UTF-8 counts as one."""
-    too_long = len(text.encode("utf-8", "replace")) > most
-    return [f"must be no more than {most} bytes"] if too_long else []
+def _length_problems(text: str, limit: int) -> list[str]:
+    """Check the length in bytes; a byte of invalid UTF-8 counts as one."""
+    too_long = len(text.encode("utf-8", "replace")) > limit
+    return [f"must be no more than {limit} bytes"] if too_long else []
 
 
 def key_problem(key: str) -> str:
-    """What is wrong with a label's key, `app.kubernetes.io/name`; empty when nothing is."""
+    """Return why a label key is invalid; empty if it is valid (`app.kubernetes.io/name`)."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return (
             f"a valid label key {_NAME_MUST}"
             " with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         )
-    problems: list[str] = []
+    of_prefix: list[str] = []
     if slash:
-        found = _length_problems(prefix, 253) if prefix else ["must be non-empty"]
+        of_prefix = _length_problems(prefix, 253) if prefix else ["must be non-empty"]
         if prefix and not _SUBDOMAIN.fullmatch(prefix):
-            found.append(_SUBDOMAIN_MUST)
-        problems += [f"prefix part {problem}" for problem in found]
-    found = _length_problems(name, 63) if name else ["must be non-empty"]
+            of_prefix.append(_SUBDOMAIN_MUST)
+    of_name = _length_problems(name, 63) if name else ["must be non-empty"]
     if not _NAME.fullmatch(name):
-        found.append(_NAME_MUST)
-    return "; ".join(problems + [f"name part {problem}" for problem in found])
+        of_name.append(_NAME_MUST)
+    return "; ".join(
+        [f"prefix part {problem}" for problem in of_prefix]
+        + [f"name part {problem}" for problem in of_name]
+    )
 
 
 def value_problem(value: str) -> str:
-    """What is wrong with a label's value; empty when nothing is."""
-    found = _length_problems(value, 63)
+    """Return why a label value is invalid; empty if it is valid."""
+    problems = _length_problems(value, 63)
     if value and not _NAME.fullmatch(value):
-        found.append(_VALUE_MUST)
-    return "; ".join(found)
+        problems.append(_VALUE_MUST)
+    return "; ".join(problems)

@@ -1,7 +1,7 @@
-"""Label selectors (and, from `rules.fields`, field selectors), read as Kubernetes reads them.
+"""Label selectors, parsed and matched as in Kubernetes; also exports `parse_fields`.
 
-What labels.Parse of k8s.io/apimachinery accepts and refuses, `parse` does, with the messages of its
-0.36, which reach the callers of the API word for word. A selector is a value.
+`parse` accepts and refuses what labels.Parse of k8s.io/apimachinery 0.36 does. Its messages reach
+clients, so they are the same word for word.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from rules.errors import SelectorError
 from rules.quoting import quote
-from rules.selectors import labels
 from rules.selectors.fields import FieldRequirement, parse_fields
+from rules.selectors.labels import key_problem, value_problem
 
 __all__ = [
     "FieldRequirement",
@@ -28,25 +28,25 @@ __all__ = [
 
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
 
-_SPELLED: Mapping[str, str] = {"in": " in ", "notin": " notin ", "gt": ">", "lt": "<"}
+_WRITTEN: Mapping[str, str] = {"in": " in ", "notin": " notin ", "gt": ">", "lt": "<"}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One condition on one label; a selector is all of them together."""
+    """One condition on one label."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
-    """Sorted, without duplicates: none for `exists` and `!`, several only for `in` and `notin`."""
+    """Sorted and unique: none for `exists` and `!`, several only for `in` and `notin`."""
 
-    def matches(self, carried: Mapping[str, str]) -> bool:
-        """Whether an object that carries these labels meets the condition.
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an object with these labels meets the requirement.
 
-        As in Kubernetes, `!=` and `notin` are met by an object without the label.
+        As in Kubernetes, an object without the label meets `!=` and `notin`.
         """
-        value = carried.get(self.key)
+        value = labels.get(self.key)
         match self.operator:
             case "=" | "==" | "in":
                 return value in self.values
@@ -68,24 +68,25 @@ class Requirement:
             case "!":
                 return f"!{self.key}"
             case "in" | "notin":
-                return f"{self.key}{_SPELLED[self.operator]}({','.join(self.values)})"
-        return f"{self.key}{_SPELLED.get(self.operator, self.operator)}{self.values[0]}"
+                return f"{self.key}{_WRITTEN[self.operator]}({','.join(self.values)})"
+        return f"{self.key}{_WRITTEN.get(self.operator, self.operator)}{self.values[0]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selector:
-    """A label selector; `str()` is Kubernetes' canonical form, which parses to an equal one."""
+    """A label selector; `str()` gives the canonical form, which parses to an equal selector."""
 
     requirements: tuple[Requirement, ...] = ()
-    """Sorted by key; those of one key in the order in which they were written."""
+    """Sorted by key, then in the order in which they were written. All must hold."""
 
     @property
     def empty(self) -> bool:
-        """Whether it selects everything."""
+        """Whether every object matches."""
         return not self.requirements
 
-    def matches(self, carried: Mapping[str, str]) -> bool:
-        return all(requirement.matches(carried) for requirement in self.requirements)
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return whether an object with these labels meets all requirements."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
@@ -98,7 +99,7 @@ def _int64(text: str) -> int | None:
     return number if -(2**63) <= number < 2**63 else None
 
 
-# One token of a selector. As in the original a NUL byte ends a token, or the text.
+# One token of a selector. As in Go's lexer, a NUL byte ends a token, or the text.
 _TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!(),<>]|[^=!(),<> \t\r\n\0]+)\0?")
 _OPERATORS: Mapping[str, Operator] = {
     "in": "in",
@@ -114,33 +115,33 @@ _SYMBOLS = frozenset({_END, "=", "==", "!=", "!", "(", ")", ",", "<", ">"})
 
 
 def parse(text: str) -> Selector:
-    """The label selector that `text` says; the empty text selects everything.
+    """Parse a label selector; the empty text matches everything.
 
     Raises SelectorError with the message of labels.Parse (k8s.io/apimachinery, pkg/labels).
     """
-    reader = _Reader(text)
+    parser = _Parser(text)
     requirements: list[Requirement] = []
-    while reader.next != _END:
-        if reader.next != "!" and not reader.at_word:
+    while parser.next != _END:
+        if parser.next != "!" and not parser.at_word:
             raise SelectorError(
-                f"found '{reader.next}', expected: !, identifier, or 'end of string'"
+                f"found '{parser.next}', expected: !, identifier, or 'end of string'"
             )
         try:
-            requirements.append(reader.requirement())
+            requirements.append(parser.requirement())
         except SelectorError as error:
             raise SelectorError(f"unable to parse requirement: {error}") from None
-        separator = reader.take()
+        separator = parser.take()
         if separator == _END:
             break
         if separator != ",":
             raise SelectorError(f"found '{separator}', expected: ',' or 'end of string'")
-        if reader.next != "!" and not reader.at_word:
-            raise SelectorError(f"found '{reader.next}', expected: identifier after ','")
-    return Selector(requirements=tuple(sorted(requirements, key=lambda found: found.key)))
+        if parser.next != "!" and not parser.at_word:
+            raise SelectorError(f"found '{parser.next}', expected: identifier after ','")
+    return Selector(requirements=tuple(sorted(requirements, key=lambda each: each.key)))
 
 
-class _Reader:
-    """The tokens of a selector, read from left to right; the empty one is the end."""
+class _Parser:
+    """Recursive-descent parser of one selector; the empty token is the end."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = []
@@ -171,7 +172,7 @@ class _Reader:
         if not self.at_word:
             raise SelectorError(f"found '{self.next}', expected: identifier")
         key = self.take()
-        if problem := labels.key_problem(key):
+        if problem := key_problem(key):
             raise SelectorError(f"<nil>: Invalid value: {quote(key)}: {problem}")
         if absent:
             return Requirement(key=key, operator="!")
@@ -207,7 +208,7 @@ class _Reader:
         return values
 
     def _words(self) -> set[str]:
-        """The words up to `)`, which stays; a word left out beside a comma is the empty value."""
+        """Parse the words before `)`, which is not taken; a missing word is the empty value."""
         values: set[str] = set()
         while True:
             is_word, taken = self.at_word, self.take()
@@ -236,7 +237,7 @@ def _check_values(requirement: Requirement) -> None:
             " for 'Gt', 'Lt' operators, the value must be an integer"
         )
     for index, value in enumerate(requirement.values):
-        if problem := labels.value_problem(value):
+        if problem := value_problem(value):
             place = f"values[{index}][{requirement.key}]"
             problems.append(f"{place}: Invalid value: {quote(value)}: {problem}")
     if problems:
@@ -253,10 +254,10 @@ _EXPRESSIONS: Mapping[str, str] = {
 
 
 def label_selector(selector: Selector) -> dict[str, Any] | None:
-    """The selector as a metav1.LabelSelector object, or None for the empty one.
+    """Return the selector as a metav1.LabelSelector object; None for the empty selector.
 
-    `!=` is written as NotIn, which means the same; the original has no form for it. Of several `=`
-    on one key the last is kept, as there. Raises SelectorError for `>` and `<`, which have no form.
+    `!=` becomes the equivalent NotIn, which the original refuses. Of several `=` for one key the
+    last one is kept as in the original. Raises SelectorError for `>` and `<`.
     """
     equal: dict[str, str] = {}
     expressions: list[dict[str, Any]] = []
@@ -271,9 +272,9 @@ def label_selector(selector: Selector) -> dict[str, Any] | None:
         if requirement.values:
             expression["values"] = list(requirement.values)
         expressions.append(expression)
-    form: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     if equal:
-        form["matchLabels"] = equal
+        document["matchLabels"] = equal
     if expressions:
-        form["matchExpressions"] = expressions
-    return form or None
+        document["matchExpressions"] = expressions
+    return document or None

@@ -129,7 +129,7 @@ async def _measure(way: str, url: str, pid: int) -> dict[str, float]:
                 now = time.time()
                 assert len(await asking.series(_SELECTOR, now - 600, now)) == _NAMES
             elif way == "look":
-                await standing.look()
+                await standing.refresh_live_labels()
             else:
                 one = standing if way == "later" else relist()
                 await one.once()

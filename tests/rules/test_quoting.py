@@ -19,5 +19,5 @@ from rules.quoting import quote
     ],
     ids=ascii,
 )
-def test_text_is_quoted_as_go_quotes_it(text, quoted):
+def test_text_is_quoted_as_in_go(text, quoted):
     assert quote(text) == quoted

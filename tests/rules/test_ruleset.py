@@ -73,7 +73,7 @@ def test_a_rule_set_has_the_warnings_of_its_files():
     (problem,) = loaded.problems
     assert problem.severity == "warning"
     assert problem.path == "rules[0].seriesQuery"
-    assert "is no series selector but another expression" in problem.message
+    assert "is another expression, not a series selector" in problem.message
     assert len(loaded.rules) == 1
 
 

@@ -30,7 +30,7 @@ def entry(resource: GroupResource, metric: str) -> Entry:
 
 def catalog(*metrics: str) -> Catalog:
     entries = [entry(resource, metric) for metric in metrics for resource in (PODS, NODES, APPS)]
-    return Catalog.of(entries, (), ())
+    return Catalog.of(entries, ())
 
 
 def build_router(catalog: Catalog):

@@ -23,7 +23,7 @@ def catalog(*metrics: str) -> Catalog:
         for metric in metrics
         for resource in (PODS, APPS)
     ]
-    return Catalog.of(entries, (), ())
+    return Catalog.of(entries, ())
 
 
 @pytest.fixture

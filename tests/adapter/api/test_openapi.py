@@ -34,7 +34,7 @@ async def port():
     objects = wired.Objects(Kinds.builtin(), {})
     value = Value(milli=1500, time=0.0, samples=1)
     handler = wired.build_router(
-        Catalog.of([metric], (), ()), objects, wired.Evaluation({(PODS, "p"): value})
+        Catalog.of([metric], ()), objects, wired.Evaluation({(PODS, "p"): value})
     )
     async with wired.listening(handler) as port:
         yield port

@@ -1,10 +1,12 @@
-"""Relists of a real Prometheus; where it fails, a fake stands before it."""
+"""Relists of a real Prometheus; failures come from a fake proxy before it."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import inspect
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +22,7 @@ from rules import kinds as cluster
 from rules import ruleset
 from rules.diagnosis.inventory import ListingStatus
 from rules.kinds import GroupResource, Kinds
+from rules.query import catalog
 from rules.query.label_binding import LabelBinding
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
@@ -51,18 +54,18 @@ SWITCHING = "namespace: namespace, exported_pod: pod, pod: pod"
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as found:
-        yield found
+    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
+        yield prometheus
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as found:
-        yield found
+    async with aiohttp.ClientSession() as client_session:
+        yield client_session
 
 
 class Ticks:
-    """Seconds that pass by one with every look at the clock, and by more when a test says so."""
+    """A clock that advances by one second at each reading, and by more when a test says so."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,16 +81,16 @@ def make(session) -> Make:
         text = "rules:\n" + "".join(rules) if rules else ""
         text += f"externalRules:\n{external}" if external else ""
         settings = {"kinds": lambda: BUILTIN, "interval": 600, "max_age": 600, **arguments}
-        asking = Prometheus(session, url, timeout=settings.pop("timeout", 10))
+        prometheus = Prometheus(session, url, timeout=settings.pop("timeout", 10))
         compiled = ruleset.load([("rules.yaml", text or "rules: []")])
-        return Relist(compiled, asking, settings.pop("kinds"), **settings)
+        return Relist(compiled, prometheus, settings.pop("kinds"), **settings)
 
     return relist
 
 
 @pytest.fixture
-def before(running, aiohttp_server) -> Callable[..., Awaitable[fakes.Prometheus]]:
-    """Starts a fake that hands on to the real one what it does not spoil."""
+def proxy(running, aiohttp_server) -> Callable[..., Awaitable[fakes.Prometheus]]:
+    """Starts a fake that passes requests on to the real Prometheus unless told otherwise."""
 
     async def start(behave: fakes.Behaviour | None = None, **arguments) -> fakes.Prometheus:
         fake = fakes.Prometheus(behave or fakes.through(running.url, **arguments))
@@ -105,8 +108,8 @@ def metrics(relist: Relist) -> set[str]:
     return {entry.metric for entry in relist.catalog.entries if entry.resource == PODS}
 
 
-def asked_by(relist: Relist, metric: str) -> tuple[str, ...]:
-    """The labels by which pods are asked about."""
+def pod_labels(relist: Relist, metric: str) -> tuple[str, ...]:
+    """The labels by which the metric is queried for pods."""
     entry = relist.catalog.entry(PODS, metric)
     assert entry
     return tuple(binding.resource for source in entry.sources for binding in source.bindings)
@@ -125,28 +128,27 @@ async def following(relist: Relist) -> AsyncIterator[None]:
 
 async def until(condition: Callable[[], object], *, seconds: float = 10) -> None:
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what it waits for has no event
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.02)
 
 
 # Names
 
 
-async def test_names_of_a_selector_become_metrics_of_the_resources_that_they_carry(running, make):
+async def test_names_become_metrics_of_the_resources_that_their_labels_map_to(running, make):
     running.put('one_used{namespace="n",pod="p"} 1', 'one_free{namespace="n"} 1', "one_bare 1")
     relist = make(running.url, rule('{__name__=~"one_.*"}'))
 
     await relist.once()
 
-    found = {(str(entry.resource), entry.metric) for entry in relist.catalog.entries}
-    assert found == {
+    assert {(str(entry.resource), entry.metric) for entry in relist.catalog.entries} == {
         ("pods", "one_used"),
         ("namespaces", "one_used"),
         ("namespaces", "one_free"),
     }
 
 
-async def test_new_names_come_with_the_next_relist(running, make):
+async def test_next_relist_adds_new_names(running, make):
     running.put('new_a{namespace="n",pod="p"} 1')
     relist = make(running.url, rule('{__name__=~"new_.*"}'), monotonic=Ticks())
     await relist.once()
@@ -157,20 +159,30 @@ async def test_new_names_come_with_the_next_relist(running, make):
     assert metrics(relist) == {"new_a", "new_b"}
 
 
-async def test_names_that_ended_before_the_window_are_not_listed(running, make):
+@pytest.mark.parametrize(
+    ("selector", "listed"),
+    [
+        ('{__name__=~"past_.*"}', {"past_new"}),
+        ('{__name__=~"past_.*"} # comment', {"past_new"}),
+        ('past_old{__name__!~"x"}', set()),
+        ('past_new{__name__!~"x"}', {"past_new"}),
+    ],
+)
+async def test_names_that_ended_before_the_window_are_not_listed(running, make, selector, listed):
     running.put('past_old{namespace="n",pod="p"} 1', at=time.time() - 300)
     running.put('past_new{namespace="n",pod="p"} 1')
     now = time.time()
     window = {"start": str(now - 60), "end": str(now), "match[]": '{__name__=~"past_.*"}'}
     assert running.get(NAMES, **window) == ["past_new", "past_old"]  # the index is a superset
 
-    relist = make(running.url, rule('{__name__=~"past_.*"}'), max_age=60)
+    relist = make(running.url, rule(selector, labels=SWITCHING), max_age=60)
     await relist.once()
 
-    assert metrics(relist) == {"past_new"}
+    assert metrics(relist) == listed
+    assert relist.states[0].remarks == ()
 
 
-async def test_metric_that_ended_leaves_by_the_exact_question_and_stays_away(running, make):
+async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed(running, make):
     running.put('brief{namespace="n",pod="p"} 1', at=time.time() - 2)
     running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 60)
     running.put('brief_not{namespace="n",pod="p"} 1', at=time.time() + 61)
@@ -181,19 +193,19 @@ async def test_metric_that_ended_leaves_by_the_exact_question_and_stays_away(run
 
     await asyncio.sleep(1.2)
     await relist.once()
-    assert "brief" in metrics(relist)  # it is too early for the exact question
+    assert "brief" in metrics(relist)  # the exact query is not due yet
 
     monotonic.now += 1000
     await relist.once()
     assert "brief" not in metrics(relist)
 
     await relist.once()
-    assert "brief" not in metrics(relist)  # though the index still has it
+    assert "brief" not in metrics(relist)  # although the index still has it
 
 
-async def test_exact_question_is_asked_at_a_hundredth_of_its_own_duration(running, make, before):
+async def test_exact_query_runs_at_most_a_hundredth_of_the_time(running, make, proxy):
     running.put('pace{namespace="n",pod="p"} 1')
-    fake = await before()
+    fake = await proxy()
     monotonic = Ticks()
     relist = make(fake.url, rule("pace"), monotonic=monotonic)
 
@@ -209,50 +221,52 @@ async def test_exact_question_is_asked_at_a_hundredth_of_its_own_duration(runnin
     assert exact() == 2
 
 
-async def test_labels_of_a_template_are_those_that_the_cluster_knows(running, make, before):
+async def test_template_maps_labels_of_kinds_that_the_cluster_has(running, make, proxy):
     running.put('shaped{kube_pod="p",kube_namespace="n",kube_nothing="x",other="y"} 1')
-    fake = await before()
+    fake = await proxy()
     text = rule("shaped", labels="", more=", template: kube_<<.Resource>>")
     relist = make(fake.url, text)
 
     await relist.once()
 
-    found = {(str(entry.resource), entry.metric) for entry in relist.catalog.entries}
-    assert found == {("pods", "shaped"), ("namespaces", "shaped")}
-    asked = "".join(str(each.parameters.get("match[]")) for each in fake.asked)
-    assert "kube_pod!=" in asked
-    assert "kube_nothing" not in asked
-    assert "other" not in asked
+    assert {(str(entry.resource), entry.metric) for entry in relist.catalog.entries} == {
+        ("pods", "shaped"),
+        ("namespaces", "shaped"),
+    }
+    selectors = "".join(str(each.parameters.get("match[]")) for each in fake.asked)
+    assert "kube_pod!=" in selectors
+    assert "kube_nothing" not in selectors
+    assert "other" not in selectors
 
 
-async def test_nothing_is_asked_for_series(running, make, before):
+async def test_series_are_never_fetched(running, make, proxy):
     running.put('plain{namespace="n",pod="p"} 1')
-    fake = await before()
+    fake = await proxy()
 
     await make(fake.url, rule("plain")).once()
 
-    assert "/api/v1/series" not in {asked.path for asked in fake.asked}
+    assert "/api/v1/series" not in {each.path for each in fake.asked}
 
 
-async def test_rules_that_share_a_selector_ask_once(running, make, before):
+async def test_rules_with_the_same_selector_share_requests(running, make, proxy):
     running.put('shared{namespace="n",pod="p"} 1')
-    fake = await before()
+    fake = await proxy()
     relist = make(fake.url, rule("shared"), rule("shared") + "  name: {as: other}\n")
 
     await relist.once()
 
-    plain = [asked for asked in fake.asked if asked.parameters.get("match[]") == "shared"]
+    plain = [each for each in fake.asked if each.parameters.get("match[]") == "shared"]
     assert len(plain) == 1
     assert metrics(relist) == {"shared", "other"}
 
 
-async def test_window_is_the_last_max_age_seconds(make, before, running):
-    fake = await before()
+async def test_window_is_the_last_max_age_seconds(make, proxy, running):
+    fake = await proxy()
 
     await make(fake.url, rule("window"), max_age=120, clock=lambda: 1000.0).once()
 
-    asked = fake.asked[0].parameters
-    assert (asked["start"], asked["end"]) == ("880.000", "1000.000")
+    parameters = fake.asked[0].parameters
+    assert (parameters["start"], parameters["end"]) == ("880.000", "1000.000")
 
 
 async def test_external_rules_are_listed_without_resources(running, make):
@@ -264,47 +278,48 @@ async def test_external_rules_are_listed_without_resources(running, make):
     assert list(relist.catalog.external) == ["queue"]
 
 
-async def test_many_questions_are_asked_at_once_but_not_all(make, before):
-    under_way, most = 0, 0
+async def test_at_most_eight_requests_are_in_flight(make, proxy):
+    in_flight, most = 0, 0
 
-    async def counts(request, asked):
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
+    async def count(request, received):
+        nonlocal in_flight, most
+        in_flight += 1
+        most = max(most, in_flight)
         await asyncio.sleep(0.01)
-        under_way -= 1
-        return await fakes.says('{"status":"success","data":[]}')(request, asked)
+        in_flight -= 1
+        return await fakes.says('{"status":"success","data":[]}')(request, received)
 
-    fake = await before(counts)
+    fake = await proxy(count)
 
     await make(fake.url, *(rule(f'busy_{number}{{a="b"}}') for number in range(30))).once()
 
     assert most == 8
 
 
-async def test_rules_that_name_their_series_and_map_alike_are_one_question(running, make, before):
-    asked: list[str] = []
+async def test_rules_of_one_name_each_with_the_same_labels_share_requests(running, make, proxy):
+    selectors: list[str] = []
 
-    async def notes(request, each):
-        asked.append(each.parameters.get("match[]", "") or each.parameters.get("query", ""))
-        return await through(request, each)
+    async def record(request, received):
+        parameters = received.parameters
+        selectors.append(parameters.get("match[]", "") or parameters.get("query", ""))
+        return await through(request, received)
 
     running.put('named_0{namespace="n",pod="p"} 1', 'named_2{namespace="n"} 1')
     through = fakes.through(running.url)
-    fake = await before(notes)
+    fake = await proxy(record)
     relist = make(fake.url, *(rule(f"named_{number}") for number in range(3)))
 
     await relist.once()
 
-    assert {str(e.resource): e.metric for e in relist.catalog.entries} == {
+    assert {str(each.resource): each.metric for each in relist.catalog.entries} == {
         "namespaces": "named_2",
         "pods": "named_0",
     }
     assert [state.names for state in relist.states] == [1, 0, 1]
-    assert all("named_0|named_1|named_2" in each or "probe" in each for each in asked)
+    assert all("named_0|named_1|named_2" in each or "probe" in each for each in selectors)
 
 
-async def test_name_that_was_not_there_is_seen_by_the_next_look(running, make):
+async def test_missing_name_is_listed_by_the_next_refresh(running, make):
     running.put('early{namespace="n",pod="p"} 1')
     relist = make(running.url, rule("early"), rule("late"))
     await relist.once()
@@ -315,58 +330,125 @@ async def test_name_that_was_not_there_is_seen_by_the_next_look(running, make):
     assert "late" in {entry.metric for entry in relist.catalog.entries}
 
 
-async def test_many_names_are_asked_for_in_several_questions(make, before):
-    asked: list[str] = []
+async def test_many_names_are_split_into_several_selectors(make, proxy):
+    selectors: list[str] = []
 
-    async def notes(request, each):
-        asked.append(each.parameters.get("match[]", ""))
-        return await fakes.says('{"status":"success","data":[]}')(request, each)
+    async def record(request, received):
+        selectors.append(received.parameters.get("match[]", ""))
+        return await fakes.says('{"status":"success","data":[]}')(request, received)
 
-    fake = await before(notes)
+    fake = await proxy(record)
 
     await make(fake.url, *(rule(f"many_{number}") for number in range(120))).once()
 
-    assert len({each for each in asked if each.startswith("{")}) == 3
+    assert len({each for each in selectors if each.startswith("{")}) == 3
 
 
-async def test_what_is_known_of_each_rule_is_what_was_found_and_not_what_it_pins(running, make):
+async def test_inventory_has_what_relists_found_and_not_what_rules_pin(running, make):
     running.put('known_a{namespace="n",other="p"} 1')
-    relist = make(running.url, rule("known_a"), rule("known_b"), rule("bad["), clock=lambda: 90.0)
-    before = relist.seen
-    relist = make(running.url, rule("known_a"), rule("known_b"), rule("bad["))
+    rules = rule("known_a"), rule("known_b"), rule("bad[")
+    relist = make(running.url, *rules, clock=lambda: 90.0)
+    assert relist.seen.listings == {}
+    assert relist.seen.heard == dict.fromkeys(range(3), ListingStatus(listed=None, failed=False))
+    assert relist.seen.now == 90
+    relist = make(running.url, *rules)
 
     await relist.once()
 
-    after = relist.seen
-    assert before.listings == {}
-    assert before.heard == dict.fromkeys(range(3), ListingStatus(listed=None, failed=False))
-    assert before.now == 90
-    known, unknown = after.listings[0].series, after.listings[1].series
+    inventory = relist.seen
+    known, unknown = inventory.listings[0].series, inventory.listings[1].series
     assert ([each.name for each in known], unknown) == (["known_a"], ())
-    assert [after.heard[index].failed for index in range(3)] == [False, False, True]
-    assert after.heard[0].listed == pytest.approx(after.now, abs=60)
-    assert after.catalog is relist.catalog
+    assert inventory.series_of(inventory.ruleset.rules[0], "known_a") == known
+    assert [inventory.heard[index].failed for index in range(3)] == [False, False, True]
+    assert inventory.heard[0].listed == pytest.approx(inventory.now, abs=60)
+    assert inventory.catalog is relist.catalog
 
 
-async def test_the_labels_that_series_carry_can_be_asked_for(running, make):
+async def test_labels_of_a_series_name_can_be_queried(running, make):
     running.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
     relist = make(running.url, rule('{__name__=~"carry_.*"}'))
     (only,) = relist.seen.ruleset.rules
-    assert await relist.labels(only, "carry_a") == frozenset()  # not before match[] is trusted
+    assert await relist.labels(only, "carry_a") == frozenset()  # match[] is not probed yet
 
     await relist.once()
 
     assert await relist.labels(only, "carry_a") == {"namespace", "other"}
 
 
-# A Prometheus that is not what it should be
+# The catalog
+
+
+class PausedBuild:
+    """Holds back every catalog until `proceed` is set."""
+
+    def __init__(self) -> None:
+        self.started, self.proceed = threading.Event(), threading.Event()
+        self.number = 0
+        self.collecting = False
+        self._build = catalog.build
+
+    def __call__(self, *arguments):
+        self.number += 1
+        self.collecting |= gc.isenabled()
+        self.started.set()
+        assert self.proceed.wait(2)
+        return self._build(*arguments)
+
+
+async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make, monkeypatch):
+    running.put('loop_a{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule('{__name__=~"loop_.*"}'))
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
+
+    listing = asyncio.create_task(relist.once())
+    await until(build.started.is_set)
+    assert not metrics(relist)
+    assert not relist.attempted.is_set()
+
+    build.proceed.set()
+    await listing
+    assert metrics(relist) == {"loop_a"}
+    assert relist.attempted.is_set()
+    assert not build.collecting
+    assert gc.isenabled()
+
+
+async def test_listings_that_change_during_a_build_share_the_next_one(running, make, monkeypatch):
+    names = [f"many_{letter}" for letter in "abcde"]
+    running.put(*(f'{name}{{namespace="n",pod="p"}} 1' for name in names))
+    relist = make(running.url, *(rule(f'{{__name__="{name}"}}') for name in names))
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
+
+    listing = asyncio.create_task(relist.once())
+    await until(lambda: all(state.succeeded for state in relist.states))
+    build.proceed.set()
+    await listing
+
+    assert metrics(relist) == set(names)
+    assert build.number == 2
+
+
+async def test_catalog_is_kept_while_neither_series_nor_kinds_change(running, make):
+    running.put('same{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule("same"), kinds=lambda: Kinds.of(BUILTIN.groups))
+    await relist.once()
+    before = relist.catalog
+
+    await relist.once()
+
+    assert relist.catalog is before
+
+
+# Backends without match[]
 
 
 @pytest.mark.parametrize("status", [400, 404, 422])
-async def test_prometheus_that_refuses_match_is_asked_for_series(running, make, before, status):
+async def test_series_are_fetched_if_match_is_refused(running, make, proxy, status):
     running.put('refused_a{namespace="n",pod="p"} 1', 'refused_b{namespace="n"} 1')
-    fake = await before(
-        spoil=lambda asked: fakes.says("no", status=status) if asked.path == NAMES else None
+    fake = await proxy(
+        spoil=lambda received: fakes.says("no", status=status) if received.path == NAMES else None
     )
     relist = make(fake.url, rule('{__name__=~"refused_.*"}'))
 
@@ -374,31 +456,31 @@ async def test_prometheus_that_refuses_match_is_asked_for_series(running, make, 
     await relist.once()
 
     assert metrics(relist) == {"refused_a"}
-    assert sum(asked.path == NAMES for asked in fake.asked) == 1  # remembered
-    assert not any("last_over_time" in str(asked.parameters) for asked in fake.asked)
+    assert sum(each.path == NAMES for each in fake.asked) == 1  # the refusal is remembered
+    assert not any("last_over_time" in str(each.parameters) for each in fake.asked)
 
 
-async def test_prometheus_that_ignores_match_is_found_out_and_asked_for_series(
-    running, make, before
-):
+async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
     running.put('ignored_a{namespace="n",pod="p"} 1', 'ignored_other{namespace="n",pod="p"} 1')
-    fake = await before(without=lambda asked: frozenset({"match[]"} if asked.path == NAMES else ()))
+    fake = await proxy(
+        without=lambda received: frozenset({"match[]"} if received.path == NAMES else ())
+    )
     relist = make(fake.url, rule("ignored_a"))
 
     await relist.once()
     await relist.once()
 
     assert metrics(relist) == {"ignored_a"}
-    assert sum(asked.path == NAMES for asked in fake.asked) == 2  # the question and the probe
+    assert sum(each.path == NAMES for each in fake.asked) == 2  # the names and the probe
     assert await relist.labels(relist.seen.ruleset.rules[0], "ignored_a") == frozenset()
 
 
-async def test_prometheus_is_not_trusted_for_having_found_nothing(running, make, before):
+async def test_empty_result_does_not_count_as_support_of_match(running, make, proxy):
     running.put('late_a{namespace="n",pod="p"} 1')
     empty = fakes.says('{"status":"success","data":[]}')
-    fake = await before(
-        spoil=lambda asked: empty if asked.path == NAMES and not filled else None,
-        without=lambda asked: frozenset({"match[]"} if asked.path == NAMES else ()),
+    fake = await proxy(
+        spoil=lambda received: empty if received.path == NAMES and not filled else None,
+        without=lambda received: frozenset({"match[]"} if received.path == NAMES else ()),
     )
     filled = False
     relist = make(fake.url, rule("late_a"))
@@ -411,10 +493,10 @@ async def test_prometheus_is_not_trusted_for_having_found_nothing(running, make,
     assert metrics(relist) == {"late_a"}
 
 
-async def test_names_of_series_vanish_at_once(running, make, before):
+async def test_names_from_fetched_series_are_removed_at_once(running, make, proxy):
     running.put('gone_a{namespace="n",pod="p"} 1')
-    fake = await before(
-        spoil=lambda asked: fakes.says("no", status=404) if asked.path == NAMES else None
+    fake = await proxy(
+        spoil=lambda received: fakes.says("no", status=404) if received.path == NAMES else None
     )
     relist = make(fake.url, rule("gone_a"))
     await relist.once()
@@ -428,7 +510,7 @@ async def test_names_of_series_vanish_at_once(running, make, before):
 # Failures
 
 
-async def test_one_bad_selector_does_not_disturb_the_others(running, make, caplog):
+async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
     running.put('good{namespace="n",pod="p"} 1')
     caplog.set_level(logging.INFO, "adapter")
     relist = make(running.url, rule("good"), rule('{bad=~"("}'))
@@ -441,32 +523,29 @@ async def test_one_bad_selector_does_not_disturb_the_others(running, make, caplo
     assert (good.error, good.names, good.succeeded) == ("", 1, good.attempted)
     assert "400 bad_data" in bad.error
     assert bad.succeeded is None
-    told = [record.message for record in caplog.records]
-    assert len(told) == 1
-    assert told[0].startswith("rules[1]: relist failed, known metrics stay listed: ")
+    (record,) = caplog.records
+    assert record.message.startswith("rules[1]: relist failed, known metrics stay listed: ")
     assert relist.states[0].seconds > 0
 
 
-async def test_bad_selector_does_not_make_the_whole_prometheus_be_asked_for_series(
-    running, make, before
-):
+async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, make, proxy):
     running.put('also_good{namespace="n",pod="p"} 1')
-    fake = await before()
+    fake = await proxy()
     relist = make(fake.url, rule('{bad=~"("}'), rule("also_good"))
 
     await relist.once()
     await relist.once()
 
-    series = [asked for asked in fake.asked if asked.path == "/api/v1/series"]
-    assert "also_good" not in {asked.parameters["match[]"] for asked in series}
+    series = [each for each in fake.asked if each.path == "/api/v1/series"]
+    assert "also_good" not in {each.parameters["match[]"] for each in series}
     assert len(series) <= 1
     assert metrics(relist) == {"also_good"}
 
 
-async def test_failing_rule_keeps_its_last_good_listing(running, make, before, caplog):
+async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, caplog):
     running.put('kept{namespace="n",pod="p"} 1')
     caplog.set_level(logging.INFO, "adapter")
-    fake = await before()
+    fake = await proxy()
     relist = make(fake.url, rule('{__name__=~"kept"}'))
     await relist.once()
     works, fake.behave = fake.behave, fakes.says("down", status=503)
@@ -483,10 +562,12 @@ async def test_failing_rule_keeps_its_last_good_listing(running, make, before, c
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
-async def test_without_the_exact_answer_the_index_is_believed(running, make, before, caplog):
+async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, proxy, caplog):
     running.put('inexact{namespace="n",pod="p"} 1', at=time.time() - 300)
-    fake = await before(
-        spoil=lambda asked: fakes.says("too much", status=422) if "query" in asked.path else None
+    fake = await proxy(
+        spoil=lambda received: (
+            fakes.says("too much", status=422) if "query" in received.path else None
+        )
     )
     relist = make(fake.url, rule("inexact"), max_age=60)
 
@@ -498,13 +579,13 @@ async def test_without_the_exact_answer_the_index_is_believed(running, make, bef
     assert len(caplog.records) == 1
 
 
-async def test_answer_in_part_makes_no_name_vanish(running, make, before):
+async def test_partial_result_removes_no_names(running, make, proxy):
     running.put('partly{namespace="n",pod="p"} 1')
     nothing = (
         '{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["store away"]}'
     )
-    fake = await before(
-        spoil=lambda asked: fakes.says(nothing) if asked.path == "/api/v1/query" else None
+    fake = await proxy(
+        spoil=lambda received: fakes.says(nothing) if received.path == "/api/v1/query" else None
     )
     relist = make(fake.url, rule("partly"))
 
@@ -513,12 +594,12 @@ async def test_answer_in_part_makes_no_name_vanish(running, make, before):
     assert metrics(relist) == {"partly"}
 
 
-async def test_exact_answer_without_names_is_not_believed(running, make, before):
+async def test_exact_result_without_names_is_an_error(running, make, proxy):
     running.put('nameless{namespace="n",pod="p"} 1')
     element = '{"metric":{},"value":[1,"1"]}'
     body = f'{{"status":"success","data":{{"resultType":"vector","result":[{element}]}}}}'
-    fake = await before(
-        spoil=lambda asked: fakes.says(body) if asked.path == "/api/v1/query" else None
+    fake = await proxy(
+        spoil=lambda received: fakes.says(body) if received.path == "/api/v1/query" else None
     )
     relist = make(fake.url, rule("nameless"))
 
@@ -528,8 +609,8 @@ async def test_exact_answer_without_names_is_not_believed(running, make, before)
     assert "series without a name" in relist.states[0].remarks[0]
 
 
-async def test_pinned_rules_can_be_asked_before_anything_was_listed(make, before):
-    fake = await before(fakes.says("down", status=503))
+async def test_metrics_of_pinned_rules_exist_before_any_listing(make, proxy):
+    fake = await proxy(fakes.says("down", status=503))
     relist = make(fake.url, rule("pinned"), rule('{job="x"}'))
 
     await relist.once()
@@ -537,8 +618,8 @@ async def test_pinned_rules_can_be_asked_before_anything_was_listed(make, before
     assert metrics(relist) == {"pinned"}
 
 
-async def test_attempted_is_set_when_patience_ends_though_prometheus_hangs(make, before):
-    fake = await before(fakes.hangs)
+async def test_attempted_is_set_after_the_timeout_if_prometheus_hangs(make, proxy):
+    fake = await proxy(fakes.hangs)
     relist = make(fake.url, rule("hanging"), timeout=0.1)
 
     async with following(relist), asyncio.timeout(5):
@@ -548,8 +629,8 @@ async def test_attempted_is_set_when_patience_ends_though_prometheus_hangs(make,
     assert relist.states[0].succeeded is None
 
 
-async def test_attempted_is_set_by_failure_as_well(make, before):
-    fake = await before(fakes.says("down", status=503))
+async def test_attempted_is_set_by_failures_too(make, proxy):
+    fake = await proxy(fakes.says("down", status=503))
     relist = make(fake.url, rule("failing"), rule("failing_too"))
     assert not relist.attempted.is_set()
 
@@ -558,7 +639,7 @@ async def test_attempted_is_set_by_failure_as_well(make, before):
     assert relist.attempted.is_set()
 
 
-async def test_without_rules_there_is_nothing_to_wait_for(make, running):
+async def test_attempted_is_set_without_rules(make, running):
     relist = make(running.url)
 
     assert relist.attempted.is_set()
@@ -567,7 +648,7 @@ async def test_without_rules_there_is_nothing_to_wait_for(make, running):
     assert relist.catalog.entries == ()
 
 
-async def test_prometheus_that_is_down_at_start_is_found_when_it_comes(make, tmp_path):
+async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
     late = real.Prometheus(tmp_path)
     relist = make(late.url, rule('{__name__=~"late"}'), random=lambda: 0.0)
     try:
@@ -586,113 +667,123 @@ async def test_prometheus_that_is_down_at_start_is_found_when_it_comes(make, tmp
         late.stop()
 
 
-async def test_retries_back_off_and_stay_below_the_interval(make, before):
-    fake = await before(fakes.says("down", status=503))
+async def test_retries_back_off_and_stay_below_the_interval(make, proxy):
+    fake = await proxy(fakes.says("down", status=503))
     relist = make(fake.url, rule("retried"), interval=0.2, random=lambda: 0.99)
 
     async with following(relist):
         await until(lambda: len(fake.asked) >= 4, seconds=5)
 
-    assert [relist._pause(n) for n in (0, 1)] == [0.2, pytest.approx(0.2, rel=0.01)]
+    assert relist._pause(1) == pytest.approx(0.2, rel=0.01)
     slow = make(fake.url, rule("retried"), random=lambda: 0.0)
     assert [slow._pause(n) for n in (1, 2, 3, 20)] == [0.5, 1.0, 2.0, 30.0]
 
 
-# Labels that compete
+@pytest.mark.parametrize(("number", "seconds"), [(0.0, 540), (0.5, 600), (0.999999, 660)])
+def test_interval_has_ten_per_cent_of_jitter(make, number, seconds):
+    relist = make("http://127.0.0.1:1", rule("any"), interval=600, random=lambda: number)
+
+    assert relist._pause(0) == pytest.approx(seconds, abs=0.01)
 
 
-async def test_exporters_own_pod_is_not_taken_for_the_workloads(running, make):
+# Several labels for one resource
+
+
+async def test_pod_of_the_exporter_is_not_taken_for_the_workload(running, make):
     running.put('own{namespace="n",exported_pod="work",pod="exporter"} 1')
     relist = make(running.url, rule("own", labels=SWITCHING))
 
     await relist.once()
 
-    assert asked_by(relist, "own") == ("exported_pod",)
+    assert pod_labels(relist, "own") == ("exported_pod",)
 
 
-async def test_fleet_that_switches_is_asked_by_the_right_label_soon(running, make):
+async def test_fleet_that_switches_labels_is_queried_by_the_live_label(running, make):
     running.put('fleet{namespace="n",exported_pod="p"} 1')
-    relist = make(running.url, rule("fleet", labels=SWITCHING), interval=600, look_interval=0.1)
+    relist = make(running.url, rule("fleet", labels=SWITCHING), refresh_interval=0.1)
 
     async with following(relist):
-        await until(lambda: asked_by(relist, "fleet") == ("exported_pod",))
+        await until(lambda: pod_labels(relist, "fleet") == ("exported_pod",))
 
         running.put('fleet{namespace="n",pod="p"} 1')  # a rolling change: both are live
-        await until(lambda: asked_by(relist, "fleet") == ("exported_pod", "pod"))
+        await until(lambda: pod_labels(relist, "fleet") == ("exported_pod", "pod"))
 
         running.end('fleet{namespace="n",exported_pod="p"} 1')
-        await until(lambda: asked_by(relist, "fleet") == ("pod",))
+        await until(lambda: pod_labels(relist, "fleet") == ("pod",))
 
 
-def test_unless_told_otherwise_one_looks_twice_a_minute():
-    assert inspect.signature(Relist).parameters["look_interval"].default == 30.0
+def test_live_labels_are_refreshed_every_30_seconds_by_default():
+    assert inspect.signature(Relist).parameters["refresh_interval"].default == 30.0
 
 
-async def test_looking_asks_only_about_what_could_change_the_choice(running, make, before):
+async def test_refresh_probes_only_labels_that_could_change_the_choice(running, make, proxy):
     running.put('steady{namespace="n",exported_pod="p"} 1')
-    fake = await before()
+    fake = await proxy()
     relist = make(fake.url, rule("steady", labels=SWITCHING))
     await relist.once()
     fake.asked.clear()
 
     await relist.refresh_live_labels()
 
-    (asked,) = fake.asked
-    assert 'exported_pod="",pod!=""' in asked.parameters["query"]
+    (request,) = fake.asked
+    assert 'exported_pod="",pod!=""' in request.parameters["query"]
 
 
-async def test_last_choice_stays_while_nothing_is_live(running, make):
+async def test_last_choice_stays_while_no_series_is_live(running, make):
     running.put('idle{namespace="n",pod="p"} 1', at=time.time() - 1)
     running.put('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
     running.end('idle{namespace="n",exported_pod="p"} 1', at=time.time() - 0.5)
     relist = make(running.url, rule("idle", labels=SWITCHING))
     await relist.once()
-    assert asked_by(relist, "idle") == ("pod",)
+    assert pod_labels(relist, "idle") == ("pod",)
 
     running.end('idle{namespace="n",pod="p"} 1')
     await relist.once()
 
-    assert asked_by(relist, "idle") == ("pod",)
+    assert pod_labels(relist, "idle") == ("pod",)
 
 
-async def test_last_choice_stays_while_live_series_cannot_be_asked(running, make, before):
+async def test_last_choice_stays_while_the_probes_fail(running, make, proxy):
     running.put('blind{namespace="n",pod="p"} 1')
-    fake = await before()
+    fake = await proxy()
     relist = make(fake.url, rule("blind", labels=SWITCHING))
     await relist.once()
 
     fake.behave = fakes.through(
         running.url,
-        spoil=lambda asked: fakes.says("no", status=503) if "query" in asked.path else None,
+        spoil=lambda received: fakes.says("no", status=503) if "query" in received.path else None,
     )
     await relist.once()
 
-    assert asked_by(relist, "blind") == ("pod",)
+    assert pod_labels(relist, "blind") == ("pod",)
     assert any("query of live labels failed" in remark for remark in relist.states[0].remarks)
 
 
 # Kinds
 
 
-async def test_new_kinds_of_the_cluster_make_a_new_catalog(running, make):
+async def test_new_kinds_of_the_cluster_rebuild_the_catalog(running, make):
     running.put('widget_load{namespace="n",widget="w"} 1')
     known = BUILTIN
     labels = "namespace: namespace, widget: widget"
     relist = make(running.url, rule("widget_load", labels=labels), kinds=lambda: known)
-    await relist.once()
-    assert [str(entry.resource) for entry in relist.catalog.entries] == ["namespaces"]
 
-    known = with_widgets()
+    async with following(relist):
+        await relist.attempted.wait()
+        assert [str(entry.resource) for entry in relist.catalog.entries] == ["namespaces"]
 
-    found = {str(entry.resource) for entry in relist.catalog.entries}
-    assert found == {"namespaces", "widgets.example.com"}
+        known = with_widgets()
+
+        await until(lambda: len(relist.catalog.entries) == 2)
+    assert str(relist.catalog.entries[1].resource) == "widgets.example.com"
+    assert relist.seen.kinds == known
 
 
-async def test_new_kinds_of_the_cluster_make_templates_ask_anew(running, make):
+async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, make):
     running.put('gadget_load{k_namespace="n",k_widget="w"} 1')
     known = BUILTIN
     text = rule("gadget_load", labels="", more=", template: k_<<.Resource>>")
-    relist = make(running.url, text, kinds=lambda: known, look_interval=0.1)
+    relist = make(running.url, text, kinds=lambda: known, refresh_interval=0.1)
 
     async with following(relist):
         await until(lambda: len(relist.catalog.entries) == 1)
@@ -700,7 +791,7 @@ async def test_new_kinds_of_the_cluster_make_templates_ask_anew(running, make):
         await until(lambda: len(relist.catalog.entries) == 2)
 
 
-async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(running, make, before):
+async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(running, make, proxy):
     running.put('gizmo_load{g_namespace="n",g_widget="w"} 1')
     known, widgets = BUILTIN, with_widgets()
 
@@ -710,7 +801,7 @@ async def test_kinds_discovered_during_the_first_relist_are_listed_at_once(runni
         return await through(request, asked)
 
     through = fakes.through(running.url)
-    fake = await before(discovers)
+    fake = await proxy(discovers)
     text = rule("gizmo_load", labels="", more=", template: g_<<.Resource>>")
     relist = make(fake.url, text, kinds=lambda: known)
 
@@ -729,10 +820,10 @@ def with_widgets() -> Kinds:
 # Our own metrics
 
 
-async def test_relists_are_counted_by_rule(running, make, before):
+async def test_relists_are_counted_by_rule(running, make, proxy):
     running.put('counted{namespace="n",pod="p"} 1')
     registry = prometheus_client.CollectorRegistry()
-    fake = await before()
+    fake = await proxy()
     relist = make(fake.url, rule("counted"), meter=telemetry.Relists(registry))
     await relist.once()
     fake.behave = fakes.says("down", status=503)

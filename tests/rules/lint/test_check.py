@@ -156,6 +156,7 @@ def test_a_custom_rule_gives_a_warning(changes, path, message):
 @pytest.mark.parametrize(
     "changes",
     [
+        {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>,a=~`\\\\d+`}) by (<<.GroupBy>>)'"},
         {"metricsQuery": "'<<.Series>>{<<.LabelMatchers>>}'"},
         {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace, pod)'"},
         {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (<<index .GroupBySlice 0>>)'"},

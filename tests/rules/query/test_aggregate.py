@@ -24,7 +24,7 @@ RULE = """
 
 
 def custom(*extras: str, names: tuple[str, ...] = ("a", "b", "c")) -> plan.Plan:
-    """A plan with one step for each of `extras`, further keys of its rule."""
+    """A plan with one step for each of `extras`, which are further keys of its rule."""
     merge = "merge: true, " if len(extras) > 1 else ""
     text = "rules:" + "".join(
         f"{RULE}  <<: {{{merge}{extra}}}\n" if merge or extra else RULE for extra in extras
@@ -58,7 +58,7 @@ def milli(plan_: plan.Plan, *vectors: list[Sample]) -> dict[str, int]:
     return {name: value.milli for name, value in aggregate.answer(plan_, vectors).items()}
 
 
-def test_each_object_gets_the_sample_that_its_label_names():
+def test_sample_belongs_to_the_object_that_its_label_names():
     vector = [sample("b", 20.5, time=7.25), sample("a", 1)]
 
     values = aggregate.answer(custom(""), [vector])
@@ -70,13 +70,13 @@ def test_each_object_gets_the_sample_that_its_label_names():
     assert list(values) == ["a", "b"]
 
 
-def test_only_the_resources_label_counts():
+def test_other_labels_do_not_matter():
     vector = [sample("a", 1, namespace="another"), Sample(labels={"app": "a"}, value=9, time=1)]
 
     assert milli(custom(""), vector) == {"a": 1000}
 
 
-def test_only_names_asked_for_are_answered():
+def test_samples_of_other_objects_are_dropped():
     assert milli(custom("", names=("a",)), [sample("a", 1), sample("b", 2)]) == {"a": 1000}
 
 
@@ -90,7 +90,7 @@ def test_only_names_asked_for_are_answered():
         ("aggregate: sum", 75_000),
     ],
 )
-def test_several_samples_of_one_object_become_one_number(extra, expected):
+def test_several_samples_of_one_object_are_aggregated(extra, expected):
     vector = [sample("a", 40, time=3), sample("a", 10, time=2), sample("a", 25, time=1)]
 
     values = aggregate.answer(custom(extra), [vector])
@@ -98,8 +98,8 @@ def test_several_samples_of_one_object_become_one_number(extra, expected):
     assert values == {"a": Value(milli=expected, time=1, samples=3)}
 
 
-def test_several_samples_are_an_error_where_the_rule_says_so():
-    with pytest.raises(AmbiguousSampleError, match=r"2 samples of 'm' for pods 'ml/a'.*error"):
+def test_several_samples_are_an_error_if_the_rule_says_so():
+    with pytest.raises(AmbiguousSampleError, match=r"pods 'ml/a' has 2 samples of 'm'.*error"):
         aggregate.answer(custom("aggregate: error"), [[sample("a", 1), sample("a", 2)]])
 
 
@@ -110,9 +110,9 @@ def test_several_samples_are_an_error_where_the_rule_says_so():
         [sample("a", 1), sample("a", math.nan)],
         [sample("a", 1), sample("z", 1), sample("z", 2)],
     ],
-    ids=["one sample", "the other is NaN", "the others are of an object not asked for"],
+    ids=["one sample", "other sample is NaN", "other samples are of another object"],
 )
-def test_one_sample_each_is_no_ambiguity(vector):
+def test_one_sample_for_each_object_is_not_an_error(vector):
     assert milli(custom("aggregate: error"), vector) == {"a": 1000}
 
 
@@ -120,7 +120,7 @@ NOT_FINITE = [math.nan, math.inf, -math.inf]
 
 
 @pytest.mark.parametrize("value", NOT_FINITE)
-def test_a_value_that_is_no_number_is_missing(value):
+def test_value_that_is_not_finite_is_missing(value):
     vector = [sample("a", value), sample("b", value, time=1), sample("b", 4, time=2)]
 
     values = aggregate.answer(custom(""), [vector])
@@ -129,11 +129,11 @@ def test_a_value_that_is_no_number_is_missing(value):
 
 
 @pytest.mark.parametrize("value", NOT_FINITE)
-def test_a_value_that_is_no_number_is_zero_where_the_rule_says_so(value):
+def test_value_that_is_not_finite_is_zero_if_the_rule_says_so(value):
     assert milli(custom("onNaN: zero"), [sample("a", value), sample("a", 4)]) == {"a": 2000}
 
 
-def test_the_earlier_step_wins_object_by_object():
+def test_earlier_step_wins_for_each_object():
     first = [sample("a", 1), sample("b", math.nan)]
     second = [sample("a", 9), sample("b", 2), sample("c", 3)]
 
@@ -148,7 +148,7 @@ def test_each_step_follows_its_own_rule():
     assert milli(plan_, first, second) == {"a": 5000, "b": 3000}
 
 
-def test_missing_objects_get_the_constant_of_the_first_rule_that_has_one():
+def test_missing_objects_get_the_first_constant():
     plan_ = custom("", "onMissing: {value: 0.5}", "onMissing: {value: 7}")
 
     values = aggregate.answer(plan_, [[sample("b", 1)], [], []], now=42.0)
@@ -162,11 +162,11 @@ def test_missing_objects_get_the_constant_of_the_first_rule_that_has_one():
     assert list(values) == ["a", "b", "c"]
 
 
-def test_a_constant_of_zero_is_a_constant():
+def test_zero_is_a_constant():
     assert milli(custom("onMissing: {value: 0}", names=("a",)), []) == {"a": 0}
 
 
-def test_thousandths_are_cut_toward_zero():
+def test_thousandths_are_truncated_toward_zero():
     assert milli(custom(""), [sample("a", 0.0019), sample("b", -0.0019)]) == {"a": 1, "b": -1}
 
 
@@ -174,7 +174,7 @@ def test_thousandths_are_cut_toward_zero():
     ("extra", "expected"),
     [("aggregate: sum", 2 * int(1.5e308) * 1000), ("aggregate: avg", int(1.5e308) * 1000)],
 )
-def test_numbers_beyond_a_doubles_range_are_exact(extra, expected):
+def test_results_beyond_the_range_of_doubles_are_exact(extra, expected):
     vector = [sample("a", 1.5e308), sample("a", 1.5e308)]
 
     assert milli(custom(extra), vector) == {"a": expected}
@@ -185,13 +185,13 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 @given(
     numbers=st.lists(FINITE, min_size=2, max_size=8),
-    how=st.sampled_from(["avg", "max", "min", "sum"]),
+    method=st.sampled_from(["avg", "max", "min", "sum"]),
     shuffle=st.randoms(use_true_random=False),
 )
-def test_the_order_of_the_samples_does_not_matter(
-    numbers: list[float], how: str, shuffle: random.Random
+def test_order_of_the_samples_does_not_matter(
+    numbers: list[float], method: str, shuffle: random.Random
 ):
-    plan_ = PLANS[how]
+    plan_ = PLANS[method]
     vector = [sample("a", number, time=i) for i, number in enumerate(numbers)]
     shuffled = vector.copy()
     shuffle.shuffle(shuffled)
@@ -199,32 +199,32 @@ def test_the_order_of_the_samples_does_not_matter(
     assert aggregate.answer(plan_, [vector]) == aggregate.answer(plan_, [shuffled])
 
 
-PLANS = {how: custom(f"aggregate: {how}") for how in ("avg", "max", "min", "sum")}
+PLANS = {method: custom(f"aggregate: {method}") for method in ("avg", "max", "min", "sum")}
 
 
-def test_an_external_answer_has_one_value_for_each_sample_with_all_its_labels():
+def test_external_values_have_all_labels_of_their_sample():
     samples = [
         Sample(labels={"__name__": "m", "queue": "b"}, value=2, time=1.5),
         Sample(labels={}, value=1, time=2),
     ]
 
-    rows = aggregate.external(external(), samples)
+    values = aggregate.external(external(), samples)
 
-    assert [(row.labels, row.value) for row in rows] == [
+    assert [(each.labels, each.value) for each in values] == [
         ({"__name__": "m", "queue": "b"}, Value(milli=2000, time=1.5, samples=1)),
         ({}, Value(milli=1000, time=2, samples=1)),
     ]
 
 
-def test_a_scalar_is_one_value_without_labels():
-    rows = aggregate.external(external(), [Sample(labels={}, value=3, time=5)], scalar=True)
+def test_scalar_is_one_value_without_labels():
+    values = aggregate.external(external(), [Sample(labels={}, value=3, time=5)], scalar=True)
 
-    assert [(row.labels, row.value.milli) for row in rows] == [(None, 3000)]
+    assert [(each.labels, each.value.milli) for each in values] == [(None, 3000)]
 
 
 @pytest.mark.parametrize(("extra", "expected"), [("", []), ("onNaN: zero", [0])])
 @pytest.mark.parametrize("value", NOT_FINITE)
-def test_an_external_value_that_is_no_number_follows_on_nan(extra, expected, value):
-    rows = aggregate.external(external(extra), [Sample(labels={}, value=value, time=5)])
+def test_external_value_that_is_not_finite_follows_on_nan(extra, expected, value):
+    values = aggregate.external(external(extra), [Sample(labels={}, value=value, time=5)])
 
-    assert [row.value.milli for row in rows] == expected
+    assert [each.value.milli for each in values] == expected

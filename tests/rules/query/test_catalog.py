@@ -59,16 +59,16 @@ metricsQuery: m
 def load(*rules: str, external: tuple[str, ...] = ()) -> ruleset.RuleSet:
     text = "".join(
         f"{section}:\n"
-        + "".join("-\n" + textwrap.indent(rule.strip("\n"), "  ") + "\n" for rule in each)
-        for section, each in (("rules", rules), ("externalRules", external))
-        if each
+        + "".join("-\n" + textwrap.indent(rule.strip("\n"), "  ") + "\n" for rule in texts)
+        for section, texts in (("rules", rules), ("externalRules", external))
+        if texts
     )
     return ruleset.load([("rules.yaml", text)])
 
 
 def listed(*series: str, live=()) -> Listing:
-    """`name label label ...` for each series."""
-    split = [one.split() for one in series]
+    """A listing; each series is written `name label label ...`."""
+    split = [each.split() for each in series]
     return Listing(
         series=tuple(Series(name=name, labels=frozenset(labels)) for name, *labels in split),
         live=dict(live),
@@ -81,17 +81,21 @@ def build(*rules: str, listings: list[Listing]) -> Catalog:
     return catalog.build(compiled, dict(zip(indexes, listings, strict=True)), KINDS)
 
 
-def served(built: Catalog) -> list[tuple[str, str, list[tuple[int, str]]]]:
+def listed_sources(built: Catalog) -> list[tuple[str, str, list[tuple[int, str]]]]:
     return [
-        (str(e.resource), e.metric, [(s.rule.index, s.series) for s in e.sources])
-        for e in built.entries
+        (
+            str(entry.resource),
+            entry.metric,
+            [(source.rule.index, source.series) for source in entry.sources],
+        )
+        for entry in built.entries
     ]
 
 
-def rule(name: str = "", *, merge: bool = False, resources: str = "{resource: pod}") -> str:
+def rule(name: str = "", *, merge: bool = False) -> str:
     lines = [
         "seriesQuery: '{a!=\"\"}'",
-        f"resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {resources}}}}}",
+        "resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}",
         "metricsQuery: m",
         *([f"name: {{as: {name}}}"] if name else []),
         *(["merge: true"] if merge else []),
@@ -99,10 +103,10 @@ def rule(name: str = "", *, merge: bool = False, resources: str = "{resource: po
     return "\n".join(lines)
 
 
-def test_a_metric_exists_for_each_resource_that_a_label_stands_for():
+def test_metric_exists_for_each_resource_that_a_label_maps_to():
     built = build(FLEET, listings=[listed("m namespace pod", "n node", "o unknown")])
 
-    assert [(str(e.resource), e.metric, e.namespaced) for e in built.entries] == [
+    assert [(str(each.resource), each.metric, each.namespaced) for each in built.entries] == [
         ("namespaces", "m", False),
         ("nodes", "n", False),
         ("pods", "m", True),
@@ -117,15 +121,15 @@ def test_entries_are_found_by_resource_and_metric():
     assert built.entry(PODS, "n") is None
 
 
-def test_filters_and_names_decide_which_series_count():
-    only = rule() + "\nseriesFilters: [{isNot: _sum$}]\nname: {matches: '^http_(.*)$'}\n"
+def test_filters_and_name_patterns_select_series():
+    text = rule() + "\nseriesFilters: [{isNot: _sum$}]\nname: {matches: '^http_(.*)$'}\n"
 
-    built = build(only, listings=[listed("http_a pod", "http_sum pod", "up pod")])
+    built = build(text, listings=[listed("http_a pod", "http_sum pod", "up pod")])
 
-    assert served(built) == [("pods", "a", [(0, "http_a")])]
+    assert listed_sources(built) == [("pods", "a", [(0, "http_a")])]
 
 
-def test_discovery_says_what_is_root_scoped():
+def test_discovery_decides_which_resources_are_root_scoped():
     mapping = "seriesQuery: m\nmetricsQuery: m\nresources: {template: <<.Resource>>}\n"
 
     built = build(mapping, listings=[listed("m storageclass pod namespace")])
@@ -136,7 +140,7 @@ def test_discovery_says_what_is_root_scoped():
     assert entry.sources[0].bindings == (LabelBinding(resource="storageclass"),)
 
 
-def test_a_kind_that_the_cluster_does_not_know_leaves_the_rest_working():
+def test_unknown_kind_does_not_affect_other_resources():
     mapping = """
         seriesQuery: m
         resources: {overrides: {pod: {resource: pod}, queue: {group: kueue, resource: queue}}}
@@ -145,57 +149,42 @@ def test_a_kind_that_the_cluster_does_not_know_leaves_the_rest_working():
 
     built = build(textwrap.dedent(mapping), listings=[listed("m pod queue")])
 
-    assert served(built) == [("pods", "m", [(0, "m")])]
+    assert listed_sources(built) == [("pods", "m", [(0, "m")])]
 
 
-def test_a_rule_without_a_listing_produces_nothing():
+def test_rule_without_a_listing_produces_no_metrics():
     assert catalog.build(load(rule()), {}, KINDS) == Catalog.empty()
     assert Catalog.empty().entry(PODS, "m") is None
 
 
-def test_the_later_rule_wins_per_resource_and_the_loser_is_a_conflict():
+def test_later_rule_wins_for_each_resource():
     built = build(rule("x"), rule("x"), listings=[listed("a namespace pod"), listed("b namespace")])
 
-    assert served(built) == [("namespaces", "x", [(1, "b")]), ("pods", "x", [(0, "a")])]
-    (conflict,) = built.conflicts
-    assert (conflict.metric, conflict.resource) == ("x", NAMESPACES)
-    assert (conflict.winner.series, conflict.loser.series) == ("b", "a")
-    assert str(conflict) == (
-        "the metric 'x' of namespaces is produced by rules.yaml: rules[0] (from 'a') and by "
-        "rules.yaml: rules[1] (from 'b'); the later rule answers it and the earlier one never "
-        "does: give them different names, or say `merge: true` in both"
-    )
+    assert listed_sources(built) == [("namespaces", "x", [(1, "b")]), ("pods", "x", [(0, "a")])]
 
 
-def test_within_one_rule_the_last_series_listed_wins_and_the_others_are_conflicts():
+def test_last_series_of_a_rule_wins():
     built = build(rule("x"), listings=[listed("b pod", "a pod")])
 
-    assert served(built) == [("pods", "x", [(0, "a")])]
-    (conflict,) = built.conflicts
-    assert "the series 'b' and 'a' both become the metric 'x' of pods" in str(conflict)
-
-
-def test_one_series_listed_twice_is_no_conflict():
-    assert build(rule("x"), listings=[listed("a pod", "a pod")]).conflicts == ()
+    assert listed_sources(built) == [("pods", "x", [(0, "a")])]
 
 
 @pytest.mark.parametrize(
-    ("merges", "rules", "losers"),
+    ("merges", "rules"),
     [
-        ([True, True], [0, 1], []),
-        ([True, False], [1], [0]),
-        ([False, True], [1], [0]),
-        ([True, False, True], [0, 2], [1]),
-        ([True, True, False], [2], [0, 1]),
+        ([True, True], [0, 1]),
+        ([True, False], [1]),
+        ([False, True], [1]),
+        ([True, False, True], [0, 2]),
+        ([True, True, False], [2]),
     ],
 )
-def test_rules_that_merge_answer_together_if_the_last_one_does(merges, rules, losers):
+def test_rules_that_merge_are_all_sources_if_the_last_one_merges(merges, rules):
     texts = [rule("x", merge=merge) for merge in merges]
 
     built = build(*texts, listings=[listed("m pod") for _ in merges])
 
-    assert served(built) == [("pods", "x", [(index, "m") for index in rules])]
-    assert [conflict.loser.rule.index for conflict in built.conflicts] == losers
+    assert listed_sources(built) == [("pods", "x", [(index, "m") for index in rules])]
 
 
 def bindings(live=(), labels: str = "", resource: GroupResource = PODS) -> list[LabelBinding]:
@@ -214,17 +203,17 @@ def bindings(live=(), labels: str = "", resource: GroupResource = PODS) -> list[
         ("pod_name pod namespace", "pod", "namespace"),
         ("pod", "pod", "exported_namespace"),
     ],
-    ids=["one each", "another one each", "all", "the first that is carried", "no namespace"],
+    ids=["one each", "another one each", "all", "first carried label", "no namespace"],
 )
-def test_with_nothing_known_live_the_first_labels_carried_are_asked(labels, resource, namespace):
+def test_without_live_series_the_first_labels_are_chosen(labels, resource, namespace):
     assert bindings(labels=labels) == [LabelBinding(resource=resource, namespace=namespace)]
 
 
-def test_root_scoped_resources_have_no_namespace_label():
+def test_binding_of_a_root_scoped_resource_has_no_namespace():
     assert bindings(labels="namespace node", resource=NODES) == [LabelBinding(resource="node")]
 
 
-def test_a_rule_without_namespaces_is_listed_all_the_same():
+def test_rule_without_a_namespace_label_is_listed():
     built = build(
         "seriesQuery: m\nmetricsQuery: m\nresources: {overrides: {pod: {resource: pod}}}\n",
         listings=[listed("m pod")],
@@ -236,46 +225,44 @@ def test_a_rule_without_namespaces_is_listed_all_the_same():
     assert entry.sources[0].bindings == (LabelBinding(resource="pod"),)
 
 
-def test_the_one_labelling_that_is_live_is_asked_alone():
+def test_the_only_live_binding_is_chosen():
     live = [
         LabelBinding(resource="pod_name", namespace="namespace", absent=("exported_pod", "pod"))
     ]
 
-    found = bindings(live, labels="exported_pod pod pod_name namespace")
+    chosen = bindings(live, labels="exported_pod pod pod_name namespace")
 
-    assert found == [LabelBinding(resource="pod_name", namespace="namespace")]
+    assert chosen == [LabelBinding(resource="pod_name", namespace="namespace")]
 
 
-def test_several_live_labellings_are_asked_in_order_of_preference():
+def test_live_bindings_are_in_order_of_preference():
     last = LabelBinding(resource="pod_name", namespace="namespace", absent=("exported_pod",))
     first = LabelBinding(resource="exported_pod", namespace="namespace")
 
     assert bindings([last, first], labels="exported_pod pod_name namespace") == [first, last]
 
 
-def test_what_was_live_and_can_no_longer_be_is_forgotten():
+def test_live_binding_with_labels_that_disappeared_is_dropped():
     live = [LabelBinding(resource="exported_pod", namespace="namespace")]
 
-    found = bindings(live, labels="pod pod_name namespace")
+    chosen = bindings(live, labels="pod pod_name namespace")
 
-    assert found == [LabelBinding(resource="pod", namespace="namespace")]
+    assert chosen == [LabelBinding(resource="pod", namespace="namespace")]
 
 
-def competing(labels: str, text: str = FLEET) -> dict[GroupResource, tuple[LabelBinding, ...]]:
-    (one,) = load(text).rules
+def ambiguous(labels: str) -> dict[GroupResource, tuple[LabelBinding, ...]]:
+    (compiled,) = load(FLEET).rules
     return label_binding.ambiguous_bindings(
-        one, one.mapping.bind(KINDS), frozenset(labels.split()), KINDS
+        compiled, compiled.mapping.bind(KINDS), frozenset(labels.split()), KINDS
     )
 
 
-def test_nothing_competes_where_each_resource_has_one_label():
-    assert competing("namespace pod node") == {}
+def test_bindings_are_not_ambiguous_if_each_resource_has_one_label():
+    assert ambiguous("namespace pod node") == {}
 
 
-def test_labels_of_a_resource_and_of_namespaces_compete_in_every_pair():
-    found = competing("namespace exported_namespace pod exported_pod node")
-
-    assert found == {
+def test_ambiguous_bindings_combine_labels_of_the_resource_and_of_namespaces():
+    assert ambiguous("namespace exported_namespace pod exported_pod node") == {
         NAMESPACES: (
             LabelBinding(resource="exported_namespace"),
             LabelBinding(resource="namespace", absent=("exported_namespace",)),
@@ -295,7 +282,7 @@ def test_labels_of_a_resource_and_of_namespaces_compete_in_every_pair():
     }
 
 
-def test_a_probe_asks_for_the_labels_and_for_the_absence_of_earlier_ones():
+def test_probe_matches_the_labels_and_excludes_earlier_ones():
     binding = LabelBinding(resource="pod", namespace="k8s.ns", absent=("exported_pod",))
 
     assert binding.probe_matchers() == ('exported_pod=""', 'pod!=""', '"k8s.ns"!=""')
@@ -326,31 +313,31 @@ def test_external_metrics_need_no_labels_and_are_sorted():
     ]
 
 
-def test_an_external_metric_is_asked_by_the_first_namespace_label_that_is_live():
-    (one,) = load(external=(EXTERNAL,)).external
+def test_external_metric_has_the_first_live_namespace_label():
+    (compiled,) = load(external=(EXTERNAL,)).external
     labels = frozenset({"ns", "namespace"})
+    (_, second) = label_binding.ambiguous_bindings(
+        compiled, compiled.mapping.bind(KINDS), labels, KINDS
+    )[NAMESPACES]
 
-    found = label_binding.ambiguous_bindings(one, one.mapping.bind(KINDS), labels, KINDS)
-    live = {("m", NAMESPACES): found[NAMESPACES][1:]}
+    live = {("m", NAMESPACES): (second,)}
     built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
 
-    assert found[NAMESPACES][1].probe_matchers() == ('ns=""', 'namespace!=""')
+    assert second.probe_matchers() == ('ns=""', 'namespace!=""')
     assert built.external["m"].source.bindings == (
         LabelBinding(resource="", namespace="namespace"),
     )
 
 
-def test_several_live_namespace_labels_leave_an_external_metric_with_the_first():
-    found = label_binding.combinations([""], ["ns", "namespace"])
+def test_external_metric_has_one_namespace_label_even_if_several_are_live():
+    live = {("m", NAMESPACES): label_binding.combinations([""], ["ns", "namespace"])}
 
-    built = build_external(
-        EXTERNAL, listings=[listed("m ns namespace", live={("m", NAMESPACES): found})]
-    )
+    built = build_external(EXTERNAL, listings=[listed("m ns namespace", live=live)])
 
     assert built.external["m"].source.bindings == (LabelBinding(resource="", namespace="ns"),)
 
 
-def test_an_external_rule_may_say_that_it_is_not_namespaced():
+def test_external_rule_can_be_not_namespaced():
     text = "seriesQuery: m\nmetricsQuery: m\nresources: {namespaced: false}\n"
 
     entry = build_external(text, listings=[listed("m namespace")]).external["m"]
@@ -359,7 +346,7 @@ def test_an_external_rule_may_say_that_it_is_not_namespaced():
     assert entry.source.bindings == (LabelBinding(resource=""),)
 
 
-def test_later_external_rules_win():
+def test_last_series_of_the_last_external_rule_wins():
     built = build_external(
         EXTERNAL + "name: {as: x}\n",
         EXTERNAL + "name: {as: x}\n",
@@ -367,13 +354,9 @@ def test_later_external_rules_win():
     )
 
     assert built.external["x"].source.series == "c"
-    across, within = map(str, built.conflicts)
-    assert "the series 'b' and 'c' both become the metric 'x';" in within
-    assert "externalRules[0] (from 'a')" in across
-    assert "merge" not in across
 
 
-def test_external_metrics_are_found_in_lower_case_too():
+def test_external_metric_is_found_by_its_lower_case_name():
     built = build_external(EXTERNAL, listings=[listed("Depth", "DEPTH", "size")])
 
     assert built.external_entry("Depth") is built.external["Depth"]
@@ -382,8 +365,8 @@ def test_external_metrics_are_found_in_lower_case_too():
     assert built.external_entry("width") is None
 
 
-def unlisted(compiled: ruleset.RuleSet) -> Catalog:
-    """What a relist begins with."""
+def build_pinned(compiled: ruleset.RuleSet) -> Catalog:
+    """The catalog before the first relist."""
     return catalog.build(compiled, catalog.pinned_listings(compiled), KINDS)
 
 
@@ -396,8 +379,8 @@ def unlisted(compiled: ruleset.RuleSet) -> Catalog:
     ],
     ids=["name and overrides", "no name", "template"],
 )
-def test_what_a_rule_pins_needs_no_relist(text, series):
-    built = unlisted(load(text))
+def test_rule_that_pins_name_and_labels_needs_no_relist(text, series):
+    built = build_pinned(load(text))
 
     assert sorted({entry.sources[0].series for entry in built.entries}) == series
     if series:
@@ -408,15 +391,15 @@ def test_what_a_rule_pins_needs_no_relist(text, series):
         )
 
 
-def test_external_rules_pin_by_name_alone():
+def test_external_rule_needs_only_a_pinned_name():
     template = "seriesQuery: m\nmetricsQuery: m\nresources: {template: <<.Resource>>}\n"
 
-    built = unlisted(load(external=(EXTERNAL, template)))
+    built = build_pinned(load(external=(EXTERNAL, template)))
 
     assert list(built.external) == ["m", "queue_depth"]
 
 
-def test_an_external_metric_that_is_pinned_is_listed_without_series():
+def test_pinned_external_metric_is_listed_without_series():
     built = build_external(
         EXTERNAL, EXTERNAL.replace("queue_depth", "wait"), listings=[listed(), listed("wait")]
     )
@@ -428,7 +411,7 @@ def test_an_external_metric_that_is_pinned_is_listed_without_series():
 
 
 @pytest.mark.parametrize("order", [("old", "new"), ("new", "old")])
-def test_an_external_rule_without_series_never_stands_in_for_one_that_has_some(order):
+def test_external_rule_with_series_wins_over_one_without(order):
     rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in order]
 
     built = build_external(
@@ -436,16 +419,14 @@ def test_an_external_rule_without_series_never_stands_in_for_one_that_has_some(o
     )
 
     assert built.external["x"].source.series == "old"
-    assert built.conflicts == ()
 
 
-def test_of_two_external_rules_without_series_the_later_one_is_asked():
+def test_later_of_two_external_rules_without_series_wins():
     rules = [EXTERNAL.replace("queue_depth", series) + "name: {as: x}\n" for series in "ab"]
 
     built = build_external(*rules, listings=[listed(), listed()])
 
     assert built.external["x"].source.series == "b"
-    assert built.conflicts == ()
 
 
 def pinning(series: str, *, merge: bool = False) -> str:
@@ -456,7 +437,7 @@ def pinning(series: str, *, merge: bool = False) -> str:
     )
 
 
-def test_what_a_rule_pins_can_be_asked_before_its_series_are_found():
+def test_pinned_metric_without_series_is_unlisted():
     built = build(pinning("old"), listings=[listed()])
 
     assert built.entries == ()
@@ -466,13 +447,11 @@ def test_what_a_rule_pins_can_be_asked_before_its_series_are_found():
     assert [source.series for source in entry.sources] == ["old"]
 
 
-def test_a_merged_metric_is_asked_of_a_generation_that_is_not_there_yet():
+def test_merged_metric_includes_pinned_series_that_do_not_exist_yet():
     live = {("old", PODS): (LabelBinding(resource="pod", namespace="namespace"),)}
-    found = listed("old exported_pod pod exported_namespace namespace", live=live)
+    old = listed("old exported_pod pod exported_namespace namespace", live=live)
 
-    built = build(
-        pinning("new", merge=True), pinning("old", merge=True), listings=[listed(), found]
-    )
+    built = build(pinning("new", merge=True), pinning("old", merge=True), listings=[listed(), old])
 
     entry = built.entry(PODS, "x")
     assert entry is not None
@@ -483,10 +462,8 @@ def test_a_merged_metric_is_asked_of_a_generation_that_is_not_there_yet():
     ]
 
 
-@pytest.mark.parametrize("merges", [(False, True), (True, False)], ids=["absent", "present"])
-def test_a_rule_that_does_not_merge_never_stands_in_for_a_listed_one(merges):
-    absent, present = merges
-
+@pytest.mark.parametrize(("absent", "present"), [(False, True), (True, False)])
+def test_pinned_series_are_added_only_if_both_rules_merge(absent, present):
     built = build(
         pinning("new", merge=absent),
         pinning("old", merge=present),
@@ -496,10 +473,9 @@ def test_a_rule_that_does_not_merge_never_stands_in_for_a_listed_one(merges):
     entry = built.entry(PODS, "x")
     assert entry is not None
     assert [source.series for source in entry.sources] == ["old"]
-    assert built.conflicts == ()
 
 
-def test_a_generation_with_other_labels_is_asked_by_its_own():
+def test_pinned_series_with_other_labels_keep_their_own_binding():
     other = (
         pinning("new", merge=True).replace("pod:", "pod_name:").replace("exported_pod_name", "p")
     )

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.errors import SelectorError
-from rules.selectors import selectors
 from rules.selectors.fields import FieldRequirement, parse_fields
 
 
@@ -26,10 +25,10 @@ from rules.selectors.fields import FieldRequirement, parse_fields
         ("a=b\nc", [("a", "=", "b\nc")]),
     ],
 )
-def test_a_field_selector_is_its_conditions(text, requirements):
-    found = [(each.field, each.operator, each.value) for each in parse_fields(text)]
+def test_field_selector_is_parsed_into_requirements(text, requirements):
+    parsed = [(each.field, each.operator, each.value) for each in parse_fields(text)]
 
-    assert found == requirements
+    assert parsed == requirements
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_a_field_selector_is_its_conditions(text, requirements):
         ("a=\\", "invalid field selector: invalid escape sequence: \\"),
     ],
 )
-def test_a_field_selector_is_refused_in_the_words_of_kubernetes(text, message):
+def test_invalid_field_selector_is_refused_in_the_words_of_kubernetes(text, message):
     with pytest.raises(SelectorError) as error:
         parse_fields(text)
 
@@ -51,7 +50,7 @@ def test_a_field_selector_is_refused_in_the_words_of_kubernetes(text, message):
 
 
 @given(st.text(), st.sampled_from(["=", "!="]))
-def test_an_escaped_value_reads_back(value, operator):
+def test_escaped_value_is_unescaped(value, operator):
     escaped = value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
 
     assert parse_fields(f"spec.nodeName{operator}{escaped}") == (
@@ -63,7 +62,3 @@ def test_an_escaped_value_reads_back(value, operator):
 def test_any_text_is_a_field_selector_or_a_selector_error(text):
     with contextlib.suppress(SelectorError):
         assert all(each.operator in ("=", "!=") for each in parse_fields(text))
-
-
-def test_field_selectors_are_found_beside_label_selectors():
-    assert selectors.parse_fields is parse_fields

@@ -103,7 +103,7 @@ REQUIREMENT = "unable to parse requirement: "
         ("a=\udcff", REQUIREMENT + rf'values[0][a]: Invalid value: "\xff": {VALUE_MUST}'),
     ],
 )
-def test_a_selector_is_refused_in_the_words_of_kubernetes(text, message):
+def test_invalid_selector_is_refused_in_the_words_of_kubernetes(text, message):
     with pytest.raises(SelectorError) as error:
         selectors.parse(text)
 
@@ -131,7 +131,7 @@ def test_a_selector_is_refused_in_the_words_of_kubernetes(text, message):
         ("a=b\0\0,c", "a=b"),
     ],
 )
-def test_a_selector_is_written_in_its_canonical_form(text, canonical):
+def test_selector_has_a_canonical_form(text, canonical):
     assert str(selectors.parse(text)) == canonical
     assert selectors.parse(text).empty is (canonical == "")
 
@@ -168,12 +168,12 @@ LABELS = {"app": "web", "empty": "", "size": "7", "big": "9223372036854775808"}
         ("app=web,size>9", False),
     ],
 )
-def test_a_selector_matches_labels_as_kubernetes_matches_them(text, matches):
+def test_selector_matches_labels_as_in_kubernetes(text, matches):
     assert selectors.parse(text).matches(LABELS) is matches
 
 
 @pytest.mark.parametrize(
-    ("text", "form"),
+    ("text", "document"),
     [
         ("", None),
         ("a=b,c==d", {"matchLabels": {"a": "b", "c": "d"}}),
@@ -196,12 +196,12 @@ def test_a_selector_matches_labels_as_kubernetes_matches_them(text, matches):
         ),
     ],
 )
-def test_a_selector_has_an_object_form(text, form):
-    assert selectors.label_selector(selectors.parse(text)) == form
+def test_selector_becomes_a_label_selector_object(text, document):
+    assert selectors.label_selector(selectors.parse(text)) == document
 
 
 @pytest.mark.parametrize(("text", "operator"), [("a>1", "gt"), ("a<1", "lt")])
-def test_an_ordering_has_no_object_form(text, operator):
+def test_comparison_cannot_become_a_label_selector_object(text, operator):
     with pytest.raises(SelectorError, match=f'"{operator}" isn\'t supported in label selectors'):
         selectors.label_selector(selectors.parse(text))
 
@@ -232,7 +232,7 @@ REQUIREMENTS = st.one_of(
 
 
 @given(st.lists(REQUIREMENTS, max_size=4))
-def test_the_canonical_form_parses_to_the_same_selector(requirements):
+def test_canonical_form_parses_to_the_same_selector(requirements):
     requirements.sort(key=lambda requirement: requirement.key)
     selector = Selector(requirements=tuple(requirements))
 
@@ -249,5 +249,5 @@ def test_any_text_is_a_selector_with_a_canonical_form_or_a_selector_error(text):
     assert selectors.parse(str(selector)) == selector
 
 
-def test_a_selector_is_a_value():
+def test_equal_selectors_have_equal_hashes():
     assert len({selectors.parse("a=b , c"), selectors.parse("c,a=b")}) == 1
