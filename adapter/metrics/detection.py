@@ -11,8 +11,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics.lister import Lister, gather_or_cancel
+from adapter.metrics.lister import Lister
 from rules import promql
 from rules.exporters import detect, generations
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from adapter import errors
+from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
 from rules import promql
 
@@ -164,14 +165,3 @@ class Lister:
     def _window(self) -> tuple[float, float]:
         now = self._clock()
         return now - self._max_age, now
-
-
-async def gather_or_cancel(questions: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The answers in order; the first failure ends the other questions and is raised."""
-    tasks = [asyncio.ensure_future(question) for question in questions]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
