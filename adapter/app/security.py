@@ -71,11 +71,9 @@ async def from_settings(
             else tls.load(pair.certificate, pair.key)
         )
         live = tls.ReloadingContext(first, terms=settings.tls_options, meter=meter)
+        files = CertificateWatcher(live, pair, settings.tls_sni)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
-    files = CertificateWatcher(live, pair, settings.tls_sni)
-    if problems := files.once():
-        raise errors.StartError("\n".join(problems))
     background.start("certificate files", files.run())
     checks = [health.Check(name="serving-certificate", run=live.check)]
     if settings.objects:

@@ -54,7 +54,7 @@ async def _credentials(settings: Settings) -> Credentials:
             key_file=settings.prometheus_client_tls_key_file,
         )
     if settings.prometheus_token_file is not None:
-        shown = replace(shown, authorization=await _token(settings.prometheus_token_file))
+        shown = replace(shown, authorization=_token(settings.prometheus_token_file))
     return shown
 
 
@@ -73,10 +73,9 @@ async def _delegated(settings: Settings) -> Credentials:
         ) from error
 
 
-async def _token(file: str) -> Authorization:
-    token = TokenFile(Path(file))
+def _token(file: str) -> Authorization:
     try:
-        await token.authorization()
+        token = TokenFile(Path(file))
     except errors.BackendError as error:
         raise errors.StartError(f"--prometheus-token-file={error}") from error
     return token.authorization
@@ -86,4 +85,4 @@ def _handshakes(shown: Credentials) -> Handshakes:
     try:
         return Handshakes(shown)
     except errors.BackendError as error:
-        raise errors.StartError(f"TLS towards Prometheus, {error}") from error
+        raise errors.StartError(f"TLS towards Prometheus: {error}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import orjson
 
 from adapter import errors
 from adapter.clients import watch as watching
+from adapter.file_watcher import FileWatcher
 from certs.bundle import CertificateError
 from certs.chain import Authorities
 
@@ -89,10 +91,11 @@ class TrustSource:
     ) -> None:
         self._api = api
         self._files = {
-            part: _File(path)
+            part: path
             for part, path in (("client_cas", client_ca_file), ("proxy_cas", proxy_ca_file))
             if path is not None
         }
+        self._watchers: dict[str, FileWatcher[bytes]] = {}
         self._tolerant = tolerant
         self._sleep = sleep
         self._followers: list[Callable[[Trust], None]] = []
@@ -114,7 +117,16 @@ class TrustSource:
         Raises CertificateError for a file of CAs, and BackendError where the ConfigMap is needed to
         know the front proxies and cannot be read. That there is none is no error.
         """
-        self._take({part: file.read() for part, file in self._files.items()})
+        self._watchers = {
+            part: FileWatcher(
+                path,
+                load=functools.partial(_read, path),
+                failure=CertificateError,
+                fallback="the previous CAs stay trusted",
+            )
+            for part, path in self._files.items()
+        }
+        self._take({part: watcher.value for part, watcher in self._watchers.items()})
         if self._api is None:
             return
         try:
@@ -149,21 +161,7 @@ class TrustSource:
     async def _follow_files(self) -> None:
         while True:
             await self._sleep(FILES_INTERVAL)
-            self._take(self._readable(self._files))
-
-    def _readable(self, files: Mapping[str, _File]) -> dict[str, bytes]:
-        """What can be read of the files; the rest is logged, each problem once."""
-        found = {}
-        for part, file in files.items():
-            try:
-                found[part] = file.read()
-            except CertificateError as error:
-                if str(error) != file.problem:
-                    log.warning("%s; the CAs from before stay trusted", error)
-                file.problem = str(error)
-            else:
-                file.problem = ""
-        return found
+            self._take({part: each.value for part, each in self._watchers.items() if each.poll()})
 
     async def _follow_config_map(self, api: Api) -> None:
         params = {"fieldSelector": f"metadata.name={NAME}"}
@@ -202,22 +200,17 @@ class TrustSource:
             log.error("%s; certificates of these CAs are not asked for", error)  # noqa: TRY400 - an operator's file is no fault of ours
 
 
-class _File:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.problem = ""
-
-    def read(self) -> bytes:
-        """Raises CertificateError, naming the file, where it holds no CAs."""
-        try:
-            pem = self._path.read_bytes()
-        except OSError as error:
-            raise CertificateError(f"{self._path} cannot be read: {error.strerror}") from error
-        try:
-            Authorities(pem)
-        except CertificateError as error:
-            raise CertificateError(f"{self._path}: {error}") from error
-        return pem
+def _read(path: Path) -> bytes:
+    """Return the CAs in a file, in PEM. Raises CertificateError, naming the file."""
+    try:
+        pem = path.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        Authorities(pem)
+    except CertificateError as error:
+        raise CertificateError(f"{path}: {error}") from error
+    return pem
 
 
 @contextlib.contextmanager

@@ -272,7 +272,7 @@ async def credentials_of(kubeconfig: str | None) -> credentials.Credentials:
     Raises Unreachable, naming the file and what it lacks.
     """
     with _placed(kubeconfig):
-        return await credentials.of(await _configured(kubeconfig, server=_ANY))
+        return await credentials.from_configuration(await _configured(kubeconfig, server=_ANY))
 
 
 async def _configured(kubeconfig: str | None, *, server: str | None = None) -> Any:
@@ -290,13 +290,13 @@ async def _configured(kubeconfig: str | None, *, server: str | None = None) -> A
 
 
 async def _load(path: pathlib.Path, configuration: Any, server: str | None) -> None:
-    document = credentials.kubeconfig(path)
+    document = credentials.read_kubeconfig(path)
     if server:
         for each in document["clusters"]:
             each["cluster"]["server"] = server
     # From a document, not from a file: the library's messages would quote it.
     loader = configs.kube_config.KubeConfigLoader(document, config_base_path=str(path.parent))
-    await credentials.load(configuration, loader, document, path.parent)
+    await credentials.load_kubeconfig(configuration, loader, document, path.parent)
 
 
 @contextlib.contextmanager

@@ -267,7 +267,7 @@ async def test_a_token_file_is_read_again_without_its_newline(
     (tmp_path / "token").write_text("second\n")
 
     await api.get("/api/v1/pods")
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     api = await connect(user={"tokenFile": "token"})
     await api.get("/api/v1/pods")
     (tmp_path / "token").write_text("third\n")
@@ -280,7 +280,7 @@ async def test_a_token_file_is_read_again_without_its_newline(
 async def test_the_last_token_of_a_file_that_vanishes_is_used_on(
     cluster, connect, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     (tmp_path / "token").write_text("first\n")
     api = await connect(user={"tokenFile": "token"})
     (tmp_path / "token").unlink()
@@ -288,7 +288,7 @@ async def test_the_last_token_of_a_file_that_vanishes_is_used_on(
     await api.get("/api/v1/pods")
 
     assert cluster.requests[0].authorization == "Bearer first"
-    assert "token: No such file or directory; the token from before is used on" in caplog.text
+    assert "token: No such file or directory; the previous token stays in use" in caplog.text
 
 
 async def test_a_token_file_that_never_was_is_told(connect, tmp_path):
@@ -319,7 +319,7 @@ async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path,
     await api.get("/api/v1/pods")
     await api.get("/api/v1/pods")
 
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     api = await connect(user=user)
     await api.get("/api/v1/pods")
 
@@ -328,7 +328,7 @@ async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path,
 
 
 async def test_a_plugin_that_fails_is_told_at_the_start(connect, tmp_path):
-    with pytest.raises(errors.Unreachable, match="its command gives no credentials"):
+    with pytest.raises(errors.Unreachable, match="returned no credentials"):
         await connect(user=plugin(tmp_path, "raise SystemExit(1)"))
 
 
@@ -525,8 +525,8 @@ async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a kubeconfig"),
-        ("{", "no YAML in line 1"),
+        ("", "a kubeconfig is a mapping, not NoneType"),
+        ("{", "not YAML in line 1"),
         ("clusters: []", "current-context"),
         (
             "{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: []}",

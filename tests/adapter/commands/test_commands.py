@@ -262,7 +262,7 @@ async def test_two_servers_share_a_port_where_both_permit_it(tmp_path: Path) -> 
         (
             ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-ca-file=/none"],
             1,
-            "TLS towards Prometheus, from /none",
+            "TLS towards Prometheus: /none",
         ),
         (
             [
