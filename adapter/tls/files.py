@@ -78,7 +78,8 @@ class CertificateWatcher:
         try:
             if self._default is not None and self._default.poll():
                 self._tls.serve(self._default.value)
-            if any([watcher.poll() for watcher, _ in self._named]):
+            changed = [watcher.poll() for watcher, _ in self._named]
+            if any(changed):
                 self._serve_named()
         except CertificateError as error:  # refused by OpenSSL
             log.warning("%s; %s", error, _FALLBACK)
