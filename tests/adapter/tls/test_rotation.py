@@ -51,7 +51,7 @@ class Replica:
         registration = APIServiceController(
             kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE
         )
-        self.identity = serving_certificate.ServingCertificateController(
+        self.controller = serving_certificate.ServingCertificateController(
             kube,
             registration,
             self.live.serve,
@@ -146,7 +146,7 @@ def cluster():
 async def test_ten_renewals_of_both_lose_no_request(cluster, api):
     time, rng = Time(), random.Random(1)
     replicas = [Replica(api, time, jitter) for jitter in (0.1, 0.9)]
-    await asyncio.gather(*(each.identity.attempt() for each in replicas))
+    await asyncio.gather(*(each.controller.attempt() for each in replicas))
     for each in replicas:
         await each.listen()
     client = Client(cluster, replicas, time)
@@ -168,7 +168,7 @@ async def test_ten_renewals_of_both_lose_no_request(cluster, api):
             if missed[index] > MISSED:
                 missed[index] = 0
             if not missed[index]:
-                looks.append(each.identity.attempt())
+                looks.append(each.controller.attempt())
         assert all(await asyncio.gather(*looks))
 
     client.over = True
