@@ -70,7 +70,7 @@ async def from_settings(
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )
-        live = tls.ReloadingContext(first, terms=settings.tls_options, meter=meter)
+        live = tls.ReloadingContext(first, options=settings.tls_options, meter=meter)
         files = CertificateWatcher(live, pair, settings.tls_sni)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error

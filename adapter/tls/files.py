@@ -91,7 +91,7 @@ class CertificateWatcher:
             self.poll()
 
     def _serve_named(self) -> None:
-        self._tls.sni(
+        self._tls.serve_sni(
             [Named(bundle=watcher.value, domains=domains) for watcher, domains in self._named]
         )
 

@@ -36,7 +36,7 @@ class RecordingContext:
         context.context(bundle)
         self.served.append(bundle.leaf)
 
-    def sni(self, named):
+    def serve_sni(self, named):
         self.named.append([(each.bundle.leaf, each.domains) for each in named])
 
 

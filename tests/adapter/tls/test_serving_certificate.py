@@ -43,7 +43,6 @@ class Replica:
         self.served = []
         self.meter = Meter()
         self.slept = []
-        self.sleep = asyncio.sleep
         registration = APIServiceController(
             kube, API_SERVICES, service=SERVICE, namespace=NAMESPACE
         )
@@ -57,11 +56,15 @@ class Replica:
             meter=self.meter,
             clock=lambda: self.now,
             jitter=lambda: jitter,
-            sleep=self.pause,
+            sleep=self.sleep,
         )
 
-    async def pause(self, seconds):
-        await self.sleep(seconds)
+    async def sleep(self, seconds):
+        self.slept.append(seconds)
+        await self.on_sleep()
+
+    async def on_sleep(self):
+        """Replaced by a test of `run`."""
 
     @property
     def authority(self):
@@ -335,6 +338,18 @@ async def test_secret_is_read_every_five_minutes_while_the_ca_bundles_are_right(
     assert len(paths) == 2 + 10 * len(API_SERVICES)
 
 
+async def test_failure_to_read_apiservices_is_forgotten_when_they_can_be_read_again(store, replica):
+    await replica.controller.attempt()
+    store.refuse = lambda *_: 500
+    await replica.controller.attempt()
+    assert "500" in replica.controller.check()
+
+    store.refuse = lambda *_: 0
+    await replica.controller.attempt()
+
+    assert replica.controller.check() == f"CA valid until {NOW + 365 * DAY}"
+
+
 async def test_changed_ca_bundle_is_restored_by_the_next_attempt(store, replica):
     await replica.controller.attempt()
     store.register(API_SERVICES[0], SERVICE, NAMESPACE)
@@ -349,15 +364,14 @@ async def test_run_reconciles_every_minute_and_retries_failures_with_backoff(sto
     await replica.controller.attempt()
     enough = asyncio.Event()
 
-    async def sleep(seconds):
-        replica.slept.append(seconds)
+    async def on_sleep():
         if len(replica.slept) == 5:
             store.refuse = lambda _, __: 0
         if len(replica.slept) == 8:
             enough.set()
             await asyncio.Event().wait()
 
-    replica.sleep = sleep
+    replica.on_sleep = on_sleep
     running = asyncio.create_task(replica.controller.run())
     async with asyncio.timeout(20):
         await enough.wait()
