@@ -1,5 +1,6 @@
-"""The ways in which a Prometheus fails, over HTTP. What it answers when it works is never faked:
-`through` hands what a test does not spoil to a real one.
+"""Fake Prometheus that fails in various ways.
+
+Successful responses come from a real Prometheus: `through` forwards requests to it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from aiohttp import web
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request as it came."""
+    """Received request."""
 
     verb: str
     path: str
@@ -27,7 +28,7 @@ Behaviour = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
 
 
 class Prometheus:
-    """Behaves as it is told, and keeps what it was asked."""
+    """Responds as `behave` says and records the requests."""
 
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
@@ -51,7 +52,7 @@ class Prometheus:
 
 
 def says(body: str | bytes, *, status: int = 200) -> Behaviour:
-    """Answers this, whatever it is asked."""
+    """Respond to every request with this body."""
 
     async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
         content = body.encode() if isinstance(body, str) else body
@@ -61,13 +62,13 @@ def says(body: str | bytes, *, status: int = 200) -> Behaviour:
 
 
 async def hangs(request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Never answers."""
+    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 def stalls(beginning: str) -> Behaviour:
-    """Begins to answer, and never goes on."""
+    """Send the beginning of a response and never the rest."""
 
     async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -80,14 +81,14 @@ def stalls(beginning: str) -> Behaviour:
 
 
 async def hangs_up(request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Closes the connection instead of answering."""
+    """Close the connection without a response."""
     assert request.transport
     request.transport.close()
     return web.Response()
 
 
 def cut_off(beginning: str) -> Behaviour:
-    """Promises more than it sends before it closes the connection."""
+    """Send less than the Content-Length and close the connection."""
 
     async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": str(len(beginning) + 100)})
@@ -101,7 +102,7 @@ def cut_off(beginning: str) -> Behaviour:
 
 
 def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[int]]:
-    """Sends `chunk` again and again; the list grows by the bytes sent."""
+    """Send `chunk` forever; the returned list records the bytes sent."""
     sent: list[int] = []
 
     async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
@@ -118,7 +119,7 @@ def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[
 
 
 async def broken_gzip(request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Says gzip and sends something else after a good beginning."""
+    """Send a gzip body that is corrupt after a valid beginning."""
     body = gzip.compress(b'{"status":"success","data":[]}' * 100)[:20] + b"\xff" * 100
     return web.Response(body=body, headers={"Content-Encoding": "gzip"})
 
@@ -129,19 +130,19 @@ def through(
     spoil: Callable[[Asked], Behaviour | None] = lambda asked: None,
     without: Callable[[Asked], frozenset[str]] = lambda asked: frozenset(),
 ) -> Behaviour:
-    """Hands on to the Prometheus at `url`, save what `spoil` has another behaviour for.
+    """Forward requests to the Prometheus at `url`, unless `spoil` returns another behaviour.
 
-    Parameters that `without` names are left out, as a Prometheus does that does not know them.
+    The parameters that `without` returns are removed, as if Prometheus did not know them.
     """
 
     async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
         if other := spoil(asked):
             return await other(request, asked)
-        left_out = without(asked)
-        known = {name: text for name, text in asked.parameters.items() if name not in left_out}
+        removed = without(asked)
+        params = {name: text for name, text in asked.parameters.items() if name not in removed}
         async with (
             aiohttp.ClientSession() as session,
-            session.request(asked.verb, f"{url}{asked.path}", params=known) as response,
+            session.request(asked.verb, f"{url}{asked.path}", params=params) as response,
         ):
             return web.Response(
                 status=response.status,
