@@ -9,7 +9,7 @@ from typing import Any, Literal
 from adapter import errors
 from rules.query.aggregate import Sample
 
-Kind = Literal["vector", "scalar", "matrix", "string"]
+Kind = Literal["vector", "scalar", "matrix"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class QueryResult:
     kind: Kind
     samples: tuple[Sample, ...]
     """Elements of a vector, without native histograms; a scalar as one sample without labels; none
-    for other kinds, which no rule can use."""
+    for a matrix, which no rule can use."""
     warnings: tuple[str, ...] = ()
 
 
@@ -50,7 +50,7 @@ def strings(document: Any) -> tuple[str, ...]:
 
 
 def query_result(document: Any) -> QueryResult:
-    """Parse `/api/v1/query`. Raises Broken."""
+    """Parse `/api/v1/query`. Raises Broken, like the original also for a string."""
     content = data(document, dict)
     kind, result = content.get("resultType"), content.get("result")
     try:
@@ -58,10 +58,10 @@ def query_result(document: Any) -> QueryResult:
             samples = tuple(_vector(result))
         elif kind == "scalar":
             samples = (_sample({}, result),)
-        elif kind in {"matrix", "string"}:
+        elif kind == "matrix":
             samples = ()
         else:
-            raise errors.Broken(f"unknown result type {kind!r}")
+            raise errors.Broken(f"the result type is {kind!r}; a rule needs an instant vector")
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise errors.Broken(f"the result is not a {kind}: {e!r}") from e
     warnings = tuple(map(str, document.get("warnings") or ()))

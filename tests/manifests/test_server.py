@@ -155,8 +155,8 @@ def test_who_may_have_a_metric_is_told_through_the_aggregator_why_it_is_missing(
     message = "the server could not find the metric duty_cycle_current for pods bert-1"
     assert (status, document["message"]) == (404, message)
     (cause,) = document["details"]["causes"]
-    assert cause["reason"] == "NoObject"
+    assert cause["reason"] == "NoSample"
     assert (
-        f"pods/bert-1/duty_cycle_current in namespace default: no object: {cause['message']}"
+        f"pods/bert-1/duty_cycle_current in namespace default: NoSample: {cause['message']}"
         in adapter.log
     )

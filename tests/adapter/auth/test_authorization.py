@@ -268,7 +268,7 @@ async def test_callers_cannot_fill_the_memory():
     for number in range(900):
         await authorizer.review(asked(f"/{number:09000}"))
 
-    kept = authorizer._verdicts._kept
+    kept = authorizer._verdicts._cached._entries
     assert 800 < len(kept) < 900
     assert sum(key.controlled for key in kept) < 8 << 20
 

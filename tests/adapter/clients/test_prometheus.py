@@ -94,10 +94,9 @@ async def test_scalar_is_one_sample_without_labels(client):
     assert [(sample.labels, sample.value) for sample in result.samples] == [({}, 2.25)]
 
 
-async def test_string_has_no_samples(client):
-    result = await client.query('"text"')
-
-    assert (result.kind, result.samples) == ("string", ())
+async def test_string_is_refused_as_the_original_refuses_it(client):
+    with pytest.raises(errors.Broken, match="needs an instant vector"):
+        await client.query('"text"')
 
 
 async def test_matrix_has_no_samples(client):

@@ -366,5 +366,5 @@ def test_malformed_files_are_named(tmp_path):
     (tmp_path / "tls.crt").write_bytes(b"hello")
     (tmp_path / "tls.key").write_bytes(b"hello")
 
-    with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key: no certificate"):
+    with pytest.raises(CertificateError, match=r"tls\.crt and .*tls\.key: "):
         context.load(tmp_path / "tls.crt", tmp_path / "tls.key")
