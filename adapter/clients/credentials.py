@@ -48,7 +48,7 @@ class TokenFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Raises Unreachable if the file holds no token."""
+        """Read the file. Raises Unreachable if it contains no token."""
         self._watcher = FileWatcher(
             path,
             load=lambda: f"Bearer {_read_token(path)}",
@@ -74,7 +74,7 @@ class Handshakes:
     """
 
     def __init__(self, credentials: Credentials) -> None:
-        """Raises Unreachable, naming the files, if they cannot be used."""
+        """Read the files. Raises Unreachable, naming them, if they cannot be used."""
         files = (credentials.ca_file, credentials.certificate_file, credentials.key_file)
         self._watcher = FileWatcher(
             *(Path(file) for file in files if file),

@@ -68,7 +68,7 @@ class Prometheus:
         requests: telemetry.Requests | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Raises ValueError if `url` is not an HTTP URL."""
+        """Parse the URL. Raises ValueError if it is not an HTTP URL."""
         base = yarl.URL(url)
         if base.scheme not in {"http", "https"} or not base.host:
             raise ValueError(

@@ -36,9 +36,11 @@ _HEALTHY = 5.0
 class Source(Protocol):
     """Client of the API server; see `kubernetes.Kube`."""
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """Return a document."""
 
-    def stream(self, path: str, params: Mapping[str, str], *, ttl: float) -> AsyncIterator[Any]: ...
+    def stream(self, path: str, params: Mapping[str, str], *, ttl: float) -> AsyncIterator[Any]:
+        """Yield the documents in the lines of a response that lasts up to `ttl` seconds."""
 
 
 async def follow(

@@ -13,11 +13,12 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography import x509
 
 from adapter import errors
+from adapter.clients.kubernetes import Kube
 from certs.bundle import UNREADABLE
 
 log = logging.getLogger(__name__)
@@ -29,14 +30,6 @@ _PAUSES = (0.5, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds after each annotation. After the last one the API server retries every 30 s by itself."""
 _ANNOTATION = "gpu-metrics-adapter/listened-at"
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
-
-
-class Api(Protocol):
-    """Client of the API server; see `kubernetes.Kube`."""
-
-    async def get(self, path: str) -> Any: ...
-
-    async def patch(self, path: str, document: Any) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +58,7 @@ class APIServiceController:
 
     def __init__(
         self,
-        api: Api,
+        api: Kube,
         names: Iterable[str],
         *,
         service: str,

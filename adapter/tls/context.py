@@ -62,7 +62,7 @@ class ReloadingContext:
         meter: Meter | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Raises CertificateError if OpenSSL refuses the bundle."""
+        """Serve `bundle` by default. Raises CertificateError if OpenSSL refuses it."""
         self._options = options
         self._meter = meter
         self._clock = clock

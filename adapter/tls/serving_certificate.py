@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from cryptography import x509
 
 from adapter import errors
+from adapter.clients.kubernetes import Kube
 from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
@@ -30,16 +31,6 @@ _SECRET_INTERVAL = timedelta(minutes=5)
 _MIN_BACKOFF = 1.0
 _ATTEMPTS = 5
 _NOT_FOUND, _CONFLICT = 404, 409
-
-
-class Api(Protocol):
-    """Client of the API server; see `kubernetes.Kube`."""
-
-    async def get(self, path: str) -> Any: ...
-
-    async def post(self, path: str, document: Any) -> Any: ...
-
-    async def put(self, path: str, document: Any) -> Any: ...
 
 
 class Meter(Protocol):
@@ -68,7 +59,7 @@ class ServingCertificateController:
 
     def __init__(
         self,
-        api: Api,
+        api: Kube,
         registration: APIServiceController,
         serve: Callable[[Bundle], None],
         *,
