@@ -83,7 +83,7 @@ class Prometheus:
         self._base = base.with_path(base.path.rstrip("/"))
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
-        self._trust = trust
+        self._tls_context = trust
         self._server_name = server_name
         self._verb: Verb = verb
         self._timeout = timeout
@@ -186,7 +186,7 @@ class Prometheus:
                     data=params if verb == "POST" else None,
                     headers=await self._request_headers(),
                     timeout=aiohttp.ClientTimeout(),
-                    ssl=self._trust() if self._trust else True,
+                    ssl=self._tls_context() if self._tls_context else True,
                     server_hostname=self._server_name,
                 )
                 async with abort.abort_on_exit(response):

@@ -127,13 +127,13 @@ def build_router(
     ready: Sequence[health.Check] = (),
     **options: object,
 ) -> responses.WebHandler:
-    found = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
+    discovery_documents = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
     openapi = OpenApi(groups.GROUPS)
     operations = health.Ops(
         live=live,
         ready=ready,
         registry=CollectorRegistry(),
-        api_paths=(*found.paths, *openapi.paths),
+        api_paths=(*discovery_documents.paths, *openapi.paths),
     )
     backend = Backend(
         catalog=lambda: catalog,
@@ -142,7 +142,7 @@ def build_router(
         absences=absences or MissingMetrics(),
     )
     return router.build_router(
-        discovery=found,
+        discovery=discovery_documents,
         openapi=openapi,
         operations=operations,
         backend=backend,

@@ -182,6 +182,7 @@ class Cluster:
         self.failures.append(Failure(path=path, **how))
 
     def asked(self, prefix: str = "/") -> list[Request]:
+        """Return the requests whose path starts with `prefix`."""
         return [request for request in self.requests if request.path.startswith(prefix)]
 
     def app(self) -> web.Application:
@@ -391,7 +392,7 @@ def _parse(text: str) -> Any:
 
 
 def _fields_match(selector: str, item: dict[str, Any]) -> bool:
-    known = {
+    fields = {
         "metadata.name": item["metadata"]["name"],
         "metadata.namespace": item["metadata"].get("namespace", ""),
         "status.phase": item.get("status", {}).get("phase", ""),
@@ -400,7 +401,7 @@ def _fields_match(selector: str, item: dict[str, Any]) -> bool:
         name, negated, value = requirement.partition("!=")
         if not negated:
             name, _, value = requirement.partition("=")
-        if (known[name] == value) is bool(negated):
+        if (fields[name] == value) is bool(negated):
             return False
     return True
 

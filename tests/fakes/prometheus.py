@@ -41,27 +41,27 @@ class Prometheus:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         form = await request.post() if request.method == "POST" else {}
-        asked = Asked(
+        received = Asked(
             verb=request.method,
             path=request.path,
             parameters={**request.query, **{name: str(value) for name, value in form.items()}},
             headers=dict(request.headers),
         )
-        self.asked.append(asked)
-        return await self.behave(request, asked)
+        self.asked.append(received)
+        return await self.behave(request, received)
 
 
 def says(body: str | bytes, *, status: int = 200) -> Behaviour:
     """Respond to every request with this body."""
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         content = body.encode() if isinstance(body, str) else body
         return web.Response(status=status, body=content, content_type="application/json")
 
     return behave
 
 
-async def hangs(request: web.Request, asked: Asked) -> web.StreamResponse:
+async def hangs(request: web.Request, received: Asked) -> web.StreamResponse:
     """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
@@ -70,7 +70,7 @@ async def hangs(request: web.Request, asked: Asked) -> web.StreamResponse:
 def stalls(beginning: str) -> Behaviour:
     """Send the beginning of a response and never the rest."""
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(beginning.encode())
@@ -80,7 +80,7 @@ def stalls(beginning: str) -> Behaviour:
     return behave
 
 
-async def hangs_up(request: web.Request, asked: Asked) -> web.StreamResponse:
+async def hangs_up(request: web.Request, received: Asked) -> web.StreamResponse:
     """Close the connection without a response."""
     assert request.transport
     request.transport.close()
@@ -90,7 +90,7 @@ async def hangs_up(request: web.Request, asked: Asked) -> web.StreamResponse:
 def cut_off(beginning: str) -> Behaviour:
     """Send less than the Content-Length and close the connection."""
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": str(len(beginning) + 100)})
         await response.prepare(request)
         await response.write(beginning.encode())
@@ -105,7 +105,7 @@ def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[
     """Send `chunk` forever; the returned list records the bytes sent."""
     sent: list[int] = []
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         response = web.StreamResponse()
         if compressed:
             response.enable_compression(web.ContentCoding.gzip)
@@ -118,7 +118,7 @@ def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[
     return behave, sent
 
 
-async def broken_gzip(request: web.Request, asked: Asked) -> web.StreamResponse:
+async def broken_gzip(request: web.Request, received: Asked) -> web.StreamResponse:
     """Send a gzip body that is corrupt after a valid beginning."""
     body = gzip.compress(b'{"status":"success","data":[]}' * 100)[:20] + b"\xff" * 100
     return web.Response(body=body, headers={"Content-Encoding": "gzip"})
@@ -127,22 +127,22 @@ async def broken_gzip(request: web.Request, asked: Asked) -> web.StreamResponse:
 def through(
     url: str,
     *,
-    spoil: Callable[[Asked], Behaviour | None] = lambda asked: None,
-    without: Callable[[Asked], frozenset[str]] = lambda asked: frozenset(),
+    spoil: Callable[[Asked], Behaviour | None] = lambda received: None,
+    without: Callable[[Asked], frozenset[str]] = lambda received: frozenset(),
 ) -> Behaviour:
     """Forward requests to the Prometheus at `url`, unless `spoil` returns another behaviour.
 
     The parameters that `without` returns are removed, as if Prometheus did not know them.
     """
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
-        if other := spoil(asked):
-            return await other(request, asked)
-        removed = without(asked)
-        params = {name: text for name, text in asked.parameters.items() if name not in removed}
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+        if other := spoil(received):
+            return await other(request, received)
+        removed = without(received)
+        params = {name: text for name, text in received.parameters.items() if name not in removed}
         async with (
             aiohttp.ClientSession() as session,
-            session.request(asked.verb, f"{url}{asked.path}", params=params) as response,
+            session.request(received.verb, f"{url}{received.path}", params=params) as response,
         ):
             return web.Response(
                 status=response.status,

@@ -113,9 +113,9 @@ async def test_names_and_label_names_are_those_of_the_selector(client):
 
 
 async def test_series_are_reduced_to_names_with_label_names(client):
-    found = await client.series('{__name__=~"gpu_.*"}', *window())
+    label_names = await client.series('{__name__=~"gpu_.*"}', *window())
 
-    assert found == {
+    assert label_names == {
         "gpu_free": {"pod"},
         "gpu_total": {"exported_pod"},
         "gpu_used": {"pod", "node", "uuid"},
@@ -169,7 +169,7 @@ async def test_remaining_time_is_sent_as_the_timeout(serve, session):
     await client.query("up", deadline=asyncio.get_running_loop().time() + 100)
     await client.query("up")
 
-    sent = [asked.parameters["timeout"] for asked in fake.asked]
+    sent = [received.parameters["timeout"] for received in fake.asked]
     assert all(text.endswith("ms") for text in sent)
     assert [int(text[:-2]) for text in sent] == [pytest.approx(5000, abs=500), 30000, 30000]
 
@@ -218,17 +218,17 @@ async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
 async def test_refused_post_switches_to_get_for_five_minutes(serve, session, caplog):
     allowed = {"GET"}
 
-    async def respond(request, asked):
-        if asked.verb in allowed:
-            return await fakes.says(EMPTY)(request, asked)
-        return await fakes.says("no", status=405)(request, asked)
+    async def respond(request, received):
+        if received.verb in allowed:
+            return await fakes.says(EMPTY)(request, received)
+        return await fakes.says("no", status=405)(request, received)
 
     fake = await serve(respond)
     now = 1000.0
     client = Prometheus(session, fake.url, verb="POST", monotonic=lambda: now)
 
     def methods():
-        sent = [asked.verb for asked in fake.asked]
+        sent = [received.verb for received in fake.asked]
         fake.asked.clear()
         return sent
 
@@ -261,7 +261,7 @@ async def test_only_405_makes_post_fall_back_to_get(serve, session):
     with pytest.raises(errors.Refused):
         await client.query("up")
 
-    assert [asked.verb for asked in fake.asked] == ["POST"]
+    assert [received.verb for received in fake.asked] == ["POST"]
 
 
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://host", "http://", "/path"])

@@ -139,9 +139,9 @@ async def test_plural_of_another_kind_is_guessed_like_kubernetes(load, kind, plu
         f"{{apiVersion: example.com/v1, kind: {kind}, metadata: {{name: a, namespace: x}}}}"
     )
 
-    found = objects.kinds.resolve(plural, "example.com")
-    assert (found.kind, found.namespaced) == (kind, True)
-    assert await objects.names(found.group_resource, namespace="x", selector=ALL) == ("a",)
+    resolved = objects.kinds.resolve(plural, "example.com")
+    assert (resolved.kind, resolved.namespaced) == (kind, True)
+    assert await objects.names(resolved.group_resource, namespace="x", selector=ALL) == ("a",)
 
 
 def test_builtin_group_keeps_its_kinds_when_a_guess_is_added(load):

@@ -161,7 +161,7 @@ async def test_certificate_that_openssl_refuses_changes_nothing(server):
 
 async def test_sni_selects_the_certificate(server):
     own = Holder("own", ca=True, now=NOW, dns=("own.test", "*.wild.test", "Both.test")).bundle
-    explicit = Holder("x", ca=True, now=NOW, dns=("not-asked.test",)).bundle
+    explicit = Holder("x", ca=True, now=NOW, dns=("own-name.test",)).bundle
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
@@ -183,7 +183,7 @@ async def test_sni_selects_the_certificate(server):
             "wild.test",
             "BOTH.test",
             "z.api.test",
-            "not-asked.test",
+            "own-name.test",
             "",
         )
     }
@@ -195,7 +195,7 @@ async def test_sni_selects_the_certificate(server):
         "wild.test": OTHER.leaf,
         "BOTH.test": explicit.leaf,
         "z.api.test": explicit.leaf,
-        "not-asked.test": OTHER.leaf,
+        "own-name.test": OTHER.leaf,
         "": OTHER.leaf,
     }
 

@@ -266,14 +266,14 @@ async def test_deleting_the_secret_replaces_the_ca_without_an_outage(store, repl
 async def test_conflict_is_resolved_by_another_attempt(store, replica, method, status):
     if method == "PUT":
         store.put(SECRET, {})
-    times = [status, status]
-    store.refuse = lambda asked, path: (
-        times.pop() if asked == method and path.startswith(SECRETS) and times else 0
+    refusals = [status, status]
+    store.refuse = lambda verb, path: (
+        refusals.pop() if verb == method and path.startswith(SECRETS) and refusals else 0
     )
 
     assert await replica.controller.attempt()
 
-    assert times == []
+    assert refusals == []
     assert len(replica.served) == 1
 
 
@@ -291,7 +291,7 @@ async def test_repeated_conflicts_are_a_failure(store, replica):
     [("GET", 403, "403"), ("GET", 500, "500"), ("POST", 404, "404"), ("POST", 403, "403")],
 )
 async def test_refusal_is_reported_and_recovers(store, replica, method, status, message):
-    store.refuse = lambda asked, path: status if asked == method and "secrets" in path else 0
+    store.refuse = lambda verb, path: status if verb == method and "secrets" in path else 0
 
     assert not await replica.controller.attempt()
 
