@@ -21,9 +21,9 @@ from rules.query.plan import ExternalPlan, Plan
 _MAX_LAST_VALUES = 100_000
 """Objects whose last value is kept for rules with `onMissing: {lastKnown: …}`."""
 _MAX_TRACKED_PLANS = 10_000
-"""Plans of several steps of which the objects in the last answer are kept."""
+"""Plans of several steps for which the objects that had a value are remembered."""
 
-_PlanKey = tuple[str, ...]
+_Key = tuple[str, ...]
 
 
 class Evaluation:
@@ -37,8 +37,8 @@ class Evaluation:
         self._prometheus = prometheus
         self._clock = clock
         self._in_flight: SingleFlight[str, QueryResult] = SingleFlight()
-        self._last_values: LRUCache[_PlanKey, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._present: LRUCache[_PlanKey, frozenset[str]] = LRUCache(_MAX_TRACKED_PLANS)
+        self._last_values: LRUCache[_Key, Value] = LRUCache(_MAX_LAST_VALUES)
+        self._present: LRUCache[_Key, frozenset[str]] = LRUCache(_MAX_TRACKED_PLANS)
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         """Return the value of each object that has one, in the order of `plan.names`.
@@ -49,8 +49,8 @@ class Evaluation:
         if len(plan.steps) > 1:
             present = self._present.get(_key(plan)) or frozenset()
             if any(name in present and name not in values for name in plan.names):
-                # The steps are evaluated at slightly different times. An object that moves from
-                # one exporter's series to another's may be missing from all of them once.
+                # The steps are evaluated at slightly different times, so an object that moves from
+                # one exporter's series to another's may have no sample in any of them.
                 values, now = await self._evaluate(plan, deadline)
             self._present.set(_key(plan), frozenset(values))
         max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
@@ -113,7 +113,7 @@ class Evaluation:
         return complete
 
 
-def _key(plan: Plan) -> _PlanKey:
+def _key(plan: Plan) -> _Key:
     """Identify a plan whatever its object names."""
     return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
 

@@ -55,7 +55,7 @@ def secret_name(service: str) -> str:
 
 
 class ServingCertificateController:
-    """Controller that has `serve` called with the certificate in the Secret `namespace`/`name`."""
+    """Controller that calls `serve` with the certificate in the Secret `namespace`/`name`."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class ServingCertificateController:
         self._renewal_jitter = jitter()
         self._sleep = sleep
         self._state: State | None = None
-        self._secret_read_at: datetime | None = None
+        self._secret_due = datetime.min.replace(tzinfo=UTC)
         self._failure = ""
         self._publish_failure = ""
 
@@ -131,7 +131,7 @@ class ServingCertificateController:
     async def _reconcile(self) -> None:
         for _ in range(_ATTEMPTS):
             # The APIServices are read before the Secret. If another replica publishes a newer state
-            # in between, the resourceVersion prevents that this replica overwrites it.
+            # in between, their resourceVersion keeps this replica from overwriting it.
             services = await self._fetch_services()
             if self._is_current(services or ()):
                 if services is not None:
@@ -145,11 +145,10 @@ class ServingCertificateController:
         raise errors.Broken(f"{self._secret}: {_ATTEMPTS} attempts failed with conflicts")
 
     def _is_current(self, services: tuple[ApiService, ...]) -> bool:
-        """Return whether the Secret need not be read: it was recently, and the caBundles fit."""
+        """Return whether the Secret was read recently and the caBundles match it."""
         return (
             self._state is not None
-            and self._secret_read_at is not None
-            and self._clock() < self._secret_read_at + _SECRET_INTERVAL
+            and self._clock() < self._secret_due
             and all(each.trusts_only(frozenset(self._state.trusted)) for each in services)
         )
 
@@ -247,7 +246,7 @@ class ServingCertificateController:
             names = ", ".join(each.subject.rfc4514_string() for each in state.trusted)
             log.info("CAs for the caBundle: %s", names)
         self._state = state
-        self._secret_read_at = self._clock()
+        self._secret_due = self._clock() + _SECRET_INTERVAL
         if self._meter is not None:
             until = state.authority.certificate.not_valid_after_utc
             self._meter.authority(until.timestamp())
