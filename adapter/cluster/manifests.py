@@ -61,7 +61,7 @@ class FileObjects:
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
-        """Return the names of the objects that match the selector; see `objects.Objects`."""
+        """Return the names of the objects that match the selector; see `ClusterObjects`."""
         try:
             kind = self._kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:

@@ -11,7 +11,7 @@ import logging
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from adapter import errors
 from adapter.clients import kubernetes
@@ -31,37 +31,11 @@ _MIN_BACKOFF = 1.0
 _MAX_BACKOFF = 60.0
 
 
-class Objects(Protocol):
-    """Source of resource kinds and object names.
-
-    Methods raise BackendError subclasses only, and Refused with 404 for an unknown resource.
-    """
-
-    @property
-    def kinds(self) -> Kinds:
-        """Current snapshot of the kinds."""
-
-    async def names(
-        self, resource: GroupResource, *, namespace: str, selector: Selector
-    ) -> tuple[str, ...]:
-        """Return the names of the objects that match the selector, in the API's order.
-
-        Finished pods are left out. Without a namespace, and for cluster-scoped resources, the
-        objects of the whole cluster are returned; names in different namespaces may be equal.
-        """
-
-    async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        """Return False for a pod that is known to have finished, else True."""
-
-    async def refresh(self) -> None:
-        """Discover the kinds again, unless that was done recently."""
-
-
 class ClusterObjects:
     """Objects of a cluster; each call lists them from the API server.
 
     Until the first discovery the kinds are those that every cluster has. `run` repeats discovery
-    every `interval` seconds.
+    every `interval` seconds. Methods raise BackendError subclasses only.
     """
 
     def __init__(
@@ -94,7 +68,12 @@ class ClusterObjects:
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
-        """Return the names of the objects that match the selector; see `Objects`."""
+        """Return the names of the objects that match the selector, in the API's order.
+
+        Finished pods are left out. Without a namespace, and for cluster-scoped resources, the
+        objects of the whole cluster are returned; names in different namespaces may be equal.
+        Raises Refused with 404 for an unknown resource.
+        """
         kind = await self._kind(resource)
         if not _is_path_segment(namespace):
             return ()

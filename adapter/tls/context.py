@@ -11,11 +11,11 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from adapter import telemetry
 from adapter.tls.ciphers import TLSOptions
 from certs import issue
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
@@ -23,13 +23,6 @@ from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 _DEFAULTS = TLSOptions()
 _NO_CHECK_TIME = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME, which Python does not define."""
-
-
-class Meter(Protocol):
-    """Metrics of the serving certificate."""
-
-    def serving(self, until: float) -> None:
-        """Set when the serving certificate expires, in Unix seconds."""
 
 
 def load(certificate: Path, key: Path) -> Bundle:
@@ -59,7 +52,7 @@ class ReloadingContext:
         bundle: Bundle,
         *,
         options: TLSOptions = _DEFAULTS,
-        meter: Meter | None = None,
+        meter: telemetry.Certificates | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Serve `bundle` by default. Raises CertificateError if OpenSSL refuses it."""

@@ -11,11 +11,11 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from cryptography import x509
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.clients.kubernetes import Kube
 from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
@@ -31,16 +31,6 @@ _SECRET_INTERVAL = timedelta(minutes=5)
 _MIN_BACKOFF = 1.0
 _ATTEMPTS = 5
 _NOT_FOUND, _CONFLICT = 404, 409
-
-
-class Meter(Protocol):
-    """Metrics of the controller."""
-
-    def authority(self, until: float) -> None:
-        """Set when the CA expires, in Unix seconds."""
-
-    def looked(self, outcome: str) -> None:
-        """Count a reconciliation that is `ok` or has `failed`."""
 
 
 def policy(service: str, namespace: str) -> Policy:
@@ -66,7 +56,7 @@ class ServingCertificateController:
         name: str,
         namespace: str,
         policy: Policy,
-        meter: Meter | None = None,
+        meter: telemetry.Certificates | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
