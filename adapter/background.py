@@ -1,18 +1,20 @@
-"""Tasks that run as long as the server does; the death of one fails /livez."""
+"""Background tasks of the server, and a gather that cancels the rest after a failure."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, Self
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 
 class Background:
-    """Knows what runs beside the answering of requests."""
+    """Tasks that run until the server stops; if one ends earlier, /livez fails."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[Any]] = []
@@ -20,7 +22,7 @@ class Background:
     @classmethod
     @contextlib.asynccontextmanager
     async def running(cls) -> AsyncIterator[Self]:
-        """What is started within is cancelled at the end, and waited for."""
+        """Yield a Background; on exit, cancel its tasks and wait for them."""
         background = cls()
         try:
             yield background
@@ -30,17 +32,35 @@ class Background:
             await asyncio.gather(*background._tasks, return_exceptions=True)
 
     def start(self, name: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Have `work`, which never ends by itself, done under `name`."""
+        """Run `work`, which must not return, as a task called `name`."""
         task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(_ended)
+        task.add_done_callback(_log_failure)
         self._tasks.append(task)
 
     def check(self) -> None:
-        """Raises, naming them, when tasks have ended that never should."""
+        """Raise RuntimeError with the names of the tasks that have ended."""
         if ended := [task.get_name() for task in self._tasks if task.done()]:
             raise RuntimeError(f"ended: {', '.join(ended)}")
 
 
-def _ended(task: asyncio.Task[Any]) -> None:
+async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines concurrently and return their results in order.
+
+    Raises the first failure, after the other coroutines were cancelled and have ended.
+    """
+    tasks = [asyncio.ensure_future(each) for each in coroutines]
+    try:
+        return list(await asyncio.gather(*tasks))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_failure(task: asyncio.Task[Any]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        log.critical("the task %s died; /livez fails from now on", task.get_name(), exc_info=error)
+        log.critical(
+            "background task %s failed; /livez fails until the adapter restarts",
+            task.get_name(),
+            exc_info=error,
+        )

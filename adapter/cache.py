@@ -1,7 +1,4 @@
-"""Answers that are worth remembering for a while, and never asked for twice at once.
-
-Who gives up waiting does not end a question for the others; the last one does.
-"""
+"""Caches shared by the other packages: an LRU cache, single-flight calls, and both together."""
 
 from __future__ import annotations
 
@@ -16,12 +13,76 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class SingleFlightCache(Generic[K, V]):
-    """Knows what `find` answers to each key.
+class LRUCache(Generic[K, V]):
+    """Mapping that evicts the least recently used entries when their sizes exceed `max_size`."""
 
-    `ttl` gives the seconds for which an answer holds, 0 for one that is not to be kept. All
-    entries together have at most the size `max_size`, those longest unused go first. What `find`
-    raises goes to everyone who waits, and is forgotten.
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self._size = 0
+
+    def get(self, key: K) -> V | None:
+        """Return the value of `key`, which becomes the most recently used, or None."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
+
+    def set(self, key: K, value: V, *, size: int = 1) -> None:
+        """Store a value; evict others, or the value itself if it alone exceeds `max_size`."""
+        self.discard(key)
+        self._entries[key] = value, size
+        self._size += size
+        while self._size > self._max_size:
+            self._size -= self._entries.popitem(last=False)[1][1]
+
+    def discard(self, key: K) -> None:
+        """Remove `key` if it is present."""
+        if (entry := self._entries.pop(key, None)) is not None:
+            self._size -= entry[1]
+
+
+class SingleFlight(Generic[K, V]):
+    """Runs at most one call per key at a time; concurrent callers share its result or failure.
+
+    A cancelled caller does not disturb the others. The call is cancelled with its last caller.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[K, _Call[V]] = {}
+
+    def __contains__(self, key: K) -> bool:
+        """Return whether a call for `key` is in flight."""
+        call = self._calls.get(key)
+        return call is not None and not call.task.done()
+
+    async def run(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """Join the call in flight for `key`, or run `start()`, and return its result."""
+        call = self._calls.get(key)
+        if call is None or call.task.done():
+            call = self._calls[key] = _Call(task=asyncio.create_task(start()))
+            call.task.add_done_callback(lambda _: self._forget(key, call))
+        call.callers += 1
+        try:
+            return await asyncio.shield(call.task)
+        finally:
+            call.callers -= 1
+            if not call.callers and not call.task.done():
+                call.task.cancel()
+                self._forget(key, call)
+
+    def _forget(self, key: K, call: _Call[V]) -> None:
+        # A new call may have started since `call` was cancelled.
+        if self._calls.get(key) is call:
+            del self._calls[key]
+
+
+class SingleFlightCache(Generic[K, V]):
+    """Cache of what `find` returns, with a TTL, an LRU bound and single-flight calls of `find`.
+
+    `ttl` returns the seconds for which a value is cached; 0 means not at all. `size` returns the
+    size of an entry, and all entries together have at most `max_size`. Failures are not cached.
     """
 
     def __init__(
@@ -35,69 +96,35 @@ class SingleFlightCache(Generic[K, V]):
     ) -> None:
         self._find = find
         self._ttl = ttl
-        self._max_size = max_size
         self._size = size
         self._clock = clock
-        self._kept: OrderedDict[K, _Kept[V]] = OrderedDict()
-        self._taken = 0
-        self._in_flight: dict[K, InFlight[V]] = {}
+        self._cached: LRUCache[K, _Cached[V]] = LRUCache(max_size)
+        self._in_flight: SingleFlight[K, V] = SingleFlight()
 
     async def get(self, key: K) -> V:
-        """The answer: kept, under way, or asked for now."""
-        kept = self._kept.get(key)
-        if kept is not None:
-            if self._clock() < kept.until:
-                self._kept.move_to_end(key)
-                return kept.value
-            self._drop(key)
-        in_flight = self._in_flight.get(key)
-        if in_flight is None:
-            in_flight = self._in_flight[key] = InFlight(
-                task=asyncio.create_task(self._ask(key), name=f"{self._find.__qualname__}")
-            )
-        in_flight.waiting += 1
-        try:
-            return await asyncio.shield(in_flight.task)
-        finally:
-            in_flight.waiting -= 1
-            if not in_flight.waiting and not in_flight.task.done():
-                in_flight.task.cancel()
-                del self._in_flight[key]
+        """Return the value of `key`: cached, from the call in flight, or from a new call."""
+        cached = self._cached.get(key)
+        if cached is not None:
+            if self._clock() < cached.expires:
+                return cached.value
+            self._cached.discard(key)
+        return await self._in_flight.run(key, lambda: self._fetch(key))
 
-    async def _ask(self, key: K) -> V:
-        this = asyncio.current_task()
-        try:
-            value = await self._find(key)
-        finally:
-            # After a cancellation the place may be another's already.
-            if key in self._in_flight and self._in_flight[key].task is this:
-                del self._in_flight[key]
+    async def _fetch(self, key: K) -> V:
+        value = await self._find(key)
         if (ttl := self._ttl(key, value)) > 0:
-            self._keep(key, _Kept(value=value, until=self._clock() + ttl, size=self._size(key)))
+            cached = _Cached(value=value, expires=self._clock() + ttl)
+            self._cached.set(key, cached, size=self._size(key))
         return value
-
-    def _keep(self, key: K, kept: _Kept[V]) -> None:
-        self._drop(key)
-        self._kept[key] = kept
-        self._taken += kept.size
-        while self._taken > self._max_size:
-            self._taken -= self._kept.popitem(last=False)[1].size
-
-    def _drop(self, key: K) -> None:
-        if (kept := self._kept.pop(key, None)) is not None:
-            self._taken -= kept.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept(Generic[V]):
+class _Cached(Generic[V]):
     value: V
-    until: float
-    size: int
+    expires: float
 
 
 @dataclass(slots=True, kw_only=True)
-class InFlight(Generic[V]):
-    """A question under way, and how many wait for its answer."""
-
+class _Call(Generic[V]):
     task: asyncio.Task[V]
-    waiting: int = 0
+    callers: int = 0

@@ -60,9 +60,10 @@ async def from_settings(
     meter = telemetry.Certificates(registry)
     pair = _pair(settings)
     live = _reloading_context(settings, pair, meter)
-    watcher = CertificateWatcher(live, pair, settings.serving.sni)
-    if problems := watcher.once():
-        raise errors.StartError("\n".join(problems))
+    try:
+        watcher = CertificateWatcher(live, pair, settings.serving.sni)
+    except CertificateError as error:
+        raise errors.StartError(str(error)) from error
     background.start("certificate files", watcher.run())
     checks = [health.Check(name="serving-certificate", run=live.check)]
     if settings.cluster.objects:
@@ -117,7 +118,7 @@ def _reloading_context(
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )
-        return tls.ReloadingContext(bundle, terms=settings.serving.tls_options, meter=meter)
+        return tls.ReloadingContext(bundle, options=settings.serving.tls_options, meter=meter)
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
 

@@ -56,7 +56,7 @@ async def _credentials(flags: settings.Prometheus) -> Credentials:
             key_file=flags.client_key_file,
         )
     if flags.token_file is not None:
-        credentials = replace(credentials, authorization=await _token(flags.token_file))
+        credentials = replace(credentials, authorization=_token(flags.token_file))
     return credentials
 
 
@@ -76,10 +76,9 @@ async def _delegated(flags: settings.Prometheus) -> Credentials:
         ) from error
 
 
-async def _token(file: str) -> Authorization:
-    token = TokenFile(Path(file))
+def _token(file: str) -> Authorization:
     try:
-        await token.authorization()
+        token = TokenFile(Path(file))
     except errors.BackendError as error:
         raise errors.StartError(f"--prometheus-token-file={error}") from error
     return token.authorization

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import orjson
 
 from adapter import errors
 from adapter.clients import watch
+from adapter.file_watcher import FileWatcher
 from certs.bundle import CertificateError
 from certs.chain import Authorities
 
@@ -85,10 +87,11 @@ class TrustSource:
     ) -> None:
         self._api = api
         self._files = {
-            field: _CAFile(path)
+            field: path
             for field, path in (("client_cas", client_ca_file), ("proxy_cas", proxy_ca_file))
             if path is not None
         }
+        self._watchers: dict[str, FileWatcher[bytes]] = {}
         self._tolerant = tolerant
         self._sleep = sleep
         self._subscribers: list[Callable[[Trust], None]] = []
@@ -110,7 +113,16 @@ class TrustSource:
         Raises CertificateError for a CA file that cannot be used. Raises BackendError if the
         ConfigMap cannot be read, unless `tolerant` or `proxy_ca_file` is given.
         """
-        self._update({field: file.read() for field, file in self._files.items()})
+        self._watchers = {
+            field: FileWatcher(
+                path,
+                load=functools.partial(_read_cas, path),
+                failure=CertificateError,
+                fallback="the previous CAs stay trusted",
+            )
+            for field, path in self._files.items()
+        }
+        self._update({field: watcher.value for field, watcher in self._watchers.items()})
         if self._api is None:
             return
         try:
@@ -146,21 +158,9 @@ class TrustSource:
     async def _follow_files(self) -> None:
         while True:
             await self._sleep(FILES_INTERVAL)
-            self._update(self._read_files())
-
-    def _read_files(self) -> dict[str, bytes]:
-        """Return the files that can be used; log every other one once per problem."""
-        fields = {}
-        for field, file in self._files.items():
-            try:
-                fields[field] = file.read()
-            except CertificateError as error:
-                if str(error) != file.problem:
-                    log.warning("%s; the previous CAs stay trusted", error)
-                file.problem = str(error)
-            else:
-                file.problem = ""
-        return fields
+            self._update(
+                {field: each.value for field, each in self._watchers.items() if each.poll()}
+            )
 
     async def _follow_config_map(self, api: Kube) -> None:
         params = {"fieldSelector": f"metadata.name={NAME}"}
@@ -203,23 +203,17 @@ class TrustSource:
             log.error("%s; clients are not asked for certificates of these CAs", error)  # noqa: TRY400 - a bad file, not a bug
 
 
-class _CAFile:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.problem = ""
-        """Last problem that was logged."""
-
-    def read(self) -> bytes:
-        """Return the PEM bundle. Raises CertificateError, naming the file, if it is unusable."""
-        try:
-            pem = self._path.read_bytes()
-        except OSError as error:
-            raise CertificateError(f"{self._path} cannot be read: {error.strerror}") from error
-        try:
-            Authorities(pem)
-        except CertificateError as error:
-            raise CertificateError(f"{self._path}: {error}") from error
-        return pem
+def _read_cas(path: Path) -> bytes:
+    """Return a PEM bundle of CAs. Raises CertificateError, naming the file, if it is unusable."""
+    try:
+        pem = path.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
+    try:
+        Authorities(pem)
+    except CertificateError as error:
+        raise CertificateError(f"{path}: {error}") from error
+    return pem
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Leaving another server's answer before its end."""
+"""Context manager that aborts the connection of an HTTP response that is not read to its end."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import aiohttp
 
 @contextlib.asynccontextmanager
 async def abort_on_exit(response: aiohttp.ClientResponse) -> AsyncIterator[aiohttp.ClientResponse]:
-    """Cuts the connection off at the end of the block, unless the answer was read to its end.
+    """Yield the response; on exit, abort its connection unless the body was read completely.
 
-    aiohttp would close it: over TLS that waits for the other side to say goodbye, for up to 30 s,
-    and neither the session nor the event loop waits for that.
+    aiohttp would close the connection instead. Over TLS that waits up to 30 s for the server's
+    close_notify, and neither the session nor the event loop waits for it.
     """
     async with response:
         try:

@@ -1,177 +1,151 @@
-"""What to show another server: what ends while the process runs, and how the next is come by.
+"""Credentials for Prometheus and the API server: tokens and TLS files, read again when renewed.
 
-Hooks for the Kubernetes client's configuration, which by itself reads a token only once, and what
-else of such a configuration serves towards a server that is no Kubernetes. No message holds a
-secret.
+The Kubernetes client library reads a token file and runs an `exec` plugin only once; the hooks here
+repeat that. Error messages never contain a secret.
 """
 
 from __future__ import annotations
 
-import logging
-import pathlib
 import ssl
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from adapter import errors
-
-log = logging.getLogger(__name__)
+from adapter.file_watcher import FileWatcher
 
 Authorization = Callable[[], Awaitable[str]]
-"""Gives what the header of that name is to be now. Raises Unreachable."""
+"""Returns the current value of the Authorization header. Raises Unreachable."""
 
-_AGE = 60.0
-"""Seconds for which credentials are used unasked."""
+_MAX_AGE = 60.0
+"""Seconds for which a token or a TLS file is used before it is read again, as in client-go."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What to show a server, and how to know that it is the right one."""
+    """Credentials of a client, and how it verifies the server."""
 
     authorization: Authorization | None = None
     ca_file: str | None = None
-    """None stands for the CAs of the system."""
+    """None means the CAs of the system."""
     certificate_file: str | None = None
     key_file: str | None = None
     verified: bool = True
+    """Whether the server's certificate is verified."""
     server_name: str | None = None
-    """What the server's certificate is for, where that is not the host of its URL."""
+    """Name in the server's certificate; None means the host of the URL."""
     proxy: str | None = None
 
 
 class TokenFile:
-    """Reads a file with a bearer token again and again: whoever wrote it renews it.
+    """Bearer token in a file, read again once a minute.
 
-    Where it cannot be read any more, the last token is used on, as in client-go.
+    If the file becomes unreadable, the last token stays in use, as in client-go.
     """
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self._path = path
-        self._due = 0.0
-        self._last = ""
-        self._problem = ""
+    def __init__(self, path: Path) -> None:
+        """Read the file. Raises Unreachable if it contains no token."""
+        self._watcher = FileWatcher(
+            path,
+            load=lambda: f"Bearer {_read_token(path)}",
+            failure=errors.Unreachable,
+            fallback="the previous token stays in use",
+            max_age=_MAX_AGE,
+        )
 
     async def authorization(self) -> str:
-        """See `Authorization`."""
-        return self._current()
+        """Return the Authorization header; see `Authorization`."""
+        return self._watcher.current()
 
     def refresh(self, configuration: Any) -> None:
-        """Raises Unreachable where no token could ever be read."""
-        configuration.api_key["BearerToken"] = self._current()
-
-    def _current(self) -> str:
-        if time.monotonic() < self._due:
-            return self._last
-        try:
-            self._last = f"Bearer {_token(self._path)}"
-        except errors.Unreachable as error:
-            if not self._last:
-                raise
-            if str(error) != self._problem:
-                log.warning("%s; the token from before is used on", error)
-            self._problem = str(error)
-        else:
-            self._due = time.monotonic() + _AGE
-            self._problem = ""
-        return self._last
+        """Set the token in a configuration of the Kubernetes client."""
+        configuration.api_key["BearerToken"] = self._watcher.current()
 
 
 class Handshakes:
-    """TLS towards a server, with what the files of `shown` hold: whoever wrote them renews them.
+    """TLS context of a client, built again when its CA, certificate or key file changes.
 
-    Where they cannot be used any more, perhaps as only one of a pair was written, what they held
-    before is used on.
+    If the new files cannot be used, for example because only one of a pair was replaced, the
+    previous context stays in use.
     """
 
-    def __init__(self, shown: Credentials) -> None:
-        """Raises Unreachable, naming the files."""
-        files = (shown.ca_file, shown.certificate_file, shown.key_file)
-        self._files = tuple(pathlib.Path(each) for each in files if each)
-        self._shown = shown
-        self._due = time.monotonic() + _AGE
-        self._seen = self._state()
-        self._context = _context(shown)
+    def __init__(self, credentials: Credentials) -> None:
+        """Read the files. Raises Unreachable, naming them, if they cannot be used."""
+        files = (credentials.ca_file, credentials.certificate_file, credentials.key_file)
+        self._watcher = FileWatcher(
+            *(Path(file) for file in files if file),
+            load=lambda: _client_context(credentials),
+            failure=errors.Unreachable,
+            fallback="the previous TLS files stay in use",
+            max_age=_MAX_AGE,
+        )
 
     def context(self) -> ssl.SSLContext:
-        """For connections that begin now."""
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _AGE
-            self._look()
-        return self._context
-
-    def _look(self) -> None:
-        state = self._state()
-        if state == self._seen:
-            return
-        self._seen = state
-        try:
-            self._context = _context(self._shown)
-        except errors.Unreachable as error:
-            log.warning("TLS %s; what was there before is used on", error)
-
-    def _state(self) -> tuple[object, ...]:
-        return tuple(_stamp(each) for each in self._files)
+        """Return the context for new connections."""
+        return self._watcher.current()
 
 
-class Plugin:
-    """Has a kubeconfig's `exec` command run again when its token has ended."""
+class ExecPlugin:
+    """`exec` plugin of a kubeconfig; its command is run again when its token has expired."""
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._due = time.monotonic() + _AGE
+        self._run_again_at = time.monotonic() + _MAX_AGE
 
     async def refresh(self, configuration: Any) -> None:
-        if time.monotonic() >= self._due:
-            self._due = time.monotonic() + _AGE
+        """Set the token in a configuration of the Kubernetes client."""
+        if time.monotonic() >= self._run_again_at:
+            self._run_again_at = time.monotonic() + _MAX_AGE
             await self._loader.load_from_exec_plugin()
             if "BearerToken" in configuration.api_key:
                 configuration.api_key["BearerToken"] = self._loader.token
 
 
-def kubeconfig(path: pathlib.Path) -> dict[str, Any]:
-    """The document. Raises OSError, and Unreachable for what is none."""
+def read_kubeconfig(path: Path) -> dict[str, Any]:
+    """Parse a kubeconfig. Raises OSError, and Unreachable if it is not a YAML mapping."""
     try:
         document = yaml.safe_load(path.read_bytes())
     except yaml.YAMLError as error:
-        # Its text quotes the line, and that may be the one with the token.
+        # The error's own text quotes the line, which may contain a token.
         mark = getattr(error, "problem_mark", None)
-        place = f" in line {mark.line + 1}" if mark else ""
-        raise errors.Unreachable(f"no YAML{place}") from None
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise errors.Unreachable(f"not YAML{line}") from None
     if not isinstance(document, dict):
-        raise errors.Unreachable(f"not a kubeconfig, but {type(document).__name__}")
+        raise errors.Unreachable(f"a kubeconfig is a mapping, not {type(document).__name__}")
     return document
 
 
-async def load(configuration: Any, loader: Any, document: Any, folder: pathlib.Path) -> None:
-    """Have `loader` take over the kubeconfig `document`, of `folder`, with tokens that are renewed.
+async def load_kubeconfig(configuration: Any, loader: Any, document: Any, folder: Path) -> None:
+    """Have `loader` load the kubeconfig `document`, and renew its token from then on.
 
-    Raises Unreachable for a token that there should be, besides what the library raises.
+    Relative paths start at `folder`. Raises Unreachable if the token cannot be obtained, and what
+    the library raises.
     """
-    named = loader.current_context["context"].get("user")
+    name = loader.current_context["context"].get("user")
     user = next(
-        (each["user"] or {} for each in document.get("users") or () if each["name"] == named), {}
+        (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
     )
-    # The library would read the file but once, and quote what it cannot decode.
-    file = user.pop("tokenFile", None)
+    # The library reads this file only once, and quotes its contents if they are not UTF-8.
+    token_file = user.pop("tokenFile", None)
     await loader.load_and_set(configuration)
-    if file:
-        token = TokenFile(folder / file)
+    if token_file:
+        token = TokenFile(folder / token_file)
         configuration.refresh_api_key_hook = token.refresh
         token.refresh(configuration)
     elif "exec" in user:
         if "BearerToken" not in configuration.api_key and not configuration.cert_file:
-            # Its arguments and environment may be secret.
+            # The arguments and the environment of the command may be secret.
             command = user["exec"].get("command")
-            raise errors.Unreachable(f"its command gives no credentials: {command!r}")
-        configuration.refresh_api_key_hook = Plugin(loader).refresh
+            raise errors.Unreachable(f"the exec command {command!r} returned no credentials")
+        configuration.refresh_api_key_hook = ExecPlugin(loader).refresh
 
 
-async def of(configuration: Any) -> Credentials:
-    """What a configuration of the Kubernetes client has. Raises Unreachable."""
+async def from_configuration(configuration: Any) -> Credentials:
+    """Extract the credentials of a Kubernetes client configuration. Raises Unreachable."""
     if configuration.ssl_ca_cert and not configuration.verify_ssl:
         raise errors.Unreachable(
             "insecure-skip-tls-verify and a certificate authority exclude each other: remove one"
@@ -179,7 +153,7 @@ async def of(configuration: Any) -> Credentials:
 
     async def authorization() -> str:
         value: str = await configuration.get_api_key_with_prefix("BearerToken")
-        return _sendable(value, "the token")
+        return _check_header(value, "the token")
 
     has_token = "BearerToken" in configuration.api_key
     if has_token:
@@ -195,48 +169,43 @@ async def of(configuration: Any) -> Credentials:
     )
 
 
-def _context(shown: Credentials) -> ssl.SSLContext:
-    named = " and ".join(each for each in (shown.ca_file, shown.certificate_file) if each)
+def _client_context(credentials: Credentials) -> ssl.SSLContext:
+    """Build a TLS context. Raises Unreachable, naming the files."""
     try:
-        context = ssl.create_default_context(cafile=shown.ca_file)
-        if shown.certificate_file is not None:
-            context.load_cert_chain(shown.certificate_file, shown.key_file, _no_passphrase)
+        context = ssl.create_default_context(cafile=credentials.ca_file)
+        if credentials.certificate_file is not None:
+            context.load_cert_chain(
+                credentials.certificate_file, credentials.key_file, _refuse_passphrase
+            )
     except (OSError, errors.Unreachable) as error:
-        raise errors.Unreachable(f"from {named}: {error}") from error
-    # Go does not check what this checks, and clusters have CAs that would not pass.
+        files = filter(None, (credentials.ca_file, credentials.certificate_file))
+        raise errors.Unreachable(f"{' and '.join(files)}: {error}") from error
+    # Go does not make these checks, and some clusters have CAs that fail them.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not shown.verified:
+    if not credentials.verified:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-def _no_passphrase() -> str:
-    """In place of OpenSSL's question on the terminal."""
-    raise errors.Unreachable("its key is encrypted: store it without a passphrase")
+def _refuse_passphrase() -> str:
+    """Replace OpenSSL's prompt on the terminal."""
+    raise errors.Unreachable("the key is encrypted: store it without a passphrase")
 
 
-def _stamp(file: pathlib.Path) -> tuple[int, ...]:
-    try:
-        stat = file.stat()
-    except OSError:
-        return ()
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
-
-
-def _token(path: pathlib.Path) -> str:
+def _read_token(path: Path) -> str:
     try:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise errors.Unreachable(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:
-        raise errors.Unreachable(f"{path}: it holds no text") from None
+        raise errors.Unreachable(f"{path}: not UTF-8 text") from None
     if not token:
-        raise errors.Unreachable(f"{path}: it is empty")
-    return _sendable(token, str(path))
+        raise errors.Unreachable(f"{path}: the file is empty")
+    return _check_header(token, str(path))
 
 
-def _sendable(value: str, place: str) -> str:
+def _check_header(value: str, source: str) -> str:
     if not value.isprintable():
-        raise errors.Unreachable(f"{place}: a control character, which no header may hold")
+        raise errors.Unreachable(f"{source}: contains a control character")
     return value

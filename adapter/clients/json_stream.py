@@ -1,7 +1,7 @@
-"""Takes the long array out of a JSON document while the bytes arrive, one flat object at a time.
+"""Incremental parser of a JSON document that contains one long array of flat objects.
 
-`ObjectArray` reads the envelope of Prometheus' API, `{"status": …, "data": [{…}, {…}], …}`, and
-holds no more of it than one element and what surrounds the array. Pure: bytes in, objects out.
+It reads responses of the Prometheus API, `{"status": …, "data": [{…}, {…}], …}`, and holds one
+element of the array at a time. Pure: bytes in, objects out.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+_MAX_PENDING = 1 << 20
+"""Maximum bytes of one element, and of the document around the array."""
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN = re.compile(
     rb"(?P<string>" + _STRING + rb')|(?P<mark>[{}\[\]:,])|[^"{}\[\]:,]++', re.DOTALL
@@ -21,64 +23,63 @@ _FLAT_OBJECT = re.compile(rb'\{(?:[^{}"]++|' + _STRING + rb")*+\}", re.DOTALL)
 
 
 class MalformedError(ValueError):
-    """The bytes are no such document, or an element of it is too long to be one."""
+    """The document is not JSON, has another shape, or an element of it is too long."""
 
 
 class ObjectArray:
-    """The objects of the array at a top-level key, without ever holding the array.
+    """Parser of the array at a top-level key; it never holds the whole array.
 
-    The elements must be objects whose values are scalars, as label sets of `/api/v1/series` are.
+    The elements must be objects whose values are scalars, like the label sets of `/api/v1/series`.
     """
 
-    def __init__(self, key: str, *, longest: int = 1 << 20) -> None:
+    def __init__(self, key: str) -> None:
         self._key = orjson.dumps(key)
-        self._longest = longest
         self._pending = b""
         self._envelope = bytearray()
         self._depth = 0
         self._last_string = b""
         self._last_mark = b""
-        self._inside = False
+        self._in_array = False
 
-    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
-        """The elements that `data` completes. Exhaust it before the next call.
+    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
+        """Yield the elements that `chunk` completes. Exhaust the iterator before the next call.
 
         Raises MalformedError.
         """
-        buffer = self._pending + data
+        buffer = self._pending + chunk
         position = 0
         while True:
-            if self._inside:
+            if self._in_array:
                 gap = _GAP.match(buffer, position)
                 position = gap.end() if gap else position
                 element = _FLAT_OBJECT.match(buffer, position)
                 if element:
                     position = element.end()
-                    yield _object(element.group())
+                    yield _parse_object(element.group())
                     continue
                 following = buffer[position : position + 1]
                 if following == b"]":
-                    self._inside = False
+                    self._in_array = False
                 elif following in {b"", b"{"}:
                     break
                 else:
                     raise MalformedError("an element of the array is not an object")
-            moved = self._surroundings(buffer, position)
-            if moved == position:
+            end = self._read_envelope(buffer, position)
+            if end == position:
                 break
-            position = moved
+            position = end
         self._pending = buffer[position:]
-        if max(len(self._pending), len(self._envelope)) > self._longest:
-            raise MalformedError(f"more than {self._longest} bytes without an end")
+        if max(len(self._pending), len(self._envelope)) > _MAX_PENDING:
+            raise MalformedError(f"an element is longer than {_MAX_PENDING} bytes")
 
     def close(self) -> dict[str, Any]:
-        """The document with the array emptied, once all bytes were fed. Raises MalformedError."""
-        if self._inside:
+        """Return the document with an empty array. Raises MalformedError if it is incomplete."""
+        if self._in_array:
             raise MalformedError("the document ends inside the array")
-        return _object(bytes(self._envelope) + self._pending)
+        return _parse_object(bytes(self._envelope) + self._pending)
 
-    def _surroundings(self, buffer: bytes, position: int) -> int:
-        """Read the envelope from `position` up to the array, or as far as the bytes go."""
+    def _read_envelope(self, buffer: bytes, position: int) -> int:
+        """Read complete tokens up to the start of the array; return the position after them."""
         for token in _TOKEN.finditer(buffer, position):
             if token.start() != position:  # an unfinished string
                 break
@@ -87,19 +88,19 @@ class ObjectArray:
             if string := token["string"]:
                 self._last_string = string
             elif mark := token["mark"]:
-                before, self._last_mark = self._last_mark, mark
+                previous, self._last_mark = self._last_mark, mark
                 self._depth += (mark in b"{[") - (mark in b"}]")
-                if (mark, before, self._depth, self._last_string) == (b"[", b":", 2, self._key):
-                    self._inside = True
+                if (mark, previous, self._depth, self._last_string) == (b"[", b":", 2, self._key):
+                    self._in_array = True
                     break
         return position
 
 
-def _object(text: bytes) -> dict[str, Any]:
+def _parse_object(text: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(text)
+        document = orjson.loads(text)
     except orjson.JSONDecodeError as e:
         raise MalformedError(str(e)) from e
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise MalformedError("not an object")
-    return found
+    return document

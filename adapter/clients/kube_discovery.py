@@ -1,7 +1,7 @@
-"""What a Kubernetes API server says it serves: its discovery documents as ApiGroup values. Pure.
+"""Parser of the discovery documents of a Kubernetes API server. Pure.
 
-Both forms are read: aggregated discovery, and the older one with a document for each group and
-version. A malformed document raises KeyError, TypeError or AttributeError, for the caller to name.
+It reads aggregated discovery and the older form with one document per group and version. The
+functions raise KeyError, TypeError or AttributeError for malformed documents.
 
 https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api
 """
@@ -22,29 +22,30 @@ ACCEPT = ",".join(
         "application/json",
     )
 )
-"""What to accept at /api and /apis: the newest form first."""
+"""Accept header for /api and /apis, which prefers aggregated discovery."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
-    """A group of the older form, of which only the versions are known yet."""
+class LegacyGroup:
+    """API group of the older form, without the resources of its versions."""
 
     name: str
     preferred: str
     paths: Mapping[str, str]
-    """Where each version's resources are listed, in the group's order of versions."""
+    """Version -> path of its APIResourceList, in discovery order."""
 
 
 def is_aggregated(media_type: str) -> bool:
+    """Return whether a response with this Content-Type is aggregated discovery."""
     return _AGGREGATED in media_type
 
 
-def aggregated(document: Any) -> list[ApiGroup]:
-    """The groups of an APIGroupDiscoveryList; a version that is stale there is left out."""
+def aggregated_groups(document: Any) -> list[ApiGroup]:
+    """Parse an APIGroupDiscoveryList; versions that the server marks as stale are left out."""
     groups: list[ApiGroup] = []
     for item in document["items"] or ():
         resources = {
-            version["version"]: _resources(version)
+            version["version"]: _aggregated_resources(version)
             for version in item.get("versions") or ()
             if version.get("freshness") != "Stale"
         }
@@ -53,14 +54,14 @@ def aggregated(document: Any) -> list[ApiGroup]:
     return groups
 
 
-def listed(document: Any) -> list[Listed]:
-    """The groups of an APIVersions (/api) or an APIGroupList (/apis)."""
+def legacy_groups(document: Any) -> list[LegacyGroup]:
+    """Parse an APIVersions (/api) or an APIGroupList (/apis)."""
     if document["kind"] == "APIVersions":
         versions = document["versions"]
         paths = {version: f"/api/{version}" for version in versions}
-        return [Listed(name="", preferred=versions[0], paths=paths)]
+        return [LegacyGroup(name="", preferred=versions[0], paths=paths)]
     return [
-        Listed(
+        LegacyGroup(
             name=item["name"],
             preferred=item["preferredVersion"]["version"],
             paths={
@@ -72,8 +73,8 @@ def listed(document: Any) -> list[Listed]:
     ]
 
 
-def group(group: Listed, documents: Mapping[str, Any]) -> ApiGroup:
-    """A group of the older form with its APIResourceLists; a version without one is left out."""
+def legacy_group(group: LegacyGroup, documents: Mapping[str, Any]) -> ApiGroup:
+    """Combine a group with its APIResourceLists by version; versions without one are left out."""
     resources = {
         version: tuple(
             _resource(item["name"], item.get("singularName"), item["kind"], item["namespaced"])
@@ -97,8 +98,8 @@ def _group(
     )
 
 
-def _resources(version: Mapping[str, Any]) -> tuple[ApiResource, ...]:
-    """Without those that only carry subresources: they have no kind of their own."""
+def _aggregated_resources(version: Mapping[str, Any]) -> tuple[ApiResource, ...]:
+    """Parse the resources of a version; those that only carry subresources have no kind."""
     return tuple(
         _resource(
             item["resource"],

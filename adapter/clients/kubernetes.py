@@ -1,51 +1,53 @@
-"""The Kubernetes API: raw paths in, documents out. The only module that imports `kubernetes`.
+"""Client of the Kubernetes API: raw paths in, documents out. Only this module uses `kubernetes`.
 
-Of the client library it uses the configuration and the transport, never an API class: the generated
-models cost nine times the CPU. Requests are paced by a token bucket as client-go's are, credentials
-in files are read again as they are renewed, and every failure is a BackendError with the API
-server's own words, for the log.
+It uses the library's configuration and transport but none of its API classes, whose generated
+models need nine times the CPU. Requests are rate limited like client-go's, credentials in files are
+read again as they are renewed, and every failure is a BackendError that quotes the API server; it
+is meant for the log only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import pathlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiohttp
-from kubernetes.aio import config as configs
+from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import abort, credentials, kube_discovery, proxies, rate_limit, status
-from adapter.clients import watch as watching
+from adapter.clients import credentials, kube_discovery, proxies, status, watch
+from adapter.clients.abort import abort_on_exit
+from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
 
 T = TypeVar("T")
 
-METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-"""What to accept of a list of which only the items' metadata matter."""
-
-MERGE = "application/merge-patch+json"
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+"""Accept header for lists of which only the items' metadata are needed."""
 
 _JSON = "application/json"
+_MERGE_PATCH = "application/merge-patch+json"
 _PAGE = 50
+"""Items per page of a list."""
 _GONE = 410
 _LIMIT = 64 << 20
+"""Maximum size in bytes of a response, and of a line of a stream."""
 _CHUNK = 64 << 10
 _TIMEOUT = 30.0
 _DISCOVERY_TIMEOUT = 32.0
-_ANY = "https://any"
-"""The library reads CAs and certificates only for a server that has this scheme."""
+_PLACEHOLDER = "https://any"
+"""Server URL; the library loads CAs and certificates only if the scheme is https."""
 
 
 class Kube:
-    """Knows how to read one cluster's API.
+    """Client of one cluster's API.
 
-    Make it with `connect`, end it with `close`. An answer may take `timeout` seconds. Methods
+    Create it with `connect` and end it with `close`. A response may take `timeout` seconds. Methods
     raise BackendError subclasses only.
     """
 
@@ -53,20 +55,20 @@ class Kube:
         self, client: ApiClient, *, qps: float, burst: int, timeout: float = _TIMEOUT
     ) -> None:
         self._client = client
-        self._bucket = rate_limit.TokenBucket(qps, burst)
+        self._bucket = TokenBucket(qps, burst)
         self._timeout = timeout
 
     @classmethod
     async def connect(
         cls, kubeconfig: str | None, *, qps: float, burst: int, timeout: float = _TIMEOUT
     ) -> Self:
-        """The cluster of the file `kubeconfig`, or the one that the process runs in.
+        """Create a client of the cluster in a kubeconfig file, or of the pod's own cluster.
 
-        Nothing is asked of it yet. Raises Unreachable, naming the file and what it lacks.
+        Sends no request yet. Raises Unreachable, naming the file and the problem.
         """
-        with _placed(kubeconfig):
-            configuration = await _configured(kubeconfig)
-            # As client-go does: an API server under load is asked again when it says so.
+        with _naming_source(kubeconfig):
+            configuration = await _load_configuration(kubeconfig)
+            # Like client-go, repeat requests for which an overloaded server sends Retry-After.
             configuration.client_go_retries = True
             configuration.proxy = configuration.proxy or proxies.on_the_way_to(configuration.host)
             configuration.client_session_kwargs = {"trust_env": False}
@@ -75,76 +77,124 @@ class Kube:
         return cls(client, qps=qps, burst=burst, timeout=timeout)
 
     async def close(self) -> None:
+        """Close the connections."""
         await self._client.close()
 
     async def get(
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = _JSON
     ) -> Any:
-        """The document at `path`, whose segments the caller has escaped."""
+        """Return the document at `path`, whose segments the caller has escaped."""
         await self._bucket.take(self._timeout)
-        _, document = await self._ask(path, params or {}, accept, self._timeout)
+        _, document = await self._exchange("GET", path, params=params, accept=accept)
         return document
 
     async def collect(
-        self, path: str, params: Mapping[str, str], take: Callable[[Mapping[str, Any]], T]
+        self, path: str, params: Mapping[str, str], extract: Callable[[Mapping[str, Any]], T]
     ) -> list[T]:
-        """Every item of the list at `path`, in the API's order, as what `take` makes of it.
+        """Return `extract(item)` of every item of the list at `path`, in the API's order.
 
-        Pages are small and each is reduced as it arrives, so that memory does not grow with the
-        store. Only the first page is paced: the list is one question. `take` is given what
-        PartialObjectMetadata holds, and may be given more.
+        Pages are small and reduced as they arrive, so memory does not grow with the cluster. Only
+        the first page is rate limited. Items are PartialObjectMetadata, or complete objects if the
+        API server does not support that.
         """
         await self._bucket.take(self._timeout)
         try:
-            return await self._pages(path, {**params, "limit": str(_PAGE)}, take)
+            return await self._collect_pages(path, {**params, "limit": str(_PAGE)}, extract)
         except errors.Refused as error:
             if error.status != _GONE:
                 raise
-        # The list went on for longer than the store keeps its past: client-go, too, asks for the
-        # whole then.
-        return await self._pages(path, params, take)
+        # The list took longer than etcd keeps old revisions. Like client-go, fetch it in one page.
+        return await self._collect_pages(path, params, extract)
 
     async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:
-        """What the API server answers to the new `document`; `path` may have a query."""
+        """Create an object and return the response; `path` may have a query string."""
         return await self._write("POST", path, document, timeout=timeout)
 
     async def put(self, path: str, document: Any) -> Any:
-        """The object at `path` as it is after it was replaced; Refused with 409 on a conflict."""
+        """Replace the object at `path` and return it. Raises Refused with 409 on a conflict."""
         return await self._write("PUT", path, document)
 
-    async def patch(self, path: str, document: Any, *, content_type: str = MERGE) -> Any:
-        """The object at `path` as it is after it was patched."""
-        return await self._write("PATCH", path, document, content_type=content_type)
+    async def patch(self, path: str, document: Any) -> Any:
+        """Apply a JSON merge patch to the object at `path` and return it."""
+        return await self._write("PATCH", path, document, content_type=_MERGE_PATCH)
 
     async def watch(
         self, path: str, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[watching.Event]:
-        """The list at `path` and what changes in it, for ever: see `watching.follow`."""
-        async for event in watching.follow(self, path, params or {}):
+    ) -> AsyncIterator[watch.Event]:
+        """Yield the list at `path` and its changes forever; see `watch.follow`."""
+        async for event in watch.follow(self, path, params or {}):
             yield event
 
     async def stream(
         self, path: str, params: Mapping[str, str], *, ttl: float
     ) -> AsyncIterator[Any]:
-        """Each line of an answer, decoded; it has to begin in time, and end in `ttl` seconds."""
+        """Yield each line of a response, parsed. The response must end within `ttl` seconds."""
         await self._bucket.take(self._timeout)
-        asked = f"GET {path}"
-        with _told(asked, ttl):
-            async with asyncio.timeout(self._timeout) as beginning:
-                response = await self._sent("GET", path, ttl, params, {"Accept": _JSON})
-                beginning.reschedule(None)
-            async with abort.abort_on_exit(response):
+        request = f"GET {path}"
+        with _backend_errors(request, ttl):
+            async with asyncio.timeout(self._timeout) as until_headers:
+                response = await self._send("GET", path, ttl, params, {"Accept": _JSON})
+                until_headers.reschedule(None)
+            async with abort_on_exit(response):
                 if response.status >= 300:
-                    message = status.message(await response.content.read(_CHUNK))
-                    raise status.refusal(asked, response.status, message, response.headers)
-                line = bytearray()
+                    body = await response.content.read(_CHUNK)
+                    raise _error_of(request, response, body)
+                pending = bytearray()
                 async for chunk in response.content.iter_any():
-                    *whole, rest = (line + chunk).split(b"\n")
-                    for each in whole:
-                        yield status.decoded(asked, each)
-                    line = rest
-                    if len(line) > _LIMIT:
-                        raise errors.TooLarge(f"{asked}: a line of more than {_LIMIT} bytes")
+                    *lines, pending = (pending + chunk).split(b"\n")
+                    for line in lines:
+                        yield status.decode(request, line)
+                    if len(pending) > _LIMIT:
+                        raise errors.TooLarge(f"{request}: a line is longer than {_LIMIT} bytes")
+
+    async def groups(self) -> tuple[ApiGroup, ...]:
+        """Return the API groups that the cluster serves, in discovery order, core first.
+
+        Aggregated discovery takes two requests. Older API servers need one more per group and
+        version; like client-go, this leaves out the versions whose request fails.
+        """
+        groups: list[ApiGroup] = []
+        for path in ("/api", "/apis"):
+            await self._bucket.take(_DISCOVERY_TIMEOUT)
+            media_type, document = await self._exchange(
+                "GET", path, accept=kube_discovery.ACCEPT, timeout=_DISCOVERY_TIMEOUT
+            )
+            try:
+                if kube_discovery.is_aggregated(media_type):
+                    groups += kube_discovery.aggregated_groups(document)
+                    continue
+                for group in kube_discovery.legacy_groups(document):
+                    if resources := await self._legacy_resources(group):
+                        groups.append(kube_discovery.legacy_group(group, resources))
+            except (AttributeError, KeyError, TypeError) as error:
+                raise errors.Broken(
+                    f"GET {path}: the response is not a discovery document: {error!r}"
+                ) from error
+        return tuple(groups)
+
+    async def _legacy_resources(self, group: kube_discovery.LegacyGroup) -> dict[str, Any]:
+        """Return the APIResourceLists of a group by version."""
+        documents = {}
+        for version, path in group.paths.items():
+            with contextlib.suppress(errors.BackendError):
+                documents[version] = await self.get(path)
+        return documents
+
+    async def _collect_pages(
+        self, path: str, params: Mapping[str, str], extract: Callable[[Mapping[str, Any]], T]
+    ) -> list[T]:
+        extracted: list[T] = []
+        token = ""
+        while True:
+            page_params = {**params, "continue": token} if token else params
+            _, page = await self._exchange("GET", path, params=page_params, accept=_METADATA)
+            try:
+                extracted += [extract(item) for item in page["items"] or ()]
+                token = page["metadata"].get("continue", "")
+            except (AttributeError, KeyError, TypeError) as error:
+                raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
+            if not token:
+                return extracted
 
     async def _write(
         self,
@@ -155,93 +205,43 @@ class Kube:
         content_type: str = _JSON,
         timeout: float | None = None,
     ) -> Any:
-        timeout = self._timeout if timeout is None else timeout
-        await self._bucket.take(timeout)
-        _, answer = await self._exchange(
-            method, path, timeout, document=document, content_type=content_type
+        await self._bucket.take(self._timeout if timeout is None else timeout)
+        _, response = await self._exchange(
+            method, path, document=document, content_type=content_type, timeout=timeout
         )
-        return answer
-
-    async def _pages(
-        self, path: str, params: Mapping[str, str], take: Callable[[Mapping[str, Any]], T]
-    ) -> list[T]:
-        taken: list[T] = []
-        more = ""
-        while True:
-            page_params = {**params, "continue": more} if more else params
-            _, page = await self._ask(path, page_params, METADATA, self._timeout)
-            try:
-                taken += [take(item) for item in page["items"] or ()]
-                more = page["metadata"].get("continue", "")
-            except (AttributeError, KeyError, TypeError) as error:
-                raise errors.Broken(f"GET {path}: the answer is no list: {error!r}") from error
-            if not more:
-                return taken
-
-    async def groups(self) -> tuple[ApiGroup, ...]:
-        """The API groups that the cluster serves now, in discovery order, core first.
-
-        Two requests where the API server has aggregated discovery, else one more for each group and
-        version, of which those that fail are left out, as client-go leaves them out.
-        """
-        found: list[ApiGroup] = []
-        for path in ("/api", "/apis"):
-            await self._bucket.take(_DISCOVERY_TIMEOUT)
-            accepted = await self._ask(path, {}, kube_discovery.ACCEPT, _DISCOVERY_TIMEOUT)
-            try:
-                if kube_discovery.is_aggregated(accepted[0]):
-                    found += kube_discovery.aggregated(accepted[1])
-                    continue
-                for group in kube_discovery.listed(accepted[1]):
-                    if documents := await self._resources(group):
-                        found.append(kube_discovery.group(group, documents))
-            except (AttributeError, KeyError, TypeError) as error:
-                raise errors.Broken(f"GET {path}: no discovery document: {error!r}") from error
-        return tuple(found)
-
-    async def _resources(self, group: kube_discovery.Listed) -> dict[str, Any]:
-        documents = {}
-        for version, path in group.paths.items():
-            try:
-                documents[version] = await self.get(path)
-            except errors.BackendError:
-                continue
-        return documents
-
-    async def _ask(
-        self, path: str, params: Mapping[str, str], accept: str, timeout: float
-    ) -> tuple[str, Any]:
-        """The answer's media type and its document."""
-        return await self._exchange("GET", path, timeout, params=params, accept=accept)
+        return response
 
     async def _exchange(
         self,
         method: str,
         path: str,
-        timeout: float,
         *,
         params: Mapping[str, str] | None = None,
         accept: str = _JSON,
         document: Any = None,
         content_type: str = _JSON,
+        timeout: float | None = None,
     ) -> tuple[str, Any]:
-        asked = f"{method} {path}"
+        """Send a request and return the media type and the document of the response."""
+        request = f"{method} {path}"
         headers = {"Accept": accept, "Content-Type": content_type}
+        seconds = self._timeout if timeout is None else timeout
         body = bytearray()
-        with _told(asked, timeout):
-            async with asyncio.timeout(timeout):
-                response = await self._sent(method, path, timeout, params, headers, document)
-                async with abort.abort_on_exit(response):
+        with _backend_errors(request, seconds):
+            async with asyncio.timeout(seconds):
+                response = await self._send(method, path, seconds, params, headers, document)
+                async with abort_on_exit(response):
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         body += chunk
                         if len(body) > _LIMIT:
-                            raise errors.TooLarge(f"{asked}: more than {_LIMIT} bytes")
+                            raise errors.TooLarge(
+                                f"{request}: the response is longer than {_LIMIT} bytes"
+                            )
         if response.status >= 300:
-            message = status.message(bytes(body))
-            raise status.refusal(asked, response.status, message, response.headers)
-        return response.headers.get("Content-Type", ""), status.decoded(asked, body)
+            raise _error_of(request, response, bytes(body))
+        return response.headers.get("Content-Type", ""), status.decode(request, body)
 
-    async def _sent(
+    async def _send(
         self,
         method: str,
         path: str,
@@ -258,73 +258,81 @@ class Kube:
             body=document,
             auth_settings=["BearerToken"],
         )
-        # Without this the library would cut everything off after 300 s, and watches with it.
-        limits = aiohttp.ClientTimeout(total=timeout)
-        raw = await self._client.call_api(*request, _request_timeout=limits)
+        # The library's default would end every response, also of watches, after 300 s.
+        client_timeout = aiohttp.ClientTimeout(total=timeout)
+        raw = await self._client.call_api(*request, _request_timeout=client_timeout)
         response: aiohttp.ClientResponse = raw.response
         return response
 
 
 async def credentials_of(kubeconfig: str | None) -> credentials.Credentials:
-    """What the file `kubeconfig`, or the cluster that the process runs in, gives to show a server.
+    """Return the credentials in a kubeconfig file, or of the pod's service account.
 
-    Which server that is does not matter: not even whether the file names one, nor by which scheme.
-    Raises Unreachable, naming the file and what it lacks.
+    The server in the file does not matter and may be missing. Raises Unreachable, naming the file
+    and the problem.
     """
-    with _placed(kubeconfig):
-        return await credentials.of(await _configured(kubeconfig, server=_ANY))
+    with _naming_source(kubeconfig):
+        configuration = await _load_configuration(kubeconfig, server=_PLACEHOLDER)
+        return await credentials.from_configuration(configuration)
 
 
-async def _configured(kubeconfig: str | None, *, server: str | None = None) -> Any:
+async def _load_configuration(kubeconfig: str | None, *, server: str | None = None) -> Any:
     configuration: Any = Configuration()
-    # Go does not check what this checks, and clusters have CAs that would not pass.
+    # Go does not make these checks, and some clusters have CAs that fail them.
     configuration.disable_strict_ssl_verification = True
     if kubeconfig is None:
-        configs.load_incluster_config(configuration, try_refresh_token=False)
-        token = credentials.TokenFile(pathlib.Path(configs.incluster_config.SERVICE_TOKEN_FILENAME))
+        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
+        token = credentials.TokenFile(
+            Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
+        )
         configuration.refresh_api_key_hook = token.refresh
         token.refresh(configuration)
-    else:
-        await _load(pathlib.Path(kubeconfig), configuration, server)
-    return configuration
-
-
-async def _load(path: pathlib.Path, configuration: Any, server: str | None) -> None:
-    document = credentials.kubeconfig(path)
+        return configuration
+    path = Path(kubeconfig)
+    document = credentials.read_kubeconfig(path)
     if server:
         for each in document["clusters"]:
             each["cluster"]["server"] = server
-    # From a document, not from a file: the library's messages would quote it.
-    loader = configs.kube_config.KubeConfigLoader(document, config_base_path=str(path.parent))
-    await credentials.load(configuration, loader, document, path.parent)
+    # The loader gets the document, not the file, because its errors would quote the file.
+    loader = kubernetes_config.kube_config.KubeConfigLoader(
+        document, config_base_path=str(path.parent)
+    )
+    await credentials.load_kubeconfig(configuration, loader, document, path.parent)
+    return configuration
 
 
 @contextlib.contextmanager
-def _placed(kubeconfig: str | None) -> Iterator[None]:
-    """Raises what the library raises as Unreachable, naming where it read."""
-    place = "in-cluster configuration" if kubeconfig is None else kubeconfig
+def _naming_source(kubeconfig: str | None) -> Iterator[None]:
+    """Convert errors of loading a configuration to Unreachable, naming the file."""
+    source = "in-cluster configuration" if kubeconfig is None else kubeconfig
     try:
         yield
-    except (configs.ConfigException, errors.Unreachable, OSError) as error:
-        raise errors.Unreachable(f"{place}: {error}") from error
+    except (kubernetes_config.ConfigException, errors.Unreachable, OSError) as error:
+        raise errors.Unreachable(f"{source}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # The library walks through a malformed file unchecked.
+        # The library does not check the structure of the file.
         raise errors.Unreachable(
-            f"{place}: not a kubeconfig with a context, a cluster and a user: {error!r}"
+            f"{source}: not a kubeconfig with a context, a cluster and a user: {error!r}"
         ) from error
 
 
 @contextlib.contextmanager
-def _told(asked: str, timeout: float) -> Iterator[None]:
-    """Raises what the library raises as a BackendError."""
+def _backend_errors(request: str, timeout: float) -> Iterator[None]:
+    """Convert errors of the libraries to BackendErrors."""
     try:
         yield
     except TimeoutError as error:
-        raise errors.TimedOut(f"{asked}: no answer within {timeout:g} s") from error
+        raise errors.TimedOut(f"{request}: no response within {timeout:g} s") from error
     except ApiException as error:
-        raise status.refusal(asked, error.status, error.reason, error.headers or {}) from error
-    except (aiohttp.ClientError, OSError, ValueError, configs.ConfigException) as error:
-        told = errors.Unreachable(f"{asked}: {str(error) or type(error).__name__}")
+        raise status.backend_error(
+            request, error.status, error.reason, error.headers or {}
+        ) from error
+    except (aiohttp.ClientError, OSError, ValueError, kubernetes_config.ConfigException) as error:
+        unreachable = errors.Unreachable(f"{request}: {str(error) or type(error).__name__}")
         if isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError):
-            told.retry_after = 0.0
-        raise told from error
+            unreachable.retry_after = 0.0
+        raise unreachable from error
+
+
+def _error_of(request: str, response: aiohttp.ClientResponse, body: bytes) -> errors.BackendError:
+    return status.backend_error(request, response.status, status.message(body), response.headers)

@@ -1,12 +1,13 @@
-"""The HTTP API of Prometheus, and of what speaks it (Thanos, Mimir, VictoriaMetrics).
+"""Client of the Prometheus HTTP API (also Thanos, Mimir, VictoriaMetrics).
 
-Answers are typed, and cut off while they arrive if they grow too long. Every failure is a
-BackendError whose text has what was asked and what the other side said: for the log only.
+Responses are limited in size while they arrive and returned as typed values. Every failure is a
+BackendError whose text names the request and quotes the server; it is meant for the log only.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -21,29 +22,34 @@ from adapter.clients import abort, json_stream
 from adapter.clients.credentials import Authorization
 from adapter.clients.prometheus_result import QueryResult, data, query_result, strings
 
+log = logging.getLogger(__name__)
+
 Verb = Literal["GET", "POST"]
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 LIMIT = 64 << 20
-"""Bytes of one answer, decompressed."""
+"""Maximum size of a response in bytes, decompressed."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
 _CHUNK = 64 << 10
+_MAX_QUOTED = 1000
 _GRACE = 1.0
-"""Seconds that Prometheus has, after its own timeout, to say that it timed out."""
+"""Seconds after Prometheus' own timeout in which its error response may arrive."""
+_POST_RETRY = 300.0
+"""Seconds for which queries are sent by GET after a 405 to POST."""
 
 
 class Prometheus:
-    """Knows how to ask one Prometheus.
+    """Client of one Prometheus.
 
-    `url` is the base: its path is kept, its query is ignored. `authorization` is sent where
-    neither `headers` nor a user in the URL says who asks. `trust` is asked for the TLS of each
-    connection, without which it is the session's; `server_name` is whom the certificate is for, if
-    not the URL's host. `verb` is how queries are sent; listing is always a GET. `timeout` (seconds)
-    bounds each request that has no nearer deadline. Deadlines are times of the running event loop.
-    Methods raise BackendError subclasses only.
+    `url` is the base URL; its query string is ignored. `authorization` is used unless `headers` or
+    the URL contain credentials. `trust` returns the TLS context of each new connection, by default
+    that of the session; `server_name` is the name in the server's certificate if it is not the
+    host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
+    (seconds) bounds requests without a nearer deadline. Deadlines are times of the running event
+    loop. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -59,10 +65,10 @@ class Prometheus:
         server_name: str | None = None,
         verb: Verb = "GET",
         timeout: float = 30.0,
-        limit: int = LIMIT,
         requests: telemetry.Requests | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
+        """Parse the URL. Raises ValueError if it is not an HTTP URL."""
         base = yarl.URL(url)
         if base.scheme not in {"http", "https"} or not base.host:
             raise ValueError(
@@ -77,216 +83,242 @@ class Prometheus:
         self._base = base.with_path(base.path.rstrip("/"))
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
-        self._trust = trust
+        self._tls_context = trust
         self._server_name = server_name
         self._verb: Verb = verb
         self._timeout = timeout
-        self._limit = limit
         self._requests = requests
         self._monotonic = monotonic
+        self._post_refused_at: float | None = None
 
     @property
     def address(self) -> str:
-        """The base URL without credentials, for the log."""
+        """Base URL without credentials, for the log."""
         return str(self._base.with_user(None))
 
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
-        """Evaluate `promql` now; Prometheus is told to stop at the deadline."""
-        if self._verb == "POST":
-            try:
-                return await self._query("POST", promql, deadline)
-            except errors.Refused as e:
-                if e.status != 405:
-                    raise
-                self._verb = "GET"
-        return await self._query("GET", promql, deadline)
+        """Evaluate an instant query at the current time; Prometheus stops at the deadline.
+
+        A Prometheus that refuses POST with 405 is queried by GET for the next five minutes.
+        """
+        if self._verb == "GET" or self._post_was_refused():
+            return await self._query("GET", promql, deadline)
+        try:
+            result = await self._query("POST", promql, deadline)
+        except errors.Refused as error:
+            if error.status != 405:
+                raise
+            self._note_refused_post(error)
+            return await self._query("GET", promql, deadline)
+        self._post_refused_at = None
+        return result
 
     async def names(
         self, selector: str, start: float, end: float, *, deadline: float | None = None
     ) -> tuple[str, ...]:
-        """The names of the series that `selector` matches, by the index (start, end: Unix seconds).
+        """Return the names of the series that `selector` matches (start, end: Unix seconds).
 
-        What is still in the head block counts, whatever the window says.
+        The index of the head block ignores the time range, so ended series may be included.
         """
-        asked = _window(selector, start, end)
-        return await self._ask("GET", _NAMES, asked, self._left(deadline), _Whole(strings))
+        params = _window(selector, start, end)
+        return await self._request("GET", _NAMES, params, self._left(deadline), _Document(strings))
 
     async def label_names(
         self, selector: str, start: float, end: float, *, deadline: float | None = None
     ) -> tuple[str, ...]:
-        """The label names (`__name__` left out) that any series of `selector` carries."""
-        asked = _window(selector, start, end)
-        found = await self._ask("GET", _LABELS, asked, self._left(deadline), _Whole(strings))
-        return tuple(name for name in found if name != "__name__")
+        """Return the label names of the series that `selector` matches, without `__name__`."""
+        params = _window(selector, start, end)
+        names = await self._request(
+            "GET", _LABELS, params, self._left(deadline), _Document(strings)
+        )
+        return tuple(name for name in names if name != "__name__")
 
     async def series(
         self, selector: str, start: float, end: float, *, deadline: float | None = None
     ) -> dict[str, set[str]]:
-        """Each series name with its label names (`__name__` left out), reduced while it arrives."""
-        asked = _window(selector, start, end)
-        return await self._ask("GET", _SERIES, asked, self._left(deadline), _LabelSets())
+        """Return the label names, without `__name__`, of each series name that `selector` matches.
+
+        Label sets are reduced while they arrive.
+        """
+        params = _window(selector, start, end)
+        return await self._request("GET", _SERIES, params, self._left(deadline), _LabelSets())
+
+    def _post_was_refused(self) -> bool:
+        at = self._post_refused_at
+        return at is not None and self._monotonic() - at < _POST_RETRY
+
+    def _note_refused_post(self, error: errors.Refused) -> None:
+        log.log(
+            logging.WARNING if self._post_refused_at is None else logging.DEBUG,
+            "POST refused: queries are sent by GET, and POST is tried again every %.0f minutes; "
+            "set --prometheus-verb=GET if it is never allowed: %s",
+            _POST_RETRY / 60,
+            error,
+        )
+        self._post_refused_at = self._monotonic()
 
     async def _query(self, verb: Verb, promql: str, deadline: float | None) -> QueryResult:
         left = self._left(deadline)
-        # Prometheus would take 0 for "no time at all".
-        asked = {"query": promql, "timeout": f"{max(1, int(left * 1000))}ms"}
-        return await self._ask(verb, _QUERY, asked, left + _GRACE, _Whole(query_result))
+        # Prometheus takes a timeout of 0 for no time at all.
+        params = {"query": promql, "timeout": f"{max(1, int(left * 1000))}ms"}
+        return await self._request(verb, _QUERY, params, left + _GRACE, _Document(query_result))
 
     def _left(self, deadline: float | None) -> float:
+        """Return the seconds that a request may take. Raises TimedOut if there are none."""
         if deadline is None:
             return self._timeout
         left = min(deadline - asyncio.get_running_loop().time(), self._timeout)
         if left <= 0:
-            raise errors.TimedOut(f"no time was left to ask {self.address}")
+            raise errors.TimedOut(f"deadline exceeded before a request to {self.address}")
         return left
 
-    async def _ask(
-        self, verb: Verb, path: str, asked: Mapping[str, str], seconds: float, reader: _Reader[T]
+    async def _request(
+        self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: _Reader[T]
     ) -> T:
-        began = self._monotonic()
+        started = self._monotonic()
         outcome, received = "Cancelled", 0
         try:
             async with asyncio.timeout(seconds):
                 response = await self._session.request(
                     verb,
                     self._base / path[1:],
-                    params=asked if verb == "GET" else None,
-                    data=asked if verb == "POST" else None,
-                    headers=await self._signed(),
+                    params=params if verb == "GET" else None,
+                    data=params if verb == "POST" else None,
+                    headers=await self._request_headers(),
                     timeout=aiohttp.ClientTimeout(),
-                    ssl=self._trust() if self._trust else True,
+                    ssl=self._tls_context() if self._tls_context else True,
                     server_hostname=self._server_name,
                 )
                 async with abort.abort_on_exit(response):
                     try:
                         if response.status // 100 != 2:
-                            await _refuse(response)
-                        answer = await self._read(response, reader)
+                            await _raise_for_status(response)
+                        result = await _read(response, reader)
                     finally:
                         received = _received(response.content)
             outcome = "ok"
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
-            question = asked.get("query") or asked.get("match[]")
-            where = f"{verb} {self.address}{path} {_shown(question or '')}"
-            error = _told(e, where, seconds)
+            subject = params.get("query") or params.get("match[]") or ""
+            error = _backend_error(e, f"{verb} {self.address}{path} {_quoted(subject)}", seconds)
             outcome = type(error).__name__
             raise error from e
         finally:
             if self._requests:
-                spent = self._monotonic() - began
-                self._requests.ended(path, outcome=outcome, seconds=spent, received=received)
-        return answer
+                elapsed = self._monotonic() - started
+                self._requests.ended(path, outcome=outcome, seconds=elapsed, received=received)
+        return result
 
-    async def _signed(self) -> Mapping[str, str]:
+    async def _request_headers(self) -> Mapping[str, str]:
         if self._authorization is None:
             return self._headers
         return {**self._headers, "Authorization": await self._authorization()}
 
-    async def _read(self, response: aiohttp.ClientResponse, reader: _Reader[T]) -> T:
-        size = 0
-        async for chunk in response.content.iter_chunked(_CHUNK):
-            size += len(chunk)
-            if size > self._limit:
-                raise errors.TooLarge(f"cut off: the answer is longer than {self._limit} bytes")
-            reader.feed(chunk)
-        return reader.close()
-
 
 class _Reader(Protocol[T_co]):
-    """Knows how to make an answer of its bytes. Both methods raise Broken."""
+    """Parser of a response body. Both methods raise Broken."""
 
     def feed(self, chunk: bytes) -> None: ...
     def close(self) -> T_co: ...
 
 
-class _Whole(Generic[T]):
-    """A document that is only read when all of it is there."""
+class _Document(Generic[T]):
+    """Reader that parses the whole JSON document at the end."""
 
-    def __init__(self, read: Callable[[Any], T]) -> None:
-        self._bytes = bytearray()
-        self._shape = read
+    def __init__(self, parse: Callable[[Any], T]) -> None:
+        self._body = bytearray()
+        self._parse = parse
 
     def feed(self, chunk: bytes) -> None:
-        self._bytes += chunk
+        self._body += chunk
 
     def close(self) -> T:
         try:
-            document = orjson.loads(self._bytes)
+            document = orjson.loads(self._body)
         except orjson.JSONDecodeError as e:
-            raise errors.Broken(f"the answer is not JSON: {e}: {_text(self._bytes)}") from e
-        return self._shape(document)
+            raise errors.Broken(f"the response is not JSON: {e}: {_excerpt(self._body)}") from e
+        return self._parse(document)
 
 
 class _LabelSets:
-    """`/api/v1/series`, of which only names and label names are kept."""
+    """Reader of `/api/v1/series` that keeps only series names and their label names."""
 
     def __init__(self) -> None:
         self._elements = json_stream.ObjectArray("data")
-        self._found: dict[str, set[str]] = {}
+        self._label_names: dict[str, set[str]] = {}
 
     def feed(self, chunk: bytes) -> None:
         try:
             for labels in self._elements.feed(chunk):
-                self._found.setdefault(labels.pop("__name__", ""), set()).update(labels)
+                self._label_names.setdefault(labels.pop("__name__", ""), set()).update(labels)
         except json_stream.MalformedError as e:
-            raise errors.Broken(f"the answer is no list of series: {e}") from e
+            raise errors.Broken(f"the response is not a list of series: {e}") from e
 
     def close(self) -> dict[str, set[str]]:
         try:
             data(self._elements.close(), list)
         except json_stream.MalformedError as e:
-            raise errors.Broken(f"the answer is no list of series: {e}") from e
-        return self._found
+            raise errors.Broken(f"the response is not a list of series: {e}") from e
+        return self._label_names
 
 
 def _window(selector: str, start: float, end: float) -> dict[str, str]:
     return {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
 
 
-async def _refuse(response: aiohttp.ClientResponse) -> NoReturn:
-    """Raise what a status other than 2xx means, with the error's type and text if there is one."""
+async def _read(response: aiohttp.ClientResponse, reader: _Reader[T]) -> T:
+    size = 0
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        size += len(chunk)
+        if size > LIMIT:
+            raise errors.TooLarge(f"the response is longer than {LIMIT} bytes")
+        reader.feed(chunk)
+    return reader.close()
+
+
+async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
+    """Raise the BackendError of a status other than 2xx, with Prometheus' error type and text."""
     body = await response.content.read(_CHUNK)
     try:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        kind, text = response.reason or "", _text(body)
-    said = f"{response.status} {kind}: {text}"
+        kind, text = response.reason or "", _excerpt(body)
+    message = f"{response.status} {kind}: {text}"
     if kind == "timeout":
-        raise errors.TimedOut(said)
+        raise errors.TimedOut(message)
     if response.status // 100 == 4:
-        raise errors.Refused(said, status=response.status)
-    raise errors.Broken(said)
+        raise errors.Refused(message, status=response.status)
+    raise errors.Broken(message)
 
 
-def _told(error: Exception, where: str, seconds: float) -> errors.BackendError:
-    """The error as one of ours, with `where` in front."""
+def _backend_error(error: Exception, request: str, seconds: float) -> errors.BackendError:
+    """Convert an error of a request to a BackendError whose text starts with the request."""
     if isinstance(error, errors.Refused):
-        return errors.Refused(f"{where}: {error}", status=error.status)
+        return errors.Refused(f"{request}: {error}", status=error.status)
     if isinstance(error, errors.BackendError):
-        return type(error)(f"{where}: {error}")
+        return type(error)(f"{request}: {error}")
     if isinstance(error, TimeoutError):
-        return errors.TimedOut(f"{where}: no whole answer within {seconds:.1f} s")
-    told = f"{where}: {str(error) or type(error).__name__}"
+        return errors.TimedOut(f"{request}: no complete response within {seconds:.1f} s")
+    message = f"{request}: {str(error) or type(error).__name__}"
     if isinstance(error, aiohttp.ClientConnectionError | OSError):
-        return errors.Unreachable(told)
+        return errors.Unreachable(message)
     if isinstance(error, aiohttp.ClientPayloadError) and not isinstance(
         error.__cause__, aiohttp.http_exceptions.ContentEncodingError
     ):
-        return errors.Unreachable(told)
-    return errors.Broken(told)
+        return errors.Unreachable(message)
+    return errors.Broken(message)
 
 
 def _received(content: aiohttp.StreamReader) -> int:
-    """Bytes as they came over the wire; the reader of an empty answer counts nothing."""
+    """Return the bytes received over the wire; the reader of an empty body has no counters."""
     compressed: int = getattr(content, "total_compressed_bytes", None) or 0
     plain: int = getattr(content, "total_bytes", 0)
     return compressed or plain
 
 
-def _text(body: bytes | bytearray) -> str:
-    return _shown(body[:1000].decode(errors="replace"))
+def _excerpt(body: bytes | bytearray) -> str:
+    return _quoted(body[:_MAX_QUOTED].decode(errors="replace"))
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 1000 else f"{text[:1000]}…")
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")

@@ -1,7 +1,7 @@
-"""The HTTP proxy on the way to another server, where the environment names one.
+"""HTTP proxy that the environment configures for a server.
 
-It is looked up once for each server, as Go does. aiohttp's `trust_env` would do so for each request
-in another thread, and read a .netrc besides.
+It is looked up once per server, as Go does. aiohttp's `trust_env` would do that for each request in
+another thread, and would also read .netrc.
 """
 
 from __future__ import annotations
@@ -13,29 +13,30 @@ import yarl
 
 
 def on_the_way_to(url: str) -> str | None:
-    """The proxy's URL for requests to `url`; there is none on the way to this machine itself.
+    """Return the URL of the proxy for requests to `url`; None for loopback addresses.
 
     https://pkg.go.dev/golang.org/x/net/http/httpproxy#Config
     """
-    there = yarl.URL(url)
-    host = there.host or ""
-    named = urllib.request.getproxies()
-    proxy = named.get(there.scheme)
-    if proxy is None or _is_near(host, named.get("no", "")):
+    target = yarl.URL(url)
+    host = target.host or ""
+    environment = urllib.request.getproxies()
+    proxy = environment.get(target.scheme)
+    if proxy is None or _bypasses_proxy(host, environment.get("no", "")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _is_near(host: str, excepted: str) -> bool:
-    """Whether this machine has the host, or NO_PROXY excepts it by name, address or network."""
+def _bypasses_proxy(host: str, no_proxy: str) -> bool:
+    """Return whether the host is loopback, or NO_PROXY has its name, address or network."""
     if host == "localhost" or urllib.request.proxy_bypass(host):
         return True
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
+    # urllib does not know networks.
     return address.is_loopback or any(
-        address in network for network in map(_network, excepted.split(",")) if network
+        address in network for network in map(_network, no_proxy.split(",")) if network
     )
 
 

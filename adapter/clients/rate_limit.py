@@ -1,4 +1,4 @@
-"""How fast requests may follow each other: client-go's token bucket, as --client-qps has it."""
+"""Token bucket for requests to the API server, like client-go's (--client-qps, --client-burst)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from adapter import errors
 
 
 class TokenBucket:
-    """Lets `burst` requests through at once, and `qps` a second after that, in order."""
+    """Rate limiter that allows `burst` requests at once and `qps` requests per second after that.
+
+    Waiting requests proceed in order.
+    """
 
     def __init__(
         self,
@@ -28,14 +31,14 @@ class TokenBucket:
         self._filled = clock()
 
     async def take(self, timeout: float) -> None:
-        """Waits for its turn; raises TimedOut at once when that is more than `timeout` away."""
+        """Wait for a token. Raises TimedOut at once if it takes more than `timeout` seconds."""
         now = self._clock()
         self._tokens = min(self._burst, self._tokens + (now - self._filled) * self._qps)
         self._filled = now
         wait = (1 - self._tokens) / self._qps
         if wait > timeout:
             raise errors.TimedOut(
-                f"the next request to the API server may go out in {wait:.0f} s only: "
+                f"rate limit: the next request to the API server may be sent in {wait:.0f} s; "
                 "raise --client-qps and --client-burst"
             )
         self._tokens -= 1

@@ -1,4 +1,4 @@
-"""What the API server's answers say: a document, or a metav1.Status that is a BackendError here."""
+"""Parser of responses of the API server: JSON documents, and errors as metav1.Status."""
 
 from __future__ import annotations
 
@@ -9,33 +9,35 @@ import orjson
 
 from adapter import errors
 
-_PASSING = frozenset({429, 500, 504})
-"""Statuses after which Kubernetes' webhook clients ask again."""
+_RETRIABLE = frozenset({429, 500, 504})
+"""Statuses after which Kubernetes' webhook clients repeat a request."""
 
 
-def refusal(
-    asked: str, status: int, message: str | None, headers: Mapping[str, str]
+def backend_error(
+    request: str, status: int, message: str | None, headers: Mapping[str, str]
 ) -> errors.BackendError:
-    text = f"{asked}: {status}: {message or 'no reason given'}"
-    told: errors.BackendError
-    told = errors.Refused(text, status=status) if 400 <= status < 500 else errors.Broken(text)
-    pause = headers.get("Retry-After", "")
-    if pause.isdecimal():
-        told.retry_after = float(pause)
-    elif status in _PASSING:
-        told.retry_after = 0.0
-    return told
+    """Build the error of a response with a status of 300 or more; `request` is `METHOD PATH`."""
+    text = f"{request}: {status}: {message or 'no reason given'}"
+    error: errors.BackendError
+    error = errors.Refused(text, status=status) if 400 <= status < 500 else errors.Broken(text)
+    retry_after = headers.get("Retry-After", "")
+    if retry_after.isdecimal():
+        error.retry_after = float(retry_after)
+    elif status in _RETRIABLE:
+        error.retry_after = 0.0
+    return error
 
 
-def decoded(asked: str, body: bytes | bytearray) -> Any:
+def decode(request: str, body: bytes | bytearray) -> Any:
+    """Parse a JSON body. Raises Broken."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise errors.Broken(f"{asked}: the answer is not JSON: {error}") from error
+        raise errors.Broken(f"{request}: the response is not JSON: {error}") from error
 
 
 def message(body: bytes) -> str:
-    """A Status' message, else the beginning of what came instead."""
+    """Return the message of a metav1.Status, or else the beginning of the body."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError:

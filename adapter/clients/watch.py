@@ -1,7 +1,7 @@
-"""A list of the Kubernetes API, followed: what is there, and what happens to it from then on.
+"""List and watch of one path of the Kubernetes API, like the loop of client-go's reflector.
 
-The loop of client-go's reflector: list, watch from there, resume where a watch ended, list anew
-when the API server no longer knows what happened in between; slower and slower while it fails.
+It lists, watches from the list's resourceVersion, resumes after the end of a watch, and lists again
+once the API server no longer has that resourceVersion. Failures are retried with backoff.
 """
 
 from __future__ import annotations
@@ -18,25 +18,29 @@ from adapter import errors
 log = logging.getLogger(__name__)
 
 Event = tuple[str, Any]
+"""Type of the event, and the object, or for LISTED the objects."""
 
 LISTED = "LISTED"
-"""The type of the event that has every object there is, as a list: nothing else is left."""
+"""Type of the event with the complete list; objects that it lacks are deleted."""
 
-_SHORTEST_WATCH = 120
-_LONGEST_WATCH = 240
+_MIN_WATCH = 120
+_MAX_WATCH = 240
 _GRACE = 15.0
-_FIRST_PAUSE = 0.8
-_LAST_PAUSE = 30.0
-_SOUND = 5.0
-"""Seconds; a watch that lasted as long was a good one, even if nothing happened."""
+"""Seconds after the `timeoutSeconds` of a watch until the client ends it."""
+_MIN_BACKOFF = 0.8
+_MAX_BACKOFF = 30.0
+_HEALTHY = 5.0
+"""Seconds after which the end of a watch without events is not a failure."""
 
 
 class Source(Protocol):
-    """Knows how to get a document, and the lines of a long one."""
+    """Client of the API server; see `kubernetes.Kube`."""
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """Return a document."""
 
-    def stream(self, path: str, params: Mapping[str, str], *, ttl: float) -> AsyncIterator[Any]: ...
+    def stream(self, path: str, params: Mapping[str, str], *, ttl: float) -> AsyncIterator[Any]:
+        """Yield the documents in the lines of a response that lasts up to `ttl` seconds."""
 
 
 async def follow(
@@ -47,57 +51,58 @@ async def follow(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> AsyncIterator[Event]:
-    """Yields LISTED first, then ADDED, MODIFIED and DELETED; and LISTED again after a gap.
+    """Yield LISTED first, then ADDED, MODIFIED and DELETED; after a gap LISTED again.
 
-    It never ends and raises nothing: failures are logged, each row of them once.
+    The iterator never ends and raises nothing. Only the first of consecutive failures is logged as
+    a warning.
     """
     version = ""
-    pause = _FIRST_PAUSE
+    backoff = _MIN_BACKOFF
     while True:
-        began = clock()
+        started = clock()
         try:
             if not version:
-                version, items = _listed(path, await source.get(path, params))
+                version, items = _parse_list(path, await source.get(path, params))
                 yield LISTED, items
-            ttl = random.randint(_SHORTEST_WATCH, _LONGEST_WATCH)  # noqa: S311 - spreads load
-            asked = {
+            seconds = random.randint(_MIN_WATCH, _MAX_WATCH)  # noqa: S311 - jitter
+            watch_params = {
                 **params,
                 "watch": "true",
                 "allowWatchBookmarks": "true",
                 "resourceVersion": version,
-                "timeoutSeconds": str(ttl),
+                "timeoutSeconds": str(seconds),
             }
-            async for line in source.stream(path, asked, ttl=ttl + _GRACE):
-                kind, item, version = _event(path, line)
-                pause = _FIRST_PAUSE
+            async for line in source.stream(path, watch_params, ttl=seconds + _GRACE):
+                kind, item, version = _parse_event(path, line)
+                backoff = _MIN_BACKOFF
                 if kind != "BOOKMARK":
                     yield kind, item
-            if clock() - began >= _SOUND:
-                pause = _FIRST_PAUSE
+            if clock() - started >= _HEALTHY:
+                backoff = _MIN_BACKOFF
                 continue
         except errors.BackendError as error:
             if isinstance(error, errors.Refused | errors.Broken):
                 version = ""
-            level = logging.WARNING if pause == _FIRST_PAUSE else logging.DEBUG
-            log.log(level, "following %s, which is tried again: %s", path, error)
-        # Not all replicas at once.
-        await sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads load
-        pause = min(2 * pause, _LAST_PAUSE)
+            level = logging.WARNING if backoff == _MIN_BACKOFF else logging.DEBUG
+            log.log(level, "watch of %s failed and is retried: %s", path, error)
+        await sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        backoff = min(2 * backoff, _MAX_BACKOFF)
 
 
-def _listed(path: str, document: Any) -> tuple[str, list[Any]]:
+def _parse_list(path: str, document: Any) -> tuple[str, list[Any]]:
+    """Return the resourceVersion and the items of a list. Raises Broken."""
     try:
         return str(document["metadata"]["resourceVersion"]), list(document["items"] or ())
     except (KeyError, TypeError) as error:
-        raise errors.Broken(f"GET {path}: the answer is no list: {error!r}") from error
+        raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
 
 
-def _event(path: str, line: Any) -> tuple[str, Any, str]:
-    """Raises Broken for an ERROR, whatever it is about: only a new list helps."""
+def _parse_event(path: str, line: Any) -> tuple[str, Any, str]:
+    """Return the type, the object and its resourceVersion. Raises Broken, also for an ERROR."""
     try:
         kind, item = line["type"], line["object"]
         if kind == "ERROR":
             raise errors.Broken(f"GET {path}: the watch ended: {item.get('message', item)}")
         return kind, item, str(item["metadata"]["resourceVersion"])
     except (AttributeError, KeyError, TypeError) as error:
-        raise errors.Broken(f"GET {path}: the answer is no event: {error!r}") from error
+        raise errors.Broken(f"GET {path}: the response is not a watch event: {error!r}") from error

@@ -1,22 +1,21 @@
-"""Objects from plain manifests instead of a cluster: for the demo, and for trying rules out.
+"""Objects from manifest files instead of a cluster (--objects): for the demo and for trying rules.
 
-Reads what `kubectl get -o yaml` prints and `kubectl apply` takes: several documents, lists,
-CustomResourceDefinitions, which teach their kinds. Whatever is wrong is told with file and
-document, all at once.
+Reads the output of `kubectl get -o yaml` and what `kubectl apply` accepts: several documents and
+lists. Problems are collected and reported together, each with its file and document.
 """
 
 from __future__ import annotations
 
-import pathlib
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from adapter import errors
+from adapter.cluster.objects import FINISHED
 from rules.errors import UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.selectors.selectors import Selector
@@ -24,15 +23,11 @@ from rules.selectors.selectors import Selector
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-_Taught = dict[str, dict[str, list[ApiResource]]]
-"""Group -> version -> resources that the manifests add to those that every cluster has."""
-
 
 class FileObjects:
-    """Objects of manifests; make it with `load`.
+    """Objects in manifest files; create it with `load`.
 
-    A kind that neither every cluster has nor a CustomResourceDefinition teaches gets a plural as
-    Kubernetes guesses one, and is taken for namespaced.
+    A kind that is not built into Kubernetes counts as namespaced, and its plural is guessed.
     """
 
     def __init__(self, kinds: Kinds, objects: Mapping[GroupResource, Sequence[_Object]]) -> None:
@@ -40,44 +35,55 @@ class FileObjects:
         self._objects = objects
 
     @classmethod
-    def load(cls, paths: Iterable[str | pathlib.Path]) -> FileObjects:
-        """The objects of all files; one that comes again replaces the one before.
+    def load(cls, paths: Iterable[str | Path]) -> FileObjects:
+        """Read all files; a later manifest of an object replaces an earlier one.
 
-        Raises Broken with every problem, one on each line.
+        Raises Broken with one line per problem.
         """
-        reading = _Reading()
+        manifests: list[_Manifest] = []
+        problems: list[str] = []
         for path in paths:
-            reading.file(pathlib.Path(path))
-        result = cls(*reading.result())
-        if reading.problems:
-            raise errors.Broken("\n".join(reading.problems))
-        return result
+            for document, place in _documents(Path(path), problems):
+                try:
+                    manifests.append(_parse(document))
+                except _InvalidManifest as error:
+                    problems.append(f"{place}: {error}")
+        if problems:
+            raise errors.Broken("\n".join(problems))
+        kinds = _kinds(manifests)
+        return cls(kinds, _objects(manifests, kinds))
 
     @property
     def kinds(self) -> Kinds:
+        """Kinds of the built-in resources and of the manifests."""
         return self._kinds
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
+        """Return the names of the objects that match the selector; see `ClusterObjects`."""
         try:
             kind = self._kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
-        anywhere = not (kind.namespaced and namespace)
+        all_namespaces = not (kind.namespaced and namespace)
         return tuple(
             each.name
             for each in self._objects.get(kind.group_resource, ())
-            if (anywhere or each.namespace == namespace) and selector.matches(each.labels)
+            if not each.finished
+            and (all_namespaces or each.namespace == namespace)
+            and selector.matches(each.labels)
         )
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        return resource != PODS or any(
-            (each.namespace, each.name) == (namespace, name) for each in self._objects.get(PODS, ())
+        """Return False for a pod that has finished, else True."""
+        return not any(
+            each.finished and (each.namespace, each.name) == (namespace, name)
+            for each in self._objects.get(resource, ())
         )
 
     async def refresh(self) -> None:
-        """Nothing: the manifests were read whole."""
+        """Do nothing: the files are read only once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,112 +91,43 @@ class _Object:
     namespace: str
     name: str
     labels: Mapping[str, str]
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Manifest:
-    """One object as it stands in a file, with its identity checked."""
-
     group: str
     version: str
     kind: str
     name: str
     namespace: str
     labels: Mapping[str, str]
-    document: Mapping[str, Any]
+    phase: str
 
 
-class _Wrong(Exception):
-    """What is wrong with one document."""
+class _InvalidManifest(Exception):
+    pass
 
 
-class _Reading:
-    def __init__(self) -> None:
-        self.problems: list[str] = []
-        self.manifests: list[_Manifest] = []
-        self.taught: _Taught = defaultdict(lambda: defaultdict(list))
-
-    def file(self, path: pathlib.Path) -> None:
-        number = 0
-        try:
-            for document in yaml.load_all(path.read_bytes(), Loader=_LOADER):
-                number += 1
-                if document is not None:
-                    self.document(document, f"{path}: document {number}")
-        except (yaml.YAMLError, ValueError) as error:
-            text = " ".join(str(error).split())
-            self.problems.append(f"{path}: document {number + 1}: not YAML: {text}")
-        except OSError as error:
-            self.problems.append(f"{path}: {error.strerror}")
-
-    def document(self, document: Any, place: str) -> None:
-        for item, where in _flat(document, place):
-            try:
-                manifest = _manifest(item)
-                if manifest.kind == "CustomResourceDefinition":
-                    self.learn(manifest.document)
-            except _Wrong as error:
-                self.problems.append(f"{where}: {error}")
-            else:
-                self.manifests.append(manifest)
-
-    def learn(self, definition: Mapping[str, Any]) -> None:
-        """Takes in the kinds that a CustomResourceDefinition (apiextensions.k8s.io/v1) defines."""
-        spec = _mapping(definition, "spec")
-        names = _mapping(spec, "names", "spec.")
-        resource = ApiResource(
-            name=_text(names, "plural", "spec.names."),
-            singular=_text(names, "singular", "spec.names.", default=""),
-            kind=_text(names, "kind", "spec.names."),
-            namespaced=_text(spec, "scope", "spec.") == "Namespaced",
-        )
-        group = _text(spec, "group", "spec.")
-        versions = spec.get("versions")
-        if not isinstance(versions, list) or not all(isinstance(each, dict) for each in versions):
-            raise _Wrong("spec.versions must be a list of mappings")
-        for version in versions:
-            if version.get("served", True):
-                self.teach(group, _text(version, "name", "spec.versions[]."), resource)
-
-    def result(self) -> tuple[Kinds, Mapping[GroupResource, Sequence[_Object]]]:
-        kinds = _kinds(self.taught)
-        known = {(kind.group, kind.kind): kind for kind in kinds}
-        for manifest in self.manifests:
-            if (manifest.group, manifest.kind) not in known:
-                guess = ApiResource(
-                    name=_plural(manifest.kind), kind=manifest.kind, namespaced=True
-                )
-                self.teach(manifest.group, manifest.version, guess)
-        kinds = _kinds(self.taught)
-        known = {(kind.group, kind.kind): kind for kind in kinds}
-        found: dict[GroupResource, dict[tuple[str, str], _Object]] = defaultdict(dict)
-        for manifest in self.manifests:
-            kind = known[manifest.group, manifest.kind]
-            namespace = (manifest.namespace or "default") if kind.namespaced else ""
-            if namespace:
-                implied = found[NAMESPACES]
-                implied.setdefault(("", namespace), _namespace(namespace, {}))
-            made = _Object(namespace=namespace, name=manifest.name, labels=manifest.labels)
-            if kind.group_resource == NAMESPACES:
-                made = _namespace(manifest.name, manifest.labels)
-            found[kind.group_resource].pop((namespace, manifest.name), None)
-            if not _finished(manifest):
-                found[kind.group_resource][namespace, manifest.name] = made
-        return kinds, {
-            resource: [objects[key] for key in sorted(objects)]
-            for resource, objects in found.items()
-        }
-
-    def teach(self, group: str, version: str, resource: ApiResource) -> None:
-        resources = self.taught[group][version]
-        if resource not in resources:
-            resources.append(resource)
+def _documents(path: Path, problems: list[str]) -> Iterator[tuple[Any, str]]:
+    """Yield each object in a file with its place; add what cannot be read to `problems`."""
+    number = 0
+    try:
+        for document in yaml.load_all(path.read_bytes(), Loader=_LOADER):
+            number += 1
+            if document is not None:
+                yield from _flatten(document, f"{path}: document {number}")
+    except (yaml.YAMLError, ValueError) as error:
+        text = " ".join(str(error).split())
+        problems.append(f"{path}: document {number + 1}: not YAML: {text}")
+    except OSError as error:
+        problems.append(f"{path}: {error.strerror}")
 
 
-def _flat(document: Any, place: str) -> Iterator[tuple[Any, str]]:
-    """The document, or its items where it is a list, each with the place where it stands.
+def _flatten(document: Any, place: str) -> Iterator[tuple[Any, str]]:
+    """Yield a document, or the items of a list, each with its place.
 
-    The items of a typed list (PodList) need not repeat its kind.
+    The items of a typed list (PodList) need no apiVersion and kind of their own.
     """
     kind = document.get("kind") if isinstance(document, dict) else None
     if not (isinstance(kind, str) and kind.endswith("List") and "items" in document):
@@ -201,36 +138,36 @@ def _flat(document: Any, place: str) -> Iterator[tuple[Any, str]]:
         inherited = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
     for index, item in enumerate(document["items"] or ()):
         merged = {**inherited, **item} if isinstance(item, dict) else item
-        yield from _flat(merged, f"{place}: items[{index}]")
+        yield merged, f"{place}: items[{index}]"
 
 
-def _manifest(document: Any) -> _Manifest:
+def _parse(document: Any) -> _Manifest:
+    """Parse the identity of an object. Raises _InvalidManifest."""
     if not isinstance(document, dict):
-        raise _Wrong("must be a mapping with apiVersion, kind and metadata")
+        raise _InvalidManifest("must be a mapping with apiVersion, kind and metadata")
     group, _, version = _text(document, "apiVersion").rpartition("/")
-    metadata = _mapping(document, "metadata")
+    kind = _text(document, "kind")
+    metadata = document.get("metadata")
+    if not isinstance(metadata, dict):
+        raise _InvalidManifest("metadata must be a mapping")
     labels = metadata.get("labels") or {}
     if not isinstance(labels, dict):
-        raise _Wrong("metadata.labels must be a mapping")
+        raise _InvalidManifest("metadata.labels must be a mapping")
     for key, value in labels.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            raise _Wrong(f"metadata.labels: {key}: {value!r} must be a string: put it in quotes")
+            raise _InvalidManifest(
+                f"metadata.labels: {key}: {value!r} must be a string: put it in quotes"
+            )
+    status = document.get("status")
     return _Manifest(
         group=group,
         version=version,
-        kind=_text(document, "kind"),
+        kind=kind,
         name=_text(metadata, "name", "metadata."),
         namespace=_text(metadata, "namespace", "metadata.", default=""),
         labels=labels,
-        document=document,
+        phase=str(status.get("phase")) if isinstance(status, dict) else "",
     )
-
-
-def _mapping(parent: Mapping[str, Any], key: str, path: str = "") -> Mapping[str, Any]:
-    value = parent.get(key)
-    if not isinstance(value, dict):
-        raise _Wrong(f"{path}{key} must be a mapping")
-    return value
 
 
 def _text(
@@ -240,24 +177,31 @@ def _text(
     if value is None and default is not None:
         return default
     if not isinstance(value, str) or not value:
-        raise _Wrong(f"{path}{key} must be a string that is not empty")
+        raise _InvalidManifest(f"{path}{key} must be a string that is not empty")
     return value
 
 
-def _namespace(name: str, labels: Mapping[str, str]) -> _Object:
-    """A namespace with the label that every cluster gives it."""
-    return _Object(namespace="", name=name, labels={**labels, _NAMESPACE_LABEL: name})
-
-
-def _finished(manifest: _Manifest) -> bool:
-    if (manifest.group, manifest.kind) != ("", "Pod"):
-        return False
-    status = manifest.document.get("status")
-    return isinstance(status, dict) and status.get("phase") in {"Succeeded", "Failed"}
+def _kinds(manifests: Iterable[_Manifest]) -> Kinds:
+    """Return the built-in kinds, and a guess for each other kind in the manifests."""
+    builtin = Kinds.builtin()
+    groups = {group.name: group for group in builtin.groups}
+    known = {(kind.group, kind.kind) for kind in builtin}
+    for manifest in manifests:
+        if (manifest.group, manifest.kind) in known:
+            continue
+        known.add((manifest.group, manifest.kind))
+        resources = dict(groups[manifest.group].resources) if manifest.group in groups else {}
+        guess = ApiResource(name=_plural(manifest.kind), kind=manifest.kind, namespaced=True)
+        resources[manifest.version] = (*resources.get(manifest.version, ()), guess)
+        versions = tuple(resources)
+        groups[manifest.group] = ApiGroup(
+            name=manifest.group, versions=versions, preferred=versions[0], resources=resources
+        )
+    return Kinds.of(groups.values())
 
 
 def _plural(kind: str) -> str:
-    """Kubernetes' own guess (k8s.io/apimachinery/pkg/api/meta, UnsafeGuessKindToResource)."""
+    """Guess a plural like k8s.io/apimachinery/pkg/api/meta, UnsafeGuessKindToResource."""
     singular = kind.lower()
     if singular.endswith("s"):
         return f"{singular}es"
@@ -266,27 +210,33 @@ def _plural(kind: str) -> str:
     return f"{singular}s"
 
 
-def _kinds(taught: _Taught) -> Kinds:
-    """The kinds that every cluster has, and those that the manifests teach."""
-    groups = {group.name: group for group in Kinds.builtin().groups}
-    for name in sorted(taught):
-        resources = dict(groups[name].resources) if name in groups else {}
-        for version, added in taught[name].items():
-            resources[version] = (*resources.get(version, ()), *added)
-        versions = tuple(sorted(resources, key=_priority))
-        groups[name] = ApiGroup(
-            name=name, versions=versions, preferred=versions[0], resources=resources
+def _objects(
+    manifests: Iterable[_Manifest], kinds: Kinds
+) -> Mapping[GroupResource, Sequence[_Object]]:
+    """Return the objects of each resource in the order of namespace and name."""
+    kind_of = {(kind.group, kind.kind): kind for kind in kinds}
+    objects: dict[GroupResource, dict[tuple[str, str], _Object]] = defaultdict(dict)
+    for manifest in manifests:
+        kind = kind_of[manifest.group, manifest.kind]
+        resource, name, labels = kind.group_resource, manifest.name, manifest.labels
+        namespace = (manifest.namespace or "default") if kind.namespaced else ""
+        if namespace:
+            objects[NAMESPACES].setdefault(("", namespace), _namespace(namespace, {}))
+        objects[resource][namespace, name] = (
+            _namespace(name, labels)
+            if resource == NAMESPACES
+            else _Object(
+                namespace=namespace,
+                name=name,
+                labels=labels,
+                finished=resource == PODS and manifest.phase in FINISHED,
+            )
         )
-    return Kinds.of(groups.values())
+    return {
+        resource: [by_name[key] for key in sorted(by_name)] for resource, by_name in objects.items()
+    }
 
 
-def _priority(version: str) -> tuple[int, int, int, str]:
-    """Kubernetes' order of versions: v2, v1, v1beta1, v1alpha1, then all others by name.
-
-    https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#version-priority
-    """
-    match = re.fullmatch(r"v([0-9]+)(?:(alpha|beta)([0-9]+))?", version)
-    if match is None:
-        return 3, 0, 0, version
-    major, stage, minor = match.groups()
-    return {None: 0, "beta": 1, "alpha": 2}[stage], -int(major), -int(minor or 0), ""
+def _namespace(name: str, labels: Mapping[str, str]) -> _Object:
+    """Build a namespace with the label that every API server adds."""
+    return _Object(namespace="", name=name, labels={**labels, _NAMESPACE_LABEL: name})

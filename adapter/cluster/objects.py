@@ -1,7 +1,7 @@
-"""The cluster's kinds of resource, and which objects a selector means.
+"""Resource kinds of the cluster, and the names of the objects that a selector matches.
 
-`Objects` is what the groups of the API ask; `ClusterObjects` asks the API server for each answer.
-The kinds are a snapshot that is swapped whole, so that a request can read it once and finish on it.
+The kinds are an immutable snapshot, replaced as a whole when discovery finds a difference, so a
+request can read it once and use it to the end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from adapter import errors
 from adapter.clients import kubernetes
@@ -21,53 +21,28 @@ from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 600.0
-"""Seconds between two discoveries, unless set."""
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that have finished."""
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
-_MISS_PAUSE = 30.0
-_FIRST_RETRY = 1.0
-_LAST_RETRY = 60.0
-
-
-class Objects(Protocol):
-    """Knows the kinds of resource of a cluster, and the names of its objects.
-
-    Methods raise BackendError subclasses only; a resource that no group serves is Refused with 404.
-    """
-
-    @property
-    def kinds(self) -> Kinds:
-        """The kinds as they are known now."""
-
-    async def names(
-        self, resource: GroupResource, *, namespace: str, selector: Selector
-    ) -> tuple[str, ...]:
-        """The names of the objects that the selector means, as the API lists them.
-
-        Pods that have finished are left out. Without a namespace, and for a resource that has none,
-        those of the whole cluster; names of different namespaces may then be equal.
-        """
-
-    async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        """False for a pod that is known to have finished or not to exist, else True."""
-
-    async def refresh(self) -> None:
-        """Brings the kinds up to date, where that was not just done: something is missing."""
+_MIN_REFRESH_INTERVAL = 30.0
+"""Seconds between two discoveries for requests that name an unknown resource."""
+_MIN_BACKOFF = 1.0
+_MAX_BACKOFF = 60.0
 
 
 class ClusterObjects:
-    """Objects of a real cluster, asked for by selector.
+    """Objects of a cluster; each call lists them from the API server.
 
-    Until the first discovery has succeeded, the kinds are those that every cluster has. `run` keeps
-    them current every `interval` seconds.
+    Until the first discovery the kinds are those that every cluster has. `run` repeats discovery
+    every `interval` seconds. Methods raise BackendError subclasses only.
     """
 
     def __init__(
         self,
         api: kubernetes.Kube,
         *,
-        interval: float = INTERVAL,
+        interval: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -77,23 +52,30 @@ class ClusterObjects:
         self._sleep = sleep
         self._kinds = Kinds.builtin()
         self._discovered = False
-        self._asked: float | None = None
-        self._asking = asyncio.Lock()
+        self._started_at: float | None = None
+        self._discovering = asyncio.Lock()
 
     @property
     def kinds(self) -> Kinds:
+        """Current snapshot of the kinds."""
         return self._kinds
 
     @property
     def discovered(self) -> bool:
-        """Whether the kinds are the cluster's own."""
+        """Whether a discovery has succeeded."""
         return self._discovered
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
+        """Return the names of the objects that match the selector, in the API's order.
+
+        Finished pods are left out. Without a namespace, and for cluster-scoped resources, the
+        objects of the whole cluster are returned; names in different namespaces may be equal.
+        Raises Refused with 404 for an unknown resource.
+        """
         kind = await self._kind(resource)
-        if not _possible(namespace):
+        if not _is_path_segment(namespace):
             return ()
         params = {}
         if not selector.empty:
@@ -103,46 +85,57 @@ class ClusterObjects:
         return tuple(await self._api.collect(_path(kind, namespace), params, _name))
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
-        if resource != PODS:
+        """Return False for a pod that is known to have finished, else True."""
+        if resource != PODS or not _is_path_segment(namespace):
             return True
-        if not _possible(namespace) or not _possible(name):
-            return False
-        kind = await self._kind(PODS)
-        params = {"fieldSelector": f"metadata.name={_field(name)},{_UNFINISHED}"}
-        return bool(await self._api.collect(_path(kind, namespace), params, _name))
+        path = _path(await self._kind(PODS), namespace)
+        # A list, because manifests/base/rbac.yaml does not allow `get`.
+        pods = await self._api.get(path, {"fieldSelector": f"metadata.name={_escape(name)}"})
+        try:
+            phases = [(each.get("status") or {}).get("phase") for each in pods["items"] or ()]
+        except (AttributeError, KeyError, TypeError) as error:
+            raise errors.Broken(f"GET {path}: the response is not a list of pods") from error
+        return not FINISHED.intersection(phases)
 
     async def refresh(self) -> None:
-        async with self._asking:
-            if self._asked is None or self._clock() - self._asked >= _MISS_PAUSE:
+        """Discover the kinds again, unless that was done within the last 30 s."""
+        async with self._discovering:
+            if (
+                self._started_at is None
+                or self._clock() - self._started_at >= _MIN_REFRESH_INTERVAL
+            ):
                 await self._discover()
 
     async def run(self) -> None:
-        """Discovers the kinds again and again, until cancelled; a failure is logged and retried."""
-        retry = _FIRST_RETRY
+        """Discover the kinds periodically; log failures and retry them with backoff."""
+        backoff = _MIN_BACKOFF
         while True:
             try:
-                async with self._asking:
+                async with self._discovering:
                     await self._discover()
             except errors.BackendError as error:
-                log.warning(
-                    "Discovery failed, %s: %s",
-                    "kinds of resource stay as they were"
+                consequence = (
+                    "known resources stay as they are"
                     if self._discovered
-                    else "custom resources and their metrics are not known yet",
-                    error,
+                    else "metrics of custom resources are not served yet"
                 )
-                await self._sleep(retry)
-                retry = min(2 * retry, _LAST_RETRY)
+                log.warning("discovery of resources failed; %s: %s", consequence, error)
+                await self._sleep(backoff)
+                backoff = min(2 * backoff, _MAX_BACKOFF)
             else:
-                retry = _FIRST_RETRY
+                backoff = _MIN_BACKOFF
                 await self._sleep(self._interval)
 
     async def _discover(self) -> None:
-        self._asked = self._clock()
-        self._kinds = Kinds.of(await self._api.groups())
+        self._started_at = self._clock()
+        kinds = Kinds.of(await self._api.groups())
+        # A new snapshot makes others rebuild what they derived from the old one.
+        if kinds != self._kinds:
+            self._kinds = kinds
         self._discovered = True
 
     async def _kind(self, resource: GroupResource) -> Kind:
+        """Return the first served version of a resource. Raises Refused with 404."""
         try:
             return self._kinds.first(resource.resource, resource.group)
         except UnknownResourceError:
@@ -160,16 +153,16 @@ def _path(kind: Kind, namespace: str) -> str:
     return f"{root}/{kind.resource}"
 
 
-def _possible(name: str) -> bool:
-    """Whether an object may be called so: in a path anything else would mean another path.
+def _is_path_segment(name: str) -> bool:
+    """Return whether a name is one path segment; others are not names of objects.
 
     k8s.io/apimachinery/pkg/api/validation/path
     """
     return name not in {".", ".."} and "/" not in name and "%" not in name
 
 
-def _field(value: str) -> str:
-    """Escaped as k8s.io/apimachinery/pkg/fields.EscapeValue does."""
+def _escape(value: str) -> str:
+    """Escape a value for a field selector, like k8s.io/apimachinery/pkg/fields.EscapeValue."""
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
 
 

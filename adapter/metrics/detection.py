@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics.lister import Lister, gather_or_cancel
+from adapter.metrics.lister import Lister
 from rules import promql
 from rules.exporters import detect, generations
 

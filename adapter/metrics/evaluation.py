@@ -1,205 +1,125 @@
-"""From plans to values: what is asked at the same time is asked once.
+"""Evaluation of plans: queries Prometheus and aggregates the samples into values.
 
-Identical queries in flight are one. Who gives up does not end it for the others; the last one does.
+Identical queries in flight are sent once. Plans are built in `rules.query`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from adapter import errors
+from adapter.background import gather_or_cancel
+from adapter.cache import LRUCache, SingleFlight
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
 from rules.query import aggregate
 from rules.query.aggregate import ExternalValue, Sample, Value
 from rules.query.plan import ExternalPlan, Plan
 
-_REMEMBERED = 100_000
-_QUESTIONS = 10_000
-"""Questions of which it is kept who was there; those longest unasked go first."""
+_MAX_LAST_VALUES = 100_000
+"""Objects whose last value is kept for rules with `onMissing: {lastKnown: …}`."""
+_MAX_TRACKED_PLANS = 10_000
+"""Plans of several steps for which the objects that had a value are remembered."""
+
+_Key = tuple[str, ...]
 
 
 class Evaluation:
-    """Knows the values that plans ask for.
+    """Evaluates plans on one Prometheus.
 
-    Deadlines are times of the running event loop; `clock` gives Unix seconds. `remembered` bounds
-    how many objects' last values are kept for rules with `onMissing: {lastKnown: …}`. Methods raise
-    BackendError subclasses, and `values` AmbiguousSampleError.
+    Deadlines are times of the running event loop; `clock` returns Unix seconds. Methods raise
+    BackendError subclasses.
     """
 
-    def __init__(
-        self,
-        prometheus: Prometheus,
-        *,
-        clock: Callable[[], float] = time.time,
-        remembered: int = _REMEMBERED,
-    ) -> None:
+    def __init__(self, prometheus: Prometheus, *, clock: Callable[[], float] = time.time) -> None:
         self._prometheus = prometheus
         self._clock = clock
-        self._in_flight: dict[str, InFlight] = {}
-        self._memory = _Memory(remembered)
-        self._present = _Present()
+        self._in_flight: SingleFlight[str, QueryResult] = SingleFlight()
+        self._last_values: LRUCache[_Key, Value] = LRUCache(_MAX_LAST_VALUES)
+        self._present: LRUCache[_Key, frozenset[str]] = LRUCache(_MAX_TRACKED_PLANS)
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
-        """One value for each object that has one, in the order of `plan.names`."""
-        found, now = await self._answer(plan, deadline)
+        """Return the value of each object that has one, in the order of `plan.names`.
+
+        Raises AmbiguousSampleError if the rule forbids several samples of one object.
+        """
+        values, now = await self._evaluate(plan, deadline)
         if len(plan.steps) > 1:
-            if self._present.lost(plan, found):
-                # An object that moves from one exporter's series to another's may be in neither
-                # answer, for they are not of one instant; by now the other has it.
-                found, now = await self._answer(plan, deadline)
-            self._present.note(plan, found)
-        ages = (step.rule.config.on_missing.last_known for step in plan.steps)
-        age = next((age for age in ages if age is not None), None)
-        return found if age is None else self._memory.complete(plan, found, oldest=now - age)
+            present = self._present.get(_key(plan)) or frozenset()
+            if any(name in present and name not in values for name in plan.names):
+                # The steps are evaluated at slightly different times, so an object that moves from
+                # one exporter's series to another's may have no sample in any of them.
+                values, now = await self._evaluate(plan, deadline)
+            self._present.set(_key(plan), frozenset(values))
+        max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
+        max_age = next((age for age in max_ages if age is not None), None)
+        return values if max_age is None else self._with_last_values(plan, values, now - max_age)
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
     ) -> tuple[ExternalValue, ...]:
-        """The values of an external metric, one for each sample. Raises NotInstantError, too."""
-        result = await self.query(plan.step.promql, deadline=deadline)
-        return aggregate.external(plan, _instant(result), scalar=result.kind == "scalar")
+        """Return the values of an external metric, one per sample.
 
-    async def _answer(self, plan: Plan, deadline: float | None) -> tuple[dict[str, Value], float]:
-        vectors = await self._ask(plan, deadline)
-        now = self._clock()
-        return aggregate.answer(plan, vectors, now=now), now
+        Raises NotInstantError if the query returns neither a vector nor a scalar.
+        """
+        result = await self.query(plan.step.promql, deadline=deadline)
+        if result.kind not in {"vector", "scalar"}:
+            raise errors.NotInstantError(
+                f"the query returns a {result.kind}; "
+                "an external rule needs an instant vector or a scalar"
+            )
+        return aggregate.external(plan, result.samples, scalar=result.kind == "scalar")
 
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
-        """The answer to one query, shared with everyone who waits for the same."""
+        """Evaluate one query, together with all concurrent callers of the same query."""
         while True:
-            in_flight = self._in_flight.get(promql)
-            joined = in_flight is not None
-            if in_flight is None:
-                in_flight = self._begin(promql, deadline)
+            joined = promql in self._in_flight
             try:
-                return await self._join(in_flight, promql, deadline if joined else None)
+                # Prometheus enforces the deadline of the caller that sent the query.
+                async with asyncio.timeout_at(deadline if joined else None):
+                    return await self._in_flight.run(
+                        promql, lambda: self._prometheus.query(promql, deadline=deadline)
+                    )
+            except TimeoutError as error:
+                raise errors.TimedOut(
+                    f"deadline exceeded by a query in flight: {promql}"
+                ) from error
             except errors.TimedOut:
-                # The one who began it had less time than this caller has.
-                if not joined or not _later(deadline, in_flight.deadline):
+                # The deadline of the caller that sent the query; this one may have time left.
+                if not joined:
                     raise
 
-    async def _ask(self, plan: Plan, deadline: float | None) -> list[tuple[Sample, ...]]:
-        """The vector of each step; the first failure ends what this plan still waits for."""
-        if len(plan.steps) == 1:
-            return [_vector(await self.query(plan.steps[0].promql, deadline=deadline))]
-        tasks = [
-            asyncio.ensure_future(self.query(step.promql, deadline=deadline)) for step in plan.steps
-        ]
-        try:
-            return [_vector(result) for result in await asyncio.gather(*tasks)]
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-    def _begin(self, promql: str, deadline: float | None) -> InFlight:
-        task = asyncio.create_task(
-            self._prometheus.query(promql, deadline=deadline), name=f"query {promql}"
+    async def _evaluate(self, plan: Plan, deadline: float | None) -> tuple[dict[str, Value], float]:
+        """Return the values and the Unix time of the evaluation."""
+        results = await gather_or_cancel(
+            self.query(step.promql, deadline=deadline) for step in plan.steps
         )
-        in_flight = self._in_flight[promql] = InFlight(task=task, deadline=deadline)
-        task.add_done_callback(lambda _: self._land(promql, in_flight))
-        return in_flight
+        now = self._clock()
+        return aggregate.answer(plan, [_vector(each) for each in results], now=now), now
 
-    def _land(self, promql: str, in_flight: InFlight) -> None:
-        if self._in_flight.get(promql) is in_flight:
-            del self._in_flight[promql]
-
-    async def _join(self, in_flight: InFlight, promql: str, deadline: float | None) -> QueryResult:
-        in_flight.callers += 1
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(in_flight.task)
-        except TimeoutError as e:
-            raise errors.TimedOut(f"no answer in time to a query under way: {promql}") from e
-        finally:
-            in_flight.callers -= 1
-            if not in_flight.callers and not in_flight.task.done():
-                in_flight.task.cancel()
-                self._land(promql, in_flight)
-
-
-@dataclass(slots=True, kw_only=True)
-class InFlight:
-    """A query under way, and how many wait for it."""
-
-    task: asyncio.Task[QueryResult]
-    deadline: float | None
-    callers: int = 0
-
-
-@dataclass(slots=True)
-class _Memory:
-    """Last values of at most `max_size` objects; those longest unused go first."""
-
-    max_size: int
-    _values: OrderedDict[tuple[str, ...], Value] = field(default_factory=OrderedDict)
-
-    def complete(
-        self, plan: Plan, found: Mapping[str, Value], *, oldest: float
+    def _with_last_values(
+        self, plan: Plan, values: Mapping[str, Value], oldest: float
     ) -> dict[str, Value]:
-        """`found`, and what is remembered and not older than `oldest` for names that it lacks."""
-        whole: dict[str, Value] = {}
-        common = _key(plan)
+        """Add the last values, not older than `oldest`, of names without a value."""
+        last = {name: self._last_values.get((*_key(plan), name)) for name in plan.names}
+        complete: dict[str, Value] = {}
         for name in plan.names:
-            key = (*common, name)
-            value = found.get(name) or self._values.get(key)
-            if value is None:
-                continue
-            if value.time < oldest and name not in found:
-                del self._values[key]
-                continue
-            whole[name] = self._values[key] = value
-            self._values.move_to_end(key)
-        while len(self._values) > self.max_size:
-            self._values.popitem(last=False)
-        return whole
+            value = values.get(name) or last[name]
+            if value is not None and (name in values or value.time >= oldest):
+                complete[name] = value
+                self._last_values.set((*_key(plan), name), value)
+        return complete
 
 
-@dataclass(slots=True)
-class _Present:
-    """Which objects had a value when a question was last answered by several steps."""
-
-    _names: OrderedDict[tuple[str, ...], frozenset[str]] = field(default_factory=OrderedDict)
-
-    def lost(self, plan: Plan, found: Mapping[str, Value]) -> bool:
-        """Whether an object that had a value, and is asked for again, has none in `found`."""
-        before = self._names.get(_key(plan), frozenset())
-        return any(name in before and name not in found for name in plan.names)
-
-    def note(self, plan: Plan, found: Mapping[str, Value]) -> None:
-        key = _key(plan)
-        self._names[key] = frozenset(found)
-        self._names.move_to_end(key)
-        while len(self._names) > _QUESTIONS:
-            self._names.popitem(last=False)
-
-
-def _key(plan: Plan) -> tuple[str, ...]:
-    """What is asked of every name of a plan."""
+def _key(plan: Plan) -> _Key:
+    """Identify a plan whatever its object names."""
     return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
 
 
-def _later(deadline: float | None, other: float | None) -> bool:
-    return other is not None and (deadline is None or deadline > other)
-
-
 def _vector(result: QueryResult) -> tuple[Sample, ...]:
-    """The samples of a vector. Raises Broken for all else: a scalar belongs to no object."""
+    """Return the samples of a vector. Raises Broken for other kinds: a scalar has no object."""
     if result.kind != "vector":
-        raise errors.Broken(f"the query answers a {result.kind}; a rule needs an instant vector")
-    return result.samples
-
-
-def _instant(result: QueryResult) -> tuple[Sample, ...]:
-    """The samples of a vector or a scalar. Raises NotInstantError for all else."""
-    if result.kind not in {"vector", "scalar"}:
-        raise errors.NotInstantError(
-            f"the query answers a {result.kind}; an external rule needs an instant vector or a "
-            "scalar"
-        )
+        raise errors.Broken(f"the query returns a {result.kind}; a rule needs an instant vector")
     return result.samples

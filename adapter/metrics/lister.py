@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from adapter import errors
+from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
 from rules import promql
 
@@ -165,14 +166,3 @@ class Lister:
     def _window(self) -> tuple[float, float]:
         now = self._clock()
         return now - self._max_age, now
-
-
-async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results in order; the first failure cancels the others and is raised."""
-    tasks = [asyncio.ensure_future(each) for each in coroutines]
-    try:
-        return list(await asyncio.gather(*tasks))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

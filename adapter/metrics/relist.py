@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from adapter import telemetry
+from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics.lister import Lister, gather_or_cancel
+from adapter.metrics.lister import Lister
 from adapter.metrics.series_index import RuleState, SeriesIndex
 from rules import promql
 from rules.diagnosis import candidates

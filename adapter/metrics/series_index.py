@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from adapter import errors, telemetry
-from adapter.metrics.lister import IndexedNames, Lister, LiveNames, gather_or_cancel
+from adapter.background import gather_or_cancel
+from adapter.metrics.lister import IndexedNames, Lister, LiveNames
 from rules import promql
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds

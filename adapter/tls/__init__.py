@@ -1,1 +1,1 @@
-"""Serving certificates: TLS contexts, certificate files, issuing and publishing."""
+"""Serving TLS: contexts, cipher suites, certificate files, own certificates, APIServices."""

@@ -1,7 +1,7 @@
-"""Our APIServices: whom the API server must trust, and that it looks again as soon as we listen.
+"""APIServices of this adapter: publishes their caBundle and makes the API server try them early.
 
-Only those are touched that exist and name our Service. One with `insecureSkipTLSVerify` has it on
-purpose, and cannot have a caBundle besides: it is left alone, with a warning.
+It changes only APIServices that exist and refer to this adapter's Service. One with
+`insecureSkipTLSVerify` must not have a caBundle, so it is left alone, with a warning.
 """
 
 from __future__ import annotations
@@ -9,82 +9,86 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 
 from adapter import errors
 from certs.bundle import UNREADABLE
 
+if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
+    from adapter.clients.kubernetes import Kube
+
 log = logging.getLogger(__name__)
 
-INTERVAL = 30.0
-"""Seconds between two looks."""
-
+_INTERVAL = 600.0
+"""Seconds between two reads of available APIServices."""
 _PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
 _PAUSES = (0.5, 0.5, 1.0, 2.0, 4.0, 8.0)
-"""Seconds after each annotation. Then it is up to the API server, which tries every 30 s anyway."""
+"""Seconds after each annotation. After the last one the API server retries every 30 s by itself."""
 _ANNOTATION = "gpu-metrics-adapter/listened-at"
 _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 
 
-class Api(Protocol):
-    """Knows how to read and change objects of the cluster; see `kube.Kube`."""
-
-    async def get(self, path: str) -> Any: ...
-
-    async def patch(self, path: str, document: Any) -> Any: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiService:
-    """One that names our Service."""
+    """APIService that refers to this adapter's Service."""
 
     name: str
     resource_version: str
     trusted: frozenset[x509.Certificate]
-    """What its caBundle holds."""
+    """CAs in its caBundle."""
     insecure: bool
+    """Whether it has insecureSkipTLSVerify."""
     available: bool
 
     def trusts(self, authority: x509.Certificate) -> bool:
+        """Return whether the API server accepts certificates that `authority` issued."""
         return self.insecure or authority in self.trusted
+
+    def trusts_only(self, authorities: frozenset[x509.Certificate]) -> bool:
+        """Return whether the caBundle needs no change to hold exactly `authorities`."""
+        return self.insecure or self.trusted == authorities
 
 
 class APIServiceController:
-    """The APIServices `names` (`v1beta1.custom.metrics.k8s.io`) of one Service."""
+    """Controller of the APIServices `names` (`v1beta1.custom.metrics.k8s.io`) of one Service."""
 
     def __init__(
         self,
-        api: Api,
+        api: Kube,
         names: Iterable[str],
         *,
         service: str,
         namespace: str,
-        interval: float = INTERVAL,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._names = tuple(names)
         self._service = {"name": service, "namespace": namespace}
-        self._interval = interval
         self._clock = clock
+        self._jitter = jitter
         self._sleep = sleep
-        self._remark = "not looked at yet"
+        self._summary = "not read yet"
         self._insecure: frozenset[str] = frozenset()
         self._forbidden: frozenset[str] = frozenset()
 
     def check(self) -> str:
-        """For /readyz: how they stand. Never fails, for only what is ready can become available."""
-        return self._remark
+        """Return the availability for /readyz. Never fails: only a ready adapter gets available."""
+        return self._summary
 
-    async def look(self) -> tuple[ApiService, ...]:
-        """Ours as they are now, save those that we may not read. Raises BackendError."""
-        found: list[ApiService] = []
+    async def fetch(self) -> tuple[ApiService, ...]:
+        """Read the APIServices of this Service, except those that RBAC forbids to read.
+
+        Raises BackendError, also if all of them are forbidden.
+        """
+        services: list[ApiService] = []
         forbidden: dict[str, str] = {}
         for name in self._names:
             try:
@@ -98,26 +102,30 @@ class APIServiceController:
             spec = document.get("spec") or {}
             service = spec.get("service") or {}
             if {key: service.get(key) for key in self._service} == self._service:
-                found.append(_read(document, spec))
+                services.append(_parse(document, spec))
         if len(forbidden) == len(self._names):
             raise errors.Refused(next(iter(forbidden.values())), status=_FORBIDDEN)
-        told = (*map(_standing, found), *(f"{name} not ours to read" for name in forbidden))
-        self._remark = ", ".join(told) or "there are none that name our Service"
+        parts = (
+            *map(_availability, services),
+            *(f"{name} forbidden to read" for name in forbidden),
+        )
+        own = "{namespace}/{name}".format(**self._service)
+        self._summary = ", ".join(parts) or f"no APIService refers to Service {own}"
         self._warn_of_forbidden(forbidden)
-        self._warn(frozenset(each.name for each in found if each.insecure))
-        return tuple(found)
+        self._warn_of_insecure(frozenset(each.name for each in services if each.insecure))
+        return tuple(services)
 
     async def publish(
-        self, found: Iterable[ApiService], authorities: frozenset[x509.Certificate], pem: bytes
+        self, services: Iterable[ApiService], authorities: frozenset[x509.Certificate], pem: bytes
     ) -> bool:
-        """Have `authorities`, and nobody else, trusted by those that `look` found.
+        """Write `pem`, which holds `authorities`, to every caBundle that differs.
 
-        False if one has changed since: look again, then decide again whom to trust. Raises
-        BackendError.
+        Returns False if an APIService has changed since it was read; then read all again and
+        decide again which CAs to publish. Raises BackendError.
         """
         spec = {"caBundle": base64.b64encode(pem).decode()}
-        for each in found:
-            if each.insecure or each.trusted == authorities:
+        for each in services:
+            if each.trusts_only(authorities):
                 continue
             metadata = {"resourceVersion": each.resource_version}
             try:
@@ -130,70 +138,73 @@ class APIServiceController:
         return True
 
     async def run(self) -> None:
-        """Annotate those that are not available, now that we listen, and whenever that is lost.
+        """Annotate unavailable APIServices until they are available; then check every 10 minutes.
 
-        Any write makes the API server try us at once, where it would wait for up to 30 s.
+        Start this once the server listens. Any write to an APIService makes the API server try it
+        at once instead of within 30 s.
         """
-        written, failures, failure = 0, 0, ""
+        annotated, failures, failure = 0, 0, ""
         while True:
             try:
-                written = await self._have_looked(written)
+                annotated = await self._annotate_unavailable(annotated)
                 failures, failure = 0, ""
             except errors.BackendError as error:
                 if str(error) != failure:
-                    log.warning("the APIServices cannot be told that we listen: %s", error)
+                    log.warning(
+                        "APIServices not annotated, so it may take the API server 30 s longer to "
+                        "find them available: %s",
+                        error,
+                    )
                 failures, failure = failures + 1, str(error)
-            pause = self._interval
+            pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
             if failures:
                 pause = min(pause, 2.0 ** (failures - 1))
-            elif 0 < written <= len(_PAUSES):
-                pause = _PAUSES[written - 1]
+            elif 0 < annotated <= len(_PAUSES):
+                pause = _PAUSES[annotated - 1]
             await self._sleep(pause)
 
-    async def _have_looked(self, written: int) -> int:
-        """How often they were annotated by now, one after the other; 0 when all are available."""
-        lacking = [each for each in await self.look() if not each.available]
-        if not lacking:
+    async def _annotate_unavailable(self, annotated: int) -> int:
+        """Return the number of consecutive annotations so far; 0 once all are available."""
+        unavailable = [each for each in await self.fetch() if not each.available]
+        if not unavailable:
             return 0
-        if written < len(_PAUSES):
-            for each in lacking:
+        if annotated < len(_PAUSES):
+            for each in unavailable:
                 await self._annotate(each)
-        return written + 1
+        return annotated + 1
 
     async def _annotate(self, service: ApiService) -> None:
-        # A write that changes nothing is none.
+        # The value must change, because the API server ignores writes without a change.
         annotations = {_ANNOTATION: self._clock().isoformat()}
         await self._api.patch(_PATH + service.name, {"metadata": {"annotations": annotations}})
 
     def _warn_of_forbidden(self, forbidden: Mapping[str, str]) -> None:
-        """Rights from before a group was served must not cost the others theirs."""
+        # An old ClusterRole may lack a newer APIService; the others still work.
         for name in sorted(forbidden.keys() - self._forbidden):
             log.warning(
-                "APIService %s is passed over; if it names our Service, add it to the names that "
-                "manifests/base/rbac.yaml lets us get and patch: %s",
+                "APIService %s is ignored because it cannot be read; if it refers to this Service, "
+                "add its name to the ClusterRole in manifests/base/rbac.yaml: %s",
                 name,
                 forbidden[name],
             )
         self._forbidden = frozenset(forbidden)
 
-    def _warn(self, insecure: frozenset[str]) -> None:
+    def _warn_of_insecure(self, insecure: frozenset[str]) -> None:
         for name in sorted(insecure - self._insecure):
             log.warning(
-                "APIService %s has insecureSkipTLSVerify: the API server sends its questions, and "
-                "believes the answers, of whoever takes our address; without it, the caBundle is "
-                "published here",
+                "APIService %s has insecureSkipTLSVerify: anyone who takes over this adapter's "
+                "address can answer the API server; remove it to have the caBundle published",
                 name,
             )
         self._insecure = insecure
 
 
-def _read(document: Mapping[str, Any], spec: Mapping[str, Any]) -> ApiService:
+def _parse(document: Mapping[str, Any], spec: Mapping[str, Any]) -> ApiService:
     try:
         pem = base64.b64decode(spec.get("caBundle") or "")
         trusted = frozenset(x509.load_pem_x509_certificates(pem) if pem.strip() else ())
     except UNREADABLE:
-        # Whatever this is, it is not what is to be published.
-        trusted = frozenset()
+        trusted = frozenset()  # differs from what is published, so it is overwritten
     conditions = (document.get("status") or {}).get("conditions") or ()
     return ApiService(
         name=document["metadata"]["name"],
@@ -206,5 +217,5 @@ def _read(document: Mapping[str, Any], spec: Mapping[str, Any]) -> ApiService:
     )
 
 
-def _standing(service: ApiService) -> str:
+def _availability(service: ApiService) -> str:
     return f"{service.name} {'available' if service.available else 'not available'}"

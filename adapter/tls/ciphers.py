@@ -1,6 +1,6 @@
-"""What TLS may be spoken: versions and cipher suites, from the names that Go gives them.
+"""TLS versions and cipher suites, from Go's names to OpenSSL's.
 
-OpenSSL has its own names for the same suites, and lacks those that are broken.
+OpenSSL names the same suites differently and lacks those that are broken.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 VERSIONS = ("VersionTLS10", "VersionTLS11", "VersionTLS12", "VersionTLS13")
-"""Go's names of versions, as Kubernetes' flags take them."""
+"""Go's names of TLS versions, which the flags of Kubernetes accept, the lowest first."""
 
 SUITES = {
     "TLS_AES_128_GCM_SHA256": "TLS_AES_128_GCM_SHA256",
@@ -42,27 +42,27 @@ SUITES = {
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
     "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
 }
-"""Every suite that Go implements (crypto/tls, cipher_suites.go), with OpenSSL's name for it."""
+"""Go's name -> OpenSSL's name of every suite in Go's crypto/tls, cipher_suites.go."""
 
-_OF_TLS13 = frozenset(name for name, here in SUITES.items() if name == here)
-"""These cannot be chosen, there as here: TLS 1.3 always has all of them."""
+_TLS13 = frozenset(name for name, openssl_name in SUITES.items() if name == openssl_name)
+"""Suites of TLS 1.3. Neither Go nor Python can select them: all are always enabled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TLSOptions:
-    """The TLS that a server speaks."""
+    """TLS settings of a server."""
 
     minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2
     ciphers: str = ""
-    """Suites of TLS 1.2 by OpenSSL's names, separated by colons; empty for what it prefers."""
+    """TLS 1.2 suites by OpenSSL's names, separated by colons; empty for OpenSSL's default."""
     notices: tuple[str, ...] = ()
-    """What was asked for and is not had, with the consequence."""
+    """Requested settings that are not supported, with the consequence, for the log."""
 
 
 def terms(version: str = "", suites: Sequence[str] = ()) -> TLSOptions:
-    """The terms that Go's names ask for; nothing asked leaves the default.
+    """Convert Go's names of the minimum version and of cipher suites; empty means the default.
 
-    Raises ValueError, whose text says which names there are.
+    Raises ValueError, listing the known names, for an unknown one.
     """
     if version and version not in VERSIONS:
         raise ValueError(f"unknown TLS version {version!r}: must be one of {', '.join(VERSIONS)}")
@@ -72,20 +72,21 @@ def terms(version: str = "", suites: Sequence[str] = ()) -> TLSOptions:
         )
     notices: list[str] = []
     if version in VERSIONS[:2]:
-        notices.append(f"{version} is refused as insecure: TLS 1.2 is the lowest that is spoken")
+        notices.append(f"{version} is insecure and refused: TLS 1.2 is the lowest version served")
     minimum = ssl.TLSVersion.TLSv1_3 if version == VERSIONS[3] else ssl.TLSVersion.TLSv1_2
-    chosen = [name for name in suites if name not in _OF_TLS13]
-    if lacking := [name for name in chosen if SUITES[name] not in _had()]:
-        notices.append(f"cipher suites that OpenSSL has not are left out: {', '.join(lacking)}")
-    ciphers = dict.fromkeys(SUITES[name] for name in chosen if name not in lacking)
+    selectable = [name for name in suites if name not in _TLS13]
+    if unsupported := [name for name in selectable if SUITES[name] not in _openssl_suites()]:
+        notices.append(
+            f"cipher suites that OpenSSL does not support are left out: {', '.join(unsupported)}"
+        )
+    ciphers = dict.fromkeys(SUITES[name] for name in selectable if name not in unsupported)
     if suites and not ciphers:
-        # None of TLS 1.2 is wanted, so TLS 1.2 cannot be spoken.
-        minimum = ssl.TLSVersion.TLSv1_3
+        minimum = ssl.TLSVersion.TLSv1_3  # no suite of TLS 1.2 is allowed
     return TLSOptions(minimum=minimum, ciphers=":".join(ciphers), notices=tuple(notices))
 
 
 @functools.cache
-def _had() -> frozenset[str]:
+def _openssl_suites() -> frozenset[str]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL:COMPLEMENTOFALL")
     return frozenset(str(each["name"]) for each in context.get_ciphers())

@@ -1,7 +1,7 @@
-"""The server's side of TLS: 1.2 at least, HTTP/1.1, certificates that can change while served.
+"""TLS contexts of the server: TLS 1.2 or later, HTTP/1.1, certificates that can be replaced.
 
-The handshake collects a client's certificate, and keeps out those of CAs that nobody here knows;
-who a client is gets decided elsewhere, from its `Peer`.
+The handshake accepts only client certificates of the configured CAs. Whom a certificate identifies
+is decided in `adapter.auth`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -20,20 +20,16 @@ from adapter.tls.ciphers import TLSOptions
 from certs import issue
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
-_USUAL = TLSOptions()
+if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
+    from adapter import telemetry
+
+_DEFAULTS = TLSOptions()
 _NO_CHECK_TIME = 0x200000
-"""X509_V_FLAG_NO_CHECK_TIME, to which Python gives no name."""
-
-
-class Meter(Protocol):
-    """Knows how to show what is served."""
-
-    def serving(self, until: float) -> None:
-        """The serving certificate expires at `until`, in Unix seconds."""
+"""X509_V_FLAG_NO_CHECK_TIME, which Python does not define."""
 
 
 def load(certificate: Path, key: Path) -> Bundle:
-    """The certificate and key of two PEM files. Raises CertificateError, which names the files."""
+    """Load a certificate and its key from PEM files. Raises CertificateError, naming the files."""
     try:
         return Bundle.parse(certificate.read_bytes(), key.read_bytes())
     except OSError as error:
@@ -42,138 +38,145 @@ def load(certificate: Path, key: Path) -> Bundle:
         raise CertificateError(f"{certificate} and {key}: {error}") from error
 
 
-def issued(bind_address: str, *, now: datetime, hosts: Iterable[str] = ()) -> Bundle:
-    """A certificate of our own for this machine, for where none is given."""
-    return issue.throw_away((bind_address, *hosts), now=now)
+def issued(bind_address: str, *, now: datetime) -> Bundle:
+    """Issue a certificate for this machine from a CA that is thrown away."""
+    return issue.throw_away((bind_address,), now=now)
 
 
 class ReloadingContext:
-    """A TLS context whose certificates, and whom they ask for one, change while it is served.
+    """TLS context whose certificates and client CAs can be replaced while it is in use.
 
-    `context` is given to the listener once. What changes holds from the next handshake on, and
-    connections that there are go on. A change that cannot be made leaves everything as it is.
+    Give `context` to the listener once. A change takes effect with the next handshake and does not
+    affect open connections. A change that fails leaves everything as it was.
     """
 
     def __init__(
         self,
         bundle: Bundle,
         *,
-        terms: TLSOptions = _USUAL,
-        meter: Meter | None = None,
+        options: TLSOptions = _DEFAULTS,
+        meter: telemetry.Certificates | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Raises CertificateError where OpenSSL refuses the bundle."""
-        self._terms = terms
+        """Serve `bundle` by default. Raises CertificateError if OpenSSL refuses it."""
+        self._options = options
         self._meter = meter
         self._clock = clock
         self._client_cas = b""
         self._named: tuple[Named, ...] = ()
         self._bundle = bundle
-        self._chosen = self._build(bundle, (), b"")
-        self.context = context(bundle, terms)
-        self.context.sni_callback = self._choose
-        self._measure()
+        self._contexts = self._build(bundle, (), b"")
+        self.context = context(bundle, options)
+        self.context.sni_callback = self._select
+        self._update_meter()
 
     @property
     def bundle(self) -> Bundle:
-        """What is served to those who ask for no name, or for one that nothing else has."""
+        """Default certificate, for clients whose SNI name no other certificate has."""
         return self._bundle
 
     def serve(self, bundle: Bundle) -> None:
-        """Raises CertificateError where OpenSSL refuses the bundle."""
-        self._chosen = self._build(bundle, self._named, self._client_cas)
+        """Replace the default certificate. Raises CertificateError if OpenSSL refuses it."""
+        self._contexts = self._build(bundle, self._named, self._client_cas)
         self._bundle = bundle
-        self._measure()
+        self._update_meter()
 
-    def sni(self, named: Iterable[Named]) -> None:
-        """Serve these to clients that ask for their names. Raises CertificateError."""
-        everything = tuple(named)
-        self._chosen = self._build(self._bundle, everything, self._client_cas)
-        self._named = everything
+    def serve_sni(self, named: Iterable[Named]) -> None:
+        """Replace the certificates for SNI. Raises CertificateError if OpenSSL refuses one."""
+        certificates = tuple(named)
+        self._contexts = self._build(self._bundle, certificates, self._client_cas)
+        self._named = certificates
 
     def request_client_certs(self, client_cas: Iterable[bytes]) -> None:
-        """Ask clients for a certificate of one of these CAs (PEM bundles, each perhaps empty).
+        """Request client certificates that were issued by one of these CAs (PEM bundles).
 
-        A client may come without one; with one of another CA, or that is not for clients, it is not
-        let in. Expired ones are. Raises CertificateError where a bundle cannot be read.
+        Clients may send none. The handshake fails for a certificate of another CA or for another
+        purpose, but not for an expired one. Raises CertificateError if a bundle cannot be read.
         """
-        together = b"".join(_der(each) for each in client_cas if each.strip())
-        if together == self._client_cas:
+        der = b"".join(_to_der(each) for each in client_cas if each.strip())
+        if der == self._client_cas:
             return
-        self._chosen = self._build(self._bundle, self._named, together)
-        self._client_cas = together
-        # OpenSSL takes this, unlike the CAs, from the context that a connection began with.
-        self.context.verify_mode = ssl.CERT_OPTIONAL if together else ssl.CERT_NONE
+        self._contexts = self._build(self._bundle, self._named, der)
+        self._client_cas = der
+        # OpenSSL takes the verify mode, unlike the CAs, from the context that the connection
+        # started with, not from the one that SNI selects.
+        self.context.verify_mode = ssl.CERT_OPTIONAL if der else ssl.CERT_NONE
 
     def check(self) -> str:
-        """For /readyz: until when the certificate is good. Raises RuntimeError once it is not."""
+        """Return for /readyz how long the certificate is valid. Raises RuntimeError if expired."""
         if self._clock() >= self._bundle.until:
             raise RuntimeError(f"the serving certificate expired at {self._bundle.until}")
-        return f"good until {self._bundle.until}"
+        return f"valid until {self._bundle.until}"
 
     def _build(
         self, bundle: Bundle, named: Iterable[Named], client_cas: bytes
     ) -> Mapping[str, ssl.SSLContext]:
-        """Contexts by name; that of `bundle` has the name "". A new one forgets dropped CAs."""
-        made = {"": bundle, **by_name(named)}
-        contexts = {id(each): context(each, self._terms, client_cas) for each in made.values()}
-        return {name: contexts[id(each)] for name, each in made.items()}
+        """Build the contexts by SNI name; "" is the default.
 
-    def _choose(
+        New contexts are built for every change, because a context never forgets a CA.
+        """
+        bundles = {"": bundle, **by_name(named)}
+        contexts = {id(each): context(each, self._options, client_cas) for each in bundles.values()}
+        return {name: contexts[id(each)] for name, each in bundles.items()}
+
+    def _select(
         self,
         connection: ssl.SSLSocket | ssl.SSLObject,
-        name: str | None,
-        _front: ssl.SSLContext,
+        server_name: str | None,
+        _initial: ssl.SSLContext,
     ) -> None:
-        chosen = self._chosen
-        asked = (name or "").lower()
-        wildcard = f"*.{asked.partition('.')[2]}"
-        connection.context = chosen.get(asked) or chosen.get(wildcard) or chosen[""]
+        """Set the context of a connection by SNI (callback of OpenSSL)."""
+        contexts = self._contexts
+        name = (server_name or "").lower()
+        wildcard = f"*.{name.partition('.')[2]}"
+        connection.context = contexts.get(name) or contexts.get(wildcard) or contexts[""]
 
-    def _measure(self) -> None:
+    def _update_meter(self) -> None:
         if self._meter is not None:
             self._meter.serving(self._bundle.until.timestamp())
 
 
-def _der(pem: bytes) -> bytes:
+def _to_der(pem: bytes) -> bytes:
     try:
         certificates = x509.load_pem_x509_certificates(pem)
     except UNREADABLE as error:
-        raise CertificateError(f"the CAs of clients cannot be read: {error}") from error
+        raise CertificateError(f"client CAs cannot be read: {error}") from error
     return b"".join(each.public_bytes(serialization.Encoding.DER) for each in certificates)
 
 
-def context(bundle: Bundle, terms: TLSOptions = _USUAL, client_cas: bytes = b"") -> ssl.SSLContext:
-    """A context that serves `bundle`, with the CAs of clients in DER, one after the other.
+def context(
+    bundle: Bundle, options: TLSOptions = _DEFAULTS, client_cas: bytes = b""
+) -> ssl.SSLContext:
+    """Build a context that serves `bundle` and accepts the client CAs (concatenated DER).
 
-    Raises CertificateError where OpenSSL refuses the bundle or the CAs.
+    Raises CertificateError if OpenSSL refuses the bundle or the CAs.
     """
-    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    made.minimum_version = terms.minimum
-    if terms.ciphers:
-        made.set_ciphers(terms.ciphers)
-    made.set_alpn_protocols(["http/1.1"])
-    # A resumed session would keep the certificate of a CA that was dropped meanwhile.
-    made.options |= ssl.OP_NO_TICKET
-    made.num_tickets = 0
-    # An expired client is to be told 401, which needs a connection.
-    made.verify_flags |= _NO_CHECK_TIME
+    built = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    built.minimum_version = options.minimum
+    if options.ciphers:
+        built.set_ciphers(options.ciphers)
+    built.set_alpn_protocols(["http/1.1"])
+    # A resumed session would keep a client certificate whose CA was removed since.
+    built.options |= ssl.OP_NO_TICKET
+    built.num_tickets = 0
+    # Clients with an expired certificate get 401, which needs a connection.
+    built.verify_flags |= _NO_CHECK_TIME
     if client_cas:
         try:
-            made.load_verify_locations(cadata=client_cas)
+            built.load_verify_locations(cadata=client_cas)
         except ssl.SSLError as error:
-            raise CertificateError(f"OpenSSL cannot read the CAs of clients: {error}") from error
-        made.verify_mode = ssl.CERT_OPTIONAL
-    # OpenSSL reads files only; the directory is ours alone and gone at once.
+            raise CertificateError(f"OpenSSL cannot read the client CAs: {error}") from error
+        built.verify_mode = ssl.CERT_OPTIONAL
+    # OpenSSL reads the key only from a file. The directory is private and removed at once.
     with tempfile.TemporaryDirectory(prefix="certificate-") as directory:
         chain, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
         chain.write_bytes(bundle.chain_pem)
         key.touch(mode=0o600)
         key.write_bytes(bundle.key_pem)
         try:
-            made.load_cert_chain(chain, key)
+            built.load_cert_chain(chain, key)
         except ssl.SSLError as error:
             raise CertificateError(
                 f"the certificate of {bundle.subject} cannot be served: {error.reason}"
             ) from error
-    return made
+    return built

@@ -1,41 +1,41 @@
-"""Certificates in files, followed: whoever renews the files need tell nobody.
+"""Serving certificates in files: watches the files and serves what they hold.
 
-What cannot be used is logged once and changes nothing, so that a pair of which one half has been
-written, or that does not match, never breaks what is served.
+Certificates in the Secret that the replicas share are the task of `serving_certificate`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import functools
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from adapter.file_watcher import FileWatcher
 from adapter.tls import context
 from certs.bundle import Bundle, CertificateError, Named
 
 log = logging.getLogger(__name__)
 
-INTERVAL = 1.0
-"""Seconds between two looks at the files."""
+_INTERVAL = 1.0
+_FALLBACK = "the previous certificate stays in use"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertKeyPair:
-    """The files of a certificate, and the names it is for: none stands for those it has itself."""
+    """Files of a certificate and its key, and the names that it is served for."""
 
     certificate: Path
     key: Path
     domains: tuple[str, ...] = ()
+    """For SNI; empty for the DNS names in the certificate."""
 
 
 def sni(text: str) -> CertKeyPair:
-    """A pair as `--tls-sni-cert-key` takes it: `CERT,KEY[:DOMAIN,...]`.
+    """Parse a value of `--tls-sni-cert-key`: `CERT,KEY[:DOMAIN,...]`.
 
-    Raises ValueError in the words of Kubernetes' NamedCertKey.
+    Raises ValueError with the messages of Kubernetes' NamedCertKey.
     """
     files, colon, names = text.partition(":")
     if colon and not names.strip():
@@ -49,82 +49,58 @@ def sni(text: str) -> CertKeyPair:
     )
 
 
-@dataclass(slots=True, kw_only=True)
-class _Followed:
-    pair: CertKeyPair
-    digest: bytes = b""
-    bundle: Bundle | None = None
-    problem: str = ""
-
-    def look(self) -> bool:
-        """Whether the files hold something else than at the last look."""
-        digest = b"".join(map(_digest, (self.pair.certificate, self.pair.key)))
-        if digest == self.digest:
-            return False
-        self.digest = digest
-        try:
-            self.bundle = context.load(self.pair.certificate, self.pair.key)
-            self.problem = ""
-        except CertificateError as error:
-            self.problem = str(error)
-        return True
-
-
 class CertificateWatcher:
-    """Serves what the files of `pair` hold, and to whom asks for their names those of `named`.
+    """Serves the certificate of `pair` by default, and those of `named` to clients by SNI.
 
-    Without `pair`, what `live` serves to the others is left to somebody else.
+    Without `pair` somebody else sets the default certificate. A pair that cannot be loaded or
+    served is logged once and changes nothing, so the two files need not be replaced at once.
     """
 
     def __init__(
         self,
-        live: context.ReloadingContext,
+        tls: context.ReloadingContext,
         pair: CertKeyPair | None,
         named: Iterable[CertKeyPair] = (),
         *,
-        interval: float = INTERVAL,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._live = live
-        self._main = None if pair is None else _Followed(pair=pair)
-        self._named = tuple(_Followed(pair=each) for each in named)
-        self._interval = interval
+        """Serve the certificates. Raises CertificateError for one that cannot be used."""
+        self._tls = tls
+        self._default = None if pair is None else _watch(pair)
+        self._named = tuple((_watch(each), each.domains) for each in named)
         self._sleep = sleep
+        if self._default is not None:
+            tls.serve(self._default.value)
+        self._serve_named()
 
-    def once(self) -> tuple[str, ...]:
-        """Serve what is new; tells what is wrong with those files that have changed."""
-        problems: list[str] = []
-        if self._main is not None and self._main.look():
-            problems.append(self._main.problem or _problem(self._live.serve, self._main.bundle))
-        changed = [each for each in self._named if each.look()]
-        problems += [each.problem for each in changed]
-        if any(not each.problem for each in changed):
-            named = [
-                Named(bundle=each.bundle, domains=each.pair.domains)
-                for each in self._named
-                if each.bundle is not None
-            ]
-            problems.append(_problem(self._live.sni, named))
-        return tuple(filter(None, problems))
+    def poll(self) -> None:
+        """Serve the certificates whose files have changed."""
+        try:
+            if self._default is not None and self._default.poll():
+                self._tls.serve(self._default.value)
+            changed = [watcher.poll() for watcher, _ in self._named]
+            if any(changed):
+                self._serve_named()
+        except CertificateError as error:  # refused by OpenSSL
+            log.warning("%s; %s", error, _FALLBACK)
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Poll the files every second."""
         while True:
-            await self._sleep(self._interval)
-            for problem in self.once():
-                log.warning("%s; the certificate from before is served on", problem)
+            await self._sleep(_INTERVAL)
+            self.poll()
+
+    def _serve_named(self) -> None:
+        self._tls.serve_sni(
+            [Named(bundle=watcher.value, domains=domains) for watcher, domains in self._named]
+        )
 
 
-def _problem(serve: Callable[[Any], None], what: object) -> str:
-    try:
-        serve(what)
-    except CertificateError as error:
-        return str(error)
-    return ""
-
-
-def _digest(file: Path) -> bytes:
-    try:
-        return hashlib.sha256(file.read_bytes()).digest()
-    except OSError as error:
-        return repr(error).encode()
+def _watch(pair: CertKeyPair) -> FileWatcher[Bundle]:
+    return FileWatcher(
+        pair.certificate,
+        pair.key,
+        load=functools.partial(context.load, pair.certificate, pair.key),
+        failure=CertificateError,
+        fallback=_FALLBACK,
+    )

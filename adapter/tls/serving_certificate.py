@@ -1,8 +1,7 @@
-"""Our own certificate: of an authority that all replicas share, renewed in time, known to clients.
+"""Serving certificate of all replicas, issued by their own CA and kept in one Secret.
 
-All of it is kept in one Secret, which replicas change by optimistic concurrency; what is due is
-decided by `certs.renew`. The authorities go into the caBundle of our APIServices before anything
-that they issued is served.
+Replicas change the Secret with optimistic concurrency; `certs.renew` decides what is due. A CA is
+published in the caBundle of the APIServices before a certificate that it issued is served.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 from cryptography import x509
 
@@ -22,61 +21,45 @@ from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
 from certs.renew import Policy, State
 
+if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
+    from adapter import telemetry
+    from adapter.clients.kubernetes import Kube
+
 log = logging.getLogger(__name__)
 
-INTERVAL = 30.0
-"""Seconds between two looks at the Secret and the APIServices."""
-
-_FIRST_RETRY = 1.0
+_INTERVAL = 60.0
+"""Seconds between two reads of the APIServices: a new one is unusable until it has a caBundle."""
+_SECRET_INTERVAL = timedelta(minutes=5)
+"""Time between two reads of the Secret; a certificate is replaced days before it expires."""
+_MIN_BACKOFF = 1.0
 _ATTEMPTS = 5
 _NOT_FOUND, _CONFLICT = 404, 409
 
 
-class Api(Protocol):
-    """Knows how to read and change objects of the cluster; see `kube.Kube`."""
-
-    async def get(self, path: str) -> Any: ...
-
-    async def post(self, path: str, document: Any) -> Any: ...
-
-    async def put(self, path: str, document: Any) -> Any: ...
-
-
-class Meter(Protocol):
-    """Knows how to show how it goes."""
-
-    def authority(self, until: float) -> None:
-        """The authority that issues our certificates expires at `until`, in Unix seconds."""
-
-    def looked(self, outcome: str) -> None:
-        """A look at the Secret ended: `ok` or `failed`."""
-
-
 def policy(service: str, namespace: str) -> Policy:
-    """Certificates for the DNS names by which clients in a cluster know a Service."""
+    """Return the policy for certificates with the DNS names of a Service."""
     names = (f"{service}.{namespace}.svc", f"{service}.{namespace}", service)
     return Policy(name=service, hosts=(*names, f"{service}.{namespace}.svc.cluster.local"))
 
 
 def secret_name(service: str) -> str:
-    """The Secret that the replicas behind a Service share."""
+    """Return the name of the Secret that the replicas of a Service share."""
     return f"{service}-tls"
 
 
 class ServingCertificateController:
-    """Keeps `serve` serving a certificate of the Secret `name` in `namespace`."""
+    """Controller that calls `serve` with the certificate in the Secret `namespace`/`name`."""
 
     def __init__(
         self,
-        api: Api,
+        api: Kube,
         registration: APIServiceController,
         serve: Callable[[Bundle], None],
         *,
         name: str,
         namespace: str,
         policy: Policy,
-        meter: Meter | None = None,
-        interval: float = INTERVAL,
+        meter: telemetry.Certificates | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -88,45 +71,45 @@ class ServingCertificateController:
         self._namespace = namespace
         self._policy = policy
         self._meter = meter
-        self._interval = interval
         self._clock = clock
         self._jitter = jitter
-        self._share = jitter()
+        self._renewal_jitter = jitter()
         self._sleep = sleep
         self._state: State | None = None
+        self._secret_due = datetime.min.replace(tzinfo=UTC)
         self._failure = ""
-        self._unpublished = ""
+        self._publish_failure = ""
 
     def check(self) -> str:
-        """For /readyz: until when the authority is good. Raises RuntimeError without one."""
+        """Return for /readyz how long the CA is valid. Raises RuntimeError if there is none."""
         if self._state is None:
-            raise RuntimeError(self._failure or f"{self._secret} was not looked at yet")
+            raise RuntimeError(self._failure or f"{self._secret} was not read yet")
         until = self._state.authority.certificate.not_valid_after_utc
-        problems = filter(None, (self._failure, self._unpublished))
-        return "; ".join((f"authority good until {until}", *problems))
+        problems = filter(None, (self._failure, self._publish_failure))
+        return "; ".join((f"CA valid until {until}", *problems))
 
     async def run(self) -> None:
-        """Look again and again, sooner while that fails. The first look is `attempt`'s."""
-        retry = _FIRST_RETRY
+        """Reconcile periodically, starting after one interval; retry failures with backoff."""
+        backoff = _MIN_BACKOFF
         while True:
-            pause = self._interval * (0.9 + 0.2 * self._jitter())
+            pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
             if self._failure:
-                pause, retry = min(retry, pause), retry * 2
+                pause, backoff = min(backoff, pause), backoff * 2
             else:
-                retry = _FIRST_RETRY
+                backoff = _MIN_BACKOFF
             await self._sleep(pause)
             await self.attempt()
 
     async def attempt(self) -> bool:
-        """Agree with the other replicas on what is served and trusted; False if that fails.
+        """Reconcile the certificate, the Secret and the caBundles; return False on failure.
 
-        What was served before then stays; the failure is logged, and told by `check`.
+        A failure is logged, reported by `check`, and leaves the current certificate in use.
         """
         try:
-            await self._agree()
+            await self._reconcile()
         except (errors.BackendError, CertificateError) as error:
             if str(error) != self._failure:
-                log.warning("our certificate cannot be kept up to date: %s", error)
+                log.warning("serving certificate not updated: %s", error)
             self._failure = str(error)
         else:
             self._failure = ""
@@ -138,75 +121,95 @@ class ServingCertificateController:
     def _secret(self) -> str:
         return f"Secret {self._namespace}/{self._name}"
 
-    async def _agree(self) -> None:
+    async def _reconcile(self) -> None:
         for _ in range(_ATTEMPTS):
-            # The APIServices first: none is written that was published from a later state.
-            found = await self._look()
-            state = await self._decide(found or (), published=found is not None)
+            # The APIServices are read before the Secret. If another replica publishes a newer state
+            # in between, their resourceVersion keeps this replica from overwriting it.
+            services = await self._fetch_services()
+            if self._is_current(services or ()):
+                if services is not None:
+                    self._publish_failure = ""
+                return
+            state = await self._reconcile_secret(services or (), published=services is not None)
             if state is not None:
-                self._take(state)
-                if found is None or await self._publish(found, state):
+                self._apply(state)
+                if services is None or await self._publish(services, state):
                     return
-        raise errors.Broken(f"{self._secret}: others change it all the time")
+        raise errors.Broken(f"{self._secret}: {_ATTEMPTS} attempts failed with conflicts")
 
-    async def _look(self) -> tuple[ApiService, ...] | None:
+    def _is_current(self, services: tuple[ApiService, ...]) -> bool:
+        """Return whether the Secret was read recently and the caBundles match it."""
+        return (
+            self._state is not None
+            and self._clock() < self._secret_due
+            and all(each.trusts_only(frozenset(self._state.trusted)) for each in services)
+        )
+
+    async def _fetch_services(self) -> tuple[ApiService, ...] | None:
         try:
-            return await self._registration.look()
+            return await self._registration.fetch()
         except errors.BackendError as error:
-            self._not_published(str(error))
+            self._note_publish_failure(str(error))
             return None
 
-    async def _publish(self, found: tuple[ApiService, ...], state: State) -> bool:
+    async def _publish(self, services: tuple[ApiService, ...], state: State) -> bool:
+        """Publish the CAs; return False if an APIService has changed since it was read."""
         try:
             done = await self._registration.publish(
-                found, frozenset(state.trusted), state.ca_bundle
+                services, frozenset(state.trusted), state.ca_bundle
             )
         except errors.BackendError as error:
-            self._not_published(str(error))
+            self._note_publish_failure(str(error))
             return True
-        self._unpublished = ""
+        self._publish_failure = ""
         return done
 
-    def _not_published(self, failure: str) -> None:
-        if failure != self._unpublished:
+    def _note_publish_failure(self, failure: str) -> None:
+        if failure != self._publish_failure:
             log.warning(
-                "whom to trust cannot be published, so that the API server may refuse our "
-                "certificate: %s",
+                "caBundle not published, so the API server may refuse the serving certificate: %s",
                 failure,
             )
-        self._unpublished = failure
+        self._publish_failure = failure
 
-    async def _decide(self, found: tuple[ApiService, ...], *, published: bool) -> State | None:
-        """What is shared from now on; None if others have changed it meanwhile."""
+    async def _reconcile_secret(
+        self, services: tuple[ApiService, ...], *, published: bool
+    ) -> State | None:
+        """Read the Secret, write what is due, and return the new state; None after a conflict."""
         path = f"/api/v1/namespaces/{self._namespace}/secrets"
+        now = self._clock()
         document = await self._read(f"{path}/{self._name}")
         try:
             before = None if document is None else secret.read(document)
         except CertificateError as error:
             raise CertificateError(
-                f"{self._secret}: {error}; delete it, and a new one is made"
+                f"{self._secret}: {error}; delete the Secret to have a new one created"
             ) from error
 
         def known(authority: x509.Certificate) -> bool:
-            return published and all(each.trusts(authority) for each in found)
+            return published and all(each.trusts(authority) for each in services)
 
-        now = self._clock()
         state = renew.reconcile(
-            before or self._anew(now), self._policy, now=now, known=known, jitter=self._share
+            before or self._initial_state(now),
+            self._policy,
+            now=now,
+            known=known,
+            jitter=self._renewal_jitter,
         )
-        if state is before:
-            return state
-        try:
-            if document is None:
-                new = secret.document(state, name=self._name, namespace=self._namespace)
-                await self._api.post(path, new)
-            else:
-                await self._api.put(f"{path}/{self._name}", secret.replaced(document, state))
-        except errors.Refused as error:
-            # A namespace that does not exist is no conflict.
-            if error.status == _CONFLICT or (error.status == _NOT_FOUND and document is not None):
-                return None
-            raise
+        if state is not before:
+            try:
+                if document is None:
+                    new = secret.document(state, name=self._name, namespace=self._namespace)
+                    await self._api.post(path, new)
+                else:
+                    await self._api.put(f"{path}/{self._name}", secret.replaced(document, state))
+            except errors.Refused as error:
+                # A POST gets 404 if the namespace does not exist, which is not a conflict.
+                if error.status == _CONFLICT or (
+                    error.status == _NOT_FOUND and document is not None
+                ):
+                    return None
+                raise
         return state
 
     async def _read(self, path: str) -> Any:
@@ -217,21 +220,26 @@ class ServingCertificateController:
                 raise
             return None
 
-    def _anew(self, now: datetime) -> State:
-        """Where there is no Secret: whoever deleted it wants another authority, not an outage."""
+    def _initial_state(self, now: datetime) -> State:
+        """Return the state for an empty or missing Secret.
+
+        Whoever deletes the Secret wants a new CA, but not an outage: the current one is kept until
+        the new one is published.
+        """
         if self._state is None:
             return renew.create(self._policy, now=now)
         return renew.announce(self._state, self._policy, now=now)
 
-    def _take(self, state: State) -> None:
+    def _apply(self, state: State) -> None:
         before = self._state
         if before is None or before.serving.leaf != state.serving.leaf:
             self._serve(state.serving)
-            log.info("serving a certificate that is good until %s", state.serving.until)
+            log.info("serving a new certificate, valid until %s", state.serving.until)
         if before is None or before.trusted != state.trusted:
             names = ", ".join(each.subject.rfc4514_string() for each in state.trusted)
-            log.info("clients are to trust %s", names)
+            log.info("CAs for the caBundle: %s", names)
         self._state = state
+        self._secret_due = self._clock() + _SECRET_INTERVAL
         if self._meter is not None:
             until = state.authority.certificate.not_valid_after_utc
             self._meter.authority(until.timestamp())

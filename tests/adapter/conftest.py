@@ -1,4 +1,4 @@
-"""A fake API server, and the adapter's connection to it; a module may say whose `cluster` it is."""
+"""Fixtures of a fake API server and a client of it; a module may override `cluster`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def api_server(cluster, aiohttp_server):
 
 @pytest.fixture
 async def api(api_server, tmp_path):
-    """Asks as fast as it is told to."""
+    """Client without a rate limit."""
     path = kubernetes.kubeconfig(tmp_path, api_server)
-    connected = await Kube.connect(path, qps=1e6, burst=10**6)
-    yield connected
-    await connected.close()
+    client = await Kube.connect(path, qps=1e6, burst=10**6)
+    yield client
+    await client.close()

@@ -4,21 +4,21 @@ import asyncio
 
 import pytest
 
-from adapter.cache import SingleFlightCache
+from adapter.cache import LRUCache, SingleFlight, SingleFlightCache
 
 
-class Oracle:
-    """Answers with how often it was asked; waits for `gate` first."""
+class Backend:
+    """Returns the number of calls so far; waits for `gate` first."""
 
     def __init__(self):
-        self.asked = []
+        self.keys = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.failure = None
         self.cancelled = 0
 
     async def find(self, key):
-        self.asked.append(key)
+        self.keys.append(key)
         try:
             await self.gate.wait()
         except asyncio.CancelledError:
@@ -26,7 +26,7 @@ class Oracle:
             raise
         if self.failure:
             raise self.failure
-        return len(self.asked)
+        return len(self.keys)
 
 
 class Clock:
@@ -36,8 +36,8 @@ class Clock:
         return self.now
 
 
-def remembered(oracle, *, ttl=10.0, max_size=3, **options):
-    return SingleFlightCache(oracle.find, ttl=lambda key, value: ttl, max_size=max_size, **options)
+def cache_of(backend, *, ttl=10.0, max_size=3, **options):
+    return SingleFlightCache(backend.find, ttl=lambda key, value: ttl, max_size=max_size, **options)
 
 
 async def settle():
@@ -45,101 +45,149 @@ async def settle():
         await asyncio.sleep(0)
 
 
-async def test_an_answer_holds_for_its_time():
-    oracle, clock = Oracle(), Clock()
-    known = remembered(oracle, clock=clock)
+# LRU
 
-    assert await known.get("a") == 1
+
+def test_reading_an_entry_protects_it_from_eviction():
+    cache = LRUCache(2)
+    cache.set("a", 1)
+    cache.set("b", 2)
+    cache.get("a")
+    cache.set("c", 3)
+
+    assert [cache.get(key) for key in "abc"] == [1, None, 3]
+
+
+def test_replacing_or_discarding_an_entry_frees_its_size():
+    cache = LRUCache(10)
+    for _ in range(3):
+        cache.set("a", "old", size=6)
+    cache.set("a", "new", size=1)
+    cache.set("b", "b", size=9)
+    assert [cache.get(key) for key in "ab"] == ["new", "b"]
+
+    cache.discard("b")
+    cache.discard("none")
+    cache.set("c", "c", size=9)
+
+    assert [cache.get(key) for key in "abc"] == ["new", None, "c"]
+
+
+# TTL and size
+
+
+async def test_value_is_cached_for_its_ttl():
+    backend, clock = Backend(), Clock()
+    cache = cache_of(backend, clock=clock)
+
+    assert await cache.get("a") == 1
     clock.now = 9.9
-    assert await known.get("a") == 1
+    assert await cache.get("a") == 1
     clock.now = 10.0
-    assert await known.get("a") == 2
+    assert await cache.get("a") == 2
 
 
-async def test_what_lasts_no_time_is_asked_again():
-    oracle = Oracle()
-    known = remembered(oracle, ttl=0.0)
+async def test_value_with_ttl_0_is_not_cached():
+    cache = cache_of(Backend(), ttl=0.0)
 
-    assert [await known.get("a"), await known.get("a")] == [1, 2]
+    assert [await cache.get("a"), await cache.get("a")] == [1, 2]
 
 
-async def test_the_longest_unused_makes_room():
-    oracle = Oracle()
-    known = remembered(oracle)
+async def test_least_recently_used_entry_is_evicted():
+    backend = Backend()
+    cache = cache_of(backend)
     for key in ("a", "b", "c", "a", "d", "a", "c", "d", "b"):
-        await known.get(key)
+        await cache.get(key)
 
-    assert oracle.asked == ["a", "b", "c", "d", "b"]
+    assert backend.keys == ["a", "b", "c", "d", "b"]
 
 
-async def test_large_entries_take_the_room_of_several():
-    oracle = Oracle()
-    known = remembered(oracle, size=len)
+async def test_large_entry_evicts_several_and_an_oversized_one_is_not_kept():
+    backend = Backend()
+    cache = cache_of(backend, size=len)
     for key in ("a", "b", "cc", "b", "a", "dddd", "dddd"):
-        await known.get(key)
+        await cache.get(key)
 
-    assert oracle.asked == ["a", "b", "cc", "a", "dddd", "dddd"]
+    assert backend.keys == ["a", "b", "cc", "a", "dddd", "dddd"]
 
 
-async def test_the_room_of_what_expired_is_free_again():
-    oracle, clock = Oracle(), Clock()
-    known = remembered(oracle, clock=clock)
+async def test_expired_entry_frees_its_size():
+    backend, clock = Backend(), Clock()
+    cache = cache_of(backend, clock=clock)
     for _ in range(5):
-        await known.get("a")
+        await cache.get("a")
         clock.now += 10
     for key in ("b", "c"):
-        await known.get(key)
-    asked = len(oracle.asked)
+        await cache.get(key)
+    calls = len(backend.keys)
 
     for key in ("b", "c"):
-        await known.get(key)
+        await cache.get(key)
 
-    assert len(oracle.asked) == asked
+    assert len(backend.keys) == calls
 
 
-async def test_a_question_under_way_is_shared():
-    oracle = Oracle()
-    oracle.gate.clear()
-    known = remembered(oracle)
-    waiting = [asyncio.create_task(known.get("a")) for _ in range(3)]
+# Single flight
+
+
+async def test_concurrent_callers_share_one_call_even_if_the_first_is_cancelled():
+    backend = Backend()
+    backend.gate.clear()
+    cache = cache_of(backend)
+    callers = [asyncio.create_task(cache.get("a")) for _ in range(3)]
     await settle()
-    waiting[0].cancel()
+    callers[0].cancel()
     await settle()
-    oracle.gate.set()
+    backend.gate.set()
 
-    assert await asyncio.gather(*waiting[1:]) == [1, 1]
-    assert (oracle.asked, oracle.cancelled) == (["a"], 0)
+    assert await asyncio.gather(*callers[1:]) == [1, 1]
+    assert (backend.keys, backend.cancelled) == (["a"], 0)
 
 
-async def test_a_question_that_nobody_waits_for_ends_and_can_be_asked_again():
-    oracle = Oracle()
-    oracle.gate.clear()
-    known = remembered(oracle)
-    first = asyncio.create_task(known.get("a"))
+async def test_call_is_cancelled_with_its_last_caller_and_can_be_started_again():
+    backend = Backend()
+    backend.gate.clear()
+    cache = cache_of(backend)
+    first = asyncio.create_task(cache.get("a"))
     await settle()
     first.cancel()
-    second = asyncio.create_task(known.get("a"))
+    second = asyncio.create_task(cache.get("a"))
     await settle()
-    third = asyncio.create_task(known.get("a"))
+    third = asyncio.create_task(cache.get("a"))
     await settle()
-    oracle.gate.set()
+    backend.gate.set()
 
     assert [await second, await third] == [2, 2]
-    assert oracle.cancelled == 1
-    assert await known.get("a") == 2
+    assert backend.cancelled == 1
+    assert await cache.get("a") == 2
 
 
-async def test_a_failure_goes_to_everyone_and_is_not_remembered():
-    oracle = Oracle()
-    oracle.gate.clear()
-    oracle.failure = ValueError("no")
-    known = remembered(oracle)
-    waiting = [asyncio.create_task(known.get("a")) for _ in range(2)]
+async def test_failure_reaches_every_caller_and_is_not_cached():
+    backend = Backend()
+    backend.gate.clear()
+    backend.failure = ValueError("no")
+    cache = cache_of(backend)
+    callers = [asyncio.create_task(cache.get("a")) for _ in range(2)]
     await settle()
-    oracle.gate.set()
+    backend.gate.set()
 
-    for each in waiting:
+    for each in callers:
         with pytest.raises(ValueError, match="no"):
             await each
-    oracle.failure = None
-    assert await known.get("a") == 2
+    backend.failure = None
+    assert await cache.get("a") == 2
+
+
+async def test_finished_call_is_not_joined():
+    flight, backend = SingleFlight(), Backend()
+    loop = asyncio.get_running_loop()
+    in_flight = loop.create_future()
+
+    async def call():
+        # Runs between the end of this call and its done callback.
+        loop.call_soon(lambda: in_flight.set_result("a" in flight))
+        return await backend.find("a")
+
+    assert await flight.run("a", call) == 1
+    assert not await in_flight
+    assert await flight.run("a", lambda: backend.find("a")) == 2

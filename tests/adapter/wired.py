@@ -1,4 +1,4 @@
-"""The surface on a socket of its own, and a client that sends exactly what a test wrote."""
+"""The router on a socket, fakes of its backends, and a client that sends raw bytes."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Reply:
     headers: Mapping[str, str]
     body: bytes
     rest: bytes = b""
-    """What came after the body, up to the end of the connection."""
+    """Bytes after the body, up to the end of the connection."""
 
 
 class Objects:
-    """Names and labels of objects in memory."""
+    """Fake of cluster.objects.Objects with the names and labels of objects in memory."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Objects:
     ) -> tuple[str, ...]:
         if self.failure is not None:
             raise self.failure
-        found = self.objects.get((resource, namespace), {})
-        return tuple(name for name, labels in found.items() if selector.matches(labels))
+        by_name = self.objects.get((resource, namespace), {})
+        return tuple(name for name, labels in by_name.items() if selector.matches(labels))
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         if self.failure is not None:
@@ -64,7 +64,7 @@ class Objects:
 
 
 class Evaluation:
-    """Values in memory; remembers what it was asked."""
+    """Fake Evaluation with values in memory; records the plans."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Evaluation:
 
 
 class MissingMetrics:
-    """Gives one cause for everything; remembers what it was asked, and what it was to tell."""
+    """Fake MissingMetrics with one cause for everything; records the calls."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []
@@ -127,13 +127,13 @@ def build_router(
     ready: Sequence[health.Check] = (),
     **options: object,
 ) -> responses.WebHandler:
-    found = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
+    discovery_documents = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
     openapi = OpenApi(groups.GROUPS)
     operations = health.Ops(
         live=live,
         ready=ready,
         registry=CollectorRegistry(),
-        api_paths=(*found.paths, *openapi.paths),
+        api_paths=(*discovery_documents.paths, *openapi.paths),
     )
     backend = Backend(
         catalog=lambda: catalog,
@@ -142,7 +142,7 @@ def build_router(
         absences=absences or MissingMetrics(),
     )
     return router.build_router(
-        discovery=found,
+        discovery=discovery_documents,
         openapi=openapi,
         operations=operations,
         backend=backend,
@@ -154,7 +154,7 @@ def build_router(
 async def listening(
     handler: responses.WebHandler, *, head_seconds: float = 5.0
 ) -> AsyncIterator[int]:
-    """The port on which `handler` is served until the end of the block."""
+    """Serve `handler` and yield the port."""
     runner = server.runner(handler, shutdown_timeout=1.0)
     await runner.setup()
     site = server.Site(runner, "127.0.0.1", 0, head_seconds=head_seconds)
@@ -181,7 +181,7 @@ async def fetch(
 
 
 async def send(port: int, data: bytes, method: str = "GET") -> Reply:
-    """What a server says to `data` until it closes the connection."""
+    """Send `data` and return what the server sends until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(data)

@@ -1,13 +1,13 @@
-"""A Kubernetes API server as a small real aiohttp app: discovery, lists, failures on demand.
+"""Fake Kubernetes API server on aiohttp: discovery, lists, watches, failures on demand.
 
     cluster = kubernetes.Cluster()
     cluster.add("pods", "team-a", "web-1", labels={"app": "web"}, phase="Running")
     server = await aiohttp_server(cluster.app())
     path = kubernetes.kubeconfig(tmp_path, server)
 
-Lists honour labelSelector, fieldSelector, limit and continue; metadata alone is given where it is
-asked for. What `put` and `remove` do is seen by watches. Reviews are answered from `tokens` and
-`decide`. `cluster.requests` has every request in order.
+Lists support labelSelector, fieldSelector, limit, continue and PartialObjectMetadata. Watches see
+the changes of `put` and `remove`. Reviews are answered from `tokens` and `decide`.
+`cluster.requests` records every request in order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 
 @dataclass(frozen=True, kw_only=True)
 class Resource:
-    """One resource of one group and version, as discovery tells it."""
+    """Resource of one group and version, as in discovery."""
 
     name: str
     kind: str
@@ -53,58 +53,58 @@ BUILTIN = (
 
 CONFIGMAPS = Resource(name="configmaps", kind="ConfigMap", singular="configmap")
 TRUST = ("configmaps", "kube-system", "extension-apiserver-authentication")
-"""Where a cluster tells its extension servers whom to trust, as arguments of `put`."""
+"""ConfigMap with the client CAs for extension API servers, as arguments of `put`."""
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 @dataclass(kw_only=True)
 class Failure:
-    """What goes wrong with the next `times` requests whose path begins with `path`."""
+    """Failure of the next `times` requests whose path starts with `path`."""
 
     path: str
     status: int = 0
-    """Answer with this status and a Status document; 0 to use one of the others."""
-    message: str = "as the test wants it"
+    """Respond with this status and a metav1.Status; 0 means one of the following failures."""
+    message: str = "failure of the test"
     body: bytes | None = None
-    """Answer with these bytes instead of a document."""
+    """Respond with these bytes instead of a document."""
     headers: dict[str, str] = field(default_factory=dict)
     drop: bool = False
-    """Break the connection off in the middle of an answer."""
+    """Abort the connection in the middle of a response."""
     delay: float = 0.0
-    """Wait before answering as usual, in seconds."""
+    """Respond as usual after this many seconds."""
     times: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
     path: str
-    """As it was sent, escapes and all."""
+    """As sent, with escapes."""
     query: dict[str, str]
     accept: str
     authorization: str | None
     method: str = "GET"
     content_type: str = ""
     document: Any = None
-    """What was sent, decoded."""
+    """Parsed body."""
 
 
 class Cluster:
     def __init__(self, *, aggregated: bool = True) -> None:
         self.aggregated = aggregated
         self.metadata_only = True
-        """Whether PartialObjectMetadata is known here."""
+        """Whether PartialObjectMetadata is supported."""
         self.resources: list[Resource] = list(BUILTIN)
         self.objects: dict[str, list[dict[str, Any]]] = {}
         self.failures: deque[Failure] = deque()
         self.requests: list[Request] = []
         self.tokens: dict[str, dict[str, Any]] = {}
-        """The status of the TokenReview of each token; others are not authenticated."""
+        """Token -> status of its TokenReview; other tokens are not authenticated."""
         self.decide: Callable[[dict[str, Any]], dict[str, Any]] = lambda spec: {"allowed": True}
-        """The status of a SubjectAccessReview, by its spec."""
+        """Returns the status of a SubjectAccessReview for its spec."""
         self.version = 1
         self.oldest = 1
-        """What happened before this resourceVersion is forgotten."""
+        """Oldest resourceVersion that a watch may start from."""
         self._history: list[tuple[int, str, str, dict[str, Any]]] = []
         self._watches: list[asyncio.Queue[bool]] = []
 
@@ -130,48 +130,48 @@ class Cluster:
         )
 
     def put(self, resource: str, namespace: str, name: str, **content: Any) -> None:
-        """Create or replace an object, under the eyes of the watches."""
-        found = self._found(resource, namespace, name)
-        if found is None:
+        """Create or replace an object and notify watches."""
+        item = self._find(resource, namespace, name)
+        if item is None:
             self.add(resource, namespace, name)
-            found = self._found(resource, namespace, name)
-            assert found is not None
+            item = self._find(resource, namespace, name)
+            assert item is not None
             kind = "ADDED"
         else:
             kind = "MODIFIED"
-        found.update(content)
-        self._happened(kind, resource, found)
+        item.update(content)
+        self._record(kind, resource, item)
 
     def remove(self, resource: str, namespace: str, name: str) -> None:
-        found = self._found(resource, namespace, name)
-        assert found is not None
-        self.objects[resource].remove(found)
-        self._happened("DELETED", resource, found)
+        item = self._find(resource, namespace, name)
+        assert item is not None
+        self.objects[resource].remove(item)
+        self._record("DELETED", resource, item)
 
     def end_watches(self) -> None:
-        """As the API server does from time to time."""
+        """End all watches, as the API server does from time to time."""
         for queue in self._watches:
             queue.put_nowait(False)
 
     def forget(self) -> None:
-        """Nobody can resume from what was seen until now."""
+        """Expire all resourceVersions so far."""
         self.version += 1
         self.oldest = self.version
         self._history.clear()
 
     @property
     def watching(self) -> int:
-        """How many watches there are just now."""
+        """Number of open watches."""
         return len(self._watches)
 
-    def _found(self, resource: str, namespace: str | None, name: str) -> dict[str, Any] | None:
+    def _find(self, resource: str, namespace: str | None, name: str) -> dict[str, Any] | None:
         for item in self.objects.get(resource, []):
             metadata = item["metadata"]
             if (metadata.get("namespace"), metadata["name"]) == (namespace or None, name):
                 return item
         return None
 
-    def _happened(self, kind: str, resource: str, item: dict[str, Any]) -> None:
+    def _record(self, kind: str, resource: str, item: dict[str, Any]) -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
         self._history.append((self.version, kind, resource, json.loads(json.dumps(item))))
@@ -182,15 +182,16 @@ class Cluster:
         self.failures.append(Failure(path=path, **how))
 
     def asked(self, prefix: str = "/") -> list[Request]:
+        """Return the requests whose path starts with `prefix`."""
         return [request for request in self.requests if request.path.startswith(prefix)]
 
     def app(self) -> web.Application:
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
-        app.on_shutdown.append(self._ending)
+        app.on_shutdown.append(self._on_shutdown)
         return app
 
-    async def _ending(self, _app: web.Application) -> None:
+    async def _on_shutdown(self, _app: web.Application) -> None:
         self.end_watches()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
@@ -202,7 +203,7 @@ class Cluster:
                 authorization=request.headers.get("Authorization"),
                 method=request.method,
                 content_type=request.content_type if request.can_read_body else "",
-                document=_read(await request.text()) if request.can_read_body else None,
+                document=_parse(await request.text()) if request.can_read_body else None,
             )
         )
         failure = self._failure(request.path)
@@ -212,13 +213,13 @@ class Cluster:
             if failure.body is not None:
                 return web.Response(body=failure.body, content_type="application/json")
             if failure.drop:
-                return await _broken_off(request)
+                return await _abort(request)
             await asyncio.sleep(failure.delay)
         if request.query.get("watch") == "true":
             return await self._watch(request)
         if request.method != "GET":
             return self._write(request.method, request.path, self.requests[-1].document)
-        return self._answer(request)
+        return self._respond(request)
 
     def _write(self, method: str, path: str, document: Any) -> web.Response:
         if method == "POST" and path == TOKEN_REVIEWS:
@@ -241,14 +242,14 @@ class Cluster:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         try:
             await response.prepare(request)
-            goes_on = True
-            while goes_on:
+            running = True
+            while running:
                 for version, kind, changed, item in list(self._history):
                     if version > seen and changed == resource and _fields_match(fields, item):
                         event = {"type": kind, "object": item}
                         await response.write(json.dumps(event).encode() + b"\n")
                     seen = max(seen, version)
-                goes_on = await queue.get()
+                running = await queue.get()
         finally:
             self._watches.remove(queue)
         return response
@@ -262,7 +263,7 @@ class Cluster:
                 return failure
         return None
 
-    def _answer(self, request: web.Request) -> web.Response:
+    def _respond(self, request: web.Request) -> web.Response:
         parts = request.path.strip("/").split("/")
         if parts in (["api"], ["apis"]):
             return self._discovery(parts[0], request)
@@ -275,10 +276,10 @@ class Cluster:
         if not rest:
             return self._legacy_resources(group, version)
         if rest[0] == "namespaces" and len(rest) == 4:
-            found = self._found(rest[2], rest[1], rest[3])
-            if found is None:
+            item = self._find(rest[2], rest[1], rest[3])
+            if item is None:
                 return _status(404, f'{rest[2]} "{rest[3]}" not found')
-            return web.json_response(found)
+            return web.json_response(item)
         namespace = rest[1] if rest[0] == "namespaces" and len(rest) == 3 else None
         for resource in self.resources:
             if (resource.group, resource.version, resource.name) == (group, version, rest[-1]):
@@ -306,7 +307,7 @@ class Cluster:
             page = [{"metadata": item["metadata"]} for item in page]
         kind = "PartialObjectMetadataList" if partial else f"{resource.kind}List"
         metadata = {"resourceVersion": str(self.version), **({"continue": more} if more else {})}
-        # As the real one: an empty list of metadata is null.
+        # The real API server, too, writes null for an empty list of metadata.
         return web.json_response({"kind": kind, "metadata": metadata, "items": page or None})
 
     def _discovery(self, root: str, request: web.Request) -> web.Response:
@@ -336,13 +337,13 @@ class Cluster:
     def _versions(self, group: str) -> list[str]:
         return list(dict.fromkeys(each.version for each in self.resources if each.group == group))
 
-    def _of(self, group: str, version: str) -> list[Resource]:
+    def _resources(self, group: str, version: str) -> list[Resource]:
         return [each for each in self.resources if (each.group, each.version) == (group, version)]
 
     def _aggregated_group(self, group: str) -> dict[str, Any]:
         versions = []
         for version in self._versions(group):
-            resources = self._of(group, version)
+            resources = self._resources(group, version)
             documents = [
                 {
                     "resource": each.name,
@@ -360,7 +361,7 @@ class Cluster:
 
     def _legacy_resources(self, group: str, version: str) -> web.Response:
         documents = []
-        for each in self._of(group, version):
+        for each in self._resources(group, version):
             shared = {"kind": each.kind, "namespaced": each.namespaced, "verbs": ["get", "list"]}
             documents.append({"name": each.name, "singularName": each.singular, **shared})
             documents.append({"name": f"{each.name}/status", "singularName": "", **shared})
@@ -370,7 +371,7 @@ class Cluster:
 
 
 def kubeconfig(folder: pathlib.Path, server: test_utils.TestServer, **user: Any) -> str:
-    """A kubeconfig for the server; `user` has what it says of its user (token, tokenFile, exec)."""
+    """Write a kubeconfig for the server; `user` has the user's fields (token, tokenFile, exec)."""
     path = folder / "kubeconfig"
     context = {"cluster": "fake", "user": "fake"}
     document = {
@@ -385,13 +386,13 @@ def kubeconfig(folder: pathlib.Path, server: test_utils.TestServer, **user: Any)
     return str(path)
 
 
-def _read(text: str) -> Any:
-    """What Go makes of a document: a lone surrogate is no character there."""
+def _parse(text: str) -> Any:
+    """Parse JSON like Go, which replaces lone surrogates."""
     return json.loads(re.sub(r"\\ud[89a-f][0-9a-f]{2}", r"\\ufffd", text))
 
 
 def _fields_match(selector: str, item: dict[str, Any]) -> bool:
-    known = {
+    fields = {
         "metadata.name": item["metadata"]["name"],
         "metadata.namespace": item["metadata"].get("namespace", ""),
         "status.phase": item.get("status", {}).get("phase", ""),
@@ -400,7 +401,7 @@ def _fields_match(selector: str, item: dict[str, Any]) -> bool:
         name, negated, value = requirement.partition("!=")
         if not negated:
             name, _, value = requirement.partition("=")
-        if (known[name] == value) is bool(negated):
+        if (fields[name] == value) is bool(negated):
             return False
     return True
 
@@ -410,7 +411,7 @@ def _status(code: int, message: str, headers: dict[str, str] | None = None) -> w
     return web.json_response({**document, "code": code}, status=code, headers=headers)
 
 
-async def _broken_off(request: web.Request) -> web.StreamResponse:
+async def _abort(request: web.Request) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Length": "1000"})
     await response.prepare(request)
     await response.write(b'{"kind":')

@@ -1,5 +1,6 @@
-"""The ways in which a Prometheus fails, over HTTP. What it answers when it works is never faked:
-`through` hands what a test does not spoil to a real one.
+"""Fake Prometheus that fails in various ways.
+
+Successful responses come from a real Prometheus: `through` forwards requests to it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from aiohttp import web
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """One request as it came."""
+    """Received request."""
 
     verb: str
     path: str
@@ -27,7 +28,7 @@ Behaviour = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
 
 
 class Prometheus:
-    """Behaves as it is told, and keeps what it was asked."""
+    """Responds as `behave` says and records the requests."""
 
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
@@ -40,36 +41,36 @@ class Prometheus:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         form = await request.post() if request.method == "POST" else {}
-        asked = Asked(
+        received = Asked(
             verb=request.method,
             path=request.path,
             parameters={**request.query, **{name: str(value) for name, value in form.items()}},
             headers=dict(request.headers),
         )
-        self.asked.append(asked)
-        return await self.behave(request, asked)
+        self.asked.append(received)
+        return await self.behave(request, received)
 
 
 def says(body: str | bytes, *, status: int = 200) -> Behaviour:
-    """Answers this, whatever it is asked."""
+    """Respond to every request with this body."""
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         content = body.encode() if isinstance(body, str) else body
         return web.Response(status=status, body=content, content_type="application/json")
 
     return behave
 
 
-async def hangs(request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Never answers."""
+async def hangs(request: web.Request, received: Asked) -> web.StreamResponse:
+    """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
 
 
 def stalls(beginning: str) -> Behaviour:
-    """Begins to answer, and never goes on."""
+    """Send the beginning of a response and never the rest."""
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(beginning.encode())
@@ -79,17 +80,17 @@ def stalls(beginning: str) -> Behaviour:
     return behave
 
 
-async def hangs_up(request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Closes the connection instead of answering."""
+async def hangs_up(request: web.Request, received: Asked) -> web.StreamResponse:
+    """Close the connection without a response."""
     assert request.transport
     request.transport.close()
     return web.Response()
 
 
 def cut_off(beginning: str) -> Behaviour:
-    """Promises more than it sends before it closes the connection."""
+    """Send less than the Content-Length and close the connection."""
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": str(len(beginning) + 100)})
         await response.prepare(request)
         await response.write(beginning.encode())
@@ -101,10 +102,10 @@ def cut_off(beginning: str) -> Behaviour:
 
 
 def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[int]]:
-    """Sends `chunk` again and again; the list grows by the bytes sent."""
+    """Send `chunk` forever; the returned list records the bytes sent."""
     sent: list[int] = []
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
         response = web.StreamResponse()
         if compressed:
             response.enable_compression(web.ContentCoding.gzip)
@@ -117,8 +118,8 @@ def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[
     return behave, sent
 
 
-async def broken_gzip(request: web.Request, asked: Asked) -> web.StreamResponse:
-    """Says gzip and sends something else after a good beginning."""
+async def broken_gzip(request: web.Request, received: Asked) -> web.StreamResponse:
+    """Send a gzip body that is corrupt after a valid beginning."""
     body = gzip.compress(b'{"status":"success","data":[]}' * 100)[:20] + b"\xff" * 100
     return web.Response(body=body, headers={"Content-Encoding": "gzip"})
 
@@ -126,22 +127,22 @@ async def broken_gzip(request: web.Request, asked: Asked) -> web.StreamResponse:
 def through(
     url: str,
     *,
-    spoil: Callable[[Asked], Behaviour | None] = lambda asked: None,
-    without: Callable[[Asked], frozenset[str]] = lambda asked: frozenset(),
+    spoil: Callable[[Asked], Behaviour | None] = lambda received: None,
+    without: Callable[[Asked], frozenset[str]] = lambda received: frozenset(),
 ) -> Behaviour:
-    """Hands on to the Prometheus at `url`, save what `spoil` has another behaviour for.
+    """Forward requests to the Prometheus at `url`, unless `spoil` returns another behaviour.
 
-    Parameters that `without` names are left out, as a Prometheus does that does not know them.
+    The parameters that `without` returns are removed, as if Prometheus did not know them.
     """
 
-    async def behave(request: web.Request, asked: Asked) -> web.StreamResponse:
-        if other := spoil(asked):
-            return await other(request, asked)
-        left_out = without(asked)
-        known = {name: text for name, text in asked.parameters.items() if name not in left_out}
+    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+        if other := spoil(received):
+            return await other(request, received)
+        removed = without(received)
+        params = {name: text for name, text in received.parameters.items() if name not in removed}
         async with (
             aiohttp.ClientSession() as session,
-            session.request(asked.verb, f"{url}{asked.path}", params=known) as response,
+            session.request(received.verb, f"{url}{received.path}", params=params) as response,
         ):
             return web.Response(
                 status=response.status,

@@ -1,10 +1,10 @@
-"""What an API server stores, as a small real aiohttp app: versions, conflicts, merge patches.
+"""Fake storage of an API server on aiohttp: resourceVersions, conflicts, merge patches.
 
     store = Store()
     store.put("/apis/apiregistration.k8s.io/v1/apiservices/v1.x", {...})
     server = await aiohttp_server(store.app())
 
-Objects are kept by their path. `writes` has every write that was taken, in order.
+Objects are stored by path. `writes` records every accepted write in order.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Store:
         self.version = 0
         self.writes: list[tuple[str, str, Any]] = []
         self.refuse: Callable[[str, str], int] = lambda method, path: 0
-        """The status with which a request is refused; 0 to serve it."""
+        """Returns the error status for a method and a path; 0 means to serve the request."""
         self.delay = 0.0
-        """What every request takes, so that others come between."""
+        """Seconds that every request takes, so that others can interleave."""
 
     def put(self, path: str, document: dict[str, Any]) -> None:
         self.version += 1
@@ -36,7 +36,7 @@ class Store:
         self.objects[path] = {**copy.deepcopy(document), "metadata": metadata}
 
     def register(self, name: str, service: str, namespace: str, **spec: Any) -> str:
-        """An APIService that was not available so far."""
+        """Store an APIService that is not available; return its path."""
         path = REGISTRATION + name
         named = {"name": service, "namespace": namespace, "port": 443}
         self.put(path, {"kind": "APIService", "spec": {"service": named, **spec}, "status": {}})
@@ -54,14 +54,14 @@ class Store:
         if not status:
             status = getattr(self, f"_{request.method.lower()}")(request.path, document)
         if status >= 400:
-            return web.json_response({"kind": "Status", "message": "as it is"}, status=status)
+            return web.json_response({"kind": "Status", "message": "refused"}, status=status)
         if request.method == "POST":
-            found = f"{request.path}/{document['metadata']['name']}"
+            path = f"{request.path}/{document['metadata']['name']}"
         else:
-            found = request.path
+            path = request.path
         if request.method != "GET":
-            self.writes.append((request.method, found, document))
-        return web.json_response(self.objects[found], status=status)
+            self.writes.append((request.method, path, document))
+        return web.json_response(self.objects[path], status=status)
 
     def _get(self, path: str, _document: Any) -> int:
         return 200 if path in self.objects else 404
@@ -99,7 +99,7 @@ class Store:
 
 
 def _merged(target: Any, patch: Any) -> Any:
-    """RFC 7396."""
+    """Apply a JSON merge patch (RFC 7396)."""
     if not isinstance(patch, dict):
         return copy.deepcopy(patch)
     result = dict(target) if isinstance(target, dict) else {}

@@ -155,8 +155,8 @@ def test_the_cause_of_a_missing_metric_reaches_authorized_users(
     message = "the server could not find the metric duty_cycle_current for pods bert-1"
     assert (status, document["message"]) == (404, message)
     (cause,) = document["details"]["causes"]
-    assert cause["reason"] == "NoObject"
+    assert cause["reason"] == "NoSample"
     assert (
-        f"pods/bert-1/duty_cycle_current in namespace default: NoObject: {cause['message']}"
+        f"pods/bert-1/duty_cycle_current in namespace default: NoSample: {cause['message']}"
         in adapter.log
     )

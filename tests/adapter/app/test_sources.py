@@ -263,7 +263,7 @@ async def test_the_ca_file_flag_keeps_the_service_account_token(account, folder,
 async def test_client_certificate_files_are_reread(
     certificate_protected, folder, tmp_path, monkeypatch, caplog, source
 ):
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     stranger = holder("stranger", OTHER_CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
     files(tmp_path, "mine", stranger)
     certificate, key = tmp_path / "mine.crt", tmp_path / "mine.key"
@@ -295,12 +295,12 @@ async def test_client_certificate_files_are_reread(
 
     warned = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert len(warned) == 2
-    assert warned[0].startswith(f"TLS from {certificate}: [X509: KEY_VALUES_MISMATCH]")
-    assert warned[1].endswith("No such file or directory; what was there before is used on")
+    assert warned[0].startswith(f"{certificate}: [X509: KEY_VALUES_MISMATCH]")
+    assert warned[1].endswith("No such file or directory; the previous TLS files stay in use")
 
 
 async def test_the_ca_file_is_reread(password_protected, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     ca = tmp_path / "ca.crt"
     ca.write_bytes(OTHER_CA.pem)
     password = f"--prometheus-header=Authorization={BASIC}"
@@ -330,7 +330,7 @@ async def test_a_kubeconfig_without_token_is_accepted(fake, tmp_path):
 
 @pytest.mark.parametrize("source", ["account", "kubeconfig", "flag"])
 async def test_a_token_file_is_reread(fake, account, monkeypatch, caplog, source):
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     flag = {
         "account": "--prometheus-auth-incluster",
         "kubeconfig": kubeconfig(account, user={"tokenFile": "token"}),
@@ -351,10 +351,10 @@ async def test_a_token_file_is_reread(fake, account, monkeypatch, caplog, source
     assert sent(fake) == [first, first, first, first, *["Bearer again"] * 3]
     warned = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert [each.removeprefix(f"{token}: ") for each in warned] == [
-        "it is empty; the token from before is used on",
-        "it holds no text; the token from before is used on",
-        "a control character, which no header may hold; the token from before is used on",
-        "No such file or directory; the token from before is used on",
+        "the file is empty; the previous token stays in use",
+        "not UTF-8 text; the previous token stays in use",
+        "contains a control character; the previous token stays in use",
+        "No such file or directory; the previous token stays in use",
     ]
 
 
@@ -378,7 +378,7 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 
 
 async def test_a_credential_plugin_is_run_again(fake, tmp_path, monkeypatch):
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     execute = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": sys.executable,
@@ -448,11 +448,11 @@ async def test_the_token_is_not_sent_after_a_redirect_to_another_server(
 
 
 INVALID_KUBECONFIGS = {
-    "no YAML": (f"users: [{{user: {{token: '{TOKEN}}}", "no YAML in line 1"),
-    "no such tag": (f"token: !{TOKEN} x", "no YAML in line 1"),
-    "text": (TOKEN, "not a kubeconfig, but str"),
-    "bytes": (TOKEN.encode() + b"\xff", "no YAML"),
-    "empty": ("", "not a kubeconfig, but NoneType"),
+    "no YAML": (f"users: [{{user: {{token: '{TOKEN}}}", "not YAML in line 1"),
+    "no such tag": (f"token: !{TOKEN} x", "not YAML in line 1"),
+    "text": (TOKEN, "a kubeconfig is a mapping, not str"),
+    "bytes": (TOKEN.encode() + b"\xff", "not YAML"),
+    "empty": ("", "a kubeconfig is a mapping, not NoneType"),
     "no clusters": (f"token: {TOKEN}", "not a kubeconfig with a context, a cluster and a user"),
 }
 
@@ -473,9 +473,9 @@ async def test_an_invalid_kubeconfig_is_reported_without_its_content(tmp_path, c
 
 UNUSABLE_CREDENTIALS = {
     "a value is missing": ({}, {"token": None, "password": TOKEN}, "Expected key token in"),
-    "two lines": ({}, {"token": f"{TOKEN}\nb"}, "a control character"),
+    "two lines": ({}, {"token": f"{TOKEN}\nb"}, "contains a control character"),
     "no file": ({}, {"tokenFile": "none"}, "none: No such file"),
-    "no token": ({}, {"tokenFile": "kubeconfig"}, "kubeconfig: a control character"),
+    "no token": ({}, {"tokenFile": "kubeconfig"}, "kubeconfig: contains a control character"),
     "a command": (
         {},
         {
@@ -486,7 +486,7 @@ UNUSABLE_CREDENTIALS = {
                 "env": [{"name": "A", "value": TOKEN}],
             }
         },
-        "its command gives no credentials: '/none'$",
+        "the exec command '/none' returned no credentials$",
     ),
     "neither nor": (
         {"insecure-skip-tls-verify": True, "certificate-authority-data": data(CA.pem)},
@@ -525,7 +525,7 @@ async def test_an_encrypted_key_is_an_error_and_not_a_prompt(folder, tmp_path):
         f"--prometheus-client-tls-key-file={key}",
     )
 
-    with pytest.raises(errors.StartError, match=r"client\.crt: its key is encrypted"):
+    with pytest.raises(errors.StartError, match=r"client\.crt: the key is encrypted"):
         await query_once("https://127.0.0.1:1", *flags)
 
 

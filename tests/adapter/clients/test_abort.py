@@ -1,4 +1,4 @@
-"""Answers that are left before their end, by a server that never says goodbye."""
+"""Responses that are not read to the end, from a server that never answers close_notify."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDLESS = HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\nok\r\n"
 
 @pytest.fixture
 async def server(tmp_path):
-    """Its port, and how many connections there were; it answers, and reads nothing more."""
+    """Yield the port and the accepted connections of a server that stops reading."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     Holder("server", issuer=CA).client(context, tmp_path)
     accepted = []
@@ -49,7 +49,7 @@ async def session():
         yield opened
 
 
-async def test_what_is_not_read_to_its_end_is_cut_off_at_once(server, session):
+async def test_unfinished_response_is_aborted_at_once(server, session):
     port, _ = server
 
     response = await session.get(f"https://127.0.0.1:{port}/endless")
@@ -61,7 +61,7 @@ async def test_what_is_not_read_to_its_end_is_cut_off_at_once(server, session):
     assert socket.fileno() == -1
 
 
-async def test_it_is_cut_off_by_an_exception_too(server, session):
+async def test_exception_aborts_the_response(server, session):
     port, _ = server
 
     response = await session.get(f"https://127.0.0.1:{port}/endless")
@@ -74,7 +74,7 @@ async def test_it_is_cut_off_by_an_exception_too(server, session):
     assert socket.fileno() == -1
 
 
-async def test_what_was_read_leaves_its_connection_to_the_next(server, session):
+async def test_finished_response_keeps_the_connection_alive(server, session):
     port, accepted = server
 
     for _ in range(2):

@@ -11,12 +11,12 @@ from adapter.clients import json_stream
 
 LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=4)
 NUMBERS = st.integers(-(2**63), 2**64 - 1)
-"""Others are no integers to orjson."""
+"""The integers that orjson parses."""
 
 
-def read(document: bytes, cuts: list[int], *, longest: int = 1 << 20) -> tuple[list, dict]:
-    """The elements and the rest, fed in pieces that end at `cuts`."""
-    array = json_stream.ObjectArray("data", longest=longest)
+def parse(document: bytes, cuts: list[int]) -> tuple[list, dict]:
+    """Feed the document in chunks that end at `cuts`; return the elements and the rest."""
+    array = json_stream.ObjectArray("data")
     ends = sorted({min(cut, len(document)) for cut in cuts} | {len(document)})
     elements = []
     begin = 0
@@ -34,35 +34,34 @@ def read(document: bytes, cuts: list[int], *, longest: int = 1 << 20) -> tuple[l
     ascii_only=st.booleans(),
     cuts=st.lists(st.integers(0, 400)),
 )
-def test_elements_and_the_rest_come_out_however_the_bytes_are_cut(
-    elements, before, after, indent, ascii_only, cuts
-):
+def test_result_does_not_depend_on_the_chunks(elements, before, after, indent, ascii_only, cuts):
     rest = {key: value for key, value in {**before, **after}.items() if key != "data"}
     document = {**{key: rest[key] for key in before if key in rest}, "data": elements, **rest}
     text = json.dumps(document, indent=indent, ensure_ascii=ascii_only)
 
-    found, envelope = read(text.encode(), cuts)
+    parsed, envelope = parse(text.encode(), cuts)
 
-    assert found == elements
+    assert parsed == elements
     assert envelope == {**rest, "data": []}
 
 
-def test_data_of_another_name_or_depth_is_not_taken():
+def test_arrays_at_other_keys_or_depths_stay_in_the_rest():
     document = {"x": {"data": [{"a": "b"}]}, "y": [{"data": "data"}], "status": "data"}
 
-    found, envelope = read(orjson.dumps(document), [])
+    parsed, envelope = parse(orjson.dumps(document), [])
 
-    assert (found, envelope) == ([], document)
+    assert (parsed, envelope) == ([], document)
 
 
-def test_only_one_element_is_held():
-    array = json_stream.ObjectArray("data", longest=1000)
+def test_only_one_element_is_held(monkeypatch):
+    monkeypatch.setattr(json_stream, "_MAX_PENDING", 1000)
+    array = json_stream.ObjectArray("data")
     element = orjson.dumps({"a": "b" * 500})
 
-    found = list(array.feed(b'{"data":[' + b",".join([element] * 100)))
-    found += array.feed(b"]}")
+    elements = list(array.feed(b'{"data":[' + b",".join([element] * 100)))
+    elements += array.feed(b"]}")
 
-    assert len(found) == 100
+    assert len(elements) == 100
     assert array.close() == {"data": []}
 
 
@@ -71,12 +70,14 @@ def test_only_one_element_is_held():
     [b'{"data":[{"a":"' + b"b" * 2000, b'{"data":[{' + b"1," * 1000, b" " * 2000, b'"' * 2001],
     ids=["string", "element", "blank", "strings"],
 )
-def test_what_does_not_end_is_malformed(endless):
+def test_oversized_element_is_malformed(monkeypatch, endless):
+    monkeypatch.setattr(json_stream, "_MAX_PENDING", 1000)
+
     with pytest.raises(json_stream.MalformedError):
-        read(endless, [], longest=1000)
+        parse(endless, [])
 
 
 @pytest.mark.parametrize("document", ['{"data":[{"a":{}}]}', '{"data":[1]}', '{"data":[[]]}', "[]"])
-def test_what_has_another_shape_is_malformed(document):
+def test_other_shapes_are_malformed(document):
     with pytest.raises(json_stream.MalformedError):
-        read(document.encode(), [])
+        parse(document.encode(), [])

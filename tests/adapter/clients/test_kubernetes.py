@@ -14,25 +14,25 @@ from tests.fakes import kubernetes
 
 @pytest.fixture
 async def connect(api_server, tmp_path):
-    """Connects to the fake; closes at the end what was connected."""
-    connected = []
+    """Connect to the fake API server; the clients are closed at the end."""
+    clients = []
 
     async def _connect(*, qps=1000.0, burst=1000, timeout=5.0, user=None):
         path = kubernetes.kubeconfig(tmp_path, api_server, **(user or {}))
-        one = await kube.Kube.connect(path, qps=qps, burst=burst, timeout=timeout)
-        connected.append(one)
-        return one
+        client = await kube.Kube.connect(path, qps=qps, burst=burst, timeout=timeout)
+        clients.append(client)
+        return client
 
     yield _connect
-    for one in connected:
-        await one.close()
+    for client in clients:
+        await client.close()
 
 
 def name(item):
     return item["metadata"]["name"]
 
 
-async def test_a_document_is_got_with_its_parameters(cluster, connect):
+async def test_get_sends_parameters(cluster, connect):
     cluster.add("pods", "team-a", "web-1", labels={"app": "web"})
     cluster.add("pods", "team-a", "db-1", labels={"app": "db"})
     api = await connect()
@@ -47,7 +47,7 @@ async def test_a_document_is_got_with_its_parameters(cluster, connect):
     assert request.accept == "application/json"
 
 
-async def test_a_list_is_collected_page_by_page_in_order(cluster, connect):
+async def test_list_is_collected_in_pages(cluster, connect):
     for number in range(120):
         cluster.add("pods", "team-a", f"web-{number:03}")
     api = await connect(qps=0.001, burst=1)
@@ -63,13 +63,13 @@ async def test_a_list_is_collected_page_by_page_in_order(cluster, connect):
     assert "as=PartialObjectMetadataList" in cluster.requests[0].accept
 
 
-async def test_a_list_without_items_is_empty(cluster, connect):
+async def test_list_without_items_is_empty(cluster, connect):
     api = await connect()
 
     assert await api.collect("/api/v1/pods", {}, name) == []
 
 
-async def test_a_list_that_outlived_its_past_is_asked_for_whole(cluster, connect):
+async def test_list_with_an_expired_continue_token_is_repeated_in_one_page(cluster, connect):
     for number in range(60):
         cluster.add("pods", "team-a", f"web-{number:02}")
     api = await connect()
@@ -88,7 +88,7 @@ async def test_a_list_that_outlived_its_past_is_asked_for_whole(cluster, connect
     assert cluster.requests[-1].query == {"labelSelector": "!x"}
 
 
-async def test_a_refused_list_is_not_asked_for_again(cluster, connect):
+async def test_refused_list_is_not_repeated(cluster, connect):
     cluster.fail("/api/v1/pods", status=403, message="pods is forbidden: not for you")
     api = await connect()
 
@@ -106,11 +106,11 @@ async def test_a_refused_list_is_not_asked_for_again(cluster, connect):
         ({"status": 503, "message": "not today"}, errors.Broken, "503: not today"),
         ({"body": b"<html>"}, errors.Broken, "not JSON"),
         ({"drop": True}, errors.Unreachable, "/api/v1/pods"),
-        ({"delay": 1.0}, errors.TimedOut, "no answer within 0.2 s"),
+        ({"delay": 1.0}, errors.TimedOut, "no response within 0.2 s"),
     ],
-    ids=["refused", "broken", "garbage", "cut off", "slow"],
+    ids=["refused", "broken", "not JSON", "dropped", "slow"],
 )
-async def test_a_failure_is_a_backend_error_that_says_what_was_asked(
+async def test_failure_is_a_backend_error_that_names_the_request(
     cluster, connect, failure, error, message
 ):
     cluster.fail("/api/v1/pods", **failure)
@@ -123,18 +123,18 @@ async def test_a_failure_is_a_backend_error_that_says_what_was_asked(
     assert type(caught.value).__module__ == "adapter.errors"
 
 
-async def test_a_failure_without_a_status_document_shows_its_beginning(cluster, connect):
+async def test_failure_without_a_status_document_quotes_the_body(cluster, connect):
     def plain(request):
         return kubernetes.web.Response(status=502, text="upstream connect error")
 
-    cluster._answer = plain
+    cluster._respond = plain
     api = await connect()
 
     with pytest.raises(errors.Broken, match="502: upstream connect error"):
         await api.get("/api/v1/pods")
 
 
-async def test_an_overloaded_api_server_is_asked_again_when_it_says_so(cluster, connect):
+async def test_429_with_retry_after_is_repeated(cluster, connect):
     cluster.fail("/api/v1/pods", status=429, headers={"Retry-After": "0"}, times=2)
     api = await connect()
 
@@ -142,7 +142,7 @@ async def test_an_overloaded_api_server_is_asked_again_when_it_says_so(cluster, 
     assert len(cluster.requests) == 3
 
 
-async def test_an_overload_that_stays_is_told(cluster, connect):
+async def test_lasting_429_is_raised(cluster, connect):
     cluster.fail("/api/v1/pods", status=429, headers={"Retry-After": "0"}, times=100)
     api = await connect()
 
@@ -152,7 +152,7 @@ async def test_an_overload_that_stays_is_told(cluster, connect):
     assert caught.value.status == 429
 
 
-async def test_an_answer_beyond_the_limit_is_cut_off(cluster, connect, monkeypatch):
+async def test_oversized_response_is_aborted(cluster, connect, monkeypatch):
     monkeypatch.setattr(kube, "_LIMIT", 1000)
     for number in range(50):
         cluster.add("pods", "team-a", f"web-{number:02}")
@@ -163,15 +163,15 @@ async def test_an_answer_beyond_the_limit_is_cut_off(cluster, connect, monkeypat
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"items":[1],"metadata":{}}'])
-async def test_a_list_of_another_shape_is_broken(cluster, connect, body):
+async def test_malformed_list_is_broken(cluster, connect, body):
     cluster.fail("/api/v1/pods", body=body)
     api = await connect()
 
-    with pytest.raises(errors.Broken, match="no list"):
+    with pytest.raises(errors.Broken, match="not a list"):
         await api.collect("/api/v1/pods", {}, name)
 
 
-async def test_nobody_listens(api_server, api):
+async def test_closed_port_is_unreachable(api_server, api):
     await api_server.close()
 
     with pytest.raises(errors.Unreachable, match="/api/v1/pods"):
@@ -182,7 +182,7 @@ async def test_nobody_listens(api_server, api):
 
 
 @pytest.mark.parametrize("aggregated", [True, False], ids=["aggregated", "older"])
-async def test_discovery_gives_groups_in_order_with_their_resources(cluster, connect, aggregated):
+async def test_discovery_returns_groups_in_order_with_their_resources(cluster, connect, aggregated):
     cluster.aggregated = aggregated
     cluster.resources += [
         kubernetes.Resource(group="example.com", version="v1", name="widgets", kind="Widget"),
@@ -207,7 +207,7 @@ async def test_discovery_gives_groups_in_order_with_their_resources(cluster, con
     assert len(cluster.requests) == (2 if aggregated else 7)
 
 
-async def test_a_stale_version_is_left_out(cluster, connect):
+async def test_stale_version_is_left_out(cluster, connect):
     cluster.resources += [
         kubernetes.Resource(group="example.com", name="widgets", kind="Widget", stale=True),
         kubernetes.Resource(group="example.com", version="v1beta1", name="widgets", kind="Widget"),
@@ -221,7 +221,7 @@ async def test_a_stale_version_is_left_out(cluster, connect):
     assert (groups[3].versions, groups[3].preferred) == (("v1beta1",), "v1beta1")
 
 
-async def test_a_resource_that_only_carries_subresources_is_left_out(cluster, connect):
+async def test_resource_that_only_carries_subresources_is_left_out(cluster, connect):
     cluster.resources.append(
         kubernetes.Resource(group="custom.metrics.k8s.io", version="v1beta2", name="pods", kind="")
     )
@@ -230,7 +230,7 @@ async def test_a_resource_that_only_carries_subresources_is_left_out(cluster, co
     assert (await api.groups())[3].resources == {"v1beta2": ()}
 
 
-async def test_a_version_that_fails_does_not_hide_the_others(cluster, connect):
+async def test_failed_version_does_not_hide_the_others(cluster, connect):
     cluster.aggregated = False
     cluster.fail("/apis/apps/v1", status=503)
     api = await connect()
@@ -239,18 +239,18 @@ async def test_a_version_that_fails_does_not_hide_the_others(cluster, connect):
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"kind":"APIGroupList","groups":[{}]}'])
-async def test_discovery_of_another_shape_is_broken(cluster, connect, body):
+async def test_malformed_discovery_is_broken(cluster, connect, body):
     cluster.fail("/apis", body=body)
     api = await connect()
 
-    with pytest.raises(errors.Broken, match="no discovery document"):
+    with pytest.raises(errors.Broken, match="not a discovery document"):
         await api.groups()
 
 
 # Credentials
 
 
-async def test_a_token_is_sent(cluster, connect):
+async def test_token_is_sent(cluster, connect):
     api = await connect(user={"token": "s3cret"})
 
     await api.get("/api/v1/pods")
@@ -258,7 +258,7 @@ async def test_a_token_is_sent(cluster, connect):
     assert cluster.requests[0].authorization == "Bearer s3cret"
 
 
-async def test_a_token_file_is_read_again_without_its_newline(
+async def test_token_file_is_read_again_without_its_newline(
     cluster, connect, tmp_path, monkeypatch
 ):
     (tmp_path / "token").write_text("first\n")
@@ -267,7 +267,7 @@ async def test_a_token_file_is_read_again_without_its_newline(
     (tmp_path / "token").write_text("second\n")
 
     await api.get("/api/v1/pods")
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     api = await connect(user={"tokenFile": "token"})
     await api.get("/api/v1/pods")
     (tmp_path / "token").write_text("third\n")
@@ -277,10 +277,10 @@ async def test_a_token_file_is_read_again_without_its_newline(
     assert sent == ["Bearer first", "Bearer first", "Bearer second", "Bearer third"]
 
 
-async def test_the_last_token_of_a_file_that_vanishes_is_used_on(
+async def test_last_token_of_a_deleted_file_stays_in_use(
     cluster, connect, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     (tmp_path / "token").write_text("first\n")
     api = await connect(user={"tokenFile": "token"})
     (tmp_path / "token").unlink()
@@ -288,10 +288,10 @@ async def test_the_last_token_of_a_file_that_vanishes_is_used_on(
     await api.get("/api/v1/pods")
 
     assert cluster.requests[0].authorization == "Bearer first"
-    assert "token: No such file or directory; the token from before is used on" in caplog.text
+    assert "token: No such file or directory; the previous token stays in use" in caplog.text
 
 
-async def test_a_token_file_that_never_was_is_told(connect, tmp_path):
+async def test_missing_token_file_prevents_the_connection(connect, tmp_path):
     with pytest.raises(errors.Unreachable, match=r"kubeconfig: .*token: No such file"):
         await connect(user={"tokenFile": "token"})
 
@@ -313,13 +313,13 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 """
 
 
-async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path, monkeypatch):
+async def test_exec_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path, monkeypatch):
     user = plugin(tmp_path, PLUGIN)
     api = await connect(user=user)
     await api.get("/api/v1/pods")
     await api.get("/api/v1/pods")
 
-    monkeypatch.setattr(credentials, "_AGE", -1.0)
+    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
     api = await connect(user=user)
     await api.get("/api/v1/pods")
 
@@ -327,15 +327,15 @@ async def test_a_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_path,
     assert sent == ["Bearer run-1", "Bearer run-1", "Bearer run-3"]
 
 
-async def test_a_plugin_that_fails_is_told_at_the_start(connect, tmp_path):
-    with pytest.raises(errors.Unreachable, match="its command gives no credentials"):
+async def test_failing_exec_plugin_prevents_the_connection(connect, tmp_path):
+    with pytest.raises(errors.Unreachable, match="returned no credentials"):
         await connect(user=plugin(tmp_path, "raise SystemExit(1)"))
 
 
 # Writing
 
 
-async def test_a_document_is_posted_and_its_answer_given(cluster, connect):
+async def test_post_returns_the_response(cluster, connect):
     cluster.tokens["good"] = {"authenticated": True, "user": {"username": "jane"}}
     api = await connect()
 
@@ -348,23 +348,20 @@ async def test_a_document_is_posted_and_its_answer_given(cluster, connect):
     assert request.content_type == "application/json"
 
 
-async def test_an_object_is_replaced_and_patched(cluster, connect):
+async def test_put_and_patch(cluster, connect):
     api = await connect()
 
     replaced = await api.put("/api/v1/namespaces/a/secrets/b", {"data": {}})
     patched = await api.patch("/api/v1/namespaces/a/secrets/b", {"metadata": {}})
-    operations = [{"op": "remove", "path": "/data"}]
-    await api.patch("/x", operations, content_type="application/json-patch+json")
 
     assert (replaced, patched) == ({"data": {}}, {"metadata": {}})
-    assert [(one.method, one.content_type, one.document) for one in cluster.requests] == [
+    assert [(each.method, each.content_type, each.document) for each in cluster.requests] == [
         ("PUT", "application/json", {"data": {}}),
         ("PATCH", "application/merge-patch+json", {"metadata": {}}),
-        ("PATCH", "application/json-patch+json", operations),
     ]
 
 
-async def test_text_that_is_no_utf8_is_sent_as_replacement_characters(cluster, connect):
+async def test_invalid_utf8_is_sent_as_replacement_characters(cluster, connect):
     api = await connect()
 
     await api.post("/x", {"name": "a\udcffb\u2028"})
@@ -373,7 +370,7 @@ async def test_text_that_is_no_utf8_is_sent_as_replacement_characters(cluster, c
     assert request.document == {"name": "a\ufffdb\u2028"}
 
 
-async def test_a_conflict_is_refused_with_its_status(cluster, connect):
+async def test_conflict_is_refused_with_its_status(cluster, connect):
     cluster.fail("/x", status=409, message="the object has been modified")
     api = await connect()
 
@@ -383,16 +380,16 @@ async def test_a_conflict_is_refused_with_its_status(cluster, connect):
     assert caught.value.status == 409
 
 
-async def test_a_post_has_a_time_of_its_own(cluster, connect):
+async def test_post_has_its_own_timeout(cluster, connect):
     cluster.fail("/x", delay=1.0)
     api = await connect(timeout=30.0)
 
-    with pytest.raises(errors.TimedOut, match=r"POST /x: no answer within 0.1 s"):
+    with pytest.raises(errors.TimedOut, match=r"POST /x: no response within 0.1 s"):
         await api.post("/x", {}, timeout=0.1)
 
 
 @pytest.mark.parametrize(
-    ("failure", "again"),
+    ("failure", "retry_after"),
     [
         ({"status": 500}, 0.0),
         ({"status": 504}, 0.0),
@@ -405,18 +402,18 @@ async def test_a_post_has_a_time_of_its_own(cluster, connect):
         ({"delay": 1.0}, None),
     ],
 )
-async def test_a_failure_says_whether_asking_again_helps(cluster, connect, failure, again):
+async def test_error_says_whether_to_repeat_the_request(cluster, connect, failure, retry_after):
     cluster.fail("/x", **failure)
     api = await connect()
 
     with pytest.raises(errors.BackendError) as caught:
         await api.post("/x", {}, timeout=0.5)
 
-    assert caught.value.retry_after == again
+    assert caught.value.retry_after == retry_after
     assert len(cluster.requests) == 1
 
 
-async def test_a_reset_connection_may_be_tried_again(connect, aiohttp_server, tmp_path):
+async def test_reset_connection_may_be_repeated(connect, aiohttp_server, tmp_path):
     async def reset(request):
         request.transport.abort()
 
@@ -436,38 +433,38 @@ async def test_a_reset_connection_may_be_tried_again(connect, aiohttp_server, tm
 
 
 @pytest.fixture
-def followed(cluster, connect):
-    """Starts to watch the ConfigMaps of a namespace; events are read one by one."""
+def watched(cluster, connect):
+    """Watch the ConfigMaps of a namespace; returns a function that returns the next event."""
 
-    async def _followed(params=None, **options):
-        api = await connect(**options)
+    async def _watched(params=None):
+        api = await connect()
         events = api.watch("/api/v1/namespaces/kube-system/configmaps", params)
 
-        async def following():
+        async def next_event():
             async with asyncio.timeout(5):
                 kind, item = await anext(events)
             if kind == watch.LISTED:
                 return kind, [name(each) for each in item]
             return kind, name(item)
 
-        return following
+        return next_event
 
     cluster.resources.append(kubernetes.CONFIGMAPS)
-    return _followed
+    return _watched
 
 
-async def test_a_watch_begins_with_what_there_is_and_goes_on_with_what_happens(cluster, followed):
+async def test_watch_yields_the_list_and_then_the_events(cluster, watched):
     cluster.put("configmaps", "kube-system", "one")
-    following = await followed({"fieldSelector": "metadata.name=one"})
+    next_event = await watched({"fieldSelector": "metadata.name=one"})
 
-    assert await following() == ("LISTED", ["one"])
+    assert await next_event() == ("LISTED", ["one"])
     cluster.put("configmaps", "kube-system", "other")
     cluster.put("configmaps", "kube-system", "one", data={"a": "b"})
-    assert await following() == ("MODIFIED", "one")
+    assert await next_event() == ("MODIFIED", "one")
     cluster.remove("configmaps", "kube-system", "one")
-    assert await following() == ("DELETED", "one")
+    assert await next_event() == ("DELETED", "one")
     cluster.put("configmaps", "kube-system", "one")
-    assert await following() == ("ADDED", "one")
+    assert await next_event() == ("ADDED", "one")
     first, second = (request.query for request in cluster.requests)
     assert first == {"fieldSelector": "metadata.name=one"}
     assert second["resourceVersion"] == "2"
@@ -475,17 +472,17 @@ async def test_a_watch_begins_with_what_there_is_and_goes_on_with_what_happens(c
     assert 120 <= int(second["timeoutSeconds"]) <= 240
 
 
-async def test_a_watch_that_ended_goes_on_where_it_was(cluster, followed):
+async def test_ended_watch_resumes_from_its_last_resource_version(cluster, watched):
     cluster.put("configmaps", "kube-system", "one")
-    following = await followed()
-    await following()
+    next_event = await watched()
+    await next_event()
     cluster.put("configmaps", "kube-system", "two")
-    await following()
+    await next_event()
 
     cluster.end_watches()
     cluster.put("configmaps", "kube-system", "three")
 
-    assert await following() == ("ADDED", "three")
+    assert await next_event() == ("ADDED", "three")
     assert [request.query.get("resourceVersion") for request in cluster.requests] == [
         None,
         "2",
@@ -493,30 +490,30 @@ async def test_a_watch_that_ended_goes_on_where_it_was(cluster, followed):
     ]
 
 
-async def test_what_cannot_be_resumed_is_listed_anew(cluster, followed):
+async def test_watch_with_an_expired_resource_version_lists_again(cluster, watched):
     cluster.put("configmaps", "kube-system", "one")
-    following = await followed()
-    await following()
+    next_event = await watched()
+    await next_event()
     cluster.put("configmaps", "kube-system", "two")
-    await following()
+    await next_event()
 
     cluster.end_watches()
     cluster.remove("configmaps", "kube-system", "one")
     cluster.forget()
 
-    assert await following() == ("LISTED", ["two"])
+    assert await next_event() == ("LISTED", ["two"])
     cluster.put("configmaps", "kube-system", "three")
-    assert await following() == ("ADDED", "three")
+    assert await next_event() == ("ADDED", "three")
 
 
-async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed):
-    following = await followed()
+async def test_list_is_repeated_after_a_failure(cluster, watched):
+    next_event = await watched()
     cluster.fail("/api/v1/namespaces/kube-system/configmaps", drop=True)
-    assert await following() == ("LISTED", [])
+    assert await next_event() == ("LISTED", [])
     cluster.fail("/api/v1/namespaces/kube-system/configmaps", status=403)
     cluster.put("configmaps", "kube-system", "one")
 
-    assert await following() == ("LISTED", ["one"])
+    assert await next_event() == ("LISTED", ["one"])
 
 
 # Configuration
@@ -525,8 +522,8 @@ async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "not a kubeconfig"),
-        ("{", "no YAML in line 1"),
+        ("", "a kubeconfig is a mapping, not NoneType"),
+        ("{", "not YAML in line 1"),
         ("clusters: []", "current-context"),
         (
             "{current-context: a, contexts: [{name: a, context: {cluster: b}}], clusters: []}",
@@ -541,9 +538,9 @@ async def test_a_broken_connection_resumes_and_a_refusal_lists(cluster, followed
             "not a kubeconfig with a context, a cluster and a user",
         ),
     ],
-    ids=["empty", "no YAML", "no context", "no cluster", "no user"],
+    ids=["empty", "not YAML", "no context", "no cluster", "no user"],
 )
-async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path, text, message):
+async def test_invalid_kubeconfig_is_named(tmp_path, text, message):
     path = tmp_path / "kubeconfig"
     path.write_text(text)
 
@@ -553,19 +550,19 @@ async def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path, text, message
     assert str(caught.value).startswith(f"{path}: ")
 
 
-async def test_a_kubeconfig_that_does_not_exist_is_named(tmp_path):
+async def test_missing_kubeconfig_is_named(tmp_path):
     with pytest.raises(errors.Unreachable, match="No such file"):
         await kube.Kube.connect(str(tmp_path / "none"), qps=5, burst=10)
 
 
-async def test_outside_a_cluster_there_is_no_configuration(monkeypatch):
+async def test_in_cluster_configuration_is_missing_outside_a_cluster(monkeypatch):
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
 
     with pytest.raises(errors.Unreachable, match="in-cluster configuration: Service host/port"):
         await kube.Kube.connect(None, qps=5, burst=10)
 
 
-async def test_in_a_cluster_the_service_account_is_used(tmp_path, monkeypatch):
+async def test_in_cluster_configuration_uses_the_service_account(tmp_path, monkeypatch):
     account = "kubernetes.aio.config.incluster_config.SERVICE_"
     (tmp_path / "token").write_text("from-the-kubelet")
     (tmp_path / "ca.crt").write_text("no certificate")

@@ -1,8 +1,9 @@
-"""What Prometheus answers is asked of a real one; how it fails is faked."""
+"""Tests on a real Prometheus where it succeeds, and on a fake one where it fails."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -12,6 +13,7 @@ import prometheus_client
 import pytest
 
 from adapter import errors, telemetry
+from adapter.clients import prometheus
 from adapter.clients.prometheus import Prometheus
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
@@ -23,25 +25,25 @@ EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as found:
-        found.put(
+    with real.run(tmp_path_factory.mktemp("prometheus")) as server:
+        server.put(
             'gpu_used{pod="a",uuid="1"} 12.5',
             'gpu_used{pod="b",node="{\\"]"} -Inf',
             'gpu_free{pod="a"} NaN',
             'gpu_total{exported_pod="a"} +Inf',
             at=time.time() - 1,
         )
-        yield found
+        yield server
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as found:
-        yield found
+    async with aiohttp.ClientSession() as opened:
+        yield opened
 
 
 @pytest.fixture
-def asking(running, session) -> Prometheus:
+def client(running, session) -> Prometheus:
     return Prometheus(session, running.url, timeout=10)
 
 
@@ -61,14 +63,14 @@ def window() -> tuple[float, float]:
     return now - 600, now
 
 
-# Answers
+# Responses
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
 async def test_vector_has_labels_values_and_times(running, session, verb):
-    asking = Prometheus(session, f"{running.url}/?ignored=1", verb=verb)
+    client = Prometheus(session, f"{running.url}/?ignored=1", verb=verb)
 
-    result = await asking.query('gpu_used{pod="a"}')
+    result = await client.query('gpu_used{pod="a"}')
 
     (sample,) = result.samples
     assert result.kind == "vector"
@@ -77,60 +79,61 @@ async def test_vector_has_labels_values_and_times(running, session, verb):
     assert sample.time == pytest.approx(time.time(), abs=5)
 
 
-async def test_values_that_are_no_numbers_arrive_as_they_are(asking):
-    result = await asking.query('{__name__=~"gpu_free|gpu_total"} or gpu_used{pod="b"}')
+async def test_nan_and_infinity_are_kept(client):
+    result = await client.query('{__name__=~"gpu_free|gpu_total"} or gpu_used{pod="b"}')
 
     values = {sample.labels["__name__"]: sample.value for sample in result.samples}
     assert math.isnan(values.pop("gpu_free"))
     assert values == {"gpu_total": math.inf, "gpu_used": -math.inf}
 
 
-async def test_scalar_is_one_sample_without_labels(asking):
-    result = await asking.query("2.25")
+async def test_scalar_is_one_sample_without_labels(client):
+    result = await client.query("2.25")
 
     assert result.kind == "scalar"
     assert [(sample.labels, sample.value) for sample in result.samples] == [({}, 2.25)]
 
 
-async def test_string_is_refused_as_the_original_refuses_it(asking):
+async def test_string_is_refused_as_the_original_refuses_it(client):
     with pytest.raises(errors.Broken, match="needs an instant vector"):
-        await asking.query('"text"')
+        await client.query('"text"')
 
 
-async def test_matrix_is_told_point_by_point(asking):
-    result = await asking.query('gpu_used{pod="a"}[10m]')
+async def test_matrix_has_no_samples(client):
+    result = await client.query('gpu_used{pod="a"}[10m]')
 
-    assert result.kind == "matrix"
-    assert [(sample.labels["pod"], sample.value) for sample in result.samples] == [("a", 12.5)]
+    assert (result.kind, result.samples) == ("matrix", ())
 
 
-async def test_names_and_label_names_are_those_of_the_selector(asking):
+async def test_names_and_label_names_are_those_of_the_selector(client):
     selector = '{__name__=~"gpu_.*",pod!=""}'
 
-    assert await asking.names(selector, *window()) == ("gpu_free", "gpu_used")
-    assert await asking.label_names(selector, *window()) == ("node", "pod", "uuid")
+    assert await client.names(selector, *window()) == ("gpu_free", "gpu_used")
+    assert await client.label_names(selector, *window()) == ("node", "pod", "uuid")
 
 
-async def test_series_are_reduced_to_names_with_label_names(asking):
-    found = await asking.series('{__name__=~"gpu_.*"}', *window())
+async def test_series_are_reduced_to_names_with_label_names(client):
+    label_names = await client.series('{__name__=~"gpu_.*"}', *window())
 
-    assert found == {
+    assert label_names == {
         "gpu_free": {"pod"},
         "gpu_total": {"exported_pod"},
         "gpu_used": {"pod", "node", "uuid"},
     }
 
 
-async def test_series_of_nothing_are_none(asking):
-    assert await asking.series("no_such_metric", *window()) == {}
+async def test_unmatched_selector_has_no_series(client):
+    assert await client.series("no_such_metric", *window()) == {}
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
-async def test_refused_query_keeps_status_query_and_what_prometheus_said(running, session, verb):
-    asking = Prometheus(session, running.url, verb=verb)
+async def test_refused_query_keeps_the_status_the_query_and_the_error_of_prometheus(
+    running, session, verb
+):
+    client = Prometheus(session, running.url, verb=verb)
 
     with pytest.raises(errors.Refused) as caught:
-        await asking.query("sum(gpu_used")
+        await client.query("sum(gpu_used")
 
     assert caught.value.status == 400
     assert "bad_data" in str(caught.value)
@@ -138,106 +141,131 @@ async def test_refused_query_keeps_status_query_and_what_prometheus_said(running
     assert "'sum(gpu_used'" in str(caught.value)
 
 
-async def test_execution_error_is_refused_with_its_status(asking):
+async def test_execution_error_is_refused_with_its_status(client):
     with pytest.raises(errors.Refused, match=r"execution: .*many-to-many") as caught:
-        await asking.query("gpu_used * on() gpu_used")
+        await client.query("gpu_used * on() gpu_used")
 
     assert caught.value.status == 422
 
 
-# What is sent
+# Requests
 
 
-async def test_path_of_the_url_is_kept_and_its_query_is_not(serve, session):
+async def test_path_of_the_url_is_kept_and_its_query_string_is_not(serve, session):
     fake = await serve(fakes.says(EMPTY))
-    asking = Prometheus(session, f"{fake.url}some/prefix/?a=b#c")
+    client = Prometheus(session, f"{fake.url}some/prefix/?a=b#c")
 
-    await asking.query("up")
+    await client.query("up")
 
     assert fake.asked[0].path == "/some/prefix/api/v1/query"
     assert "a" not in fake.asked[0].parameters
 
 
-async def test_what_is_left_of_the_deadline_is_sent_as_the_timeout(serve, session):
+async def test_remaining_time_is_sent_as_the_timeout(serve, session):
     fake = await serve(fakes.says(EMPTY))
-    asking = Prometheus(session, fake.url, timeout=30)
+    client = Prometheus(session, fake.url, timeout=30)
 
-    await asking.query("up", deadline=asyncio.get_running_loop().time() + 5)
-    await asking.query("up", deadline=asyncio.get_running_loop().time() + 100)
-    await asking.query("up")
+    await client.query("up", deadline=asyncio.get_running_loop().time() + 5)
+    await client.query("up", deadline=asyncio.get_running_loop().time() + 100)
+    await client.query("up")
 
-    sent = [asked.parameters["timeout"] for asked in fake.asked]
+    sent = [received.parameters["timeout"] for received in fake.asked]
     assert all(text.endswith("ms") for text in sent)
     assert [int(text[:-2]) for text in sent] == [pytest.approx(5000, abs=500), 30000, 30000]
 
 
 async def test_nothing_is_sent_once_the_deadline_has_passed(serve, session):
     fake = await serve(fakes.says(EMPTY))
-    asking = Prometheus(session, fake.url)
+    client = Prometheus(session, fake.url)
 
     with pytest.raises(errors.TimedOut):
-        await asking.query("up", deadline=asyncio.get_running_loop().time() - 1)
+        await client.query("up", deadline=asyncio.get_running_loop().time() - 1)
 
     assert not fake.asked
 
 
 async def test_headers_are_sent_and_gzip_is_accepted(serve, session):
     fake = await serve(fakes.says(EMPTY))
-    asking = Prometheus(session, fake.url, headers={"X-Scope-OrgID": "team"})
+    client = Prometheus(session, fake.url, headers={"X-Scope-OrgID": "team"})
 
-    await asking.query("up")
+    await client.query("up")
 
     assert fake.asked[0].headers["X-Scope-OrgID"] == "team"
     assert fake.asked[0].headers["Accept-Encoding"] == "gzip"
 
 
-async def test_authorization_header_goes_before_the_credentials_of_the_url(serve, session):
+async def test_authorization_header_takes_precedence_over_credentials_in_the_url(serve, session):
     fake = await serve(fakes.says(EMPTY))
     url = fake.url.replace("http://", "http://user:secret@")
-    asking = Prometheus(session, url, headers={"authorization": "Bearer token"})
+    client = Prometheus(session, url, headers={"authorization": "Bearer token"})
 
-    await asking.query("up")
+    await client.query("up")
 
     assert fake.asked[0].headers["Authorization"] == "Bearer token"
 
 
-async def test_credentials_of_the_url_are_sent_and_never_told(serve, session):
+async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
     fake = await serve(fakes.says("{}", status=500))
-    asking = Prometheus(session, fake.url.replace("http://", "http://user:secret@"))
+    client = Prometheus(session, fake.url.replace("http://", "http://user:secret@"))
 
     with pytest.raises(errors.Broken) as caught:
-        await asking.query("up")
+        await client.query("up")
 
     assert fake.asked[0].headers["Authorization"].startswith("Basic ")
-    assert "secret" not in str(caught.value) + asking.address
+    assert "secret" not in str(caught.value) + client.address
 
 
-async def test_post_answered_405_falls_back_to_get_and_remembers(serve, session):
-    async def only_get(request, asked):
-        status = 200 if asked.verb == "GET" else 405
-        return await fakes.says(EMPTY if status == 200 else "no", status=status)(request, asked)
+async def test_refused_post_switches_to_get_for_five_minutes(serve, session, caplog):
+    allowed = {"GET"}
 
-    fake = await serve(only_get)
-    asking = Prometheus(session, fake.url, verb="POST")
+    async def respond(request, received):
+        if received.verb in allowed:
+            return await fakes.says(EMPTY)(request, received)
+        return await fakes.says("no", status=405)(request, received)
 
-    await asking.query("up")
-    await asking.query("up")
+    fake = await serve(respond)
+    now = 1000.0
+    client = Prometheus(session, fake.url, verb="POST", monotonic=lambda: now)
 
-    assert [asked.verb for asked in fake.asked] == ["POST", "GET", "GET"]
+    def methods():
+        sent = [received.verb for received in fake.asked]
+        fake.asked.clear()
+        return sent
+
+    for _ in range(2):
+        await client.query("up")
+    assert methods() == ["POST", "GET", "GET"]
+    now += 299.0
+    await client.query("up")
+    assert methods() == ["GET"]
+    now += 1.0
+    await client.query("up")
+    assert methods() == ["POST", "GET"]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    assert "405" in caplog.text
+    assert "--prometheus-verb=GET" in caplog.text
+    allowed.add("POST")
+    now += 300.0
+    for _ in range(2):
+        await client.query("up")
+    assert methods() == ["POST", "POST"]
+    allowed.remove("POST")
+    await client.query("up")
+    assert len(caplog.records) == 2
 
 
-async def test_other_refusals_of_post_are_not_asked_again(serve, session):
+async def test_only_405_makes_post_fall_back_to_get(serve, session):
     fake = await serve(fakes.says("no", status=403))
-    asking = Prometheus(session, fake.url, verb="POST")
+    client = Prometheus(session, fake.url, verb="POST")
 
     with pytest.raises(errors.Refused):
-        await asking.query("up")
+        await client.query("up")
 
-    assert [asked.verb for asked in fake.asked] == ["POST"]
+    assert [received.verb for received in fake.asked] == ["POST"]
 
 
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://host", "http://", "/path"])
-async def test_what_is_no_url_of_a_prometheus_is_told_at_once(session, url):
+async def test_invalid_url_is_refused(session, url):
     with pytest.raises(ValueError, match="not the URL of a Prometheus"):
         Prometheus(session, url)
 
@@ -246,7 +274,7 @@ async def test_what_is_no_url_of_a_prometheus_is_told_at_once(session, url):
 
 
 @pytest.mark.parametrize(
-    ("status", "body", "error", "told"),
+    ("status", "body", "error", "message"),
     [
         (400, '{"status":"error","errorType":"bad_data","error":"why"}', errors.Refused, "why"),
         (403, "forbidden <b>here</b>", errors.Refused, "forbidden"),
@@ -259,12 +287,12 @@ async def test_what_is_no_url_of_a_prometheus_is_told_at_once(session, url):
         (200, '{"status":"error","errorType":"internal","error":"why"}', errors.Broken, "why"),
     ],
 )
-async def test_status_becomes_an_error_of_ours(serve, session, status, body, error, told):
+async def test_error_status_becomes_a_backend_error(serve, session, status, body, error, message):
     fake = await serve(fakes.says(body, status=status))
-    asking = Prometheus(session, fake.url)
+    client = Prometheus(session, fake.url)
 
-    with pytest.raises(error, match=told) as caught:
-        await asking.query("up")
+    with pytest.raises(error, match=message) as caught:
+        await client.query("up")
 
     assert not isinstance(caught.value, aiohttp.ClientError)
     if error is errors.Refused:
@@ -289,23 +317,23 @@ async def test_status_becomes_an_error_of_ours(serve, session, status, body, err
         pytest.param(
             '{"status":"success","data":{"resultType":"vector","result":'
             '[{"metric":{},"value":[1,2]}]}}',
-            id="value-that-is-no-text",
+            id="value-not-a-string",
         ),
         pytest.param(
             '{"status":"success","data":{"resultType":"vector","result":'
             '[{"metric":null,"value":[1,"2"]}]}}',
-            id="labels-that-are-none",
+            id="null-labels",
         ),
         pytest.param(
             '{"status":"success","data":{"resultType":"scalar","result":[1,"x"]}}',
-            id="no-number",
+            id="not-a-number",
         ),
         pytest.param(
             '{"status":"success","data":{"resultType":"vector","result":null}}', id="no-result"
         ),
     ],
 )
-async def test_query_answer_that_cannot_be_understood_is_broken(serve, session, body):
+async def test_malformed_query_response_is_broken(serve, session, body):
     fake = await serve(fakes.says(body))
 
     with pytest.raises(errors.Broken):
@@ -326,37 +354,35 @@ async def test_query_answer_that_cannot_be_understood_is_broken(serve, session, 
         pytest.param('{"status":"error","data":[]}', id="error-with-data"),
     ],
 )
-async def test_series_that_cannot_be_understood_are_broken(serve, session, body):
+async def test_malformed_series_response_is_broken(serve, session, body):
     fake = await serve(fakes.says(body))
 
     with pytest.raises(errors.Broken):
         await Prometheus(session, fake.url).series("up", *window())
 
 
-async def test_names_that_are_no_strings_are_broken(serve, session):
+async def test_names_that_are_not_strings_are_broken(serve, session):
     fake = await serve(fakes.says('{"status":"success","data":[1]}'))
 
     with pytest.raises(errors.Broken):
         await Prometheus(session, fake.url).names("up", *window())
 
 
-async def test_null_for_no_names_is_no_names(serve, session):
+async def test_null_means_no_names(serve, session):
     fake = await serve(fakes.says('{"status":"success","data":null}'))
 
     assert await Prometheus(session, fake.url).names("up", *window()) == ()
 
 
-async def test_warnings_and_infos_are_kept(serve, session):
-    body = EMPTY[:-1] + ',"warnings":["a store is away"],"infos":["not a counter"]}'
-    fake = await serve(fakes.says(body))
+async def test_warnings_are_kept(serve, session):
+    fake = await serve(fakes.says(EMPTY[:-1] + ',"warnings":["a store is unreachable"]}'))
 
     result = await Prometheus(session, fake.url).query("up")
 
-    assert result.warnings == ("a store is away",)
-    assert result.infos == ("not a counter",)
+    assert result.warnings == ("a store is unreachable",)
 
 
-async def test_native_histograms_have_no_value(serve, session):
+async def test_native_histograms_are_left_out(serve, session):
     elements = '{"metric":{},"histogram":[1,{}]},{"metric":{"a":"b"},"value":[1,"2"]}'
     body = EMPTY.replace("[]", f"[{elements}]")
     fake = await serve(fakes.says(body))
@@ -366,17 +392,17 @@ async def test_native_histograms_have_no_value(serve, session):
     assert [sample.labels for sample in result.samples] == [{"a": "b"}]
 
 
-async def test_no_answer_in_time_is_timed_out(serve, session):
+async def test_missing_response_times_out(serve, session):
     fake = await serve(fakes.hangs)
 
-    with pytest.raises(errors.TimedOut, match="no whole answer"):
+    with pytest.raises(errors.TimedOut, match="no complete response"):
         await Prometheus(session, fake.url, timeout=0.1).names("up", *window())
 
 
-async def test_answer_that_does_not_end_in_time_is_timed_out(serve, session):
+async def test_unfinished_response_times_out(serve, session):
     fake = await serve(fakes.stalls('{"status":'))
 
-    with pytest.raises(errors.TimedOut, match="no whole answer"):
+    with pytest.raises(errors.TimedOut, match="no complete response"):
         await Prometheus(session, fake.url, timeout=0.1).series("up", *window())
 
 
@@ -385,18 +411,18 @@ async def test_answer_that_does_not_end_in_time_is_timed_out(serve, session):
     [fakes.hangs_up, fakes.cut_off('{"status":')],
     ids=["hangs-up", "cut-off"],
 )
-async def test_connection_that_breaks_is_unreachable(serve, session, behave):
+async def test_broken_connection_is_unreachable(serve, session, behave):
     fake = await serve(behave)
 
     with pytest.raises(errors.Unreachable):
         await Prometheus(session, fake.url).query("up")
 
 
-async def test_nobody_there_is_unreachable(unused_tcp_port, session):
-    asking = Prometheus(session, f"http://127.0.0.1:{unused_tcp_port}")
+async def test_closed_port_is_unreachable(unused_tcp_port, session):
+    client = Prometheus(session, f"http://127.0.0.1:{unused_tcp_port}")
 
     with pytest.raises(errors.Unreachable):
-        await asking.query("up")
+        await client.query("up")
 
 
 async def test_broken_compression_is_broken(serve, session):
@@ -407,47 +433,51 @@ async def test_broken_compression_is_broken(serve, session):
 
 
 @pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
-async def test_answer_that_grows_too_long_is_cut_off_while_it_arrives(serve, session, compressed):
+async def test_oversized_response_is_aborted_while_it_arrives(
+    serve, session, monkeypatch, compressed
+):
+    monkeypatch.setattr(prometheus, "LIMIT", 1 << 20)
     behave, sent = fakes.endless(b'["' + b"a" * 100_000 + b'"]', compressed=compressed)
     fake = await serve(behave)
 
     with pytest.raises(errors.TooLarge):
-        await Prometheus(session, fake.url, limit=1 << 20).query("up")
+        await Prometheus(session, fake.url).query("up")
 
     await asyncio.sleep(0.05)
     assert sum(sent) < 200 << 20
 
 
-async def test_series_too_are_cut_off(serve, session):
+async def test_oversized_series_response_is_aborted(serve, session, monkeypatch):
+    monkeypatch.setattr(prometheus, "LIMIT", 1 << 20)
     behave, _ = fakes.endless(b'{"status":"success","data":[' + b'{"__name__":"a"},' * 1000)
     fake = await serve(behave)
 
     with pytest.raises((errors.TooLarge, errors.Broken)):
-        await Prometheus(session, fake.url, limit=1 << 20).series("up", *window())
+        await Prometheus(session, fake.url).series("up", *window())
 
 
-async def test_long_questions_are_told_in_part(serve, session):
+async def test_long_queries_are_shortened_in_errors(serve, session):
     fake = await serve(fakes.says("no", status=414))
-    asking = Prometheus(session, fake.url)
+    client = Prometheus(session, fake.url)
 
     with pytest.raises(errors.Refused) as caught:
-        await asking.query("a" * 5000)
+        await client.query("a" * 5000)
 
     assert len(str(caught.value)) < 2000
 
 
-# Our own metrics
+# Metrics
 
 
 async def test_requests_are_counted_by_path_and_outcome(serve, session):
     registry = prometheus_client.CollectorRegistry()
     fake = await serve(fakes.says(EMPTY))
-    asking = Prometheus(session, fake.url, requests=telemetry.Requests(registry))
+    client = Prometheus(session, fake.url, requests=telemetry.Requests(registry))
 
-    await asking.query("up")
+    await client.query("up")
     fake.behave = fakes.says("no", status=400)
     with pytest.raises(errors.Refused):
-        await asking.query("up")
+        await client.query("up")
 
     def count(outcome: str) -> float | None:
         return registry.get_sample_value(

@@ -21,7 +21,7 @@ def environment(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("url", "proxy"),
+    ("url", "expected"),
     [
         ("http://prometheus.monitoring:9090/x", "http://plain:3128"),
         ("https://prometheus.monitoring:9090", "http://user:word@secure:3128"),
@@ -37,16 +37,16 @@ def environment(monkeypatch):
         ("http://[::1]:9090", None),
     ],
 )
-def test_the_environment_names_the_proxy(environment, url, proxy):
+def test_proxy_is_chosen_from_the_environment(environment, url, expected):
     environment.setenv("HTTP_PROXY", "plain:3128")
     environment.setenv("https_proxy", "http://user:word@secure:3128")
     environment.setenv("NO_PROXY", "10.96.0.0/16, fd00::/8,192.0.2.7,.corp.example")
 
-    assert proxies.on_the_way_to(url) == proxy
+    assert proxies.on_the_way_to(url) == expected
 
 
 @pytest.mark.parametrize("excepted", ["*", "prometheus.monitoring"])
-def test_there_may_be_none(environment, excepted):
+def test_no_proxy_variable_or_an_exception_means_no_proxy(environment, excepted):
     assert proxies.on_the_way_to("http://prometheus.monitoring") is None
 
     environment.setenv("HTTP_PROXY", "http://plain:3128")
@@ -55,18 +55,18 @@ def test_there_may_be_none(environment, excepted):
     assert proxies.on_the_way_to("http://prometheus.monitoring") is None
 
 
-def moved(kubeconfig, there):
-    kubeconfig.write_text(kubeconfig.read_text().replace(there, "http://cluster.invalid/"))
+def replace_server(kubeconfig, url):
+    kubeconfig.write_text(kubeconfig.read_text().replace(url, "http://cluster.invalid/"))
     return kubeconfig
 
 
-async def test_the_api_server_is_asked_through_it(environment, aiohttp_server, tmp_path):
+async def test_requests_to_the_api_server_use_the_proxy(environment, aiohttp_server, tmp_path):
     cluster = kubernetes.Cluster()
     proxy = await aiohttp_server(cluster.app())
-    there = str(proxy.make_url("/"))
-    path = moved(Path(kubernetes.kubeconfig(tmp_path, proxy)), there)
+    url = str(proxy.make_url("/"))
+    path = replace_server(Path(kubernetes.kubeconfig(tmp_path, proxy)), url)
 
-    async def asked():
+    async def pods():
         api = await kube.Kube.connect(str(path), qps=99, burst=99)
         try:
             return await api.get("/api/v1/namespaces/a/pods")
@@ -74,29 +74,29 @@ async def test_the_api_server_is_asked_through_it(environment, aiohttp_server, t
             await api.close()
 
     with pytest.raises(errors.Unreachable):
-        await asked()
-    environment.setenv("http_proxy", there)
-    document = await asked()
+        await pods()
+    environment.setenv("http_proxy", url)
+    document = await pods()
 
     assert document["kind"] == "PodList"
     assert len(cluster.requests) == 1
 
 
-async def test_prometheus_is_asked_through_it(environment, aiohttp_server, tmp_path):
-    answer = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
-    fake = prometheus.Prometheus(prometheus.says(answer))
+async def test_requests_to_prometheus_use_the_proxy(environment, aiohttp_server, tmp_path):
+    response = json.dumps({"status": "success", "data": {"resultType": "vector", "result": []}})
+    fake = prometheus.Prometheus(prometheus.says(response))
     proxy = await aiohttp_server(fake.app())
     environment.setenv("http_proxy", str(proxy.make_url("/")))
-    asked = settings.parse(("--prometheus-url=http://prometheus.invalid", "--secure-port=6443"))
+    parsed = settings.parse(("--prometheus-url=http://prometheus.invalid", "--secure-port=6443"))
 
-    async with sources.connect_prometheus(asked.prometheus) as found:
-        result = await found.query("up")
+    async with sources.connect_prometheus(parsed.prometheus) as client:
+        result = await client.query("up")
 
     assert result.samples == ()
     assert len(fake.asked) == 1
 
 
-async def test_a_netrc_is_none_of_our_business(environment, aiohttp_server, tmp_path):
+async def test_netrc_is_ignored(environment, aiohttp_server, tmp_path):
     cluster = kubernetes.Cluster()
     server = await aiohttp_server(cluster.app())
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password secret\n")

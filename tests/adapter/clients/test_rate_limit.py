@@ -18,7 +18,7 @@ class Clock:
         self.slept.append(seconds)
 
 
-async def test_a_burst_goes_through_and_the_rest_is_paced():
+async def test_burst_passes_at_once_and_the_rest_at_the_rate():
     clock = Clock()
     bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
 
@@ -30,7 +30,7 @@ async def test_a_burst_goes_through_and_the_rest_is_paced():
     assert clock.slept == pytest.approx([0.2, 0.4])
 
 
-async def test_no_more_than_a_burst_is_saved_up():
+async def test_unused_tokens_accumulate_up_to_the_burst():
     clock = Clock()
     bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
     clock.now += 3600.0
@@ -41,7 +41,7 @@ async def test_no_more_than_a_burst_is_saved_up():
     assert clock.slept == pytest.approx([0.2])
 
 
-async def test_a_turn_that_comes_too_late_is_given_up_at_once():
+async def test_wait_beyond_the_timeout_fails_at_once():
     clock = Clock()
     bucket = rate_limit.TokenBucket(0.1, 1, clock=clock, sleep=clock.sleep)
     await bucket.take(5.0)

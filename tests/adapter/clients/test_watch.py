@@ -19,23 +19,23 @@ ERROR = {"type": "ERROR", "object": {"code": 410, "message": "too old resource v
 
 
 class Source:
-    """Answers each question with the next of its answers, then says that it is exhausted."""
+    """Returns one of its responses per request; raises ExhaustedError after the last one."""
 
-    def __init__(self, *answers, seconds=60.0):
-        self.answers = list(answers)
-        self.asked = []
+    def __init__(self, *responses, seconds=60.0):
+        self.responses = list(responses)
+        self.requests = []
         self.slept = []
         self.now = 0.0
         self.seconds = seconds
 
-    def _next(self, question):
-        if not self.answers:
+    def _next(self, request):
+        if not self.responses:
             raise ExhaustedError
-        self.asked.append(question)
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        self.requests.append(request)
+        response = self.responses.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
     async def get(self, path, params=None):
         return self._next(("list", dict(params)))
@@ -52,15 +52,15 @@ class Source:
         self.slept.append(seconds)
 
     async def events(self):
-        """What is seen until there are no more answers."""
-        seen = []
-        following = watch.follow(
+        """Return the events until the responses are exhausted."""
+        events = []
+        watched = watch.follow(
             self, "/x", {"fieldSelector": "a=b"}, clock=lambda: self.now, sleep=self.sleep
         )
         with contextlib.suppress(ExhaustedError):
-            async for kind, item in following:
-                seen.append((kind, item if kind == "LISTED" else item["metadata"]["name"]))
-        return seen
+            async for kind, item in watched:
+                events.append((kind, item if kind == "LISTED" else item["metadata"]["name"]))
+        return events
 
 
 class ExhaustedError(Exception):
@@ -70,15 +70,15 @@ class ExhaustedError(Exception):
 LISTING = ("list", {"fieldSelector": "a=b"})
 
 
-async def test_a_watch_goes_on_from_the_last_bookmark():
+async def test_watch_resumes_from_the_last_bookmark():
     source = Source(LIST, [event("ADDED", 11), event("BOOKMARK", 50)], [event("DELETED", 51)])
 
     assert await source.events() == [("LISTED", []), ("ADDED", "one"), ("DELETED", "one")]
-    assert source.asked == [LISTING, ("watch", "10"), ("watch", "50")]
+    assert source.requests == [LISTING, ("watch", "10"), ("watch", "50")]
     assert source.slept == []
 
 
-async def test_a_watch_is_given_more_time_than_it_asks_for():
+async def test_client_timeout_exceeds_the_requested_one():
     source = Source(LIST, [])
     await source.events()
 
@@ -97,26 +97,26 @@ async def test_a_watch_is_given_more_time_than_it_asks_for():
         errors.Broken("no JSON"),
     ],
 )
-async def test_after_a_gap_everything_is_listed_anew(failure, caplog):
+async def test_list_is_repeated_after_a_gap(failure, caplog):
     source = Source(LIST, [event("ADDED", 11), failure], LIST, [event("ADDED", 12)])
 
     kinds = [kind for kind, _ in await source.events()]
 
     assert kinds == ["LISTED", "ADDED", "LISTED", "ADDED"]
-    assert source.asked == [LISTING, ("watch", "10"), LISTING, ("watch", "10")]
+    assert source.requests == [LISTING, ("watch", "10"), LISTING, ("watch", "10")]
     assert len(source.slept) == 1
-    assert "following /x, which is tried again" in caplog.text
+    assert "watch of /x failed and is retried" in caplog.text
 
 
 @pytest.mark.parametrize("failure", [errors.Unreachable("cut"), errors.TimedOut("silent")])
-async def test_a_connection_that_breaks_is_resumed(failure):
+async def test_watch_resumes_after_a_broken_connection(failure):
     source = Source(LIST, [event("ADDED", 11), failure], [event("ADDED", 12)])
 
     assert [kind for kind, _ in await source.events()] == ["LISTED", "ADDED", "ADDED"]
-    assert source.asked == [LISTING, ("watch", "10"), ("watch", "11")]
+    assert source.requests == [LISTING, ("watch", "10"), ("watch", "11")]
 
 
-async def test_failures_come_slower_and_slower_and_are_told_once(caplog):
+async def test_consecutive_failures_back_off_and_are_logged_once(caplog):
     caplog.set_level(logging.WARNING)
     source = Source(*[errors.Unreachable("no connection")] * 9)
 
@@ -127,7 +127,7 @@ async def test_failures_come_slower_and_slower_and_are_told_once(caplog):
     assert len(caplog.records) == 1
 
 
-async def test_what_happens_makes_the_pauses_short_again():
+async def test_event_resets_the_backoff():
     failure = errors.Unreachable("cut")
     source = Source(*[failure] * 5, LIST, [event("ADDED", 11), failure], failure)
 
@@ -137,17 +137,17 @@ async def test_what_happens_makes_the_pauses_short_again():
     assert source.slept[-2] < 1
 
 
-async def test_watches_that_end_at_once_are_not_asked_for_in_a_hurry():
+async def test_watch_that_ends_at_once_is_repeated_with_backoff():
     source = Source(LIST, [], [], [], seconds=0.1)
 
     await source.events()
 
     assert [slept > 0.3 for slept in source.slept] == [True] * 3
-    assert source.asked == [LISTING, *[("watch", "10")] * 3]
+    assert source.requests == [LISTING, *[("watch", "10")] * 3]
 
 
 @pytest.mark.parametrize("document", [[], {}, {"metadata": {}}, {"metadata": LIST["metadata"]}])
-async def test_what_is_no_list_is_asked_for_again(document):
+async def test_malformed_list_is_requested_again(document):
     source = Source(document, LIST)
 
     assert await source.events() == [("LISTED", [])]

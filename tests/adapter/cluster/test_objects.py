@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from adapter import errors
-from adapter.cluster import objects
+from adapter.cluster.objects import ClusterObjects
 from rules.kinds import GroupResource
 from rules.selectors import selectors
 from tests.fakes import kubernetes
@@ -34,7 +34,7 @@ def cluster():
 
 
 class Time:
-    """A clock that is moved by hand, and sleeps that last until they are ended by hand."""
+    """A clock that the test advances, and a sleep that the test ends."""
 
     def __init__(self):
         self.now = 1000.0
@@ -56,13 +56,13 @@ def time():
 
 
 @pytest.fixture
-def known(api, time):
-    return objects.ClusterObjects(api, interval=600, clock=time, sleep=time.sleep)
+def objects(api, time):
+    return ClusterObjects(api, interval=600, clock=time, sleep=time.sleep)
 
 
 @contextlib.asynccontextmanager
-async def running(known):
-    task = asyncio.create_task(known.run())
+async def running(objects):
+    task = asyncio.create_task(objects.run())
     yield task
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
@@ -71,7 +71,7 @@ async def running(known):
 
 async def until(condition):
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for is on the fake's side
+        while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
             await asyncio.sleep(0.005)
 
 
@@ -89,15 +89,15 @@ async def until(condition):
         (NAMESPACES, "team-a", "", ("team-a", "team-b")),
     ],
 )
-async def test_names_are_listed_by_selector(known, resource, namespace, selector, expected):
-    names = await known.names(resource, namespace=namespace, selector=selectors.parse(selector))
+async def test_names_are_listed_by_selector(objects, resource, namespace, selector, expected):
+    names = await objects.names(resource, namespace=namespace, selector=selectors.parse(selector))
 
     assert names == expected
 
 
-async def test_the_api_server_does_the_selecting(known, cluster):
-    await known.names(PODS, namespace="team-a", selector=selectors.parse("b = 1, a in (x)"))
-    await known.names(DEPLOYMENTS, namespace="team-a", selector=ALL)
+async def test_selectors_are_sent_to_the_api_server(objects, cluster):
+    await objects.names(PODS, namespace="team-a", selector=selectors.parse("b = 1, a in (x)"))
+    await objects.names(DEPLOYMENTS, namespace="team-a", selector=ALL)
 
     pods, deployments = cluster.requests
     assert pods.path == "/api/v1/namespaces/team-a/pods"
@@ -111,58 +111,80 @@ async def test_the_api_server_does_the_selecting(known, cluster):
     assert deployments.query == {"limit": "50"}
 
 
-async def test_an_api_server_without_metadata_lists_serves_as_well(known, cluster):
+async def test_complete_objects_are_accepted_as_well(objects, cluster):
     cluster.metadata_only = False
 
-    assert await known.names(PODS, namespace="team-b", selector=ALL) == ("web-9",)
+    assert await objects.names(PODS, namespace="team-b", selector=ALL) == ("web-9",)
 
 
 @pytest.mark.parametrize("namespace", ["..", ".", "team-a/pods", "team%2Fa"])
-async def test_a_namespace_that_cannot_be_is_not_asked_about(known, cluster, namespace):
-    assert await known.names(PODS, namespace=namespace, selector=ALL) == ()
-    assert not await known.live(PODS, namespace=namespace, name="web-1")
+async def test_impossible_namespace_causes_no_request(objects, cluster, namespace):
+    assert await objects.names(PODS, namespace=namespace, selector=ALL) == ()
+    assert await objects.live(PODS, namespace=namespace, name="web-1")
     assert cluster.requests == []
 
 
-async def test_a_strange_namespace_stays_one_segment_of_the_path(known, cluster):
-    assert await known.names(PODS, namespace="a?b#c d", selector=ALL) == ()
+async def test_namespace_is_escaped_in_the_path(objects, cluster):
+    assert await objects.names(PODS, namespace="a?b#c d", selector=ALL) == ()
 
     assert cluster.requests[0].path == "/api/v1/namespaces/a%3Fb%23c%20d/pods"
 
 
-async def test_a_refused_list_is_told_with_the_api_servers_words(known, cluster):
+async def test_refused_list_quotes_the_api_server(objects, cluster):
     cluster.fail("/apis/apps", status=403, message="deployments.apps is forbidden")
 
     with pytest.raises(errors.Refused, match=r"deployments\.apps is forbidden"):
-        await known.names(DEPLOYMENTS, namespace="team-a", selector=ALL)
+        await objects.names(DEPLOYMENTS, namespace="team-a", selector=ALL)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("web-2", True), ("web-1", True), ("web-0", False), ("gone", False), ("a,b=c", False)],
+    [
+        ("web-2", True),
+        ("web-1", True),
+        ("web-0", False),
+        ("web-f", False),
+        ("gone", True),
+        ("a,b=c", True),
+    ],
 )
-async def test_a_pod_is_live_while_it_exists_and_has_not_finished(known, name, expected):
-    assert await known.live(PODS, namespace="team-a", name=name) is expected
+async def test_only_a_pod_known_to_be_finished_is_not_live(objects, cluster, name, expected):
+    cluster.add("pods", "team-a", "web-f", phase="Failed")
+
+    assert await objects.live(PODS, namespace="team-a", name=name) is expected
 
 
-async def test_the_name_of_a_pod_cannot_add_conditions(known, cluster):
-    await known.live(PODS, namespace="team-a", name="x,metadata.name=web-1\\")
+async def test_pod_name_is_escaped_in_the_field_selector(objects, cluster):
+    await objects.live(PODS, namespace="team-a", name="x,metadata.name=web-1\\")
 
-    assert cluster.requests[0].query["fieldSelector"] == (
-        "metadata.name=x\\,metadata.name\\=web-1\\\\,status.phase!=Succeeded,status.phase!=Failed"
-    )
+    assert cluster.requests[0].query == {
+        "fieldSelector": "metadata.name=x\\,metadata.name\\=web-1\\\\"
+    }
 
 
-async def test_other_objects_count_as_live_unasked(known, cluster):
-    assert await known.live(DEPLOYMENTS, namespace="team-a", name="gone")
+async def test_pod_without_a_phase_is_live(objects, cluster):
+    cluster.add("pods", "team-a", "new")
+
+    assert await objects.live(PODS, namespace="team-a", name="new")
+
+
+async def test_malformed_list_of_pods_is_broken(objects, cluster):
+    cluster.fail("/api/v1/namespaces", body=b'{"items": [1]}')
+
+    with pytest.raises(errors.Broken, match="not a list of pods"):
+        await objects.live(PODS, namespace="team-a", name="web-1")
+
+
+async def test_other_objects_are_live_without_a_request(objects, cluster):
+    assert await objects.live(DEPLOYMENTS, namespace="team-a", name="gone")
     assert cluster.requests == []
 
 
-async def test_whether_a_pod_lives_is_not_guessed(known, cluster):
+async def test_forbidden_list_of_pods_raises(objects, cluster):
     cluster.fail("/api/v1/namespaces", status=403, message="not for you")
 
     with pytest.raises(errors.Refused, match="not for you"):
-        await known.live(PODS, namespace="team-a", name="web-1")
+        await objects.live(PODS, namespace="team-a", name="web-1")
 
 
 # Kinds
@@ -174,99 +196,109 @@ def widget(version="v1"):
     )
 
 
-async def test_before_the_first_discovery_the_usual_kinds_are_known(known, cluster):
-    assert not known.discovered
-    assert known.kinds.resolve("pod").api_version == "v1"
+async def test_before_the_first_discovery_the_builtin_kinds_are_used(objects, cluster):
+    assert not objects.discovered
+    assert objects.kinds.resolve("pod").api_version == "v1"
     assert cluster.requests == []
 
 
-async def test_a_kind_that_is_missing_is_looked_up_at_once(known, cluster):
+async def test_unknown_kind_triggers_discovery(objects, cluster):
     cluster.resources.append(widget())
     cluster.add("widgets", "team-a", "w", labels={})
 
-    assert await known.names(WIDGETS, namespace="team-a", selector=ALL) == ("w",)
-    assert known.discovered
+    assert await objects.names(WIDGETS, namespace="team-a", selector=ALL) == ("w",)
+    assert objects.discovered
     assert cluster.asked("/apis/example.com")[0].path == (
         "/apis/example.com/v1/namespaces/team-a/widgets"
     )
 
 
-async def test_the_first_version_that_discovery_lists_is_asked(known, cluster):
+async def test_first_version_in_discovery_order_is_listed(objects, cluster):
     cluster.resources += [widget("v1beta1"), widget("v1")]
 
-    await known.names(WIDGETS, namespace="team-a", selector=ALL)
+    await objects.names(WIDGETS, namespace="team-a", selector=ALL)
 
     assert cluster.requests[-1].path.startswith("/apis/example.com/v1beta1/")
 
 
-async def test_an_unknown_kind_does_not_cost_a_discovery_each_time(known, cluster, time):
+async def test_unknown_kinds_trigger_discovery_every_30_seconds_at_most(objects, cluster, time):
     for _ in range(3):
         with pytest.raises(errors.Refused, match="widgets") as caught:
-            await known.names(WIDGETS, namespace="team-a", selector=ALL)
+            await objects.names(WIDGETS, namespace="team-a", selector=ALL)
         assert caught.value.status == 404
     assert len(cluster.requests) == 2
 
     time.now += 30.0
     cluster.resources.append(widget())
 
-    assert await known.names(WIDGETS, namespace="team-a", selector=ALL) == ()
+    assert await objects.names(WIDGETS, namespace="team-a", selector=ALL) == ()
 
 
-async def test_those_who_miss_a_kind_together_ask_once(known, cluster):
+async def test_concurrent_requests_for_unknown_kinds_share_a_discovery(objects, cluster):
     cluster.resources.append(widget())
 
     await asyncio.gather(
-        *(known.names(WIDGETS, namespace="team-a", selector=ALL) for _ in range(5))
+        *(objects.names(WIDGETS, namespace="team-a", selector=ALL) for _ in range(5))
     )
 
     assert len(cluster.asked("/api")) - len(cluster.asked("/apis/example.com")) == 2
 
 
-async def test_a_failed_lookup_is_told(known, cluster):
+async def test_failed_discovery_of_an_unknown_kind_raises(objects, cluster):
     cluster.fail("/apis", status=503, message="starting")
 
     with pytest.raises(errors.Broken, match="starting"):
-        await known.names(WIDGETS, namespace="team-a", selector=ALL)
+        await objects.names(WIDGETS, namespace="team-a", selector=ALL)
 
-    assert not known.discovered
+    assert not objects.discovered
 
 
-async def test_discovery_goes_on_and_swaps_the_kinds(known, cluster, time):
-    async with running(known):
+async def test_discovery_is_repeated_and_replaces_a_changed_snapshot(objects, cluster, time):
+    async with running(objects):
         await until(lambda: time.slept)
-        before = known.kinds
+        before = objects.kinds
         cluster.resources.append(widget())
         time.awake.set()
         await until(lambda: len(time.slept) == 2)
 
     assert time.slept == [600, 600]
-    assert known.kinds.resolve("widgets").group == "example.com"
-    assert before is not known.kinds
+    assert objects.kinds.resolve("widgets").group == "example.com"
+    assert before is not objects.kinds
     assert "example.com" not in [group.name for group in before.groups]
 
 
-async def test_the_first_discovery_is_tried_again_with_growing_pauses(known, cluster, time, caplog):
+async def test_discovery_of_the_same_kinds_keeps_the_snapshot(objects, cluster, time):
+    await objects.refresh()
+    before = objects.kinds
+    time.now += 30.0
+    await objects.refresh()
+
+    assert len(cluster.requests) == 4
+    assert objects.kinds is before
+
+
+async def test_failed_discovery_is_retried_with_backoff(objects, cluster, time, caplog):
     cluster.fail("/api", status=503, message="starting", times=8)
-    async with running(known):
+    async with running(objects):
         for count in range(1, 10):
             await until(lambda count=count: len(time.slept) == count)
             time.awake.set()
-        await until(lambda: known.discovered)
+        await until(lambda: objects.discovered)
 
     assert time.slept[:9] == [1, 2, 4, 8, 16, 32, 60, 60, 600]
-    assert "custom resources and their metrics are not known yet" in caplog.text
+    assert "metrics of custom resources are not served yet" in caplog.text
     assert "starting" in caplog.text
 
 
-async def test_kinds_outlive_a_discovery_that_fails(known, cluster, time, caplog):
+async def test_failed_rediscovery_keeps_the_kinds(objects, cluster, time, caplog):
     caplog.set_level(logging.WARNING)
     cluster.resources.append(widget())
-    async with running(known):
+    async with running(objects):
         await until(lambda: time.slept)
         cluster.fail("/api", drop=True)
         time.awake.set()
         await until(lambda: len(time.slept) == 2)
 
     assert time.slept == [600, 1]
-    assert known.kinds.resolve("widgets").group == "example.com"
-    assert "kinds of resource stay as they were" in caplog.text
+    assert objects.kinds.resolve("widgets").group == "example.com"
+    assert "known resources stay as they are" in caplog.text

@@ -268,7 +268,7 @@ async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> Non
         (
             ["--preset=gpu-dcgm", "--objects={empty}", "--prometheus-ca-file=/none"],
             1,
-            "TLS for Prometheus: from /none",
+            "TLS for Prometheus: /none",
         ),
         (
             [

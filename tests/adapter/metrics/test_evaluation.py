@@ -1,4 +1,4 @@
-"""Values come of a real Prometheus; a fake before it says when it answers, and counts."""
+"""Tests on a real Prometheus; a fake proxy before it delays and counts the requests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from adapter import errors
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
+from adapter.metrics import evaluation as evaluation_module
 from adapter.metrics.evaluation import Evaluation
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
@@ -29,8 +30,8 @@ PODS = GroupResource("", "pods")
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory) -> Iterator[real.Prometheus]:
-    with real.run(tmp_path_factory.mktemp("prometheus")) as found:
-        found.put(
+    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
+        prometheus.put(
             'used{namespace="n",exported_pod="a",gpu="0"} 10',
             'used{namespace="n",exported_pod="a",gpu="1"} 20',
             'used{namespace="n",pod="a"} 99',
@@ -38,30 +39,30 @@ def running(tmp_path_factory) -> Iterator[real.Prometheus]:
             'broken{namespace="n",pod="a"} NaN',
             'queue{namespace="n",name="x"} 3',
         )
-        yield found
+        yield prometheus
 
 
 class Gate:
-    """Holds requests back until it is opened."""
+    """Holds requests back until `opened` is set."""
 
     def __init__(self, behave: fakes.Behaviour) -> None:
         self.opened = asyncio.Event()
-        self.given_up = 0
+        self.cancelled = 0
         self._behave = behave
 
-    async def __call__(self, request, asked):
+    async def __call__(self, request, received):
         try:
             await self.opened.wait()
         except asyncio.CancelledError:
-            self.given_up += 1
+            self.cancelled += 1
             raise
-        return await self._behave(request, asked)
+        return await self._behave(request, received)
 
 
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as found:
-        yield found
+    async with aiohttp.ClientSession() as opened:
+        yield opened
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def evaluation(running, session) -> Evaluation:
 
 
 @pytest.fixture
-def held(running, session, aiohttp_server) -> Callable[[], Awaitable[tuple]]:
-    """An evaluation whose Prometheus answers when the gate is opened."""
+def gated(running, session, aiohttp_server) -> Callable[[], Awaitable[tuple]]:
+    """Start an Evaluation whose Prometheus responds once the gate is opened."""
 
     async def start() -> tuple[Evaluation, Gate, fakes.Prometheus]:
         gate = Gate(fakes.through(running.url))
@@ -89,7 +90,7 @@ def plan_for(
     query: str = "",
     labels: tuple[str, ...] = ("exported_pod", "pod"),
 ) -> plan.Plan:
-    """Of pods in the namespace `n`, by `exported_pod` and then by `pod`."""
+    """Plan for pods in namespace `n`, by label `exported_pod` first, then by `pod`."""
     query = query or "<<.Series>>{<<.LabelMatchers>>}"
     text = f"""
 rules:
@@ -111,11 +112,11 @@ rules:
 
 async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what it waits for has no event
+        while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
             await asyncio.sleep(0.01)
 
 
-async def test_values_are_found_object_by_object_the_earlier_label_first(evaluation):
+async def test_sample_with_the_earlier_label_wins(evaluation):
     values = await evaluation.values(plan_for("b", "a", "c"))
 
     assert {name: value.milli for name, value in values.items()} == {"b": 7500, "a": 15000}
@@ -123,24 +124,24 @@ async def test_values_are_found_object_by_object_the_earlier_label_first(evaluat
     assert values["b"].time == pytest.approx(time.time(), abs=5)
 
 
-async def test_plan_of_one_step_is_one_query(evaluation):
+async def test_plan_of_one_step(evaluation):
     values = await evaluation.values(plan_for("a", "b", labels=("pod",)))
 
     assert {name: value.milli for name, value in values.items()} == {"a": 99000, "b": 7500}
 
 
-async def test_failing_step_is_the_failure_of_the_plan(evaluation):
+async def test_failed_step_fails_the_plan(evaluation):
     with pytest.raises(errors.Refused):
         await evaluation.values(plan_for("a", query="<<.Series>>{<<.LabelMatchers>>"))
 
 
-async def test_several_samples_are_an_error_where_the_rule_says_so(evaluation):
+async def test_aggregate_error_refuses_several_samples_of_one_object(evaluation):
     with pytest.raises(AmbiguousSampleError):
         await evaluation.values(plan_for("a", more="aggregate: error"))
 
 
 @pytest.mark.parametrize("query", ['"text"', "<<.Series>>{<<.LabelMatchers>>}[5m]"])
-async def test_what_is_no_instant_value_is_broken(evaluation, query):
+async def test_result_other_than_a_vector_is_broken(evaluation, query):
     with pytest.raises(errors.Broken, match="needs an instant vector"):
         await evaluation.values(plan_for("a", query=query))
 
@@ -166,39 +167,37 @@ externalRules:
     ],
     ids=["vector", "scalar"],
 )
-async def test_external_values_are_told_row_by_row(evaluation, query, rows):
-    found = await evaluation.rows(external_plan(query))
+async def test_external_metric_has_one_row_per_sample(evaluation, query, rows):
+    values = await evaluation.rows(external_plan(query))
 
-    told = [
+    assert [
         (row.labels and {k: v for k, v in row.labels.items() if k != "__name__"}, row.value.milli)
-        for row in found
-    ]
-    assert told == rows
+        for row in values
+    ] == rows
 
 
 @pytest.mark.parametrize(("more", "values"), [("", []), ("onNaN: zero", [0])])
-async def test_an_external_sample_that_is_no_number_is_left_out_unless_the_rule_says_zero(
-    evaluation, more, values
-):
+async def test_external_nan_is_left_out_or_zero_as_the_rule_says(evaluation, more, values):
     for sign in ("NaN", "Inf", "-Inf"):
-        found = await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))
+        rows = await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))
 
-        assert [row.value.milli for row in found] == values
+        assert [row.value.milli for row in rows] == values
 
 
-@pytest.mark.parametrize("query", ["<<.Series>>{<<.LabelMatchers>>}[5m]"])
-async def test_an_external_query_without_instant_values_is_told_apart(evaluation, query):
+async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
     with pytest.raises(errors.NotInstantError, match="needs an instant vector or a scalar"):
-        await evaluation.rows(external_plan(query))
+        await evaluation.rows(external_plan("<<.Series>>{<<.LabelMatchers>>}[5m]"))
+    with pytest.raises(errors.Broken, match="needs an instant vector"):
+        await evaluation.rows(external_plan('"text"'))
 
 
-# In flight
+# Single flight
 
 
-async def test_identical_queries_in_flight_are_one(held):
-    evaluation, gate, fake = await held()
+async def test_identical_concurrent_queries_are_sent_once(gated):
+    evaluation, gate, fake = await gated()
     callers = [asyncio.create_task(evaluation.values(plan_for("a", "b"))) for _ in range(10)]
-    await until(lambda: len(fake.asked) == 2)  # one for each label
+    await until(lambda: len(fake.asked) == 2)  # one per label
     gate.opened.set()
 
     answers = await asyncio.gather(*callers)
@@ -206,11 +205,11 @@ async def test_identical_queries_in_flight_are_one(held):
     assert len(fake.asked) == 2
     assert all(each == answers[0] for each in answers)
     await evaluation.values(plan_for("a", "b"))
-    assert len(fake.asked) == 4  # afterwards it is asked anew
+    assert len(fake.asked) == 4  # a later call sends them again
 
 
-async def test_caller_that_gives_up_does_not_end_it_for_the_others(held):
-    evaluation, gate, fake = await held()
+async def test_cancelled_caller_does_not_cancel_the_query_of_the_others(gated):
+    evaluation, gate, fake = await gated()
     first, second = (asyncio.create_task(evaluation.query("used")) for _ in range(2))
     await until(lambda: fake.asked)
 
@@ -220,18 +219,18 @@ async def test_caller_that_gives_up_does_not_end_it_for_the_others(held):
 
     assert len((await second).samples) == 4
     assert first.cancelled()
-    assert gate.given_up == 0
+    assert gate.cancelled == 0
 
 
-async def test_last_caller_that_gives_up_ends_it(held):
-    evaluation, gate, fake = await held()
+async def test_query_is_cancelled_with_its_last_caller(gated):
+    evaluation, gate, fake = await gated()
     callers = [asyncio.create_task(evaluation.query("used")) for _ in range(2)]
     await until(lambda: fake.asked)
 
     for caller in callers:
         caller.cancel()
 
-    await until(lambda: gate.given_up == 1)
+    await until(lambda: gate.cancelled == 1)
     for caller in callers:
         with suppress(asyncio.CancelledError):
             await caller
@@ -239,20 +238,20 @@ async def test_last_caller_that_gives_up_ends_it(held):
     assert len((await evaluation.query("used")).samples) == 4
 
 
-async def test_plan_that_is_given_up_ends_all_its_queries(held):
-    evaluation, gate, fake = await held()
+async def test_cancelled_plan_cancels_all_its_queries(gated):
+    evaluation, gate, fake = await gated()
     caller = asyncio.create_task(evaluation.values(plan_for("a", "b")))
     await until(lambda: len(fake.asked) == 2)
 
     caller.cancel()
 
-    await until(lambda: gate.given_up == 2)
+    await until(lambda: gate.cancelled == 2)
     with suppress(asyncio.CancelledError):
         await caller
 
 
-async def test_failure_is_every_callers(held):
-    evaluation, gate, fake = await held()
+async def test_failure_reaches_every_caller(gated):
+    evaluation, gate, fake = await gated()
     callers = [asyncio.create_task(evaluation.query("used{")) for _ in range(3)]
     await until(lambda: fake.asked)
     gate.opened.set()
@@ -263,8 +262,8 @@ async def test_failure_is_every_callers(held):
     assert len(fake.asked) == 1
 
 
-async def test_caller_waits_no_longer_than_its_own_deadline(held):
-    evaluation, gate, fake = await held()
+async def test_joined_caller_waits_no_longer_than_its_own_deadline(gated):
+    evaluation, gate, fake = await gated()
     now = asyncio.get_running_loop().time()
     patient = asyncio.create_task(evaluation.query("used", deadline=now + 30))
     await until(lambda: fake.asked)
@@ -276,22 +275,22 @@ async def test_caller_waits_no_longer_than_its_own_deadline(held):
     assert len((await patient).samples) == 4
 
 
-async def test_caller_with_more_time_asks_again_when_the_first_ones_is_over(held):
-    evaluation, gate, fake = await held()
+async def test_joined_caller_with_time_left_queries_again_after_the_first_timed_out(gated):
+    evaluation, gate, fake = await gated()
     now = asyncio.get_running_loop().time()
-    hasty = asyncio.create_task(evaluation.query("used", deadline=now + 0.1))
+    impatient = asyncio.create_task(evaluation.query("used", deadline=now + 0.1))
     await until(lambda: fake.asked)
     patient = asyncio.create_task(evaluation.query("used", deadline=now + 30))
 
     with pytest.raises(errors.TimedOut):
-        await hasty
+        await impatient
     await until(lambda: len(fake.asked) == 2)
     gate.opened.set()
 
     assert len((await patient).samples) == 4
 
 
-# Last known values
+# Last values (onMissing: {lastKnown: …})
 
 
 class Clock:
@@ -302,7 +301,7 @@ class Clock:
         return time.time() + self.ahead
 
 
-async def test_last_known_value_stands_in_while_it_is_young(running, session):
+async def test_last_value_is_used_until_its_max_age(running, session):
     clock = Clock()
     evaluation = Evaluation(Prometheus(session, running.url), clock=clock)
     kept = "onMissing: {lastKnown: 5m}"
@@ -312,13 +311,13 @@ async def test_last_known_value_stands_in_while_it_is_young(running, session):
 
     running.end('fleeting{namespace="n",pod="a"} 4')
     clock.ahead = 200
-    assert await evaluation.values(plan) == before  # with the time of when it was known
+    assert await evaluation.values(plan) == before  # with the time of the last sample
 
     clock.ahead = 400
     assert await evaluation.values(plan) == {}
 
 
-async def test_without_last_known_a_value_that_ended_is_missing(running, session):
+async def test_without_last_known_an_ended_series_has_no_value(running, session):
     evaluation = Evaluation(Prometheus(session, running.url))
     running.put('forgotten{namespace="n",pod="a"} 4')
     plan = plan_for("a", series="forgotten")
@@ -329,8 +328,9 @@ async def test_without_last_known_a_value_that_ended_is_missing(running, session
     assert await evaluation.values(plan) == {}
 
 
-async def test_last_known_values_are_bounded_the_longest_unused_go_first(running, session):
-    evaluation = Evaluation(Prometheus(session, running.url), remembered=2)
+async def test_least_recently_used_last_values_are_evicted(running, session, monkeypatch):
+    monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 2)
+    evaluation = Evaluation(Prometheus(session, running.url))
     kept = "onMissing: {lastKnown: 5m}"
     running.put(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
     await evaluation.values(plan_for("a", "b", series="many", more=kept))
@@ -339,45 +339,45 @@ async def test_last_known_values_are_bounded_the_longest_unused_go_first(running
 
     running.end(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
 
-    found = await evaluation.values(plan_for("a", "b", "c", series="many", more=kept))
-    assert list(found) == ["a", "c"]
+    values = await evaluation.values(plan_for("a", "b", "c", series="many", more=kept))
+    assert list(values) == ["a", "c"]
 
 
-class Moving:
-    """A Prometheus whose answers, one a query, are those of an object between two exporters."""
+class MovingObject:
+    """Prometheus with one pod that two exporters report; one flag per query: has it a sample?"""
 
-    def __init__(self, *found: bool) -> None:
-        self.found = list(found)
+    def __init__(self, *reported: bool) -> None:
+        self.reported = list(reported)
 
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
         label = "exported_pod" if 'exported_pod="a"' in promql else "pod"
         sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
-        samples = (sample,) if self.found.pop(0) else ()
+        samples = (sample,) if self.reported.pop(0) else ()
         return QueryResult(kind="vector", samples=samples)
 
 
-async def test_object_that_moves_between_two_answers_is_asked_for_once_more():
-    fleet = Moving(*(True, False), *(False, False), *(False, True))
-    evaluation = Evaluation(fleet)
+async def test_object_missing_while_it_moves_between_exporters_is_queried_again():
+    prometheus = MovingObject(*(True, False), *(False, False), *(False, True))
+    evaluation = Evaluation(prometheus)
 
     before = await evaluation.values(plan_for("a"))
     after = await evaluation.values(plan_for("a"))
 
     assert list(before) == list(after) == ["a"]
-    assert fleet.found == []
+    assert prometheus.reported == []
 
 
-async def test_object_that_is_gone_is_asked_for_once_more_and_then_no_longer():
-    fleet = Moving(*(True, False), *(False, False), *(False, False), *(False, False))
-    evaluation = Evaluation(fleet)
+async def test_object_that_is_gone_is_queried_again_only_once():
+    prometheus = MovingObject(*(True, False), *(False, False), *(False, False), *(False, False))
+    evaluation = Evaluation(prometheus)
 
     answers = [await evaluation.values(plan_for("a")) for _ in range(3)]
 
     assert [list(answer) for answer in answers] == [["a"], [], []]
-    assert fleet.found == []
+    assert prometheus.reported == []
 
 
-async def test_object_that_never_was_is_asked_for_once():
-    fleet = Moving(False, False)
+async def test_object_that_never_had_a_value_is_not_queried_again():
+    prometheus = MovingObject(False, False)
 
-    assert await Evaluation(fleet).values(plan_for("a")) == {}
+    assert await Evaluation(prometheus).values(plan_for("a")) == {}

@@ -19,7 +19,7 @@ AVAILABLE = {"conditions": [{"type": "Available", "status": "True"}]}
 
 
 class Done(Exception):
-    """Ends what would run for ever."""
+    """Ends a loop that would run forever."""
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def encoded(*holders):
     return base64.b64encode(b"".join(each.pem for each in holders)).decode()
 
 
-async def running(kube, *, pauses, between=lambda _: None):
-    """The pauses that are made, with `between` called in each."""
-    made = []
+async def running(kube, *, pauses, between=lambda _: None, jitter=0.5):
+    """Run the controller; call `between` in each pause; return the lengths of the pauses."""
+    slept = []
 
     async def sleep(seconds):
-        made.append(seconds)
-        between(len(made))
-        if len(made) == pauses:
+        slept.append(seconds)
+        between(len(slept))
+        if len(slept) == pauses:
             raise Done
 
     monotonic = itertools.count()
@@ -57,31 +57,31 @@ async def running(kube, *, pauses, between=lambda _: None):
         (CUSTOM, EXTERNAL),
         service="adapter",
         namespace="ns",
-        interval=20.0,
+        jitter=lambda: jitter,
         clock=lambda: dt.datetime.fromtimestamp(next(monotonic), dt.UTC),
         sleep=sleep,
     )
     with pytest.raises(Done):
         await registration.run()
-    return made
+    return slept
 
 
-async def test_only_those_that_name_our_service_are_ours(store, registration):
+async def test_apiservices_of_other_services_are_left_out(store, registration):
     store.register(CUSTOM, "adapter", "elsewhere")
     store.register(EXTERNAL, "adapter", "ns")
 
-    (found,) = await registration.look()
+    (service,) = await registration.fetch()
 
-    assert found.name == EXTERNAL
+    assert service.name == EXTERNAL
     assert registration.check() == f"{EXTERNAL} not available"
 
 
-async def test_there_may_be_none(store, registration):
-    assert registration.check() == "not looked at yet"
+async def test_no_apiservice_refers_to_the_service(store, registration):
+    assert registration.check() == "not read yet"
     store.put(REGISTRATION + CUSTOM, {"kind": "APIService"})
 
-    assert await registration.look() == ()
-    assert registration.check() == "there are none that name our Service"
+    assert await registration.fetch() == ()
+    assert registration.check() == "no APIService refers to Service ns/adapter"
 
 
 @pytest.mark.parametrize(
@@ -92,26 +92,26 @@ async def test_there_may_be_none(store, registration):
         ("aGk=", set()),
         (encoded(CA, chains.UNKNOWN), set()),
     ],
-    ids=["none", "two", "nonsense", "unknown version"],
+    ids=["empty", "two", "not PEM", "unknown version"],
 )
-async def test_whom_an_apiservice_trusts_is_read(store, registration, bundle, trusted):
+async def test_ca_bundle_is_parsed(store, registration, bundle, trusted):
     path = store.register(CUSTOM, "adapter", "ns", caBundle=bundle)
     store.objects[path]["status"] = AVAILABLE
 
-    (found,) = await registration.look()
+    (service,) = await registration.fetch()
 
-    assert found.trusted == trusted
-    assert found.trusts(CA.certificate) is bool(trusted)
-    assert found.available
+    assert service.trusted == trusted
+    assert service.trusts(CA.certificate) is bool(trusted)
+    assert service.available
     assert registration.check() == f"{CUSTOM} available"
 
 
-async def test_what_is_published_is_written_where_it_differs(store, registration):
+async def test_ca_bundle_is_written_only_where_it_differs(store, registration):
     path = store.register(CUSTOM, "adapter", "ns", caBundle=encoded(OTHER, CA))
     store.register(EXTERNAL, "adapter", "ns", groupPriorityMinimum=100)
     authorities = frozenset({CA.certificate, OTHER.certificate})
 
-    assert await registration.publish(await registration.look(), authorities, CA.pem + OTHER.pem)
+    assert await registration.publish(await registration.fetch(), authorities, CA.pem + OTHER.pem)
 
     assert [name for _, name, _ in store.writes] == [REGISTRATION + EXTERNAL]
     spec = store.objects[REGISTRATION + EXTERNAL]["spec"]
@@ -120,46 +120,48 @@ async def test_what_is_published_is_written_where_it_differs(store, registration
     assert store.objects[path]["spec"]["caBundle"] == encoded(OTHER, CA)
 
 
-async def test_one_that_trusts_anybody_is_left_alone_with_one_warning(store, registration, caplog):
+async def test_insecure_apiservice_is_left_alone_with_one_warning(store, registration, caplog):
     store.register(CUSTOM, "adapter", "ns", insecureSkipTLSVerify=True)
 
     for _ in range(2):
-        found = await registration.look()
-        assert await registration.publish(found, frozenset({CA.certificate}), CA.pem)
+        services = await registration.fetch()
+        assert await registration.publish(services, frozenset({CA.certificate}), CA.pem)
 
     assert store.writes == []
-    assert found[0].trusts(CA.certificate)
+    assert services[0].trusts(CA.certificate)
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert f"APIService {CUSTOM} has insecureSkipTLSVerify" in record.getMessage()
 
 
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_what_changed_meanwhile_is_not_overwritten(store, registration, deleted):
+async def test_apiservice_changed_since_it_was_read_is_not_overwritten(
+    store, registration, deleted
+):
     path = store.register(CUSTOM, "adapter", "ns")
-    found = await registration.look()
+    services = await registration.fetch()
     if deleted:
         del store.objects[path]
     else:
         store.put(path, store.objects[path])
 
-    assert not await registration.publish(found, frozenset({CA.certificate}), CA.pem)
+    assert not await registration.publish(services, frozenset({CA.certificate}), CA.pem)
 
     assert store.writes == []
 
 
-async def test_other_failures_are_raised(store, registration):
+async def test_refusals_are_raised(store, registration):
     store.register(CUSTOM, "adapter", "ns")
-    found = await registration.look()
+    services = await registration.fetch()
     store.refuse = lambda *_: 403
 
     with pytest.raises(errors.Refused, match="403"):
-        await registration.look()
+        await registration.fetch()
     with pytest.raises(errors.Refused, match="403"):
-        await registration.publish(found, frozenset({CA.certificate}), CA.pem)
+        await registration.publish(services, frozenset({CA.certificate}), CA.pem)
 
 
-async def test_those_that_are_not_available_are_annotated_until_they_are(store, api):
+async def test_unavailable_apiservices_are_annotated_until_they_are_available(store, api):
     path = store.register(CUSTOM, "adapter", "ns")
     store.objects[store.register(EXTERNAL, "adapter", "ns")]["status"] = AVAILABLE
 
@@ -167,9 +169,9 @@ async def test_those_that_are_not_available_are_annotated_until_they_are(store, 
         if pauses == 3:
             store.objects[path]["status"] = AVAILABLE
 
-    made = await running(api, pauses=5, between=between)
+    slept = await running(api, pauses=5, between=between)
 
-    assert made == [0.5, 0.5, 1.0, 20.0, 20.0]
+    assert slept == [0.5, 0.5, 1.0, 600.0, 600.0]
     assert {name for _, name, _ in store.writes} == {path}
     values = [
         document["metadata"]["annotations"]["gpu-metrics-adapter/listened-at"]
@@ -178,24 +180,33 @@ async def test_those_that_are_not_available_are_annotated_until_they_are(store, 
     assert len(set(values)) == 3
 
 
-async def test_the_writes_end_where_they_do_not_help_and_begin_again_after_a_loss(store, api):
+async def test_annotations_stop_after_six_and_start_again_after_a_loss(store, api):
     path = store.register(CUSTOM, "adapter", "ns")
-    writes = []
+    writes_by_pause = []
 
     def between(pauses):
-        writes.append(len(store.writes))
+        writes_by_pause.append(len(store.writes))
         if pauses == 8:
             store.objects[path]["status"] = AVAILABLE
         if pauses == 9:
             store.objects[path]["status"] = {}
 
-    made = await running(api, pauses=10, between=between)
+    slept = await running(api, pauses=10, between=between)
 
-    assert made == [0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 20.0, 20.0, 20.0, 0.5]
-    assert writes == [1, 2, 3, 4, 5, 6, 6, 6, 6, 7]
+    assert slept == [0.5, 0.5, 1.0, 2.0, 4.0, 8.0, 600.0, 600.0, 600.0, 0.5]
+    assert writes_by_pause == [1, 2, 3, 4, 5, 6, 6, 6, 6, 7]
 
 
-async def test_failures_are_told_once_and_tried_again_soon(store, api, caplog):
+@pytest.mark.parametrize(("jitter", "pause"), [(0.0, 540.0), (1.0, 660.0)])
+async def test_available_apiservices_are_read_every_ten_minutes_with_jitter(
+    store, api, jitter, pause
+):
+    store.objects[store.register(CUSTOM, "adapter", "ns")]["status"] = AVAILABLE
+
+    assert await running(api, pauses=3, jitter=jitter) == [pause] * 3
+
+
+async def test_failures_are_logged_once_and_retried_with_backoff(store, api, caplog):
     store.register(CUSTOM, "adapter", "ns")
     store.refuse = lambda *_: 403
 
@@ -203,21 +214,21 @@ async def test_failures_are_told_once_and_tried_again_soon(store, api, caplog):
         if pauses == 6:
             store.refuse = lambda *_: 0
 
-    made = await running(api, pauses=7, between=between)
+    slept = await running(api, pauses=7, between=between)
 
-    assert made == [1.0, 2.0, 4.0, 8.0, 16.0, 20.0, 0.5]
+    assert slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 0.5]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-async def test_rights_that_lack_one_apiservice_cost_the_others_nothing(store, registration, caplog):
+async def test_forbidden_apiservice_does_not_affect_the_others(store, registration, caplog):
     store.register(CUSTOM, "adapter", "ns")
     store.register(EXTERNAL, "adapter", "ns")
     store.refuse = lambda method, path: 403 if path.endswith(EXTERNAL) else 0
 
     for _ in range(2):
-        (found,) = await registration.look()
+        (service,) = await registration.fetch()
 
-    assert found.name == CUSTOM
-    assert registration.check() == f"{CUSTOM} not available, {EXTERNAL} not ours to read"
+    assert service.name == CUSTOM
+    assert registration.check() == f"{CUSTOM} not available, {EXTERNAL} forbidden to read"
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
-    assert f"APIService {EXTERNAL} is passed over" in caplog.text
+    assert f"APIService {EXTERNAL} is ignored because it cannot be read" in caplog.text

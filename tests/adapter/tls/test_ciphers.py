@@ -28,43 +28,43 @@ KUBE_PROMETHEUS = [
         ("VersionTLS13", ssl.TLSVersion.TLSv1_3, 0),
     ],
 )
-def test_the_version_is_never_lower_than_1_2(version, minimum, notices):
-    got = ciphers.terms(version)
+def test_minimum_version_is_at_least_1_2(version, minimum, notices):
+    options = ciphers.terms(version)
 
-    assert (got.minimum, len(got.notices)) == (minimum, notices)
+    assert (options.minimum, len(options.notices)) == (minimum, notices)
 
 
-def test_every_suite_that_is_not_broken_is_had_under_its_name():
-    got = ciphers.terms(suites=tuple(ciphers.SUITES))
+def test_openssl_supports_every_suite_that_is_not_broken():
+    options = ciphers.terms(suites=tuple(ciphers.SUITES))
 
-    (notice,) = got.notices
-    lacking = notice.partition(": ")[2].split(", ")
-    assert all("RC4" in name or "3DES" in name for name in lacking)
+    (notice,) = options.notices
+    unsupported = notice.partition(": ")[2].split(", ")
+    assert all("RC4" in name or "3DES" in name for name in unsupported)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_ciphers(got.ciphers)
+    context.set_ciphers(options.ciphers)
     offered = {each["name"] for each in context.get_ciphers()}
-    assert set(got.ciphers.split(":")) <= offered
+    assert set(options.ciphers.split(":")) <= offered
 
 
-def test_the_suites_that_manifests_name_are_taken_in_their_order():
-    got = ciphers.terms(suites=KUBE_PROMETHEUS)
+def test_suites_of_kube_prometheus_keep_their_order():
+    options = ciphers.terms(suites=KUBE_PROMETHEUS)
 
-    assert got.ciphers.startswith("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:")
-    assert got.ciphers.count(":") == 7
-    assert not got.notices
+    assert options.ciphers.startswith("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:")
+    assert options.ciphers.count(":") == 7
+    assert not options.notices
 
 
-def test_the_two_names_of_a_suite_are_one():
+def test_two_names_of_one_suite_select_it_once():
     pair = [name for name in ciphers.SUITES if name.startswith("TLS_ECDHE_RSA_WITH_CHACHA20")]
 
     assert len(pair) == 2
     assert ciphers.terms(suites=pair).ciphers == "ECDHE-RSA-CHACHA20-POLY1305"
 
 
-def test_without_a_suite_of_tls_1_2_there_is_no_tls_1_2():
-    got = ciphers.terms("VersionTLS12", ["TLS_AES_128_GCM_SHA256"])
+def test_tls_1_2_is_disabled_without_a_suite_for_it():
+    options = ciphers.terms("VersionTLS12", ["TLS_AES_128_GCM_SHA256"])
 
-    assert got == ciphers.TLSOptions(minimum=ssl.TLSVersion.TLSv1_3)
+    assert options == ciphers.TLSOptions(minimum=ssl.TLSVersion.TLSv1_3)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_without_a_suite_of_tls_1_2_there_is_no_tls_1_2():
         ("", ("TLS_AES_128_GCM_SHA256", "AES128-SHA"), "unknown cipher suites AES128-SHA: must "),
     ],
 )
-def test_other_names_are_refused(version, suites, message):
+def test_unknown_names_are_refused(version, suites, message):
     with pytest.raises(ValueError, match=f"^{message}"):
         ciphers.terms(version, suites)

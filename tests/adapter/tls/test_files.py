@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from adapter.tls import context
-from adapter.tls import files as pairs
-from certs.bundle import Bundle
+from adapter.tls import context, files
+from certs.bundle import Bundle, CertificateError
 from tests.certificates import Holder
 
 NOW = dt.datetime.now(dt.UTC)
@@ -17,15 +16,17 @@ FIRST, SECOND = (context.issued("127.0.0.1", now=NOW) for _ in range(2))
 NAMED = Holder("named", now=NOW, dns=("own.test",)).bundle
 
 
-def write(folder: Path, bundle: Bundle) -> pairs.CertKeyPair:
+def write(folder: Path, bundle: Bundle, *domains: str) -> files.CertKeyPair:
     folder.mkdir(exist_ok=True)
     (folder / "tls.crt").write_bytes(bundle.chain_pem)
     (folder / "tls.key").write_bytes(bundle.key_pem)
-    return pairs.CertKeyPair(certificate=folder / "tls.crt", key=folder / "tls.key")
+    return files.CertKeyPair(
+        certificate=folder / "tls.crt", key=folder / "tls.key", domains=domains
+    )
 
 
-class ReloadingContext:
-    """Stands for the TLS context: remembers what it is to serve."""
+class RecordingContext:
+    """Stands in for ReloadingContext and records what it is to serve."""
 
     def __init__(self) -> None:
         self.served = []
@@ -35,8 +36,13 @@ class ReloadingContext:
         context.context(bundle)
         self.served.append(bundle.leaf)
 
-    def sni(self, named):
+    def serve_sni(self, named):
         self.named.append([(each.bundle.leaf, each.domains) for each in named])
+
+
+@pytest.fixture
+def tls():
+    return RecordingContext()
 
 
 @pytest.mark.parametrize(
@@ -47,10 +53,10 @@ class ReloadingContext:
         ("a.crt,a.key:one.test, *.two.test", "a.crt", "a.key", ("one.test", "*.two.test")),
     ],
 )
-def test_the_flag_of_a_pair_is_read(text, certificate, key, domains):
-    pair = pairs.sni(text)
-
-    assert pair == pairs.CertKeyPair(certificate=Path(certificate), key=Path(key), domains=domains)
+def test_sni_flag_is_parsed(text, certificate, key, domains):
+    assert files.sni(text) == files.CertKeyPair(
+        certificate=Path(certificate), key=Path(key), domains=domains
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,122 +67,93 @@ def test_the_flag_of_a_pair_is_read(text, certificate, key, domains):
         ("a.crt,a.key: ", "empty names list is not allowed"),
     ],
 )
-def test_what_is_no_pair_is_refused_in_the_originals_words(text, message):
+def test_malformed_sni_flag_is_refused_with_the_messages_of_kubernetes(text, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
-        pairs.sni(text)
+        files.sni(text)
 
 
-def test_only_what_changed_is_served_anew(tmp_path):
-    live = ReloadingContext()
-    named = pairs.CertKeyPair(
-        certificate=write(tmp_path / "sni", NAMED).certificate,
-        key=tmp_path / "sni/tls.key",
-        domains=("a.test",),
-    )
-    files = pairs.CertificateWatcher(live, write(tmp_path / "main", FIRST), [named])
+def test_only_changed_files_are_served_again(tmp_path, tls):
+    named = write(tmp_path / "sni", NAMED, "a.test")
+    watcher = files.CertificateWatcher(tls, write(tmp_path / "main", FIRST), [named])
 
-    assert [files.once(), files.once()] == [(), ()]
-    assert live.served == [FIRST.leaf]
+    watcher.poll()
+    assert (tls.served, tls.named) == ([FIRST.leaf], [[(NAMED.leaf, ("a.test",))]])
     write(tmp_path / "main", SECOND)
-    assert files.once() == ()
+    watcher.poll()
+    assert (tls.served, len(tls.named)) == ([FIRST.leaf, SECOND.leaf], 1)
+    write(tmp_path / "sni", SECOND)
+    watcher.poll()
 
-    assert live.served == [FIRST.leaf, SECOND.leaf]
-    assert live.named == [[(NAMED.leaf, ("a.test",))]]
-
-
-def test_a_secret_that_is_swapped_whole_is_noticed(tmp_path):
-    write(tmp_path / "..1", FIRST)
-    write(tmp_path / "..2", SECOND)
-    (tmp_path / "..data").symlink_to("..1")
-    for name in ("tls.crt", "tls.key"):
-        (tmp_path / name).symlink_to(Path("..data", name))
-    live = ReloadingContext()
-    files = pairs.CertificateWatcher(
-        live, pairs.CertKeyPair(certificate=tmp_path / "tls.crt", key=tmp_path / "tls.key")
-    )
-    files.once()
-
-    (tmp_path / "..data_tmp").symlink_to("..2")
-    (tmp_path / "..data_tmp").rename(tmp_path / "..data")
-    files.once()
-
-    assert live.served == [FIRST.leaf, SECOND.leaf]
+    assert tls.served == [FIRST.leaf, SECOND.leaf]
+    assert tls.named[1:] == [[(SECOND.leaf, ("a.test",))]]
 
 
-def test_half_a_change_is_told_once_and_served_when_it_is_whole(tmp_path):
-    live = ReloadingContext()
+def test_half_replaced_pair_is_logged_once_and_served_when_it_is_complete(tmp_path, tls, caplog):
     pair = write(tmp_path, FIRST)
-    files = pairs.CertificateWatcher(live, pair)
-    files.once()
+    watcher = files.CertificateWatcher(tls, pair)
 
     pair.certificate.write_bytes(SECOND.chain_pem)
-    first, second = files.once(), files.once()
+    for _ in range(2):
+        watcher.poll()
 
-    assert "the private key does not match the certificate" in first[0]
-    assert second == ()
-    assert live.served == [FIRST.leaf]
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{pair.certificate} and {pair.key}: ")
+    assert record.getMessage().endswith("; the previous certificate stays in use")
+    assert tls.served == [FIRST.leaf]
     pair.key.write_bytes(SECOND.key_pem)
-    assert files.once() == ()
-    assert live.served == [FIRST.leaf, SECOND.leaf]
+    watcher.poll()
+    assert tls.served == [FIRST.leaf, SECOND.leaf]
 
 
-def test_a_file_that_vanishes_is_told_once(tmp_path):
-    live = ReloadingContext()
-    pair = write(tmp_path, FIRST)
-    files = pairs.CertificateWatcher(live, pair)
-    files.once()
+def test_bad_pair_does_not_stop_the_others_from_being_reloaded(tmp_path, tls, caplog):
+    bad, good = write(tmp_path / "bad", FIRST), write(tmp_path / "good", FIRST)
+    watcher = files.CertificateWatcher(tls, None, [bad, good])
 
-    pair.key.unlink()
+    bad.key.unlink()
+    write(tmp_path / "good", NAMED)
+    watcher.poll()
 
-    assert "tls.key cannot be read: No such file" in files.once()[0]
-    assert files.once() == ()
-    assert live.served == [FIRST.leaf]
-
-
-def test_a_bad_pair_of_several_leaves_the_others(tmp_path):
-    live = ReloadingContext()
-    bad = pairs.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
-    files = pairs.CertificateWatcher(live, None, [bad, write(tmp_path / "sni", NAMED)])
-
-    (problem,) = files.once()
-
-    assert "none.crt cannot be read" in problem
-    assert live.named == [[(NAMED.leaf, ())]]
-    assert live.served == []
+    assert "tls.key cannot be read: No such file" in caplog.text
+    assert tls.named[-1] == [(FIRST.leaf, ()), (NAMED.leaf, ())]
+    assert tls.served == []
 
 
-def test_what_openssl_refuses_is_told(tmp_path):
-    weak = context.issued("127.0.0.1", now=NOW)
-    live = context.ReloadingContext(FIRST)
-    live.serve = lambda _: context.context(Bundle(chain=weak.chain, key=FIRST.key))
-    files = pairs.CertificateWatcher(live, write(tmp_path, SECOND))
+def test_unusable_pair_prevents_the_start(tmp_path, tls):
+    missing = files.CertKeyPair(certificate=tmp_path / "none.crt", key=tmp_path / "none.key")
 
-    (problem,) = files.once()
-
-    assert "cannot be served" in problem
+    with pytest.raises(CertificateError, match=r"none\.crt cannot be read"):
+        files.CertificateWatcher(tls, write(tmp_path, FIRST), [missing])
 
 
-async def test_a_change_is_served_within_a_look(tmp_path, caplog):
-    looks = asyncio.Queue()
+def test_certificate_that_openssl_refuses_changes_nothing(tmp_path, tls, caplog):
+    watcher = files.CertificateWatcher(tls, write(tmp_path, FIRST))
+    mismatched = Bundle(chain=SECOND.chain, key=FIRST.key)
+    tls.serve = lambda _: context.context(mismatched)
+
+    write(tmp_path, SECOND)
+    watcher.poll()
+
+    assert "cannot be served" in caplog.text
+    assert tls.served == [FIRST.leaf]
+
+
+async def test_run_polls_every_second(tmp_path, tls, caplog):
+    polls = asyncio.Queue()
 
     async def sleep(seconds):
-        assert seconds == 2.0
-        await looks.get()
+        assert seconds == 1.0
+        await polls.get()
 
-    live = ReloadingContext()
     pair = write(tmp_path, FIRST)
-    files = pairs.CertificateWatcher(live, pair, interval=2.0, sleep=sleep)
-    files.once()
-    running = asyncio.create_task(files.run())
+    watcher = files.CertificateWatcher(tls, pair, sleep=sleep)
+    running = asyncio.create_task(watcher.run())
 
     for contents in (b"nonsense", SECOND.chain_pem):
         pair.certificate.write_bytes(contents)
         pair.key.write_bytes(SECOND.key_pem)
-        looks.put_nowait(None)
+        polls.put_nowait(None)
         await asyncio.sleep(0.01)
     running.cancel()
 
-    assert live.served == [FIRST.leaf, SECOND.leaf]
-    ((_, level, message),) = caplog.record_tuples
-    assert level == logging.WARNING
-    assert message.endswith("the certificate from before is served on")
+    assert tls.served == [FIRST.leaf, SECOND.leaf]
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]

@@ -1,4 +1,4 @@
-"""Ten renewals under load: two replicas on real sockets, clients that trust the caBundle alone."""
+"""Ten renewals of the CA under load: two replicas, clients that trust only the caBundle."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ import ssl
 import pytest
 from cryptography import x509
 
-from adapter.tls import context as tls
-from adapter.tls import serving_certificate
+from adapter.tls import context, serving_certificate
 from adapter.tls.apiservices import APIServiceController
 from tests.certificates import NOW
 from tests.fakes.store import REGISTRATION, Store
@@ -31,7 +30,7 @@ POLICY = dataclasses.replace(
 )
 RENEWALS = 10
 MISSED = 2
-"""How many looks a replica may miss in a row."""
+"""Consecutive attempts that a replica may miss."""
 
 
 @dataclasses.dataclass
@@ -47,14 +46,14 @@ class Time:
 
 class Replica:
     def __init__(self, kube, time, jitter):
-        self.live = tls.ReloadingContext(tls.issued("127.0.0.1", now=NOW))
+        self.tls = context.ReloadingContext(context.issued("127.0.0.1", now=NOW))
         registration = APIServiceController(
             kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE
         )
-        self.identity = serving_certificate.ServingCertificateController(
+        self.controller = serving_certificate.ServingCertificateController(
             kube,
             registration,
-            self.live.serve,
+            self.tls.serve,
             name=serving_certificate.secret_name(SERVICE),
             namespace=NAMESPACE,
             policy=POLICY,
@@ -63,12 +62,10 @@ class Replica:
         )
 
     async def listen(self):
-        self.server = await asyncio.start_server(
-            self._answer, "127.0.0.1", 0, ssl=self.live.context
-        )
+        self.server = await asyncio.start_server(self._echo, "127.0.0.1", 0, ssl=self.tls.context)
         self.port = self.server.sockets[0].getsockname()[1]
 
-    async def _answer(self, reader, writer):
+    async def _echo(self, reader, writer):
         while line := await reader.readline():
             writer.write(line)
         writer.close()
@@ -77,33 +74,34 @@ class Replica:
 
 
 class Client:
-    """Asks, and counts; every answer that is missing or not to be trusted is a failure."""
+    """Sends requests; records each missing response and each untrusted certificate as a failure."""
 
     def __init__(self, store, replicas, time):
         self.store = store
         self.replicas = replicas
         self.time = time
         self.failures = []
-        self.answers = 0
+        self.responses = 0
         self.over = False
 
     @contextlib.asynccontextmanager
     async def connected(self, replica, *, late=False):
-        """A connection that trusts what the caBundle says now; one `late` waits in between."""
+        """Connect with the CAs of the current caBundle; if `late`, only after the next tick."""
         spec = self.store.objects[REGISTRATION + API_SERVICE]["spec"]
-        context = ssl.create_default_context(cadata=base64.b64decode(spec["caBundle"]).decode())
-        # The replicas' time is not this machine's.
-        context.verify_flags |= 0x200000
+        client = ssl.create_default_context(cadata=base64.b64decode(spec["caBundle"]).decode())
+        # X509_V_FLAG_NO_CHECK_TIME: the replicas have a clock of their own.
+        client.verify_flags |= 0x200000
         if late and not self.over:
             await self.time.ticked.wait()
-        began = self.time.now  # it may be later by the end of a handshake
+        started = self.time.now  # the clock may tick during the handshake
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", replica.port, ssl=context, server_hostname=NAME
+            "127.0.0.1", replica.port, ssl=client, server_hostname=NAME
         )
         der = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        shown = x509.load_der_x509_certificate(der)
-        if shown.not_valid_before_utc > self.time.now or began >= shown.not_valid_after_utc:
-            self.failures.append(f"at {began}: {shown.not_valid_after_utc} is no more")
+        certificate = x509.load_der_x509_certificate(der)
+        begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        if begin > self.time.now or started >= end:
+            self.failures.append(f"at {started}: valid from {begin} until {end}")
         try:
             yield reader, writer
         finally:
@@ -111,28 +109,28 @@ class Client:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    async def ask(self, reader, writer):
-        writer.write(b"are you there?\n")
-        assert await reader.readline() == b"are you there?\n"
-        self.answers += 1
+    async def request(self, reader, writer):
+        writer.write(b"ping\n")
+        assert await reader.readline() == b"ping\n"
+        self.responses += 1
 
-    async def always_anew(self, *, late):
+    async def reconnect(self, *, late):
         while not self.over:
             for replica in self.replicas:
                 try:
                     async with self.connected(replica, late=late) as connection:
-                        await self.ask(*connection)
+                        await self.request(*connection)
                 except (OSError, AssertionError) as error:
                     self.failures.append(f"at {self.time.now}: {error!r}")
                 await asyncio.sleep(0.002)
 
-    async def never_anew(self, replica):
+    async def stay_connected(self, replica):
         async with self.connected(replica) as connection:
             while not self.over:
                 try:
-                    await self.ask(*connection)
+                    await self.request(*connection)
                 except (OSError, AssertionError) as error:
-                    self.failures.append(f"at {self.time.now}: an old connection: {error!r}")
+                    self.failures.append(f"at {self.time.now}: open connection: {error!r}")
                 await asyncio.sleep(0.005)
 
 
@@ -143,33 +141,33 @@ def cluster():
     return store
 
 
-async def test_ten_renewals_of_both_lose_no_request(cluster, api):
+async def test_ten_renewals_lose_no_request(cluster, api):
     time, rng = Time(), random.Random(1)
     replicas = [Replica(api, time, jitter) for jitter in (0.1, 0.9)]
-    await asyncio.gather(*(each.identity.attempt() for each in replicas))
+    await asyncio.gather(*(each.controller.attempt() for each in replicas))
     for each in replicas:
         await each.listen()
     client = Client(cluster, replicas, time)
     load = [
-        asyncio.create_task(client.always_anew(late=False)),
-        asyncio.create_task(client.always_anew(late=True)),
-        *(asyncio.create_task(client.never_anew(each)) for each in replicas),
+        asyncio.create_task(client.reconnect(late=False)),
+        asyncio.create_task(client.reconnect(late=True)),
+        *(asyncio.create_task(client.stay_connected(each)) for each in replicas),
     ]
     leaves, authorities, missed = set(), set(), [0, 0]
 
     while len(authorities) <= RENEWALS:
         await asyncio.sleep(0.01)
         time.tick()
-        looks = []
+        attempts = []
         for index, each in enumerate(replicas):
-            leaves.add(each.live.bundle.leaf)
-            authorities.add(each.live.bundle.chain[-1])
+            leaves.add(each.tls.bundle.leaf)
+            authorities.add(each.tls.bundle.chain[-1])
             missed[index] = missed[index] + 1 if rng.random() < 0.5 else 0
             if missed[index] > MISSED:
                 missed[index] = 0
             if not missed[index]:
-                looks.append(each.identity.attempt())
-        assert all(await asyncio.gather(*looks))
+                attempts.append(each.controller.attempt())
+        assert all(await asyncio.gather(*attempts))
 
     client.over = True
     time.tick()
@@ -179,4 +177,4 @@ async def test_ten_renewals_of_both_lose_no_request(cluster, api):
         await each.server.wait_closed()
     assert client.failures == []
     assert len(leaves) > RENEWALS
-    assert client.answers > 100
+    assert client.responses > 100

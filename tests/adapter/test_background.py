@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from adapter.background import Background, gather_or_cancel
+
+
+async def test_tasks_run_until_the_end_of_the_block():
+    cancelled = asyncio.Event()
+
+    async def work():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with Background.running() as background:
+        background.start("work", work())
+        await asyncio.sleep(0)
+        background.check()
+
+    assert cancelled.is_set()
+
+
+async def test_failed_task_is_logged_and_reported(caplog):
+    async def fail():
+        raise ValueError("no")
+
+    async with Background.running() as background:
+        background.start("doomed", fail())
+        background.start("healthy", asyncio.Event().wait())
+        await asyncio.sleep(0.01)
+
+        with pytest.raises(RuntimeError, match=r"^ended: doomed$"):
+            background.check()
+
+    (record,) = caplog.records
+    assert record.levelno == logging.CRITICAL
+    assert record.getMessage().startswith("background task doomed failed")
+
+
+async def test_results_are_gathered_in_order():
+    async def after(seconds):
+        await asyncio.sleep(seconds)
+        return seconds
+
+    assert await gather_or_cancel(after(each) for each in (0.02, 0.0, 0.01)) == [0.02, 0.0, 0.01]
+
+
+async def test_first_failure_cancels_the_others_and_waits_for_them():
+    ended = asyncio.Event()
+
+    async def fail():
+        await asyncio.sleep(0)
+        raise ValueError("no")
+
+    async def wait():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    with pytest.raises(ValueError, match="no"):
+        await gather_or_cancel((wait(), fail()))
+
+    assert ended.is_set()
