@@ -15,7 +15,7 @@ _USERNAMES = frozenset(
 """Users that Kubernetes' compressUsername keeps as label values."""
 
 
-class Requests:
+class PrometheusRequestMetrics:
     """Metrics of the requests to Prometheus."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -39,7 +39,7 @@ class Requests:
         self._bytes.labels(path).inc(received)
 
 
-class Relists:
+class RelistMetrics:
     """Metrics of the relist, by rule (`rules[3]`)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -73,7 +73,7 @@ class Relists:
         self._attempts.labels(rule, outcome).inc()
 
 
-class Certificates:
+class CertificateMetrics:
     """Metrics of the serving certificate and of the CA that issues it."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -103,12 +103,12 @@ class Certificates:
         """Set the expiry of the serving CA, in Unix time."""
         self._ca_expiry.set(until)
 
-    def looked(self, outcome: str) -> None:
+    def reconciled(self, outcome: str) -> None:
         """Count a reconciliation; `outcome` is `ok` or `failed`."""
         self._reconciles.labels(outcome).inc()
 
 
-class Access:
+class AuthMetrics:
     """Metrics of authentication and authorization, named as in Kubernetes API servers.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/filters/metrics.go

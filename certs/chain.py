@@ -32,7 +32,7 @@ class Verified:
     """When the first certificate of the chain, CA included, expires."""
 
 
-class Authorities:
+class ClientCAs:
     """The CA certificates of one PEM bundle, which client certificates must chain to."""
 
     def __init__(self, pem: bytes) -> None:

@@ -90,7 +90,7 @@ class Authority:
         return pkcs8(self.key)
 
 
-def throw_away(hosts: Iterable[str], *, now: datetime) -> Bundle:
+def issue_temporary(hosts: Iterable[str], *, now: datetime) -> Bundle:
     """Issue a certificate for this machine and `hosts` by a CA whose key is discarded.
 
     Used if no certificate is configured, as in the original. Clients must trust `Bundle.ca_pem` or

@@ -67,7 +67,7 @@ class Policy:
     """Lifetime of serving certificates."""
     authority: timedelta = timedelta(days=365)
     """Lifetime of CAs."""
-    settle: timedelta = timedelta(minutes=5)
+    propagation: timedelta = timedelta(minutes=5)
     """How long a new CA is trusted before it issues; by then every API server has its caBundle."""
 
 
@@ -119,9 +119,9 @@ def _may_issue(
     state: State, policy: Policy, now: datetime, known: Callable[[x509.Certificate], bool]
 ) -> bool:
     assert state.next_ca is not None
-    settled = now >= _issued_at(state.next_ca.certificate) + policy.settle
+    settled = now >= _issued_at(state.next_ca.certificate) + policy.propagation
     # Clients without the new CA lose nothing: the old one expires now in any case.
-    expiring = now >= state.authority.certificate.not_valid_after_utc - policy.settle
+    expiring = now >= state.authority.certificate.not_valid_after_utc - policy.propagation
     return expiring or (settled and known(state.next_ca.certificate))
 
 

@@ -42,7 +42,7 @@ def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
     }
 
 
-def replaced(existing: Mapping[str, Any], state: State) -> dict[str, Any]:
+def updated(existing: Mapping[str, Any], state: State) -> dict[str, Any]:
     """Return the existing Secret with `state`; other keys and the resourceVersion stay."""
     data = existing.get("data") or {}
     others = {key: value for key, value in data.items() if key not in _KEYS}

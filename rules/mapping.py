@@ -88,7 +88,7 @@ class BoundMapping:
     _labels: dict[GroupResource, tuple[str, ...]]
     """Resource -> labels: the overrides, and a cache of what the template renders."""
 
-    def carried(self, labels: Iterable[str]) -> dict[GroupResource, tuple[str, ...]]:
+    def associations(self, labels: Iterable[str]) -> dict[GroupResource, tuple[str, ...]]:
         """Return the resources of a series with these label names, and the labels to query each by.
 
         Sorted by resource. The labels are those of `self.labels` that the series carries, else the

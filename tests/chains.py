@@ -43,7 +43,7 @@ BETWEEN, OTHER = named("between"), named("other")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Made:
+class Certificate:
     """The fields of a certificate, from which it is encoded and judged."""
 
     subject: bytes
@@ -115,8 +115,12 @@ class Made:
 
 
 ROOTS = {
-    "client": Made(subject=CLIENT_CA, issuer=CLIENT_CA, key=CLIENT_KEY, signer=CLIENT_KEY, ca=True),
-    "proxy": Made(subject=PROXY_CA, issuer=PROXY_CA, key=PROXY_KEY, signer=PROXY_KEY, ca=True),
+    "client": Certificate(
+        subject=CLIENT_CA, issuer=CLIENT_CA, key=CLIENT_KEY, signer=CLIENT_KEY, ca=True
+    ),
+    "proxy": Certificate(
+        subject=PROXY_CA, issuer=PROXY_CA, key=PROXY_KEY, signer=PROXY_KEY, ca=True
+    ),
 }
 
 
@@ -124,13 +128,13 @@ UNKNOWN = dataclasses.replace(ROOTS["client"], version=1)
 """A CA certificate of a version that does not exist."""
 
 
-def paths(shown, root, below=()):
-    """Yield every path to `root` that Go accepts, from the last of `below` or the first `shown`."""
-    below = below or shown[:1]
+def paths(presented, root, below=()):
+    """Yield each path to `root` that Go accepts, from the last of `below` or first `presented`."""
+    below = below or presented[:1]
     child = below[-1]
     if not child.is_good:
         return
-    for issuer in (root, *shown[1:]):
+    for issuer in (root, *presented[1:]):
         if issuer in below or issuer.subject != child.issuer or issuer.key is not child.signer:
             continue
         length = sum(each.subject != each.issuer for each in below[1:])
@@ -139,7 +143,7 @@ def paths(shown, root, below=()):
         if issuer is root:
             yield (*below, root)
         else:
-            yield from paths(shown, root, (*below, issuer))
+            yield from paths(presented, root, (*below, issuer))
 
 
 # Names
@@ -195,7 +199,7 @@ def subjects(draw):
     return tuple(draw(st.permutations(values[: draw(st.integers(1, 3))])))
 
 
-def told(subject, kind):
+def attribute_values(subject, kind):
     """Return the values of the attributes of one kind. Raises ValueError if one is not a string."""
     values = []
     for each, tag, content in subject:
@@ -208,8 +212,8 @@ def told(subject, kind):
 
 def is_named(user, subject, certificate):
     """Return whether `user` has exactly the identity in the certificate."""
-    name = told(subject, der.CN)[-1]
-    groups = told(subject, der.O)
+    name = attribute_values(subject, der.CN)[-1]
+    groups = attribute_values(subject, der.O)
     if name != "system:anonymous" and {"system:authenticated", "system:unauthenticated"}.isdisjoint(
         groups
     ):
@@ -218,7 +222,7 @@ def is_named(user, subject, certificate):
     return bool(name) and user == User(
         name=name,
         groups=tuple(groups),
-        uid="".join(told(subject, der.UID)),
+        uid="".join(attribute_values(subject, der.UID)),
         extra={"authentication.kubernetes.io/credential-id": (f"X509SHA256={digest}",)},
     )
 
@@ -282,7 +286,7 @@ VARIATIONS = (
 def certificates(draw, subject, own_key, **more):
     """A certificate with at most two variations."""
     issuer, signer = draw(st.sampled_from(AUTHORITIES))
-    plain = Made(subject=subject, issuer=issuer, key=own_key, signer=signer, **more)
+    plain = Certificate(subject=subject, issuer=issuer, key=own_key, signer=signer, **more)
     count = draw(st.sampled_from((0, 0, 0, 0, 1, 1, 2)))
     for _ in range(count):
         plain = dataclasses.replace(plain, **draw(st.sampled_from(VARIATIONS)))
@@ -301,22 +305,25 @@ class Chain:
 
     subject: tuple[der.Attribute, ...]
     """Subject of the first certificate."""
-    shown: tuple[Made, ...]
+    presented: tuple[Certificate, ...]
 
     def leads_to(self, root):
         """Return whether Go accepts the chain for this root."""
-        return any(True for _ in paths(self.shown, ROOTS[root]))
+        return any(True for _ in paths(self.presented, ROOTS[root]))
 
     def is_beyond_doubt(self, root):
         """Return whether every verifier must accept the chain for this root."""
         well_formed = all(
-            each.version in {None, 2} and each.serial == 1 and not each.more for each in self.shown
+            each.version in {None, 2} and each.serial == 1 and not each.more
+            for each in self.presented
         )
         simple = all(tag == der.UTF8 and content.isascii() for _, tag, content in self.subject)
         return (
             well_formed
             and simple
-            and any(all(each.is_plain for each in path) for path in paths(self.shown, ROOTS[root]))
+            and any(
+                all(each.is_plain for each in path) for path in paths(self.presented, ROOTS[root])
+            )
         )
 
 
@@ -327,11 +334,13 @@ def chains(draw):
     leaf = draw(certificates(der.name(*subject), OWN_KEY))
     others = draw(st.lists(intermediates(), max_size=4))
     again = draw(st.lists(st.sampled_from((leaf, *others, *ROOTS.values())), max_size=2))
-    return Chain(subject=subject, shown=(leaf, *draw(st.permutations([*others, *again]))))
+    return Chain(subject=subject, presented=(leaf, *draw(st.permutations([*others, *again]))))
 
 
 def simple(root, name, **more):
     """Return a chain of one certificate for the user `name`, issued by `root`."""
     issuer = ROOTS[root]
-    leaf = Made(subject=named(name), issuer=issuer.subject, key=OWN_KEY, signer=issuer.key, **more)
-    return Chain(subject=((der.CN, der.UTF8, name.encode()),), shown=(leaf,))
+    leaf = Certificate(
+        subject=named(name), issuer=issuer.subject, key=OWN_KEY, signer=issuer.key, **more
+    )
+    return Chain(subject=((der.CN, der.UTF8, name.encode()),), presented=(leaf,))

@@ -45,7 +45,7 @@ def _pass() -> None:
 _ALWAYS = (Check(name="ping", run=_pass), Check(name="log", run=_pass))
 
 
-class Ops:
+class OperatorEndpoints:
     """Handler of all paths that are neither API nor OpenAPI; the method is ignored."""
 
     def __init__(

@@ -84,7 +84,7 @@ class MissingMetrics:
             return (missing.of_query(inventory, plan),)
         return missing.of_plan(inventory, plan)
 
-    def tell(self, subject: str, causes: Sequence[Cause]) -> None:
+    def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
         """Log why `subject` has no value, unless the same causes were logged in the last minutes.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.

@@ -28,7 +28,7 @@ def build_router(
     *,
     discovery: Discovery,
     openapi: OpenApi,
-    operations: health.Ops,
+    operator_endpoints: health.OperatorEndpoints,
     backend: Backend,
     guard: Guard | None = None,
     timeout: float = responses.DEFAULT_TIMEOUT,
@@ -44,7 +44,7 @@ def build_router(
             return health.version()
         group = discovery.group(path)
         if group is None and path not in {"/apis", "/apis/"}:
-            return openapi.answer(request, info) or await operations.answer(info)
+            return openapi.answer(request, info) or await operator_endpoints.answer(info)
         if path in documents:
             _check(request, found=True, produced=encoding.PRODUCED)
             return discovery.answer(info, request.headers)

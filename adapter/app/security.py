@@ -57,7 +57,7 @@ async def from_settings(
     registry: CollectorRegistry,
 ) -> Security:
     """Build everything, and start its background tasks. Raises StartError."""
-    meter = telemetry.Certificates(registry)
+    meter = telemetry.CertificateMetrics(registry)
     pair = _pair(settings)
     live = _reloading_context(settings, pair, meter)
     try:
@@ -71,7 +71,7 @@ async def from_settings(
             context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None
         )
     api = await _connect(settings.authentication.kubeconfig or settings.cluster.kubeconfig, stack)
-    guard = await _guard(settings, api, live, stack, background, telemetry.Access(registry))
+    guard = await _guard(settings, api, live, stack, background, telemetry.AuthMetrics(registry))
     service = settings.serving.service_name
     namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
@@ -109,12 +109,12 @@ def _pair(settings: Settings) -> CertKeyPair | None:
 
 
 def _reloading_context(
-    settings: Settings, pair: CertKeyPair | None, meter: telemetry.Certificates
+    settings: Settings, pair: CertKeyPair | None, meter: telemetry.CertificateMetrics
 ) -> tls.ReloadingContext:
     """Return a context with the certificate of `pair`, or with a self-issued one."""
     try:
         bundle = (
-            tls.issued(settings.serving.bind_address, now=dt.datetime.now(dt.UTC))
+            tls.temporary_bundle(settings.serving.bind_address, now=dt.datetime.now(dt.UTC))
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )
@@ -129,7 +129,7 @@ async def _guard(
     live: tls.ReloadingContext,
     stack: contextlib.AsyncExitStack,
     background: Background,
-    meter: telemetry.Access,
+    meter: telemetry.AuthMetrics,
 ) -> Guard:
     flags = settings.authentication
     client_cas, proxy_cas = flags.client_ca_file, flags.requestheader_client_ca_file
@@ -137,7 +137,7 @@ async def _guard(
         None if flags.skip_lookup else api,
         client_ca_file=None if client_cas is None else Path(client_cas),
         proxy_ca_file=None if proxy_cas is None else Path(proxy_cas),
-        headers=trust.Headers(
+        headers=trust.RequestHeaderConfig(
             allowed_names=flags.requestheader_allowed_names,
             username_headers=flags.requestheader_username_headers,
             uid_headers=flags.requestheader_uid_headers,
@@ -165,9 +165,9 @@ async def _guard(
         Authenticator(lambda: source.current, TokenReviews(api, ttl=flags.token_ttl), meter=meter),
         Authorizer(
             reviewer,
-            allowed_seconds=settings.authorization.allowed_ttl,
-            denied_seconds=settings.authorization.denied_ttl,
-            open_paths=settings.authorization.always_allow_paths,
+            allowed_ttl=settings.authorization.allowed_ttl,
+            denied_ttl=settings.authorization.denied_ttl,
+            always_allow_paths=settings.authorization.always_allow_paths,
             meter=meter,
         ),
     )

@@ -61,7 +61,9 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
         prometheus = await stack.enter_async_context(
-            sources.connect_prometheus(settings.prometheus, telemetry.Requests(registry))
+            sources.connect_prometheus(
+                settings.prometheus, telemetry.PrometheusRequestMetrics(registry)
+            )
         )
         ruleset = rule_files.load(settings.rules.sources or await _detected(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
@@ -73,21 +75,21 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
             lambda: objects.kinds,
             interval=settings.relist.interval,
             max_age=settings.relist.max_age or settings.relist.interval,
-            meter=telemetry.Relists(registry),
+            meter=telemetry.RelistMetrics(registry),
         )
         background.start("relist", relist.run())
         backend = Backend(
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=Evaluation(prometheus),
-            absences=MissingMetrics(lambda: relist.seen, relist.labels),
+            missing_metrics=MissingMetrics(lambda: relist.inventory, relist.labels),
         )
         port = settings.serving.port
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(GROUPS)
         secured = await security.from_settings(settings, stack, background, registry)
         closing = asyncio.Event()
-        operations = health.Ops(
+        operator_endpoints = health.OperatorEndpoints(
             live=(health.Check(name="background-tasks", run=background.check),),
             ready=(
                 health.Check(name="background-tasks", run=background.check),
@@ -103,7 +105,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         handler = router.build_router(
             discovery=discovery,
             openapi=openapi,
-            operations=operations,
+            operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
             closing=closing.is_set,

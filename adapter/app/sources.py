@@ -15,13 +15,18 @@ import aiohttp
 
 from adapter import errors, settings, telemetry
 from adapter.clients import kubernetes, proxies
-from adapter.clients.credentials import Authorization, Credentials, Handshakes, TokenFile
+from adapter.clients.credentials import (
+    Authorization,
+    Credentials,
+    ReloadingClientContext,
+    TokenFile,
+)
 from adapter.clients.prometheus import Prometheus
 
 
 @contextlib.asynccontextmanager
 async def connect_prometheus(
-    flags: settings.Prometheus, requests: telemetry.Requests | None = None
+    flags: settings.Prometheus, requests: telemetry.PrometheusRequestMetrics | None = None
 ) -> AsyncIterator[Prometheus]:
     """Yield a client for the Prometheus of `flags`; nothing is sent yet.
 
@@ -30,14 +35,14 @@ async def connect_prometheus(
     credentials = await _credentials(flags)
     handshakes = _handshakes(credentials)
     connector = aiohttp.TCPConnector(limit=0)
-    proxy = credentials.proxy or proxies.on_the_way_to(flags.url)
+    proxy = credentials.proxy or proxies.proxy_for(flags.url)
     async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
         yield Prometheus(
             session,
             flags.url,
             headers=dict(flags.headers),
             authorization=credentials.authorization,
-            trust=handshakes.context,
+            tls_context=handshakes.context,
             server_name=credentials.server_name,
             verb=flags.verb,
             timeout=flags.timeout,
@@ -84,8 +89,8 @@ def _token(file: str) -> Authorization:
     return token.authorization
 
 
-def _handshakes(credentials: Credentials) -> Handshakes:
+def _handshakes(credentials: Credentials) -> ReloadingClientContext:
     try:
-        return Handshakes(credentials)
+        return ReloadingClientContext(credentials)
     except errors.BackendError as error:
         raise errors.StartError(f"TLS for Prometheus: {error}") from error

@@ -23,7 +23,7 @@ from adapter.auth.trust import Trust
 from adapter.auth.user import ANONYMOUS, User
 from adapter.auth.x509 import certificate_user, common_name
 from certs.bundle import CertificateError
-from certs.chain import Authorities, Verified
+from certs.chain import ClientCAs, Verified
 
 log = logging.getLogger(__name__)
 
@@ -51,8 +51,8 @@ class TrustVerifier:
     def __init__(self, trust: Trust) -> None:
         self.trust = trust
         self.identities: WeakKeyDictionary[object, PeerIdentity] = WeakKeyDictionary()
-        self._proxy_cas = Authorities(trust.proxy_cas) if trust.proxy_cas else None
-        self._client_cas = Authorities(trust.client_cas) if trust.client_cas else None
+        self._proxy_cas = ClientCAs(trust.proxy_cas) if trust.proxy_cas else None
+        self._client_cas = ClientCAs(trust.client_cas) if trust.client_cas else None
 
     def identify(self, peer: Peer, now: float) -> PeerIdentity:
         """Return the identity of `peer` at Unix time `now`, from the cache if it is fresh."""
@@ -102,7 +102,7 @@ class Authenticator:
         trust: Callable[[], Trust],
         reviews: tokens.TokenReviews,
         *,
-        meter: telemetry.Access | None = None,
+        meter: telemetry.AuthMetrics | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._trust = trust

@@ -61,7 +61,7 @@ class Decision:
         return "denied" if self.denied else "no-opinion"
 
 
-class OpenPaths:
+class AlwaysAllowedPaths:
     """Always-allowed paths: exact ones, and prefixes that end in `*`."""
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -82,26 +82,26 @@ class Authorizer:
     """Authorizer by SubjectAccessReview, with a single-flight cache of decisions.
 
     `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds. Raises
-    ValueError for `open_paths` with a `*` that is not at the end.
+    ValueError for `always_allow_paths` with a `*` that is not at the end.
     """
 
     def __init__(
         self,
         api: Kube,
         *,
-        allowed_seconds: float = ALLOWED_TTL,
-        denied_seconds: float = DENIED_TTL,
-        open_paths: Iterable[str] = ALWAYS_ALLOWED_PATHS,
-        meter: telemetry.Access | None = None,
+        allowed_ttl: float = ALLOWED_TTL,
+        denied_ttl: float = DENIED_TTL,
+        always_allow_paths: Iterable[str] = ALWAYS_ALLOWED_PATHS,
+        meter: telemetry.AuthMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
         self._sleep = sleep
         self._meter = meter
-        self._open_paths = OpenPaths(open_paths)
-        self._allowed_ttl = allowed_seconds
-        self._denied_ttl = denied_seconds
+        self._open_paths = AlwaysAllowedPaths(always_allow_paths)
+        self._allowed_ttl = allowed_ttl
+        self._denied_ttl = denied_ttl
         self._decisions = SingleFlightCache(
             self._review,
             ttl=self._ttl,

@@ -12,13 +12,13 @@ from urllib.parse import unquote_to_bytes
 
 from multidict import MultiMapping
 
-from adapter.auth.trust import Headers
-from adapter.auth.user import NO_EXTRA, Extra, Impersonation, User, authenticated
+from adapter.auth.trust import RequestHeaderConfig
+from adapter.auth.user import NO_EXTRA, Extra, Impersonation, User, with_authenticated_group
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
-def front_proxy_user(headers: MultiMapping[str], config: Headers) -> User | None:
+def front_proxy_user(headers: MultiMapping[str], config: RequestHeaderConfig) -> User | None:
     """Return the user that the request-header settings of `config` select; None without a name.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/headerrequest/requestheader.go
@@ -26,7 +26,7 @@ def front_proxy_user(headers: MultiMapping[str], config: Headers) -> User | None
     name = _first_value(headers, config.username_headers)
     if not name:
         return None
-    return authenticated(
+    return with_authenticated_group(
         User(
             name=name,
             groups=tuple(

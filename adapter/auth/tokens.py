@@ -17,7 +17,7 @@ from typing import Any
 
 from adapter import errors
 from adapter.auth.reviews import post_review
-from adapter.auth.user import NO_EXTRA, User, authenticated
+from adapter.auth.user import NO_EXTRA, User, with_authenticated_group
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
 
@@ -136,7 +136,7 @@ def _parse_answer(answer: Any) -> tuple[User | None, str]:
         )
     except (AttributeError, TypeError) as error:
         raise errors.Broken(f"POST {_PATH}: malformed TokenReview: {error!r}") from error
-    return authenticated(user), ""
+    return with_authenticated_group(user), ""
 
 
 def _string(value: Any) -> str:

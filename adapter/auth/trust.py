@@ -22,7 +22,7 @@ from adapter import errors
 from adapter.clients import watch
 from adapter.file_watcher import FileWatcher
 from certs.bundle import CertificateError
-from certs.chain import Authorities
+from certs.chain import ClientCAs
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
     from adapter.clients.kubernetes import Kube
@@ -45,7 +45,7 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Headers:
+class RequestHeaderConfig:
     """Request-header settings: allowed front proxies, and the headers that carry the user."""
 
     allowed_names: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Trust:
     """PEM bundle; empty disables client certificates."""
     proxy_cas: bytes = b""
     """PEM bundle of request-header CAs; empty disables front proxies."""
-    headers: Headers = Headers()
+    headers: RequestHeaderConfig = RequestHeaderConfig()
 
 
 class TrustSource:
@@ -81,7 +81,7 @@ class TrustSource:
         *,
         client_ca_file: Path | None = None,
         proxy_ca_file: Path | None = None,
-        headers: Headers = Headers(),
+        headers: RequestHeaderConfig = RequestHeaderConfig(),
         tolerant: bool = False,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -95,7 +95,9 @@ class TrustSource:
         self._tolerant = tolerant
         self._sleep = sleep
         self._subscribers: list[Callable[[Trust], None]] = []
-        self._current = Trust(headers=headers if proxy_ca_file is not None else Headers())
+        self._current = Trust(
+            headers=headers if proxy_ca_file is not None else RequestHeaderConfig()
+        )
 
     @property
     def current(self) -> Trust:
@@ -210,7 +212,7 @@ def _read_cas(path: Path) -> bytes:
     except OSError as error:
         raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
     try:
-        Authorities(pem)
+        ClientCAs(pem)
     except CertificateError as error:
         raise CertificateError(f"{path}: {error}") from error
     return pem
@@ -230,13 +232,13 @@ def _log_invalid(key: str) -> Iterator[None]:
 def _valid_bundle(pem: bytes) -> bytes:
     """Return `pem`. Raises CertificateError if it is neither empty nor a bundle of CAs."""
     if pem:
-        Authorities(pem)
+        ClientCAs(pem)
     return pem
 
 
-def _headers(data: Mapping[str, Any]) -> Headers:
+def _headers(data: Mapping[str, Any]) -> RequestHeaderConfig:
     """Return the request-header settings. Raises ValueError if a key is not an array of strings."""
-    return Headers(
+    return RequestHeaderConfig(
         allowed_names=_strings(data, "requestheader-allowed-names"),
         username_headers=_strings(data, "requestheader-username-headers"),
         uid_headers=_strings(data, "requestheader-uid-headers"),

@@ -31,7 +31,7 @@ class User:
 ANONYMOUS = User(name=SYSTEM_ANONYMOUS, groups=(SYSTEM_UNAUTHENTICATED,))
 
 
-def authenticated(user: User) -> User:
+def with_authenticated_group(user: User) -> User:
     """Return `user` with the group system:authenticated, where Kubernetes adds it.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/group/authenticated_group_adder.go

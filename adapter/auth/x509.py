@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from adapter import errors
-from adapter.auth.user import User, authenticated
+from adapter.auth.user import User, with_authenticated_group
 
 _UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 _CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
@@ -32,7 +32,7 @@ def certificate_user(certificate: x509.Certificate) -> User | None:
     if not name:
         return None
     digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).hexdigest()
-    return authenticated(
+    return with_authenticated_group(
         User(
             name=name,
             groups=_values(subject, NameOID.ORGANIZATION_NAME),

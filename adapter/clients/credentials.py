@@ -66,7 +66,7 @@ class TokenFile:
         configuration.api_key["BearerToken"] = self._watcher.current()
 
 
-class Handshakes:
+class ReloadingClientContext:
     """TLS context of a client, built again when its CA, certificate or key file changes.
 
     If the new files cannot be used, for example because only one of a pair was replaced, the

@@ -70,7 +70,7 @@ class Kube:
             configuration = await _load_configuration(kubeconfig)
             # Like client-go, repeat requests for which an overloaded server sends Retry-After.
             configuration.client_go_retries = True
-            configuration.proxy = configuration.proxy or proxies.on_the_way_to(configuration.host)
+            configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
             configuration.client_session_kwargs = {"trust_env": False}
             client = ApiClient(configuration)
         client.user_agent = f"gpu-metrics-adapter/{__version__}"

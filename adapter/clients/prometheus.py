@@ -45,9 +45,9 @@ class Prometheus:
     """Client of one Prometheus.
 
     `url` is the base URL; its query string is ignored. `authorization` is used unless `headers` or
-    the URL contain credentials. `trust` returns the TLS context of each new connection, by default
-    that of the session; `server_name` is the name in the server's certificate if it is not the
-    host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
+    the URL contain credentials. `tls_context` returns the TLS context of each new connection, by
+    default that of the session; `server_name` is the name in the server's certificate, by default
+    the host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
     (seconds) bounds requests without a nearer deadline. Deadlines are times of the running event
     loop. Methods raise BackendError subclasses only.
 
@@ -61,11 +61,11 @@ class Prometheus:
         *,
         headers: Mapping[str, str] | None = None,
         authorization: Authorization | None = None,
-        trust: Callable[[], ssl.SSLContext] | None = None,
+        tls_context: Callable[[], ssl.SSLContext] | None = None,
         server_name: str | None = None,
         verb: Verb = "GET",
         timeout: float = 30.0,
-        requests: telemetry.Requests | None = None,
+        requests: telemetry.PrometheusRequestMetrics | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Parse the URL. Raises ValueError if it is not an HTTP URL."""
@@ -83,7 +83,7 @@ class Prometheus:
         self._base = base.with_path(base.path.rstrip("/"))
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
-        self._tls_context = trust
+        self._tls_context = tls_context
         self._server_name = server_name
         self._verb: Verb = verb
         self._timeout = timeout

@@ -12,7 +12,7 @@ import urllib.request
 import yarl
 
 
-def on_the_way_to(url: str) -> str | None:
+def proxy_for(url: str) -> str | None:
     """Return the URL of the proxy for requests to `url`; None for loopback addresses.
 
     https://pkg.go.dev/golang.org/x/net/http/httpproxy#Config

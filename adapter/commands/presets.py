@@ -95,11 +95,11 @@ def _detect(argv: Sequence[str]) -> int:
 
 async def _observe(flags: settings.Prometheus) -> detect.Report:
     async with sources.connect_prometheus(flags) as prometheus:
-        return detect.judge(await detection.look(prometheus))
+        return detect.analyze(await detection.observe(prometheus))
 
 
 def _lines(report: detect.Report) -> Iterator[str]:
-    for sighting in report.sightings:
+    for sighting in report.exporters:
         release = f", {sighting.release} by its labels" if sighting.release else ""
         yield f"{sighting.generation.title}{release}"
         for label in sighting.pods:
@@ -147,7 +147,7 @@ def _json(report: detect.Report) -> str:
                 "presets": sighting.presets,
                 "findings": [dataclasses.asdict(finding) for finding in sighting.findings],
             }
-            for sighting in report.sightings
+            for sighting in report.exporters
         ],
         "findings": [dataclasses.asdict(finding) for finding in report.findings],
     }

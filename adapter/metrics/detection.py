@@ -49,11 +49,11 @@ class Choice:
 
 async def choose(prometheus: Prometheus) -> Choice:
     """Return the presets to use if no rules are configured. Raises BackendError."""
-    report = detect.judge(await look(prometheus))
+    report = detect.analyze(await observe(prometheus))
     return Choice(presets=report.presets, findings=report.sentences, provisional=report.provisional)
 
 
-async def look(prometheus: Prometheus) -> detect.Observations:
+async def observe(prometheus: Prometheus) -> detect.Observations:
     """Query the present series and labels, in two or three dozen cheap queries.
 
     Raises BackendError.

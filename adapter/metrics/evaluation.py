@@ -97,7 +97,7 @@ class Evaluation:
             self.query(step.promql, deadline=deadline) for step in plan.steps
         )
         now = self._clock()
-        return aggregate.answer(plan, [_vector(each) for each in results], now=now), now
+        return aggregate.custom(plan, [_vector(each) for each in results], now=now), now
 
     def _with_last_values(
         self, plan: Plan, values: Mapping[str, Value], oldest: float

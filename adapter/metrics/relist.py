@@ -21,7 +21,7 @@ from adapter.metrics.lister import Lister
 from adapter.metrics.series_index import RuleState, SeriesIndex
 from rules import promql
 from rules.diagnosis import candidates
-from rules.diagnosis.candidates import MetricsBySeries
+from rules.diagnosis.candidates import SeriesByMetric
 from rules.diagnosis.inventory import Inventory, ListingStatus
 from rules.kinds import Kinds
 from rules.query import catalog
@@ -45,7 +45,7 @@ class _Snapshot:
     listings: Mapping[int, Listing]
     kinds: Kinds
     catalog: Catalog
-    metrics: MetricsBySeries
+    metrics: SeriesByMetric
 
 
 class Relist:
@@ -67,7 +67,7 @@ class Relist:
         max_age: float,
         refresh_interval: float = 30.0,
         timeout: float = 10.0,
-        meter: telemetry.Relists | None = None,
+        meter: telemetry.RelistMetrics | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         random: Callable[[], float] = random.random,
@@ -109,7 +109,7 @@ class Relist:
         return tuple(sorted(states, key=lambda state: state.index))
 
     @property
-    def seen(self) -> Inventory:
+    def inventory(self) -> Inventory:
         """What is known about each rule's series, to explain why a metric is missing."""
         snapshot = self._snapshot
         return Inventory(
@@ -117,8 +117,8 @@ class Relist:
             catalog=snapshot.catalog,
             kinds=snapshot.kinds,
             listings=snapshot.listings,
-            made=snapshot.metrics,
-            heard={
+            series_by_metric=snapshot.metrics,
+            statuses={
                 state.index: ListingStatus(listed=state.succeeded, failed=bool(state.error))
                 for state in self.states
             },
@@ -210,7 +210,7 @@ def _build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> _
         listings=listings,
         kinds=kinds,
         catalog=catalog.build(ruleset, {**catalog.pinned_listings(ruleset), **listings}, kinds),
-        metrics=candidates.made(ruleset, listings),
+        metrics=candidates.series_by_metric(ruleset, listings),
     )
 
 

@@ -67,7 +67,7 @@ class SeriesIndex:
         *,
         clock: Callable[[], float],
         monotonic: Callable[[], float],
-        meter: telemetry.Relists | None = None,
+        meter: telemetry.RelistMetrics | None = None,
     ) -> None:
         self.selector = selector
         self._rules = rules
@@ -290,7 +290,7 @@ class SeriesIndex:
         ]
         if not mappings:
             return None
-        return lambda label: any(mapping.carried((label,)) for mapping in mappings)
+        return lambda label: any(mapping.associations((label,)) for mapping in mappings)
 
     def _measure(self, failure: str) -> None:
         if self._meter is None:

@@ -34,7 +34,7 @@ def _address(text: str) -> str:
 
 
 def _tls_version(text: str) -> str:
-    ciphers.terms(text)
+    ciphers.parse_tls_options(text)
     return text
 
 
@@ -42,7 +42,7 @@ def _cert_key_pair(text: str) -> CertKeyPair:
     # It imports `cryptography`, which would double the time of --help.
     from adapter.tls import files  # noqa: PLC0415
 
-    return files.sni(text)
+    return files.parse_sni_pair(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +92,7 @@ class Serving(Group):
     )
     tls_cipher_suites: tuple[str, ...] = flag(
         "tls-cipher-suites",
-        comma_separated(lambda suites: ciphers.terms(suites=suites)),
+        comma_separated(lambda suites: ciphers.parse_tls_options(suites=suites)),
         "Comma-separated cipher suites of TLS 1.2, by the names that Go gives them. Without it, "
         "OpenSSL chooses.",
     )
@@ -133,7 +133,7 @@ class Serving(Group):
     @property
     def tls_options(self) -> ciphers.TLSOptions:
         """TLS versions and cipher suites."""
-        return ciphers.terms(self.tls_min_version, self.tls_cipher_suites)
+        return ciphers.parse_tls_options(self.tls_min_version, self.tls_cipher_suites)
 
     def problems(self) -> Iterator[str]:
         """Yield a problem for a certificate without key, or a key without certificate."""

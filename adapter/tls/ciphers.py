@@ -59,7 +59,7 @@ class TLSOptions:
     """Requested settings that are not supported, with the consequence, for the log."""
 
 
-def terms(version: str = "", suites: Sequence[str] = ()) -> TLSOptions:
+def parse_tls_options(version: str = "", suites: Sequence[str] = ()) -> TLSOptions:
     """Convert Go's names of the minimum version and of cipher suites; empty means the default.
 
     Raises ValueError, listing the known names, for an unknown one.

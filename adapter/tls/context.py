@@ -38,9 +38,9 @@ def load(certificate: Path, key: Path) -> Bundle:
         raise CertificateError(f"{certificate} and {key}: {error}") from error
 
 
-def issued(bind_address: str, *, now: datetime) -> Bundle:
+def temporary_bundle(bind_address: str, *, now: datetime) -> Bundle:
     """Issue a certificate for this machine from a CA that is thrown away."""
-    return issue.throw_away((bind_address,), now=now)
+    return issue.issue_temporary((bind_address,), now=now)
 
 
 class ReloadingContext:
@@ -55,7 +55,7 @@ class ReloadingContext:
         bundle: Bundle,
         *,
         options: TLSOptions = _DEFAULTS,
-        meter: telemetry.Certificates | None = None,
+        meter: telemetry.CertificateMetrics | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Serve `bundle` by default. Raises CertificateError if OpenSSL refuses it."""

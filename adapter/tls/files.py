@@ -32,7 +32,7 @@ class CertKeyPair:
     """For SNI; empty for the DNS names in the certificate."""
 
 
-def sni(text: str) -> CertKeyPair:
+def parse_sni_pair(text: str) -> CertKeyPair:
     """Parse a value of `--tls-sni-cert-key`: `CERT,KEY[:DOMAIN,...]`.
 
     Raises ValueError with the messages of Kubernetes' NamedCertKey.

@@ -59,7 +59,7 @@ class ServingCertificateController:
         name: str,
         namespace: str,
         policy: Policy,
-        meter: telemetry.Certificates | None = None,
+        meter: telemetry.CertificateMetrics | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -114,7 +114,7 @@ class ServingCertificateController:
         else:
             self._failure = ""
         if self._meter is not None:
-            self._meter.looked("failed" if self._failure else "ok")
+            self._meter.reconciled("failed" if self._failure else "ok")
         return not self._failure
 
     @property
@@ -202,7 +202,7 @@ class ServingCertificateController:
                     new = secret.document(state, name=self._name, namespace=self._namespace)
                     await self._api.post(path, new)
                 else:
-                    await self._api.put(f"{path}/{self._name}", secret.replaced(document, state))
+                    await self._api.put(f"{path}/{self._name}", secret.updated(document, state))
             except errors.Refused as error:
                 # A POST gets 404 if the namespace does not exist, which is not a conflict.
                 if error.status == _CONFLICT or (

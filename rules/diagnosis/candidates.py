@@ -18,7 +18,7 @@ from rules.ruleset import CompiledRule, RuleSet
 _WHOLE_MATCH = Expansion(parts=((0,),))
 """`$0`: the metric is named like the series."""
 
-MetricsBySeries = Mapping[int, Mapping[str, tuple[Series, ...]]]
+SeriesByMetric = Mapping[int, Mapping[str, tuple[Series, ...]]]
 """`CompiledRule.index` -> metric -> its series."""
 
 
@@ -66,7 +66,7 @@ def may_produce(rule: CompiledRule, metric: str) -> bool:
     )
 
 
-def made(ruleset: RuleSet, listings: Mapping[int, Listing]) -> MetricsBySeries:
+def series_by_metric(ruleset: RuleSet, listings: Mapping[int, Listing]) -> SeriesByMetric:
     """Return the metrics of every listing. As expensive as building a catalog."""
     return {
         rule.index: _metrics(rule, listings[rule.index].series)

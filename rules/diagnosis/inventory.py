@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rules.diagnosis.candidates import MetricsBySeries
+from rules.diagnosis.candidates import SeriesByMetric
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog, Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
@@ -33,9 +33,9 @@ class Inventory:
     kinds: Kinds
     listings: Mapping[int, Listing]
     """`CompiledRule.index` -> last successful relist; without listings that a rule only pins."""
-    made: MetricsBySeries
+    series_by_metric: SeriesByMetric
     """The metrics of `listings`; it may have those of further rules."""
-    heard: Mapping[int, ListingStatus]
+    statuses: Mapping[int, ListingStatus]
     """`CompiledRule.index` -> state of its relists."""
     now: float
     """Unix seconds."""
@@ -47,4 +47,6 @@ class Inventory:
 
     def series_of(self, rule: CompiledRule, metric: str) -> tuple[Series, ...]:
         """Return those series of the last successful relist that `rule` names `metric`."""
-        return self.made[rule.index].get(metric, ()) if rule.index in self.listings else ()
+        return (
+            self.series_by_metric[rule.index].get(metric, ()) if rule.index in self.listings else ()
+        )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rules.diagnosis import candidates, suggestions, wording
 from rules.diagnosis.inventory import NEVER_LISTED, Inventory
-from rules.diagnosis.wording import place, shown
+from rules.diagnosis.wording import place, printable
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query.catalog import Series
@@ -119,7 +119,7 @@ def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
             continue
         sentence = (
             f"{place(rule)} returned no sample for {wording.objects(plan)}. It matches "
-            f"{shown(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
+            f"{printable(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
             "objects are scraped and their series have these label values"
         )
         causes.append(Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence))
@@ -150,7 +150,7 @@ def unknown_resource(resource: str, kinds: Kinds) -> Cause:
     """Return the cause for a resource, as the request spells it, that does not exist."""
     name = resource.partition(".")[0].lower()
     similar = suggestions.similar_names(name, {kind.resource for kind in kinds})
-    sentence = f"the cluster has no resource {shown(resource)}{wording.did_you_mean(similar)}"
+    sentence = f"the cluster has no resource {printable(resource)}{wording.did_you_mean(similar)}"
     return Cause(reason=Reason.UNKNOWN_RESOURCE, sentence=sentence)
 
 
@@ -170,9 +170,8 @@ def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
 
 def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
     """Return the cause for an object that does not exist or has finished."""
-    sentence = (
-        f"{resource}/{shown(name)} in namespace {shown(namespace)} does not exist or has finished"
-    )
+    pod = f"{resource}/{printable(name)} in namespace {printable(namespace)}"
+    sentence = f"{pod} does not exist or has finished"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 
@@ -181,7 +180,7 @@ def _has_label(
 ) -> bool:
     """Return whether a relist saw a label for `resource` on some of the series."""
     bound = rule.mapping.bind(inventory.kinds)
-    return any(resource in bound.carried(each.labels) for each in series)
+    return any(resource in bound.associations(each.labels) for each in series)
 
 
 def _unlabelled(
@@ -193,19 +192,19 @@ def _unlabelled(
 ) -> Cause:
     """Return why a rule has series of the metric, but not for `resource`."""
     bound = rule.mapping.bind(inventory.kinds)
-    others = sorted({other for each in series for other in bound.carried(each.labels)})
+    others = sorted({other for each in series for other in bound.associations(each.labels)})
     provided = wording.names(map(str, others))
     expected = bound.labels(resource)
     present = _labels(rule, series, labels)
     unseen = [label for label in expected if label in present]
-    if unseen and resource in bound.carried(present):
+    if unseen and resource in bound.associations(present):
         sentence = (
             f"{place(rule)}: {wording.series(series)} has the label {wording.names(unseen)}, but "
             "the last relist did not see it. The metric appears after the next relist"
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
     if unseen:
-        mapped = wording.names(map(str, bound.carried(unseen))) or "an unknown resource"
+        mapped = wording.names(map(str, bound.associations(unseen))) or "an unknown resource"
         sentence = (
             f"{place(rule)}: label {wording.names(unseen)} is mapped to {mapped}, not to "
             f"{resource}. Change the resource in the request, or add an override to `resources`"
@@ -250,7 +249,7 @@ def _labels_missing(
 
 def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
     """Return why no series of `rule` is named `metric`; None if that is to be expected."""
-    status = inventory.heard.get(rule.index, NEVER_LISTED)
+    status = inventory.statuses.get(rule.index, NEVER_LISTED)
     certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
     produces = f"{place(rule)} {'produces' if certain else 'may produce'} it"
     query = wording.selector(rule)
@@ -291,7 +290,7 @@ def _wrong_name(
     if not rules:
         sentence = f"no {kind} is loaded. Set --config to a rules file, or --preset"
         return Cause(reason=Reason.NO_RULE, sentence=sentence)
-    none = f"no {kind} produces a metric named {shown(metric)}"
+    none = f"no {kind} produces a metric named {printable(metric)}"
     if suggestion := suggestions.suggest(inventory, rules, metric, resource):
         return Cause(reason=Reason.WRONG_NAME, sentence=none + suggestion)
     derived = sum(candidates.fixed_name(rule) is None for rule in rules)

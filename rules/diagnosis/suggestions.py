@@ -60,7 +60,8 @@ def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: st
         name = candidates.metric_name(rule, same) if same is not None else None
         if name is not None:
             place = wording.place(rule)
-            return f"; that is the name of a series, which {place} exposes as {wording.shown(name)}"
+            exposed = wording.printable(name)
+            return f"; that is the name of a series, which {place} exposes as {exposed}"
     return ""
 
 
@@ -73,7 +74,7 @@ def _other_api(inventory: Inventory, metric: str, resource: GroupResource | None
     if not same:
         return ""
     name = next((entry.metric for entry in same if entry.metric == metric), same[0].metric)
-    subject = "it" if name == metric else wording.shown(name)
+    subject = "it" if name == metric else wording.printable(name)
     resources = wording.names(str(entry.resource) for entry in same if entry.metric == name)
     return f"; {subject} is a custom metric of {resources}"
 
@@ -100,5 +101,5 @@ def _similar(
         elif resource is not None:
             entries = (each for each in inventory.catalog.entries if each.metric == name)
             remark = f" (of {wording.names(str(each.resource) for each in entries)})"
-        described.append(wording.shown(name) + remark)
+        described.append(wording.printable(name) + remark)
     return wording.did_you_mean(described)

@@ -24,7 +24,7 @@ def place(rule: CompiledRule) -> str:
     return f"{path} ({file})" if file else path
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return a name for a sentence: truncated, and quoted if empty, unprintable or with blanks."""
     short = truncate(text)
     return short if short and short.isprintable() and " " not in short else quote(short)
@@ -38,13 +38,13 @@ def truncate(text: str) -> str:
 def names(all_names: Iterable[str]) -> str:
     """Return `a, b, c`; at most 20 names and the number of the others."""
     every = tuple(all_names)
-    first = ", ".join(shown(name) for name in every[:_MAX_NAMES])
+    first = ", ".join(printable(name) for name in every[:_MAX_NAMES])
     return f"{first} and {len(every) - _MAX_NAMES} more" if len(every) > _MAX_NAMES else first
 
 
 def series(all_series: Sequence[Series]) -> str:
     """Return `gpu_util`, or `gpu_util and 2 more names`."""
-    first = shown(all_series[0].name)
+    first = printable(all_series[0].name)
     more = len(all_series) - 1
     return f"{first} and {more} more name{'' if more == 1 else 's'}" if more else first
 
@@ -73,7 +73,7 @@ def did_you_mean(suggestions: Iterable[str]) -> str:
 
 def objects(plan: Plan) -> str:
     """Return the objects of a plan: `pods a, b in namespace default`."""
-    namespace = f" in namespace {shown(plan.namespace)}" if plan.namespace else ""
+    namespace = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
     return f"{plan.resource} {names(plan.names)}{namespace}"
 
 

@@ -1,6 +1,6 @@
 """Which GPU exporters a Prometheus scrapes, and which presets read them.
 
-`judge` draws the conclusions from `Observations`; `adapter.metrics.detection` makes those with
+`analyze` draws the conclusions from `Observations`; `adapter.metrics.detection` makes those with
 queries. The texts are in `advice`.
 """
 
@@ -77,7 +77,7 @@ class DetectedExporter:
 class Report:
     """Result of a detection, the newest generation first."""
 
-    sightings: tuple[DetectedExporter, ...]
+    exporters: tuple[DetectedExporter, ...]
     presets: tuple[str, ...]
     """Presets that fit, in the order of the flags; may be empty."""
     findings: tuple[Finding, ...]
@@ -91,29 +91,29 @@ class Report:
     @property
     def provisional(self) -> bool:
         """Return whether other presets may fit once a pod uses a GPU."""
-        return any(each.provisional for each in self.sightings)
+        return any(each.provisional for each in self.exporters)
 
     @property
     def sentences(self) -> tuple[str, ...]:
         """Return all findings as text."""
         of_exporters = [
             f"{each.generation.title}: {text}"
-            for each in self.sightings
+            for each in self.exporters
             for text in (*each.pods, *(finding.text for finding in each.findings))
         ]
         return (*of_exporters, *(finding.text for finding in self.findings))
 
 
-def judge(observations: Observations) -> Report:
+def analyze(observations: Observations) -> Report:
     """Return the exporters and fitting presets. Without `up`, a `pod` counts as the workload's."""
     present = [each for each in GENERATIONS if _names(each, observations.live)]
     if any(each.preset for each in present):
         # HAMi reports its old names as well as the new ones, which suffice.
         present = [each for each in present if each.preset]
-    sightings = tuple(_sighting(each, observations) for each in present)
-    fitting = dict.fromkeys(name for each in sightings for name in each.presets)
+    exporters = tuple(_sighting(each, observations) for each in present)
+    fitting = dict.fromkeys(name for each in exporters for name in each.presets)
     findings: tuple[Finding, ...] = ()
-    if not sightings:
+    if not exporters:
         findings = tuple(
             advice.on_nothing(
                 ended=[each.title for each in GENERATIONS if _names(each, observations.indexed)],
@@ -123,7 +123,7 @@ def judge(observations: Observations) -> Report:
             )
         )
     return Report(
-        sightings=sightings,
+        exporters=exporters,
         presets=tuple(sorted(fitting, key=lambda name: name in _LAST and _LAST.index(name) + 1)),
         findings=findings,
     )

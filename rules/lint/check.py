@@ -247,4 +247,4 @@ def _resources(compiled: CompiledRule, bound: BoundMapping) -> frozenset[object]
         return frozenset(("",))
     labels = [each.label for each in compiled.config.resources.overrides]
     template = compiled.config.resources.template
-    return frozenset((*bound.carried(labels), *([template] if template else [])))
+    return frozenset((*bound.associations(labels), *([template] if template else [])))

@@ -47,7 +47,7 @@ class ExternalValue:
     value: Value
 
 
-def answer(
+def custom(
     plan: Plan, vectors: Sequence[Sequence[Sample]], *, now: float = 0.0
 ) -> dict[str, Value]:
     """Return the values by object name, in the order of `plan.names`, without missing ones.

@@ -61,7 +61,7 @@ def bindings(
     one is used as in the original; its query then finds nothing. External rules have bindings of
     the namespace alone, under NAMESPACES.
     """
-    carried = bound.carried(labels)
+    carried = bound.associations(labels)
     namespaces = carried.get(NAMESPACES) or bound.labels(NAMESPACES)[:1]
     if rule.section == "externalRules":
         return {NAMESPACES: combinations(("",), namespaces if selects_namespace(rule) else ())}

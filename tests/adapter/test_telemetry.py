@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adapter import settings, telemetry
 from adapter.app.server import running
-from adapter.tls.context import issued
+from adapter.tls.context import temporary_bundle
 from tests.certificates import NOW
 from tests.control_plane.daemon import free_ports
 from tests.fakes import kubernetes
@@ -46,7 +46,7 @@ def expose(registry):
 )
 def test_usernames_are_compressed_as_in_kubernetes(user, username):
     registry = CollectorRegistry()
-    access = telemetry.Access(registry)
+    access = telemetry.AuthMetrics(registry)
 
     access.authenticated(user)
     access.authenticated(user)
@@ -59,7 +59,7 @@ def test_usernames_are_compressed_as_in_kubernetes(user, username):
 def test_results_are_exposed_before_the_first_request():
     registry = CollectorRegistry()
 
-    telemetry.Access(registry)
+    telemetry.AuthMetrics(registry)
 
     names = "authentication_attempts", "authorization_attempts_total"
     assert samples(expose(registry), *names) == {
@@ -82,7 +82,7 @@ async def test_a_server_counts_authentication_and_authorization(aiohttp_server, 
         cluster.tokens[name] = {"authenticated": True, "user": {"username": name}}
     cluster.decide = lambda spec: {"allowed": spec["user"] != "joe"}
     kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(cluster.app()))
-    serving = issued("127.0.0.1", now=NOW)
+    serving = temporary_bundle("127.0.0.1", now=NOW)
     (tmp_path / "tls.crt").write_bytes(serving.chain_pem)
     (tmp_path / "tls.key").write_bytes(serving.key_pem)
     (tmp_path / "rules.yaml").write_text(RULES)

@@ -73,7 +73,7 @@ class Evaluation:
     ) -> None:
         self.known = values
         self.external = external or {}
-        self.asked: list[Plan | ExternalPlan] = []
+        self.calls: list[Plan | ExternalPlan] = []
         self.failure: BaseException | None = None
         self.waits = 0.0
 
@@ -89,7 +89,7 @@ class Evaluation:
         return self.external.get(plan.metric, ())
 
     async def _ask(self, plan: Plan | ExternalPlan) -> None:
-        self.asked.append(plan)
+        self.calls.append(plan)
         await asyncio.sleep(self.waits)
         if self.failure is not None:
             raise self.failure
@@ -99,20 +99,20 @@ class MissingMetrics:
     """Fake MissingMetrics with one cause for everything; records the calls."""
 
     def __init__(self) -> None:
-        self.asked: list[object] = []
+        self.calls: list[object] = []
         self.causes_visible: list[tuple[str, tuple[Cause, ...]]] = []
 
     async def of_metric(
         self, metric: str, resource: GroupResource | None = None
     ) -> tuple[Cause, ...]:
-        self.asked.append((metric, resource))
+        self.calls.append((metric, resource))
         return (Cause(reason=Reason.NO_SERIES, rule=0, sentence="<none> were seen"),)
 
     def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
-        self.asked.append(plan)
+        self.calls.append(plan)
         return (Cause(reason=Reason.NO_SAMPLE, rule=0, sentence="nothing was found"),)
 
-    def tell(self, subject: str, causes: Sequence[Cause]) -> None:
+    def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
         self.causes_visible.append((subject, tuple(causes)))
 
 
@@ -121,7 +121,7 @@ def build_router(
     objects: Objects,
     evaluation: Evaluation,
     *,
-    absences: MissingMetrics | None = None,
+    missing_metrics: MissingMetrics | None = None,
     port: int = 6443,
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
@@ -129,7 +129,7 @@ def build_router(
 ) -> responses.WebHandler:
     discovery_documents = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
     openapi = OpenApi(groups.GROUPS)
-    operations = health.Ops(
+    operator_endpoints = health.OperatorEndpoints(
         live=live,
         ready=ready,
         registry=CollectorRegistry(),
@@ -139,12 +139,12 @@ def build_router(
         catalog=lambda: catalog,
         objects=objects,
         evaluation=evaluation,
-        absences=absences or MissingMetrics(),
+        missing_metrics=missing_metrics or MissingMetrics(),
     )
     return router.build_router(
         discovery=discovery_documents,
         openapi=openapi,
-        operations=operations,
+        operator_endpoints=operator_endpoints,
         backend=backend,
         **options,
     )

@@ -40,7 +40,7 @@ def certificates(folder: Path) -> Holder:
     authority = Holder("front-proxy-ca", ca=True, now=now)
     usages = (ExtendedKeyUsageOID.CLIENT_AUTH,)
     (folder / "proxy-ca.crt").write_bytes(authority.pem)
-    own = tls.issued("127.0.0.1", now=now)
+    own = tls.temporary_bundle("127.0.0.1", now=now)
     (folder / "tls.crt").write_bytes(own.chain_pem)
     (folder / "tls.key").write_bytes(own.key_pem)
     return Holder("front-proxy-client", authority, usages=usages, now=now)

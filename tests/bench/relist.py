@@ -116,7 +116,7 @@ async def _measure(way: str, url: str, pid: int) -> dict[str, float]:
     compiled = ruleset.load([("bench.yaml", _RULES)])
     kinds = Kinds.builtin()
     async with aiohttp.ClientSession() as session:
-        asking = Prometheus(session, url, requests=telemetry.Requests(registry))
+        asking = Prometheus(session, url, requests=telemetry.PrometheusRequestMetrics(registry))
 
         def relist() -> Relist:
             return Relist(compiled, asking, lambda: kinds, interval=600, max_age=600)

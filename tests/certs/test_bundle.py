@@ -16,7 +16,7 @@ NOW = datetime(2026, 11, 20, 20, 25, 37, tzinfo=UTC)
 
 @pytest.fixture(scope="module")
 def bundle():
-    return issue.throw_away((), now=NOW)
+    return issue.issue_temporary((), now=NOW)
 
 
 def test_a_bundle_in_pem_parses_to_itself(bundle):
@@ -58,7 +58,7 @@ def test_an_encrypted_key_is_rejected(bundle):
 
 
 def test_a_key_of_another_certificate_is_rejected(bundle):
-    other = issue.throw_away((), now=NOW)
+    other = issue.issue_temporary((), now=NOW)
 
     with pytest.raises(CertificateError, match=r"does not match the certificate of CN=localhost@"):
         Bundle.parse(bundle.chain_pem, other.key_pem)

@@ -37,7 +37,7 @@ ANY = (ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE,)
 )
 @pytest.mark.parametrize("bundle", [CA.pem, TWIN.pem + CA.pem], ids=["ca", "two-cas-of-one-name"])
 def test_a_chain_is_trusted_until_its_first_certificate_expires(bundle, presented, until):
-    verified = chain.Authorities(bundle).verify([each.der for each in presented], now=NOW)
+    verified = chain.ClientCAs(bundle).verify([each.der for each in presented], now=NOW)
 
     assert verified.leaf == presented[0].certificate
     assert verified.until == NOW + until
@@ -57,31 +57,31 @@ def test_a_chain_is_trusted_until_its_first_certificate_expires(bundle, presente
 )
 def test_other_chains_are_not_trusted(presented):
     with pytest.raises(CertificateError, match="client certificate is not trusted"):
-        chain.Authorities(CA.pem).verify([each.der for each in presented], now=NOW)
+        chain.ClientCAs(CA.pem).verify([each.der for each in presented], now=NOW)
 
 
 @pytest.mark.parametrize("der_chain", [[], [b"hello"]], ids=["empty", "not-der"])
 def test_an_invalid_chain_is_not_trusted(der_chain):
     with pytest.raises(CertificateError, match="not trusted"):
-        chain.Authorities(CA.pem).verify(der_chain, now=NOW)
+        chain.ClientCAs(CA.pem).verify(der_chain, now=NOW)
 
 
 @pytest.mark.parametrize("pem", [b"", b"hello"], ids=["empty", "not-pem"])
 def test_a_bundle_without_certificates_is_rejected(pem):
     with pytest.raises(CertificateError, match="cannot read a CA bundle"):
-        chain.Authorities(pem)
+        chain.ClientCAs(pem)
 
 
 def through(leaf=None, between=None):
     """A leaf and an intermediate below the client CA of `chains`, each with changes."""
-    intermediate = chains.Made(
+    intermediate = chains.Certificate(
         subject=chains.BETWEEN,
         issuer=chains.CLIENT_CA,
         key=chains.FIRST_KEY,
         signer=chains.CLIENT_KEY,
         ca=True,
     )
-    end_entity = chains.Made(
+    end_entity = chains.Certificate(
         subject=chains.named("jane"),
         issuer=chains.BETWEEN,
         key=chains.OWN_KEY,
@@ -97,7 +97,7 @@ def constrained(tag, content):
     return {"more": ((der.NAME_CONSTRAINTS, True, chains.constraint(tag, content)),)}
 
 
-CLIENT_CAS = chain.Authorities(chains.ROOTS["client"].pem)
+CLIENT_CAS = chain.ClientCAs(chains.ROOTS["client"].pem)
 GPU = der.name((der.O, der.UTF8, b"gpu"))
 X400_ADDRESS = (der.ALTERNATIVE_NAMES, True, der.sequence(der.tlv(0xA3, b"x400")))
 
@@ -138,4 +138,4 @@ def test_forbidden_or_malformed_certificates_are_not_trusted(der_chain):
 
 def test_a_bundle_with_a_certificate_of_an_unknown_version_is_rejected():
     with pytest.raises(CertificateError, match="cannot read a CA bundle"):
-        chain.Authorities(chains.ROOTS["proxy"].pem + chains.UNKNOWN.pem)
+        chain.ClientCAs(chains.ROOTS["proxy"].pem + chains.UNKNOWN.pem)

@@ -33,18 +33,18 @@ def names(bundle):
     ],
 )
 def test_a_temporary_certificate_names_this_machine_and_the_hosts(hosts, dns, addresses):
-    bundle = issue.throw_away(hosts, now=NOW)
+    bundle = issue.issue_temporary(hosts, now=NOW)
 
     assert names(bundle) == (["localhost", *dns], ["127.0.0.1", "::1", *addresses])
 
 
 def test_an_invalid_host_is_rejected():
     with pytest.raises(CertificateError, match="cannot issue a certificate for host 'ä'"):
-        issue.throw_away(("ä",), now=NOW)
+        issue.issue_temporary(("ä",), now=NOW)
 
 
 def test_a_client_that_trusts_the_ca_accepts_the_certificate():
-    bundle = issue.throw_away((), now=NOW)
+    bundle = issue.issue_temporary((), now=NOW)
     store = Store(x509.load_pem_x509_certificates(bundle.ca_pem))
     verifier = (
         PolicyBuilder().store(store).time(NOW).build_server_verifier(x509.DNSName("localhost"))
@@ -56,7 +56,7 @@ def test_a_client_that_trusts_the_ca_accepts_the_certificate():
 
 
 def test_a_certificate_is_for_servers_with_a_key_on_p256():
-    bundle = issue.throw_away((), now=NOW)
+    bundle = issue.issue_temporary((), now=NOW)
 
     usage = bundle.leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [ExtendedKeyUsageOID.SERVER_AUTH]
@@ -74,7 +74,7 @@ def test_a_certificate_is_valid_from_an_hour_ago():
 
 
 def test_every_temporary_ca_is_different():
-    one, other = (issue.throw_away((), now=NOW) for _ in range(2))
+    one, other = (issue.issue_temporary((), now=NOW) for _ in range(2))
 
     assert one.ca_pem != other.ca_pem
     assert one.leaf.serial_number != other.leaf.serial_number

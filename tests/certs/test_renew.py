@@ -15,7 +15,7 @@ POLICY = Policy(
     hosts=("adapter.ns.svc", "adapter.ns"),
     serving=10 * DAY,
     authority=100 * DAY,
-    settle=dt.timedelta(hours=1),
+    propagation=dt.timedelta(hours=1),
 )
 HOUR = dt.timedelta(hours=1)
 
@@ -166,6 +166,6 @@ def test_every_served_certificate_is_of_a_ca_that_was_trusted_before(pauses, del
         before, now = state, now + dt.timedelta(days=pause)
         state = reconcile(state, now, known=known_to_all if is_known else known_to_none)
         assert state.serving.until > now
-        if now < before.authority.certificate.not_valid_after_utc - POLICY.settle:
+        if now < before.authority.certificate.not_valid_after_utc - POLICY.propagation:
             assert state.authority.certificate in before.trusted
             assert before.authority.certificate in state.trusted or before.serving.until <= now

@@ -11,7 +11,7 @@ from certs.renew import Policy
 from tests import chains
 from tests.certificates import DAY, NOW, Holder
 
-POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), settle=dt.timedelta(0))
+POLICY = Policy(name="adapter", hosts=("adapter.ns.svc",), propagation=dt.timedelta(0))
 
 
 def rotated():
@@ -57,7 +57,7 @@ def test_other_data_and_metadata_of_a_secret_stay():
     before["metadata"]["resourceVersion"] = "7"
     before["data"]["note"] = "aGk="
 
-    after = secret.replaced(before, NEW)
+    after = secret.updated(before, NEW)
 
     assert after["metadata"] == before["metadata"]
     assert set(after["data"]) == {"tls.crt", "tls.key", "ca.crt", "ca.key", "note"}

@@ -9,7 +9,7 @@ import pytest
 
 from adapter import errors
 from adapter.auth import tokens
-from adapter.auth.trust import Headers, Trust, TrustSource
+from adapter.auth.trust import RequestHeaderConfig, Trust, TrustSource
 from adapter.clients import kubernetes
 from tests.certificates import Holder
 from tests.control_plane.credentials import FRONT_PROXY
@@ -95,7 +95,7 @@ async def test_the_trust_of_a_cluster_is_read_and_followed(control_plane, connec
     assert same(first.client_cas, control_plane.cluster_ca)
     assert same(first.proxy_cas, control_plane.proxy_ca)
     knows_uids = int(control_plane.programs.version.split(".")[1]) >= 33
-    assert first.headers == Headers(
+    assert first.headers == RequestHeaderConfig(
         allowed_names=(FRONT_PROXY,),
         username_headers=("X-Remote-User",),
         uid_headers=("X-Remote-Uid",) if knows_uids else (),

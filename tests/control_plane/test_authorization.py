@@ -9,7 +9,7 @@ import itertools
 import pytest
 
 from adapter.auth import authorization, filters
-from adapter.auth.user import User, authenticated
+from adapter.auth.user import User, with_authenticated_group
 from adapter.clients import kubernetes
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
@@ -82,7 +82,7 @@ class Named:
     """Takes everybody for this user."""
 
     def __init__(self, name, group):
-        self.user = authenticated(User(name=name, groups=(group,)))
+        self.user = with_authenticated_group(User(name=name, groups=(group,)))
 
     async def authenticate(self, peer, headers):
         return self.user

@@ -181,7 +181,7 @@ class Cluster:
     def fail(self, path: str, **how: Any) -> None:
         self.failures.append(Failure(path=path, **how))
 
-    def asked(self, prefix: str = "/") -> list[Request]:
+    def requests_to(self, prefix: str = "/") -> list[Request]:
         """Return the requests whose path starts with `prefix`."""
         return [request for request in self.requests if request.path.startswith(prefix)]
 

@@ -15,7 +15,7 @@ from aiohttp import web
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Received:
     """Received request."""
 
     verb: str
@@ -24,7 +24,7 @@ class Asked:
     headers: Mapping[str, str]
 
 
-Behaviour = Callable[[web.Request, Asked], Awaitable[web.StreamResponse]]
+Behaviour = Callable[[web.Request, Received], Awaitable[web.StreamResponse]]
 
 
 class Prometheus:
@@ -32,7 +32,7 @@ class Prometheus:
 
     def __init__(self, behave: Behaviour) -> None:
         self.behave = behave
-        self.asked: list[Asked] = []
+        self.requests: list[Received] = []
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -41,27 +41,27 @@ class Prometheus:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         form = await request.post() if request.method == "POST" else {}
-        received = Asked(
+        received = Received(
             verb=request.method,
             path=request.path,
             parameters={**request.query, **{name: str(value) for name, value in form.items()}},
             headers=dict(request.headers),
         )
-        self.asked.append(received)
+        self.requests.append(received)
         return await self.behave(request, received)
 
 
 def says(body: str | bytes, *, status: int = 200) -> Behaviour:
     """Respond to every request with this body."""
 
-    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Received) -> web.StreamResponse:
         content = body.encode() if isinstance(body, str) else body
         return web.Response(status=status, body=content, content_type="application/json")
 
     return behave
 
 
-async def hangs(request: web.Request, received: Asked) -> web.StreamResponse:
+async def hangs(request: web.Request, received: Received) -> web.StreamResponse:
     """Never respond."""
     await asyncio.Event().wait()
     raise AssertionError
@@ -70,7 +70,7 @@ async def hangs(request: web.Request, received: Asked) -> web.StreamResponse:
 def stalls(beginning: str) -> Behaviour:
     """Send the beginning of a response and never the rest."""
 
-    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Received) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(beginning.encode())
@@ -80,7 +80,7 @@ def stalls(beginning: str) -> Behaviour:
     return behave
 
 
-async def hangs_up(request: web.Request, received: Asked) -> web.StreamResponse:
+async def hangs_up(request: web.Request, received: Received) -> web.StreamResponse:
     """Close the connection without a response."""
     assert request.transport
     request.transport.close()
@@ -90,7 +90,7 @@ async def hangs_up(request: web.Request, received: Asked) -> web.StreamResponse:
 def cut_off(beginning: str) -> Behaviour:
     """Send less than the Content-Length and close the connection."""
 
-    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Received) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": str(len(beginning) + 100)})
         await response.prepare(request)
         await response.write(beginning.encode())
@@ -105,7 +105,7 @@ def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[
     """Send `chunk` forever; the returned list records the bytes sent."""
     sent: list[int] = []
 
-    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Received) -> web.StreamResponse:
         response = web.StreamResponse()
         if compressed:
             response.enable_compression(web.ContentCoding.gzip)
@@ -118,7 +118,7 @@ def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[
     return behave, sent
 
 
-async def broken_gzip(request: web.Request, received: Asked) -> web.StreamResponse:
+async def broken_gzip(request: web.Request, received: Received) -> web.StreamResponse:
     """Send a gzip body that is corrupt after a valid beginning."""
     body = gzip.compress(b'{"status":"success","data":[]}' * 100)[:20] + b"\xff" * 100
     return web.Response(body=body, headers={"Content-Encoding": "gzip"})
@@ -127,15 +127,15 @@ async def broken_gzip(request: web.Request, received: Asked) -> web.StreamRespon
 def through(
     url: str,
     *,
-    spoil: Callable[[Asked], Behaviour | None] = lambda received: None,
-    without: Callable[[Asked], frozenset[str]] = lambda received: frozenset(),
+    spoil: Callable[[Received], Behaviour | None] = lambda received: None,
+    without: Callable[[Received], frozenset[str]] = lambda received: frozenset(),
 ) -> Behaviour:
     """Forward requests to the Prometheus at `url`, unless `spoil` returns another behaviour.
 
     The parameters that `without` returns are removed, as if Prometheus did not know them.
     """
 
-    async def behave(request: web.Request, received: Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, received: Received) -> web.StreamResponse:
         if other := spoil(received):
             return await other(request, received)
         removed = without(received)

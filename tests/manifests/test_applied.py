@@ -35,7 +35,7 @@ class Replica:
 
     def __init__(self, kube):
         self.now = NOW
-        self.live = context.ReloadingContext(context.issued("127.0.0.1", now=NOW))
+        self.live = context.ReloadingContext(context.temporary_bundle("127.0.0.1", now=NOW))
         self.apiservices = APIServiceController(
             kube, API_SERVICES, service=NAME, namespace=NAMESPACE
         )
@@ -124,7 +124,7 @@ async def test_the_permissions_suffice_to_rotate_the_ca(applied, kube):
     policy = serving_certificate.policy(NAME, NAMESPACE)
     steps = []
 
-    for after in (dt.timedelta(days=300), policy.settle, policy.serving):
+    for after in (dt.timedelta(days=300), policy.propagation, policy.serving):
         replica.now += after
         assert await replica.controller.attempt()
         steps.append((replica.live.bundle.ca_pem, published(applied)))

@@ -133,7 +133,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Report:
-    return detect.judge(await detection.look(Prometheus(session, server.url)))
+    return detect.analyze(await detection.observe(Prometheus(session, server.url)))
 
 
 @pytest.mark.parametrize("variant", FITTING)
@@ -146,7 +146,7 @@ async def test_a_variant_is_detected(
     detected = await report(session, servers[World(variant, scheme)])
 
     assert detected.presets == FITTING[variant]
-    [exporter] = detected.sightings
+    [exporter] = detected.exporters
     own: detect.Scheme = "own names"
     naming = own if variant in OWN_NAMES else SCHEME_OF[scheme]
     assert exporter.schemes == (() if variant in PODLESS else (naming,))
@@ -225,7 +225,7 @@ async def test_several_scrape_schemes_of_one_generation_are_detected(
     with scraping(tmp_path, jobs) as server:
         detected = await report(session, server)
 
-    assert detected.sightings[0].schemes == ("exported", "honored", "direct")
+    assert detected.exporters[0].schemes == ("exported", "honored", "direct")
 
 
 UP = 'up{job="gpu",instance="a",namespace="gpu-operator",pod="exporter-x"} 1'
@@ -255,8 +255,8 @@ async def test_the_scheme_of_an_idle_fleet_is_that_of_its_last_pods(
     detected = await report(session, server)
 
     assert detected.presets == (DCGM,)
-    assert detected.sightings[0].schemes == (scheme,)
-    assert "idle" in {finding.code for finding in detected.sightings[0].findings}
+    assert detected.exporters[0].schemes == (scheme,)
+    assert "idle" in {finding.code for finding in detected.exporters[0].findings}
     assert not detected.provisional
 
 
@@ -270,7 +270,7 @@ async def test_the_scheme_of_an_idle_fleet_without_target_pods_is_direct(
 
     detected = await report(session, server)
 
-    assert detected.sightings[0].schemes == ("direct",)
+    assert detected.exporters[0].schemes == ("direct",)
 
 
 async def test_a_choice_is_provisional_if_series_have_only_the_exporters_own_pod(
@@ -293,7 +293,7 @@ async def test_an_idle_gke_plugin_is_detected_before_the_first_pod(
     detected = await report(session, server)
 
     assert detected.presets == ("gpu-gke-plugin",)
-    assert [finding.code for finding in detected.sightings[0].findings] == ["idle"]
+    assert [finding.code for finding in detected.exporters[0].findings] == ["idle"]
 
 
 async def test_an_empty_prometheus_is_reported(
@@ -354,7 +354,7 @@ async def test_prometheus_returns_names_only(
     returned = bytearray()
     proxy = fakes.through(server.url)
 
-    async def behave(request: web.Request, asked: fakes.Asked) -> web.StreamResponse:
+    async def behave(request: web.Request, asked: fakes.Received) -> web.StreamResponse:
         response = await proxy(request, asked)
         assert isinstance(response, web.Response)
         assert isinstance(response.body, bytes)
@@ -364,12 +364,12 @@ async def test_prometheus_returns_names_only(
     fake = fakes.Prometheus(behave)
     proxied = await aiohttp_server(fake.app())
 
-    detected = detect.judge(
-        await detection.look(Prometheus(session, str(proxied.make_url("/")).rstrip("/")))
+    detected = detect.analyze(
+        await detection.observe(Prometheus(session, str(proxied.make_url("/")).rstrip("/")))
     )
 
     assert detected.presets == (DCGM,)
-    assert {asked.path for asked in fake.asked} == {
+    assert {asked.path for asked in fake.requests} == {
         "/api/v1/query",
         "/api/v1/label/__name__/values",
     }

@@ -84,7 +84,7 @@ def bound(template: str = "", *overrides: tuple[str, str], kinds: Kinds = KINDS)
     ],
 )
 def test_labels_that_match_the_template_associate_resources(template, labels, carried):
-    resources = bound(template).carried(labels)
+    resources = bound(template).associations(labels)
 
     assert resources == {resource: (label,) for resource, label in carried.items()}
     assert list(resources) == sorted(resources)
@@ -131,14 +131,14 @@ def test_labels_that_match_the_template_associate_resources(template, labels, ca
     ],
 )
 def test_overrides_associate_labels_with_resources(template, overrides, labels, carried):
-    assert bound(template, *overrides).carried(labels) == carried
+    assert bound(template, *overrides).associations(labels) == carried
 
 
 def test_overrides_for_unknown_kinds_are_reported_and_the_others_work():
     mapped = bound("<<.Resource>>", ("pod", "widgets.example.com"), ("ns", "namespace"))
 
     assert mapped.unknown == (Override(label="pod", resource="widgets", group="example.com"),)
-    assert mapped.carried(["pod", "ns", "node"]) == {
+    assert mapped.associations(["pod", "ns", "node"]) == {
         NAMESPACES: ("ns",),
         GroupResource("", "nodes"): ("node",),
     }
@@ -151,9 +151,9 @@ def test_a_mapping_can_be_bound_to_other_kinds():
         [ApiGroup(name="e.io", versions=("v1",), preferred="v1", resources={"v1": (widgets,)})]
     )
 
-    assert compiled.bind(KINDS).carried(["w"]) == {}
+    assert compiled.bind(KINDS).associations(["w"]) == {}
     assert compiled.bind(later).unknown == ()
-    assert compiled.bind(later).carried(["w"]) == {GroupResource("e.io", "widgets"): ("w",)}
+    assert compiled.bind(later).associations(["w"]) == {GroupResource("e.io", "widgets"): ("w",)}
 
 
 @pytest.mark.parametrize(

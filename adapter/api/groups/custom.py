@@ -20,7 +20,7 @@ from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
-from rules.diagnosis.wording import shown
+from rules.diagnosis.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
 from rules.query import plan
@@ -58,9 +58,9 @@ class _Target:
         return str(GroupResource(self.group, self.resource))
 
     def __str__(self) -> str:
-        name = "" if self.name == _ALL else f"{shown(self.name)}/"
-        namespace = f" in namespace {shown(self.namespace)}" if self.namespace else ""
-        return f"{shown(self.resource_in_url)}/{name}{shown(self.metric)}{namespace}"
+        name = "" if self.name == _ALL else f"{printable(self.name)}/"
+        namespace = f" in namespace {printable(self.namespace)}" if self.namespace else ""
+        return f"{printable(self.resource_in_url)}/{name}{printable(self.metric)}{namespace}"
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -192,7 +192,7 @@ async def _entry(target: _Target, kind: Kind, backend: Backend) -> Entry:
     """Return the catalog's entry. Raises ApiError (404) if there is none at the target's scope."""
     entry = backend.catalog().entry(kind.group_resource, target.metric)
     if entry is None:
-        causes = await backend.absences.of_metric(target.metric, kind.group_resource)
+        causes = await backend.missing_metrics.of_metric(target.metric, kind.group_resource)
         raise _not_found(target, backend, causes)
     if entry.namespaced != bool(target.namespace):
         cause = missing.other_scope(entry.resource, namespaced=entry.namespaced)
@@ -254,21 +254,21 @@ async def _explain(target: _Target, entry: Entry, query: Plan | None, backend: B
     """Handle an answer without values: raise ApiError (404), or log why the list is empty."""
     if not entry.listed:
         # No relist has seen the metric, and neither has this query: it does not exist.
-        causes = await backend.absences.of_metric(entry.metric, entry.resource)
+        causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise _not_found(target, backend, causes)
     if query is None:  # no object matches the label selector
         return
-    causes = backend.absences.of_plan(query)
+    causes = backend.missing_metrics.of_plan(query)
     if target.name != _ALL:
         raise _not_found(target, backend, causes, name=target.name)
-    backend.absences.tell(str(target), causes)
+    backend.missing_metrics.log_causes(str(target), causes)
 
 
 def _not_found(
     target: _Target, backend: Backend, causes: Sequence[Cause], *, name: str = ""
 ) -> ApiError:
     """Log `causes` and return the original's 404."""
-    backend.absences.tell(str(target), causes)
+    backend.missing_metrics.log_causes(str(target), causes)
     subject = f"{target.resource_in_url} {name}" if name else target.resource_in_url
     return ApiError(
         404,

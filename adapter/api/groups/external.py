@@ -18,7 +18,7 @@ from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis.missing import Cause
-from rules.diagnosis.wording import shown
+from rules.diagnosis.wording import printable
 from rules.errors import PlanError
 from rules.kinds import Kinds
 from rules.query import plan
@@ -64,11 +64,11 @@ async def answer(
     if info.watch:
         raise _watch_not_supported()
     metric = info.resource
-    subject = f"external metric {shown(metric)} in namespace {shown(info.namespace)}"
+    subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
     if entry is None:
-        causes = await backend.absences.of_metric(metric)
-        backend.absences.tell(subject, causes)
+        causes = await backend.missing_metrics.of_metric(metric)
+        backend.missing_metrics.log_causes(subject, causes)
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
     try:
@@ -79,7 +79,7 @@ async def answer(
     except (PlanError, BackendError) as error:
         raise errors.internal("unable to fetch metrics") from error
     if not values:  # an empty list does not tell the client why
-        backend.absences.tell(subject, backend.absences.of_plan(query))
+        backend.missing_metrics.log_causes(subject, backend.missing_metrics.of_plan(query))
     return _value_list(metric, values)
 
 

@@ -80,7 +80,7 @@ class MissingMetrics(Protocol):
         """Return why the evaluation of a plan gave no values."""
         ...
 
-    def tell(self, subject: str, causes: Sequence[Cause]) -> None:
+    def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
         """Log why `subject` has no values, unless the same was logged recently."""
         ...
 
@@ -92,7 +92,7 @@ class Backend:
     catalog: Callable[[], Catalog]
     objects: Objects
     evaluation: Evaluation
-    absences: MissingMetrics
+    missing_metrics: MissingMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

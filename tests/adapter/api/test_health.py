@@ -32,7 +32,7 @@ def registry():
 
 def endpoints(registry, *ready, live=()):
     checks = [health.Check(name=name, run=run) for name, run in ready]
-    return health.Ops(live=live, ready=checks, registry=registry, api_paths=API)
+    return health.OperatorEndpoints(live=live, ready=checks, registry=registry, api_paths=API)
 
 
 async def get(served, target):

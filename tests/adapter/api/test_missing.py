@@ -67,8 +67,8 @@ class FakeRelist:
             catalog=catalogs.build(self.ruleset, self.listings, kinds),
             kinds=kinds,
             listings=self.listings,
-            made=candidates.made(self.ruleset, self.listings),
-            heard={0: ListingStatus(listed=0.0, failed=False)},
+            series_by_metric=candidates.series_by_metric(self.ruleset, self.listings),
+            statuses={0: ListingStatus(listed=0.0, failed=False)},
             now=30.0,
         )
 
@@ -154,34 +154,34 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     caplog.set_level(logging.INFO)
     labels = [cause(Reason.LABELS_MISSING, "no pod (3 names)", rule=0)]
     for _ in range(40):  # 600 s of an autoscaler
-        metrics.tell(SUBJECT, labels)
+        metrics.log_causes(SUBJECT, labels)
         clock.now += LOG_INTERVAL / 40
     assert messages(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
 
-    metrics.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
+    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
     assert messages(caplog)[1:] == [f"{SUBJECT}: LabelsMissing: no pod (4 names)"]
 
-    metrics.tell(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
+    metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
     assert messages(caplog)[2:] == []
 
-    metrics.tell(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
+    metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
     assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 async def test_a_bounded_number_of_subjects_is_tracked(metrics, caplog):
     for number in range(8193):
-        metrics.tell(str(number), [cause(Reason.NO_RULE)])
+        metrics.log_causes(str(number), [cause(Reason.NO_RULE)])
     caplog.clear()
 
-    metrics.tell("8192", [cause(Reason.NO_RULE)])
-    metrics.tell("0", [cause(Reason.NO_RULE)])
+    metrics.log_causes("8192", [cause(Reason.NO_RULE)])
+    metrics.log_causes("0", [cause(Reason.NO_RULE)])
 
     assert messages(caplog) == ["0: NoRule: because"]
 
 
 async def test_a_log_line_is_truncated(metrics, caplog):
-    metrics.tell(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
+    metrics.log_causes(SUBJECT, [cause(Reason.NO_QUERY, "x" * 100_000)])
 
     assert len(messages(caplog)[0]) < 2100
 

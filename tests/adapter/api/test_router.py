@@ -324,7 +324,7 @@ async def test_a_site_reports_its_url(caplog):
     runner = server.runner(build_router())
     await runner.setup()
     try:
-        context = tls.context(tls.issued("127.0.0.1", now=datetime.now(UTC)))
+        context = tls.context(tls.temporary_bundle("127.0.0.1", now=datetime.now(UTC)))
         site = server.Site(runner, "::1", 0, ssl_context=context)
         assert site.name == "https://[::1]:0"
         await site.start()

@@ -292,12 +292,12 @@ async def test_prometheus_gets_the_remaining_time_of_the_request_as_timeout(
     async with api.serving(
         tmp_path, str(server.make_url("/")), api.manifests(PODS), rules=f"rules:\n{GOOD}"
     ) as served:
-        fake.asked.clear()
+        fake.requests.clear()
         await served.get(path)
 
     (timeout,) = [
         each.parameters["timeout"]
-        for each in fake.asked
+        for each in fake.requests
         if "ns=" in each.parameters.get("query", "")
     ]
     assert 5000 < int(timeout.removesuffix("ms")) <= 7000

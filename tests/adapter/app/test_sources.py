@@ -145,7 +145,7 @@ async def query_once(url, *flags):
 
 
 def sent(fake):
-    return [one.headers.get("Authorization") for one in fake.asked]
+    return [one.headers.get("Authorization") for one in fake.requests]
 
 
 # CAs, client certificates and passwords
@@ -420,7 +420,7 @@ async def test_other_headers_are_sent_with_the_token(fake, tmp_path):
     await query_once(fake.url, config, "--prometheus-header=X-Scope-OrgID=gpu")
 
     assert sent(fake) == [f"Bearer {TOKEN}"]
-    assert fake.asked[0].headers["X-Scope-OrgID"] == "gpu"
+    assert fake.requests[0].headers["X-Scope-OrgID"] == "gpu"
 
 
 async def test_the_proxy_of_a_kubeconfig_is_used(fake, tmp_path):

@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from adapter import errors
 from adapter.auth.authentication import Authenticator, TrustVerifier
 from adapter.auth.peer import Peer
-from adapter.auth.trust import Headers, Trust
+from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import ANONYMOUS, User
 from tests.certificates import DAY, NOW, Holder
 
@@ -21,7 +21,7 @@ CLIENT_CA = Holder("client-ca", ca=True)
 OTHER_CA = Holder("front-proxy-ca", ca=True)
 SERVER_AUTH = (ExtendedKeyUsageOID.SERVER_AUTH,)
 CLIENT_AUTH = (ExtendedKeyUsageOID.CLIENT_AUTH,)
-HEADERS = Headers(
+HEADERS = RequestHeaderConfig(
     allowed_names=("front-proxy-client",),
     username_headers=("X-Remote-User",),
     uid_headers=("X-Remote-Uid",),
@@ -181,7 +181,9 @@ async def test_without_cas_certificates_are_ignored():
 
 
 async def test_without_allowed_names_every_certificate_of_the_request_header_ca_is_a_front_proxy():
-    env = Environment(Trust(proxy_cas=PROXY_CA.pem, headers=Headers(username_headers=("X-User",))))
+    env = Environment(
+        Trust(proxy_cas=PROXY_CA.pem, headers=RequestHeaderConfig(username_headers=("X-User",)))
+    )
 
     assert (
         await env.authenticate(peer_with(Holder("any", PROXY_CA)), {"x-user": "carol"}) == "carol"

@@ -14,15 +14,15 @@ import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from adapter.auth import authentication, authorization, filters, tokens
-from adapter.auth.trust import Headers, Trust
+from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.http import responses
 from adapter.http.server import Site, runner
-from adapter.tls.context import ReloadingContext, issued
+from adapter.tls.context import ReloadingContext, temporary_bundle
 from tests.certificates import DAY, Holder
 from tests.fakes import kubernetes
 
 NOW = dt.datetime.now(dt.UTC)
-SERVING = issued("127.0.0.1", now=NOW)
+SERVING = temporary_bundle("127.0.0.1", now=NOW)
 CLIENT_AUTH = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 
 
@@ -34,7 +34,7 @@ PROXY_CA = holder("front-proxy-ca", ca=True)
 INTERMEDIATE = holder("front-proxy-intermediate", PROXY_CA, ca=True)
 CLIENT_CA = holder("client-ca", ca=True)
 OTHER_CA = holder("front-proxy-ca", ca=True)
-HEADERS = Headers(
+HEADERS = RequestHeaderConfig(
     allowed_names=("front-proxy-client",),
     username_headers=("X-Remote-User",),
     uid_headers=("X-Remote-Uid",),
@@ -66,7 +66,7 @@ class Server:
         self.tls = tls
         self.set_trust(CLIENT_CA, PROXY_CA)
         authenticator = authentication.Authenticator(lambda: self.trust, tokens.TokenReviews(api))
-        authorizer = authorization.Authorizer(api, allowed_seconds=0, denied_seconds=0)
+        authorizer = authorization.Authorizer(api, allowed_ttl=0, denied_ttl=0)
         self.respond = filters.Guard(authenticator, authorizer)(self.welcome)
 
     def set_trust(self, client_ca, proxy_ca):
@@ -254,7 +254,7 @@ async def test_credentials_determine_the_user_of_the_review(
     async with client(*chain, latest=ssl.TLSVersion[version]) as session:
         answers = [await fetch(session, headers) for _ in range(2)]
 
-    specs = [request.document["spec"] for request in cluster.asked(kubernetes.ACCESS_REVIEWS)]
+    specs = [request.document["spec"] for request in cluster.requests_to(kubernetes.ACCESS_REVIEWS)]
     if isinstance(outcome, dict):
         assert specs == [{**outcome, "resourceAttributes": ATTRIBUTES}] * 2
         assert answers == [answer_for(decision, outcome["user"])] * 2

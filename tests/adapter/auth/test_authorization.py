@@ -8,7 +8,7 @@ import pytest
 
 from adapter import errors
 from adapter.auth.attributes import authorizer_attributes
-from adapter.auth.authorization import ALWAYS_ALLOWED_PATHS, Authorizer, OpenPaths
+from adapter.auth.authorization import ALWAYS_ALLOWED_PATHS, AlwaysAllowedPaths, Authorizer
 from adapter.auth.user import User
 from adapter.http import request_info
 from tests.fakes import kubernetes
@@ -42,13 +42,13 @@ def attributes_of(target, *, method="GET", user=JANE):
     ],
 )
 def test_always_allowed_paths_match_exactly_or_by_prefix(paths, path, allowed):
-    assert (path in OpenPaths(paths)) is allowed
+    assert (path in AlwaysAllowedPaths(paths)) is allowed
 
 
 @pytest.mark.parametrize("path", ["/a*b", "**", "/*/x"])
 def test_a_wildcard_is_allowed_at_the_end_only(path):
     with pytest.raises(ValueError, match=r"only trailing \* allowed in"):
-        OpenPaths((path,))
+        AlwaysAllowedPaths((path,))
 
 
 # SubjectAccessReviews
@@ -62,7 +62,7 @@ class Clock:
 
 
 def access_reviews(cluster):
-    return cluster.asked(kubernetes.ACCESS_REVIEWS)
+    return cluster.requests_to(kubernetes.ACCESS_REVIEWS)
 
 
 async def test_a_review_is_sent_as_kubernetes_does(cluster, api):
@@ -92,7 +92,7 @@ async def test_always_allowed_paths_need_no_review(cluster, api, target):
 
 async def test_a_resource_request_is_never_always_allowed(cluster, api):
     cluster.decide = lambda spec: {"allowed": False}
-    authorizer = Authorizer(api, open_paths=("*",))
+    authorizer = Authorizer(api, always_allow_paths=("*",))
     await authorizer.authorize(attributes_of("/version"), target="/")
 
     with pytest.raises(errors.ApiError, match="is forbidden"):
@@ -212,7 +212,7 @@ async def test_decisions_are_cached_for_the_default_ttl(cluster, api, allowed, s
 async def test_the_ttls_are_configurable(cluster, api, allowed, times):
     cluster.decide = lambda spec: {"allowed": allowed}
     clock = Clock()
-    authorizer = Authorizer(api, allowed_seconds=3, denied_seconds=0, clock=clock)
+    authorizer = Authorizer(api, allowed_ttl=3, denied_ttl=0, clock=clock)
     for _ in range(2):
         await authorizer.review(attributes_of("/metrics"))
 
@@ -231,7 +231,7 @@ async def test_the_ttls_are_configurable(cluster, api, allowed, times):
     ],
 )
 async def test_a_decision_is_cached_for_equal_attributes_only(cluster, api, other):
-    authorizer = Authorizer(api, open_paths=())
+    authorizer = Authorizer(api, always_allow_paths=())
 
     await authorizer.review(attributes_of("/metrics"))
     await authorizer.review(other)

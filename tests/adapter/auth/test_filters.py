@@ -76,7 +76,7 @@ async def port(api):
 
 
 def specs(cluster):
-    return [request.document["spec"] for request in cluster.asked(kubernetes.ACCESS_REVIEWS)]
+    return [request.document["spec"] for request in cluster.requests_to(kubernetes.ACCESS_REVIEWS)]
 
 
 async def test_an_allowed_request_is_answered(port, cluster):

@@ -24,19 +24,19 @@ from adapter.auth.authorization import Authorizer
 from adapter.auth.filters import Guard
 from adapter.auth.peer import Peer
 from adapter.auth.tokens import TokenReviews
-from adapter.auth.trust import Headers, Trust
+from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import User
 from adapter.auth.x509 import certificate_user
 from adapter.http import responses
 from adapter.http.server import Site, runner
-from adapter.tls.context import ReloadingContext, issued
+from adapter.tls.context import ReloadingContext, temporary_bundle
 from certs.bundle import Bundle, CertificateError
-from certs.chain import Authorities
+from certs.chain import ClientCAs
 from tests import chains, der
 from tests.chains import NOW, PROXY_NAME, ROOTS
 
 FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-HEADERS = Headers(
+HEADERS = RequestHeaderConfig(
     allowed_names=(PROXY_NAME,),
     username_headers=("X-Remote-User",),
     uid_headers=("X-Remote-Uid",),
@@ -95,12 +95,12 @@ some_headers = st.sampled_from(({}, CAROL, CAROL, {**CAROL, **GOOD}, {**CAROL, *
 @example(chain=chains.simple("client", "jane", version=1), headers={})
 @settings(FUZZ, max_examples=400)
 def test_the_user_is_one_that_a_trusted_ca_issued(chain, headers):
-    leaf = chain.shown[0].der
+    leaf = chain.presented[0].der
 
-    user = authenticate((certificate.der for certificate in chain.shown), headers)
+    user = authenticate((certificate.der for certificate in chain.presented), headers)
 
     try:
-        has_proxy_name = chains.told(chain.subject, der.CN)[-1:] == [PROXY_NAME]
+        has_proxy_name = chains.attribute_values(chain.subject, der.CN)[-1:] == [PROXY_NAME]
     except ValueError:
         has_proxy_name = False
     if user == CAROL_USER:
@@ -124,9 +124,9 @@ def test_the_user_is_one_that_a_trusted_ca_issued(chain, headers):
 @given(chain=chains.chains())
 @settings(FUZZ, max_examples=100)
 def test_an_unambiguous_chain_is_trusted_until_its_first_expiry(chain):
-    certificates = [certificate.der for certificate in chain.shown]
+    certificates = [certificate.der for certificate in chain.presented]
     for root in ROOTS:
-        authorities = Authorities(TRUST.client_cas if root == "client" else TRUST.proxy_cas)
+        authorities = ClientCAs(TRUST.client_cas if root == "client" else TRUST.proxy_cas)
         try:
             verified = authorities.verify(certificates, now=NOW)
         except CertificateError:
@@ -134,7 +134,7 @@ def test_an_unambiguous_chain_is_trusted_until_its_first_expiry(chain):
         else:
             expiries = {
                 min(certificate.until for certificate in path)
-                for path in chains.paths(chain.shown, ROOTS[root])
+                for path in chains.paths(chain.presented, ROOTS[root])
             }
             assert verified.until in expiries
 
@@ -142,7 +142,7 @@ def test_an_unambiguous_chain_is_trusted_until_its_first_expiry(chain):
 @given(subject=st.lists(chains.attributes(), max_size=6).map(tuple))
 @settings(FUZZ, max_examples=300)
 def test_the_subject_alone_determines_the_certificate_user(subject):
-    leaf = chains.simple("client", "x").shown[0]
+    leaf = chains.simple("client", "x").presented[0]
     certificate = dataclasses.replace(leaf, subject=der.name(*subject)).der
 
     try:
@@ -150,7 +150,7 @@ def test_the_subject_alone_determines_the_certificate_user(subject):
     except (ValueError, errors.Unauthenticated):
         return
     if user is None:
-        assert chains.told(subject, der.CN)[-1:] in ([], [""])
+        assert chains.attribute_values(subject, der.CN)[-1:] in ([], [""])
     else:
         assert chains.is_named(user, subject, certificate)
 
@@ -180,7 +180,7 @@ changes = st.lists(
 def issue_through(intermediate, root, name):
     """Return the subject of a leaf, the leaf, and the intermediate that `root` issued."""
     issuer = ROOTS[root]
-    ca = chains.Made(
+    ca = chains.Certificate(
         subject=intermediate,
         issuer=issuer.subject,
         key=chains.FIRST_KEY,
@@ -188,7 +188,7 @@ def issue_through(intermediate, root, name):
         ca=True,
     )
     subject = ((der.O, der.UTF8, b"gpu"), (der.CN, der.UTF8, name.encode()))
-    leaf = chains.Made(
+    leaf = chains.Certificate(
         subject=der.name(*subject), issuer=intermediate, key=chains.OWN_KEY, signer=chains.FIRST_KEY
     )
     return subject, leaf, ca
@@ -231,13 +231,13 @@ def test_arbitrary_bytes_are_rejected(chain):
 
 def test_path_building_is_bounded():
     """Many self-issued CAs sign each other: the number of possible paths is exponential."""
-    leaf = chains.Made(
+    leaf = chains.Certificate(
         subject=chains.named("jane"),
         issuer=chains.CLIENT_CA,
         key=chains.OWN_KEY,
         signer=chains.CLIENT_KEY,
     )
-    entrance = chains.Made(
+    entrance = chains.Certificate(
         subject=chains.CLIENT_CA,
         issuer=chains.OTHER,
         key=chains.CLIENT_KEY,
@@ -245,7 +245,7 @@ def test_path_building_is_bounded():
         ca=True,
     )
     self_issued = [
-        chains.Made(
+        chains.Certificate(
             subject=chains.OTHER,
             issuer=chains.OTHER,
             key=chains.SECOND_KEY,
@@ -267,7 +267,7 @@ def test_path_building_is_bounded():
 # TLS handshakes
 
 
-SERVING = issued("127.0.0.1", now=NOW)
+SERVING = temporary_bundle("127.0.0.1", now=NOW)
 REFUSED = "refused"
 
 
@@ -413,13 +413,13 @@ def outcome_name(outcome):
 @given(chain=chains.chains())
 @settings(FUZZ, max_examples=100)
 def test_a_server_survives_every_chain(server, chain):
-    certificates = [certificate.der for certificate in chain.shown]
+    certificates = [certificate.der for certificate in chain.presented]
 
     outcome = server.connect(certificates)
 
     event(outcome_name(outcome))
     if outcome == CAROL_USER:
-        assert chains.told(chain.subject, der.CN)[-1] == PROXY_NAME
+        assert chains.attribute_values(chain.subject, der.CN)[-1] == PROXY_NAME
         assert chain.leads_to("proxy")
     elif isinstance(outcome, User):
         assert chain.leads_to("client")

@@ -4,10 +4,10 @@ import pytest
 from multidict import CIMultiDict
 
 from adapter.auth import request_headers
-from adapter.auth.trust import Headers
+from adapter.auth.trust import RequestHeaderConfig
 from adapter.auth.user import Impersonation, User
 
-CONFIG = Headers(
+CONFIG = RequestHeaderConfig(
     username_headers=("X-Remote-User", "X-User"),
     uid_headers=("X-Remote-Uid", "X-Uid"),
     group_headers=("X-Remote-Group", "x-group"),
@@ -97,7 +97,7 @@ def test_a_front_proxy_user_is_parsed_as_kubernetes_does(headers, user):
 def test_headers_that_are_not_configured_are_ignored():
     request = CIMultiDict({"X-Remote-User": "jane", "X-Remote-Extra-A": "b"})
 
-    assert request_headers.front_proxy_user(request, Headers()) is None
+    assert request_headers.front_proxy_user(request, RequestHeaderConfig()) is None
 
 
 @pytest.mark.parametrize(

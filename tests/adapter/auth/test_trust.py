@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from adapter import errors
-from adapter.auth.trust import FILES_INTERVAL, Headers, Trust, TrustSource
+from adapter.auth.trust import FILES_INTERVAL, RequestHeaderConfig, Trust, TrustSource
 from certs.bundle import CertificateError
 from tests import certificates
 from tests.fakes import kubernetes
@@ -27,7 +27,7 @@ DATA = {
     "requestheader-group-headers": '["X-Remote-Group"]',
     "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
 }
-HEADERS = Headers(
+HEADERS = RequestHeaderConfig(
     allowed_names=("front-proxy-client",),
     username_headers=("X-Remote-User",),
     uid_headers=("X-Remote-Uid",),
@@ -35,7 +35,7 @@ HEADERS = Headers(
     extra_prefixes=("X-Remote-Extra-",),
 )
 TRUST = Trust(client_cas=CLIENT.encode(), proxy_cas=PROXY.encode(), headers=HEADERS)
-FLAG_HEADERS = Headers(allowed_names=("proxy",), username_headers=("x-remote-user",))
+FLAG_HEADERS = RequestHeaderConfig(allowed_names=("proxy",), username_headers=("x-remote-user",))
 
 
 @pytest.fixture

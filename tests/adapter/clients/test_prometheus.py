@@ -157,8 +157,8 @@ async def test_path_of_the_url_is_kept_and_its_query_string_is_not(serve, sessio
 
     await client.query("up")
 
-    assert fake.asked[0].path == "/some/prefix/api/v1/query"
-    assert "a" not in fake.asked[0].parameters
+    assert fake.requests[0].path == "/some/prefix/api/v1/query"
+    assert "a" not in fake.requests[0].parameters
 
 
 async def test_remaining_time_is_sent_as_the_timeout(serve, session):
@@ -169,7 +169,7 @@ async def test_remaining_time_is_sent_as_the_timeout(serve, session):
     await client.query("up", deadline=asyncio.get_running_loop().time() + 100)
     await client.query("up")
 
-    sent = [received.parameters["timeout"] for received in fake.asked]
+    sent = [received.parameters["timeout"] for received in fake.requests]
     assert all(text.endswith("ms") for text in sent)
     assert [int(text[:-2]) for text in sent] == [pytest.approx(5000, abs=500), 30000, 30000]
 
@@ -181,7 +181,7 @@ async def test_nothing_is_sent_once_the_deadline_has_passed(serve, session):
     with pytest.raises(errors.TimedOut):
         await client.query("up", deadline=asyncio.get_running_loop().time() - 1)
 
-    assert not fake.asked
+    assert not fake.requests
 
 
 async def test_headers_are_sent_and_gzip_is_accepted(serve, session):
@@ -190,8 +190,8 @@ async def test_headers_are_sent_and_gzip_is_accepted(serve, session):
 
     await client.query("up")
 
-    assert fake.asked[0].headers["X-Scope-OrgID"] == "team"
-    assert fake.asked[0].headers["Accept-Encoding"] == "gzip"
+    assert fake.requests[0].headers["X-Scope-OrgID"] == "team"
+    assert fake.requests[0].headers["Accept-Encoding"] == "gzip"
 
 
 async def test_authorization_header_takes_precedence_over_credentials_in_the_url(serve, session):
@@ -201,7 +201,7 @@ async def test_authorization_header_takes_precedence_over_credentials_in_the_url
 
     await client.query("up")
 
-    assert fake.asked[0].headers["Authorization"] == "Bearer token"
+    assert fake.requests[0].headers["Authorization"] == "Bearer token"
 
 
 async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
@@ -211,7 +211,7 @@ async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
     with pytest.raises(errors.Broken) as caught:
         await client.query("up")
 
-    assert fake.asked[0].headers["Authorization"].startswith("Basic ")
+    assert fake.requests[0].headers["Authorization"].startswith("Basic ")
     assert "secret" not in str(caught.value) + client.address
 
 
@@ -228,8 +228,8 @@ async def test_refused_post_switches_to_get_for_five_minutes(serve, session, cap
     client = Prometheus(session, fake.url, verb="POST", monotonic=lambda: now)
 
     def methods():
-        sent = [received.verb for received in fake.asked]
-        fake.asked.clear()
+        sent = [received.verb for received in fake.requests]
+        fake.requests.clear()
         return sent
 
     for _ in range(2):
@@ -261,7 +261,7 @@ async def test_only_405_makes_post_fall_back_to_get(serve, session):
     with pytest.raises(errors.Refused):
         await client.query("up")
 
-    assert [received.verb for received in fake.asked] == ["POST"]
+    assert [received.verb for received in fake.requests] == ["POST"]
 
 
 @pytest.mark.parametrize("url", ["prometheus:9090", "ftp://host", "http://", "/path"])
@@ -472,7 +472,7 @@ async def test_long_queries_are_shortened_in_errors(serve, session):
 async def test_requests_are_counted_by_path_and_outcome(serve, session):
     registry = prometheus_client.CollectorRegistry()
     fake = await serve(fakes.says(EMPTY))
-    client = Prometheus(session, fake.url, requests=telemetry.Requests(registry))
+    client = Prometheus(session, fake.url, requests=telemetry.PrometheusRequestMetrics(registry))
 
     await client.query("up")
     fake.behave = fakes.says("no", status=400)

@@ -42,17 +42,17 @@ def test_proxy_is_chosen_from_the_environment(environment, url, expected):
     environment.setenv("https_proxy", "http://user:word@secure:3128")
     environment.setenv("NO_PROXY", "10.96.0.0/16, fd00::/8,192.0.2.7,.corp.example")
 
-    assert proxies.on_the_way_to(url) == expected
+    assert proxies.proxy_for(url) == expected
 
 
 @pytest.mark.parametrize("excepted", ["*", "prometheus.monitoring"])
 def test_no_proxy_variable_or_an_exception_means_no_proxy(environment, excepted):
-    assert proxies.on_the_way_to("http://prometheus.monitoring") is None
+    assert proxies.proxy_for("http://prometheus.monitoring") is None
 
     environment.setenv("HTTP_PROXY", "http://plain:3128")
     environment.setenv("NO_PROXY", excepted)
 
-    assert proxies.on_the_way_to("http://prometheus.monitoring") is None
+    assert proxies.proxy_for("http://prometheus.monitoring") is None
 
 
 def replace_server(kubeconfig, url):
@@ -93,7 +93,7 @@ async def test_requests_to_prometheus_use_the_proxy(environment, aiohttp_server,
         result = await client.query("up")
 
     assert result.samples == ()
-    assert len(fake.asked) == 1
+    assert len(fake.requests) == 1
 
 
 async def test_netrc_is_ignored(environment, aiohttp_server, tmp_path):

@@ -208,7 +208,7 @@ async def test_unknown_kind_triggers_discovery(objects, cluster):
 
     assert await objects.names(WIDGETS, namespace="team-a", selector=ALL) == ("w",)
     assert objects.discovered
-    assert cluster.asked("/apis/example.com")[0].path == (
+    assert cluster.requests_to("/apis/example.com")[0].path == (
         "/apis/example.com/v1/namespaces/team-a/widgets"
     )
 
@@ -241,7 +241,7 @@ async def test_concurrent_requests_for_unknown_kinds_share_a_discovery(objects, 
         *(objects.names(WIDGETS, namespace="team-a", selector=ALL) for _ in range(5))
     )
 
-    assert len(cluster.asked("/api")) - len(cluster.asked("/apis/example.com")) == 2
+    assert len(cluster.requests_to("/api")) - len(cluster.requests_to("/apis/example.com")) == 2
 
 
 async def test_failed_discovery_of_an_unknown_kind_raises(objects, cluster):

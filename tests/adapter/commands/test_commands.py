@@ -434,7 +434,9 @@ def test_a_server_name_that_is_not_ascii_is_logged_in_one_line(monkeypatch, capl
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
     outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-    live = context.ReloadingContext(context.issued("127.0.0.1", now=dt.datetime.now(dt.UTC)))
+    live = context.ReloadingContext(
+        context.temporary_bundle("127.0.0.1", now=dt.datetime.now(dt.UTC))
+    )
     server = live.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
 
     with pytest.raises(ssl.SSLWantReadError):

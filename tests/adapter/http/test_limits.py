@@ -16,7 +16,7 @@ from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
 
-BUNDLE = tls.issued("127.0.0.1", now=dt.datetime.now(dt.UTC))
+BUNDLE = tls.temporary_bundle("127.0.0.1", now=dt.datetime.now(dt.UTC))
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 

@@ -197,21 +197,21 @@ async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
 async def test_identical_concurrent_queries_are_sent_once(gated):
     evaluation, gate, fake = await gated()
     callers = [asyncio.create_task(evaluation.values(plan_for("a", "b"))) for _ in range(10)]
-    await until(lambda: len(fake.asked) == 2)  # one per label
+    await until(lambda: len(fake.requests) == 2)  # one per label
     gate.opened.set()
 
     answers = await asyncio.gather(*callers)
 
-    assert len(fake.asked) == 2
+    assert len(fake.requests) == 2
     assert all(each == answers[0] for each in answers)
     await evaluation.values(plan_for("a", "b"))
-    assert len(fake.asked) == 4  # a later call sends them again
+    assert len(fake.requests) == 4  # a later call sends them again
 
 
 async def test_cancelled_caller_does_not_cancel_the_query_of_the_others(gated):
     evaluation, gate, fake = await gated()
     first, second = (asyncio.create_task(evaluation.query("used")) for _ in range(2))
-    await until(lambda: fake.asked)
+    await until(lambda: fake.requests)
 
     first.cancel()
     await asyncio.sleep(0.05)
@@ -225,7 +225,7 @@ async def test_cancelled_caller_does_not_cancel_the_query_of_the_others(gated):
 async def test_query_is_cancelled_with_its_last_caller(gated):
     evaluation, gate, fake = await gated()
     callers = [asyncio.create_task(evaluation.query("used")) for _ in range(2)]
-    await until(lambda: fake.asked)
+    await until(lambda: fake.requests)
 
     for caller in callers:
         caller.cancel()
@@ -241,7 +241,7 @@ async def test_query_is_cancelled_with_its_last_caller(gated):
 async def test_cancelled_plan_cancels_all_its_queries(gated):
     evaluation, gate, fake = await gated()
     caller = asyncio.create_task(evaluation.values(plan_for("a", "b")))
-    await until(lambda: len(fake.asked) == 2)
+    await until(lambda: len(fake.requests) == 2)
 
     caller.cancel()
 
@@ -253,20 +253,20 @@ async def test_cancelled_plan_cancels_all_its_queries(gated):
 async def test_failure_reaches_every_caller(gated):
     evaluation, gate, fake = await gated()
     callers = [asyncio.create_task(evaluation.query("used{")) for _ in range(3)]
-    await until(lambda: fake.asked)
+    await until(lambda: fake.requests)
     gate.opened.set()
 
     outcomes = await asyncio.gather(*callers, return_exceptions=True)
 
     assert [type(outcome) for outcome in outcomes] == [errors.Refused] * 3
-    assert len(fake.asked) == 1
+    assert len(fake.requests) == 1
 
 
 async def test_joined_caller_waits_no_longer_than_its_own_deadline(gated):
     evaluation, gate, fake = await gated()
     now = asyncio.get_running_loop().time()
     patient = asyncio.create_task(evaluation.query("used", deadline=now + 30))
-    await until(lambda: fake.asked)
+    await until(lambda: fake.requests)
 
     with pytest.raises(errors.TimedOut):
         await evaluation.query("used", deadline=now + 0.2)
@@ -279,12 +279,12 @@ async def test_joined_caller_with_time_left_queries_again_after_the_first_timed_
     evaluation, gate, fake = await gated()
     now = asyncio.get_running_loop().time()
     impatient = asyncio.create_task(evaluation.query("used", deadline=now + 0.1))
-    await until(lambda: fake.asked)
+    await until(lambda: fake.requests)
     patient = asyncio.create_task(evaluation.query("used", deadline=now + 30))
 
     with pytest.raises(errors.TimedOut):
         await impatient
-    await until(lambda: len(fake.asked) == 2)
+    await until(lambda: len(fake.requests) == 2)
     gate.opened.set()
 
     assert len((await patient).samples) == 4

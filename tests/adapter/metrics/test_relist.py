@@ -210,7 +210,7 @@ async def test_exact_query_runs_at_most_a_hundredth_of_the_time(running, make, p
     relist = make(fake.url, rule("pace"), monotonic=monotonic)
 
     def exact() -> int:
-        return sum("last_over_time" in each.parameters.get("query", "") for each in fake.asked)
+        return sum("last_over_time" in each.parameters.get("query", "") for each in fake.requests)
 
     await relist.once()
     await relist.once()
@@ -233,7 +233,7 @@ async def test_template_maps_labels_of_kinds_that_the_cluster_has(running, make,
         ("pods", "shaped"),
         ("namespaces", "shaped"),
     }
-    selectors = "".join(str(each.parameters.get("match[]")) for each in fake.asked)
+    selectors = "".join(str(each.parameters.get("match[]")) for each in fake.requests)
     assert "kube_pod!=" in selectors
     assert "kube_nothing" not in selectors
     assert "other" not in selectors
@@ -245,7 +245,7 @@ async def test_series_are_never_fetched(running, make, proxy):
 
     await make(fake.url, rule("plain")).once()
 
-    assert "/api/v1/series" not in {each.path for each in fake.asked}
+    assert "/api/v1/series" not in {each.path for each in fake.requests}
 
 
 async def test_rules_with_the_same_selector_share_requests(running, make, proxy):
@@ -255,7 +255,7 @@ async def test_rules_with_the_same_selector_share_requests(running, make, proxy)
 
     await relist.once()
 
-    plain = [each for each in fake.asked if each.parameters.get("match[]") == "shared"]
+    plain = [each for each in fake.requests if each.parameters.get("match[]") == "shared"]
     assert len(plain) == 1
     assert metrics(relist) == {"shared", "other"}
 
@@ -265,7 +265,7 @@ async def test_window_is_the_last_max_age_seconds(make, proxy, running):
 
     await make(fake.url, rule("window"), max_age=120, clock=lambda: 1000.0).once()
 
-    parameters = fake.asked[0].parameters
+    parameters = fake.requests[0].parameters
     assert (parameters["start"], parameters["end"]) == ("880.000", "1000.000")
 
 
@@ -348,26 +348,28 @@ async def test_inventory_has_what_relists_found_and_not_what_rules_pin(running, 
     running.put('known_a{namespace="n",other="p"} 1')
     rules = rule("known_a"), rule("known_b"), rule("bad[")
     relist = make(running.url, *rules, clock=lambda: 90.0)
-    assert relist.seen.listings == {}
-    assert relist.seen.heard == dict.fromkeys(range(3), ListingStatus(listed=None, failed=False))
-    assert relist.seen.now == 90
+    assert relist.inventory.listings == {}
+    assert relist.inventory.statuses == dict.fromkeys(
+        range(3), ListingStatus(listed=None, failed=False)
+    )
+    assert relist.inventory.now == 90
     relist = make(running.url, *rules)
 
     await relist.once()
 
-    inventory = relist.seen
+    inventory = relist.inventory
     known, unknown = inventory.listings[0].series, inventory.listings[1].series
     assert ([each.name for each in known], unknown) == (["known_a"], ())
     assert inventory.series_of(inventory.ruleset.rules[0], "known_a") == known
-    assert [inventory.heard[index].failed for index in range(3)] == [False, False, True]
-    assert inventory.heard[0].listed == pytest.approx(inventory.now, abs=60)
+    assert [inventory.statuses[index].failed for index in range(3)] == [False, False, True]
+    assert inventory.statuses[0].listed == pytest.approx(inventory.now, abs=60)
     assert inventory.catalog is relist.catalog
 
 
 async def test_labels_of_a_series_name_can_be_queried(running, make):
     running.put('carry_a{namespace="n",other="p"} 1', 'carry_b{namespace="n",more="p"} 1')
     relist = make(running.url, rule('{__name__=~"carry_.*"}'))
-    (only,) = relist.seen.ruleset.rules
+    (only,) = relist.inventory.ruleset.rules
     assert await relist.labels(only, "carry_a") == frozenset()  # match[] is not probed yet
 
     await relist.once()
@@ -456,8 +458,8 @@ async def test_series_are_fetched_if_match_is_refused(running, make, proxy, stat
     await relist.once()
 
     assert metrics(relist) == {"refused_a"}
-    assert sum(each.path == NAMES for each in fake.asked) == 1  # the refusal is remembered
-    assert not any("last_over_time" in str(each.parameters) for each in fake.asked)
+    assert sum(each.path == NAMES for each in fake.requests) == 1  # the refusal is remembered
+    assert not any("last_over_time" in str(each.parameters) for each in fake.requests)
 
 
 async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
@@ -471,8 +473,8 @@ async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
     await relist.once()
 
     assert metrics(relist) == {"ignored_a"}
-    assert sum(each.path == NAMES for each in fake.asked) == 2  # the names and the probe
-    assert await relist.labels(relist.seen.ruleset.rules[0], "ignored_a") == frozenset()
+    assert sum(each.path == NAMES for each in fake.requests) == 2  # the names and the probe
+    assert await relist.labels(relist.inventory.ruleset.rules[0], "ignored_a") == frozenset()
 
 
 async def test_empty_result_does_not_count_as_support_of_match(running, make, proxy):
@@ -536,7 +538,7 @@ async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, m
     await relist.once()
     await relist.once()
 
-    series = [each for each in fake.asked if each.path == "/api/v1/series"]
+    series = [each for each in fake.requests if each.path == "/api/v1/series"]
     assert "also_good" not in {each.parameters["match[]"] for each in series}
     assert len(series) <= 1
     assert metrics(relist) == {"also_good"}
@@ -672,7 +674,7 @@ async def test_retries_back_off_and_stay_below_the_interval(make, proxy):
     relist = make(fake.url, rule("retried"), interval=0.2, random=lambda: 0.99)
 
     async with following(relist):
-        await until(lambda: len(fake.asked) >= 4, seconds=5)
+        await until(lambda: len(fake.requests) >= 4, seconds=5)
 
     assert relist._pause(1) == pytest.approx(0.2, rel=0.01)
     slow = make(fake.url, rule("retried"), random=lambda: 0.0)
@@ -721,11 +723,11 @@ async def test_refresh_probes_only_labels_that_could_change_the_choice(running, 
     fake = await proxy()
     relist = make(fake.url, rule("steady", labels=SWITCHING))
     await relist.once()
-    fake.asked.clear()
+    fake.requests.clear()
 
     await relist.refresh_live_labels()
 
-    (request,) = fake.asked
+    (request,) = fake.requests
     assert 'exported_pod="",pod!=""' in request.parameters["query"]
 
 
@@ -776,7 +778,7 @@ async def test_new_kinds_of_the_cluster_rebuild_the_catalog(running, make):
 
         await until(lambda: len(relist.catalog.entries) == 2)
     assert str(relist.catalog.entries[1].resource) == "widgets.example.com"
-    assert relist.seen.kinds == known
+    assert relist.inventory.kinds == known
 
 
 async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, make):
@@ -824,7 +826,7 @@ async def test_relists_are_counted_by_rule(running, make, proxy):
     running.put('counted{namespace="n",pod="p"} 1')
     registry = prometheus_client.CollectorRegistry()
     fake = await proxy()
-    relist = make(fake.url, rule("counted"), meter=telemetry.Relists(registry))
+    relist = make(fake.url, rule("counted"), meter=telemetry.RelistMetrics(registry))
     await relist.once()
     fake.behave = fakes.says("down", status=503)
     await relist.once()

@@ -300,7 +300,9 @@ def test_tls_settings_become_the_options_of_the_server():
     suites = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"
     parsed = parse("--tls-min-version=VersionTLS12", f"--tls-cipher-suites={suites}")
 
-    assert parsed.serving.tls_options == ciphers.terms("VersionTLS12", suites.split(","))
+    assert parsed.serving.tls_options == ciphers.parse_tls_options(
+        "VersionTLS12", suites.split(",")
+    )
 
 
 def test_old_tls_versions_are_accepted_with_a_notice():
@@ -312,7 +314,10 @@ def test_old_tls_versions_are_accepted_with_a_notice():
 def test_additional_certificates_are_parsed():
     parsed = parse("--tls-sni-cert-key=a.crt,a.key:x,y", "--tls-sni-cert-key=b.crt,b.key")
 
-    assert parsed.serving.sni == (files.sni("a.crt,a.key:x,y"), files.sni("b.crt,b.key"))
+    assert parsed.serving.sni == (
+        files.parse_sni_pair("a.crt,a.key:x,y"),
+        files.parse_sni_pair("b.crt,b.key"),
+    )
 
 
 @pytest.mark.parametrize("argv", [[], ["--config="], ["--config", ""]])

@@ -29,13 +29,13 @@ KUBE_PROMETHEUS = [
     ],
 )
 def test_minimum_version_is_at_least_1_2(version, minimum, notices):
-    options = ciphers.terms(version)
+    options = ciphers.parse_tls_options(version)
 
     assert (options.minimum, len(options.notices)) == (minimum, notices)
 
 
 def test_openssl_supports_every_suite_that_is_not_broken():
-    options = ciphers.terms(suites=tuple(ciphers.SUITES))
+    options = ciphers.parse_tls_options(suites=tuple(ciphers.SUITES))
 
     (notice,) = options.notices
     unsupported = notice.partition(": ")[2].split(", ")
@@ -47,7 +47,7 @@ def test_openssl_supports_every_suite_that_is_not_broken():
 
 
 def test_suites_of_kube_prometheus_keep_their_order():
-    options = ciphers.terms(suites=KUBE_PROMETHEUS)
+    options = ciphers.parse_tls_options(suites=KUBE_PROMETHEUS)
 
     assert options.ciphers.startswith("ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:")
     assert options.ciphers.count(":") == 7
@@ -58,11 +58,11 @@ def test_two_names_of_one_suite_select_it_once():
     pair = [name for name in ciphers.SUITES if name.startswith("TLS_ECDHE_RSA_WITH_CHACHA20")]
 
     assert len(pair) == 2
-    assert ciphers.terms(suites=pair).ciphers == "ECDHE-RSA-CHACHA20-POLY1305"
+    assert ciphers.parse_tls_options(suites=pair).ciphers == "ECDHE-RSA-CHACHA20-POLY1305"
 
 
 def test_tls_1_2_is_disabled_without_a_suite_for_it():
-    options = ciphers.terms("VersionTLS12", ["TLS_AES_128_GCM_SHA256"])
+    options = ciphers.parse_tls_options("VersionTLS12", ["TLS_AES_128_GCM_SHA256"])
 
     assert options == ciphers.TLSOptions(minimum=ssl.TLSVersion.TLSv1_3)
 
@@ -76,4 +76,4 @@ def test_tls_1_2_is_disabled_without_a_suite_for_it():
 )
 def test_unknown_names_are_refused(version, suites, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        ciphers.terms(version, suites)
+        ciphers.parse_tls_options(version, suites)

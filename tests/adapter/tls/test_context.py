@@ -21,7 +21,7 @@ from tests import chains, der
 from tests.certificates import DAY, Holder
 
 NOW = dt.datetime.now(dt.UTC)
-SERVING, OTHER = (issue.throw_away(("127.0.0.2", "adapter.test"), now=NOW) for _ in range(2))
+SERVING, OTHER = (issue.issue_temporary(("127.0.0.2", "adapter.test"), now=NOW) for _ in range(2))
 CLIENT_CA = Holder("client-ca", ca=True, now=NOW)
 PROXY_CA = Holder("proxy-ca", ca=True, now=NOW)
 BETWEEN = Holder("between", PROXY_CA, ca=True, now=NOW)

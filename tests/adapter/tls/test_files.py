@@ -12,7 +12,7 @@ from certs.bundle import Bundle, CertificateError
 from tests.certificates import Holder
 
 NOW = dt.datetime.now(dt.UTC)
-FIRST, SECOND = (context.issued("127.0.0.1", now=NOW) for _ in range(2))
+FIRST, SECOND = (context.temporary_bundle("127.0.0.1", now=NOW) for _ in range(2))
 NAMED = Holder("named", now=NOW, dns=("own.test",)).bundle
 
 
@@ -54,7 +54,7 @@ def tls():
     ],
 )
 def test_sni_flag_is_parsed(text, certificate, key, domains):
-    assert files.sni(text) == files.CertKeyPair(
+    assert files.parse_sni_pair(text) == files.CertKeyPair(
         certificate=Path(certificate), key=Path(key), domains=domains
     )
 
@@ -69,7 +69,7 @@ def test_sni_flag_is_parsed(text, certificate, key, domains):
 )
 def test_malformed_sni_flag_is_refused_with_the_messages_of_kubernetes(text, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
-        files.sni(text)
+        files.parse_sni_pair(text)
 
 
 def test_only_changed_files_are_served_again(tmp_path, tls):

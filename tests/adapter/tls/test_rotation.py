@@ -26,7 +26,7 @@ POLICY = dataclasses.replace(
     serving_certificate.policy(SERVICE, NAMESPACE),
     serving=dt.timedelta(hours=1),
     authority=dt.timedelta(hours=2),
-    settle=2 * TICK,
+    propagation=2 * TICK,
 )
 RENEWALS = 10
 MISSED = 2
@@ -46,7 +46,7 @@ class Time:
 
 class Replica:
     def __init__(self, kube, time, jitter):
-        self.tls = context.ReloadingContext(context.issued("127.0.0.1", now=NOW))
+        self.tls = context.ReloadingContext(context.temporary_bundle("127.0.0.1", now=NOW))
         registration = APIServiceController(
             kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE
         )

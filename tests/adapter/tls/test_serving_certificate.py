@@ -31,7 +31,7 @@ class Meter:
     def authority(self, until):
         self.until.append(until)
 
-    def looked(self, outcome):
+    def reconciled(self, outcome):
         self.outcomes.append(outcome)
 
 
@@ -203,7 +203,7 @@ async def test_ca_is_published_before_it_issues_and_until_its_last_certificate_e
     old = replica.authority
     steps = []
 
-    for after in (219 * DAY, 219 * DAY + POLICY.settle, 226 * DAY + POLICY.settle):
+    for after in (219 * DAY, 219 * DAY + POLICY.propagation, 226 * DAY + POLICY.propagation):
         replica.now = NOW + after
         await replica.controller.attempt()
         steps.append((replica.authority, published(store)))
@@ -257,7 +257,7 @@ async def test_deleting_the_secret_replaces_the_ca_without_an_outage(store, repl
     assert state_in(store).serving.leaf == replica.served[0].leaf
     new = state_in(store).next_ca.certificate
     assert published(store) == [(new, old)] * 2
-    replica.now += POLICY.settle
+    replica.now += POLICY.propagation
     await replica.controller.attempt()
     assert replica.authority == new
 
@@ -391,7 +391,7 @@ async def test_lagging_replica_does_not_overwrite_newer_ca_bundles(store, api):
             # The other replica announces a new CA before the lagging one writes its decision.
             overtaken = True
             state = renew.announce(state_in(store), POLICY, now=NOW)
-            store.put(SECRET, secret.replaced(store.objects[SECRET], state))
+            store.put(SECRET, secret.updated(store.objects[SECRET], state))
             service = store.objects[path]
             bundle = base64.b64encode(state.ca_bundle).decode()
             store.put(path, {**service, "spec": {**service["spec"], "caBundle": bundle}})

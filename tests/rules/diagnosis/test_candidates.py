@@ -111,7 +111,7 @@ def test_the_metrics_of_a_listing():
     rules = loaded(ANY, matches="a_total$", as_="a", is_not="^b")
     (one,) = rules.rules
 
-    assert candidates.made(rules, {0: Listing(series=tuple(series))}) == {
+    assert candidates.series_by_metric(rules, {0: Listing(series=tuple(series))}) == {
         one.index: {"a": (series[0], series[1])}
     }
-    assert candidates.made(rules, {}) == {}
+    assert candidates.series_by_metric(rules, {}) == {}

@@ -119,8 +119,8 @@ def inventory(*rules, listed=(), statuses=(), external=(), kinds=KINDS):
         catalog=catalog.build(compiled, listings, kinds),
         kinds=kinds,
         listings=listings,
-        made=candidates.made(compiled, listings),
-        heard={
+        series_by_metric=candidates.series_by_metric(compiled, listings),
+        statuses={
             rule.index: statuses[place] if place < len(statuses) else GOOD
             for place, rule in enumerate(every)
         },

@@ -20,7 +20,7 @@ from rules.query.catalog import Series
     ],
 )
 def test_a_name_is_truncated_and_quoted_where_needed(text, printed):
-    assert wording.shown(text) == printed
+    assert wording.printable(text) == printed
 
 
 def test_at_most_twenty_names_are_listed():

@@ -24,7 +24,7 @@ def observations(names: Iterable[str], labels: str, **more: object) -> Observati
 
 
 def codes(report: detect.Report) -> set[str]:
-    return {finding.code for each in report.sightings for finding in each.findings}
+    return {finding.code for each in report.exporters for finding in each.findings}
 
 
 def rules_of(preset: str) -> tuple[config.Rule, ...]:
@@ -213,28 +213,28 @@ CASES = [
 def test_presets_and_findings(
     observed: Observations, fitting: tuple[str, ...], expected: set[str]
 ) -> None:
-    report = detect.judge(observed)
+    report = detect.analyze(observed)
 
     assert report.presets == fitting
     assert codes(report) == expected
 
 
 def test_metrics_are_those_with_series() -> None:
-    report = detect.judge(observations([UTIL, USED, GR_ENGINE], PODS))
+    report = detect.analyze(observations([UTIL, USED, GR_ENGINE], PODS))
 
-    assert report.sightings[0].metrics == ("duty_cycle", "memory_used_bytes", "gr_engine_active")
+    assert report.exporters[0].metrics == ("duty_cycle", "memory_used_bytes", "gr_engine_active")
 
 
 def test_profiling_fields_alone_provide_only_their_own_metrics() -> None:
-    report = detect.judge(observations([GR_ENGINE], PODS))
+    report = detect.analyze(observations([GR_ENGINE], PODS))
 
-    assert report.sightings[0].metrics == ("gr_engine_active",)
+    assert report.exporters[0].metrics == ("gr_engine_active",)
 
 
 def test_missing_series_share_a_finding_except_those_with_their_own_remedy() -> None:
-    report = detect.judge(observations([USED, GR_ENGINE], PODS))
+    report = detect.analyze(observations([USED, GR_ENGINE], PODS))
 
-    missing = [each for each in report.sightings[0].findings if each.code == "missing"]
+    missing = [each for each in report.exporters[0].findings if each.code == "missing"]
     assert len(missing) == 2
     assert missing[0].text.startswith("missing DCGM_FI_DEV_GPU_UTIL: no duty_cycle_*. The default")
     assert "DCGM_FI_DEV_FB_FREE, DCGM_FI_DEV_GPU_TEMP" in missing[1].text
@@ -251,24 +251,24 @@ def test_missing_series_share_a_finding_except_those_with_their_own_remedy() -> 
     ],
 )
 def test_the_release_is_derived_from_labels(labels: str, release: str) -> None:
-    assert detect.judge(observations([UTIL], labels)).sightings[0].release == release
+    assert detect.analyze(observations([UTIL], labels)).exporters[0].release == release
 
 
 def test_sentences_and_flags_of_a_report() -> None:
-    report = detect.judge(observations([UTIL, GR_ENGINE], PODS))
+    report = detect.analyze(observations([UTIL, GR_ENGINE], PODS))
 
     assert report.flags == ("--preset=gpu-dcgm", "--preset=gpu-dcgm-prof")
     assert report.sentences[0].startswith(
         "dcgm-exporter 2.x to 4.8 (DCGM_FI_*): `exported_pod`: scraped without honor_labels"
     )
-    assert len(report.sentences) == 1 + len(report.sightings[0].findings)
+    assert len(report.sentences) == 1 + len(report.exporters[0].findings)
 
 
 def test_a_prometheus_without_any_series() -> None:
-    assert [each.code for each in detect.judge(Observations()).findings] == ["empty"]
+    assert [each.code for each in detect.analyze(Observations()).findings] == ["empty"]
 
 
 def test_an_exporter_that_ended_and_a_target_that_is_down() -> None:
     ended = Observations(indexed={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
 
-    assert [each.code for each in detect.judge(ended).findings] == ["ended", "targets-down"]
+    assert [each.code for each in detect.analyze(ended).findings] == ["ended", "targets-down"]

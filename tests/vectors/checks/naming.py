@@ -37,7 +37,7 @@ def _answer(case: Mapping[str, Any], cluster: Kinds) -> dict[str, Any]:
         "taken": rule.filters.accept(name) and metric is not None,
         "resources": [
             {"group": resource.group, "label": labels[0], "resource": resource.resource}
-            for resource, labels in mapping.carried(case["series"]["labels"]).items()
+            for resource, labels in mapping.associations(case["series"]["labels"]).items()
         ],
     }
     return answer if metric is None else answer | {"metric": metric}

@@ -83,12 +83,12 @@ def evaluation():
 
 
 @pytest.fixture
-def absences():
+def missing_metrics():
     return wired.MissingMetrics()
 
 
 @pytest.fixture
-def backend(objects, evaluation, absences):
+def backend(objects, evaluation, missing_metrics):
     compiled = ruleset.load([("rules.yaml", RULES)])
     listings = {
         rule.index: Listing(series=(Series(name=name, labels=LABELS),))
@@ -96,7 +96,10 @@ def backend(objects, evaluation, absences):
     }
     catalog = catalogs.build(compiled, listings, objects.kinds)
     return Backend(
-        catalog=lambda: catalog, objects=objects, evaluation=evaluation, absences=absences
+        catalog=lambda: catalog,
+        objects=objects,
+        evaluation=evaluation,
+        missing_metrics=missing_metrics,
     )
 
 
@@ -161,7 +164,7 @@ async def test_a_named_cluster_scoped_object_is_answered_below_a_namespace_too(
 
     assert values_of(document) == values
     assert "namespace" not in document["items"][0]["describedObject"]
-    assert evaluation.asked[0].namespace == ""
+    assert evaluation.calls[0].namespace == ""
 
 
 @pytest.mark.parametrize(
@@ -265,7 +268,7 @@ async def test_metrics_without_a_value_get_the_404_of_the_original(backend, path
     ],
 )
 async def test_a_404_has_its_cause_and_the_cause_is_logged(
-    backend, objects, absences, path, subject, reason
+    backend, objects, missing_metrics, path, subject, reason
 ):
     objects.finished = {"finished"}
 
@@ -273,25 +276,25 @@ async def test_a_404_has_its_cause_and_the_cause_is_logged(
 
     assert [cause.reason for cause in error.causes] == [reason]
     assert not error.causes_visible  # the router decides
-    assert absences.causes_visible == [(subject, error.causes)]
+    assert missing_metrics.causes_visible == [(subject, error.causes)]
 
 
-async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, absences):
+async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, missing_metrics):
     evaluation.known = {}
 
     document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
 
     assert document["items"] == []
-    assert absences.asked == evaluation.asked
-    ((subject, (cause,)),) = absences.causes_visible
+    assert missing_metrics.calls == evaluation.calls
+    ((subject, (cause,)),) = missing_metrics.causes_visible
     assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_SAMPLE)
 
 
-async def test_nothing_is_diagnosed_if_values_or_no_objects_are_found(backend, absences):
+async def test_nothing_is_diagnosed_if_values_or_no_objects_are_found(backend, missing_metrics):
     await answer(backend, "/namespaces/default/pods/*/gpu_util")
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
 
-    assert absences.asked == absences.causes_visible == []
+    assert missing_metrics.calls == missing_metrics.causes_visible == []
 
 
 async def test_a_selector_without_matches_gives_an_empty_list_without_a_query(backend, evaluation):
@@ -300,13 +303,13 @@ async def test_a_selector_without_matches_gives_an_empty_list_without_a_query(ba
     )
 
     assert document["items"] == []
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 async def test_the_label_selector_selects_objects(backend, evaluation):
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dweb")
 
-    assert evaluation.asked[0].names == ("b", "a")
+    assert evaluation.calls[0].names == ("b", "a")
 
 
 async def test_the_label_selector_of_a_single_object_is_ignored(backend):
@@ -371,7 +374,7 @@ async def test_invalid_options_are_refused(backend, evaluation, query, code, mes
 
     assert (error.code, error.message) == (code, message)
     assert error.reason == ("BadRequest" if code == 400 else "")
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 @pytest.mark.parametrize(
@@ -418,7 +421,7 @@ async def test_the_metric_selector_selects_series_and_is_part_of_the_answer(
 
     assert new["items"][0]["metric"] == {"name": "gpu_util", "selector": in_answer}
     assert old["items"][0]["selector"] == in_answer
-    assert evaluation.asked[0].selector.empty is (in_answer is None)
+    assert evaluation.calls[0].selector.empty is (in_answer is None)
 
 
 @pytest.mark.parametrize(
@@ -483,7 +486,7 @@ async def test_a_finished_pod_is_not_queried(backend, objects, evaluation):
     error = await error_of(backend, "/namespaces/default/pods/a/gpu_util")
 
     assert error.message == "the server could not find the metric gpu_util for pods a"
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 async def test_a_pod_that_the_cluster_does_not_have_is_queried(backend, evaluation):

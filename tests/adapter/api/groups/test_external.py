@@ -75,7 +75,7 @@ async def get(evaluation):
 
 
 def queries(evaluation):
-    return [plan.step.promql for plan in evaluation.asked]
+    return [plan.step.promql for plan in evaluation.calls]
 
 
 async def test_each_sample_is_an_item_with_sorted_labels_and_its_own_time(get):
@@ -157,7 +157,7 @@ async def test_a_metric_matches_by_name_then_ignoring_case(get, evaluation, requ
     status, document = await get(f"{GROUP}/namespaces/team/{requested}")
 
     assert status == 200
-    assert [plan.metric for plan in evaluation.asked] == [served]
+    assert [plan.metric for plan in evaluation.calls] == [served]
     assert [item["metricName"] for item in document["items"]] == [requested]
 
 
@@ -167,7 +167,7 @@ async def test_a_metric_without_series_is_an_empty_list(get, evaluation):
     status, document = await get(QUEUE)
 
     assert (status, document["items"]) == (200, [])
-    assert len(evaluation.asked) == 1
+    assert len(evaluation.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ async def test_an_unknown_metric_gets_the_404_of_the_original(get, evaluation, t
     assert (status, document["reason"]) == (404, "NotFound")
     assert document["message"] == f"the server could not find the {message}"
     assert list(document["details"]) == ["causes"]
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ async def test_watches_are_not_supported(get, evaluation, query):
     )
     assert document["reason"] == "MethodNotAllowed"
     assert document["details"] == {"group": "external.metrics.k8s.io", "kind": "*"}
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ async def test_invalid_options_are_refused(get, evaluation, query, message):
     status, document = await get(f"{QUEUE}?{query}")
 
     assert (status, document["reason"], document["message"]) == (400, "BadRequest", message)
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 async def test_a_field_selector_must_not_contradict_the_path(get):
@@ -342,7 +342,7 @@ async def test_a_query_that_cannot_be_rendered_is_an_internal_error_with_a_logge
     assert (status, document["reason"]) == (500, "InternalError")
     assert document["message"] == "Internal error occurred: unable to fetch metrics"
     assert "externalRules[" in caplog.text
-    assert evaluation.asked == []
+    assert evaluation.calls == []
 
 
 @pytest.mark.parametrize(
