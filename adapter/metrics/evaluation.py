@@ -20,8 +20,8 @@ from rules.query.plan import ExternalPlan, Plan
 
 _MAX_LAST_VALUES = 100_000
 """Objects whose last value is kept for rules with `onMissing: {lastKnown: …}`."""
-_MAX_TRACKED_PLANS = 10_000
-"""Plans of several steps for which the objects that had a value are remembered."""
+_MAX_PRESENT = 100_000
+"""Objects of plans of several steps for which it is remembered that they had a value."""
 
 _Key = tuple[str, ...]
 
@@ -38,7 +38,7 @@ class Evaluation:
         self._clock = clock
         self._in_flight: SingleFlight[str, QueryResult] = SingleFlight()
         self._last_values: LRUCache[_Key, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._present: LRUCache[_Key, frozenset[str]] = LRUCache(_MAX_TRACKED_PLANS)
+        self._present: LRUCache[_Key, bool] = LRUCache(_MAX_PRESENT)
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         """Return the value of each object that has one, in the order of `plan.names`.
@@ -47,12 +47,17 @@ class Evaluation:
         """
         values, now = await self._evaluate(plan, deadline)
         if len(plan.steps) > 1:
-            present = self._present.get(_key(plan)) or frozenset()
-            if any(name in present and name not in values for name in plan.names):
+            if any(
+                self._present.get((*_key(plan), name)) for name in plan.names if name not in values
+            ):
                 # The steps are evaluated at slightly different times, so an object that moves from
                 # one exporter's series to another's may have no sample in any of them.
                 values, now = await self._evaluate(plan, deadline)
-            self._present.set(_key(plan), frozenset(values))
+            for name in plan.names:
+                if name in values:
+                    self._present.set((*_key(plan), name), True)
+                else:
+                    self._present.discard((*_key(plan), name))
         max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
         max_age = next((age for age in max_ages if age is not None), None)
         return values if max_age is None else self._with_last_values(plan, values, now - max_age)

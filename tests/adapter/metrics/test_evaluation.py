@@ -367,6 +367,19 @@ async def test_object_missing_while_it_moves_between_exporters_is_queried_again(
     assert prometheus.reported == []
 
 
+async def test_objects_of_other_requests_do_not_hide_one_that_moves():
+    a_has_a_value, b_has_none = (True, False), (False, False)
+    prometheus = MovingObject(*a_has_a_value, *b_has_none, *(False, False), *(False, True))
+    evaluation = Evaluation(prometheus)
+
+    await evaluation.values(plan_for("a"))
+    await evaluation.values(plan_for("b"))
+    after = await evaluation.values(plan_for("a"))
+
+    assert list(after) == ["a"]
+    assert prometheus.reported == []
+
+
 async def test_object_that_is_gone_is_queried_again_only_once():
     prometheus = MovingObject(*(True, False), *(False, False), *(False, False), *(False, False))
     evaluation = Evaluation(prometheus)
