@@ -24,7 +24,7 @@ from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.real.prometheus import wait_for
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
-PATIENCE = 90.0
+STEP_TIMEOUT = 90.0
 """Seconds that a step may take on a busy machine; on an idle one it takes a few."""
 
 _QUICK = {
@@ -80,7 +80,7 @@ class Story:
         return self.cluster.watch_hpa(
             self.hpa,
             until=lambda hpa: hpa.cells[_TARGETS] in targets and hpa.current_replicas in allowed,
-            seconds=PATIENCE,
+            seconds=STEP_TIMEOUT,
             table=self.table,
         )
 
@@ -97,7 +97,7 @@ class Story:
         hpa = self.cluster.watch_hpa(
             self.hpa,
             until=lambda _: time.monotonic() > until,
-            seconds=PATIENCE,
+            seconds=STEP_TIMEOUT,
             table=self.table,
         )
         for row in self.table.rows[rows:]:
@@ -117,7 +117,7 @@ class Story:
         wait_for(
             lambda: set(counts()) == {replicas},
             f"{deployment} has {replicas} pods, and all are ready",
-            seconds=PATIENCE,
+            seconds=STEP_TIMEOUT,
         )
 
 

@@ -20,7 +20,7 @@ from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.cluster.server import Server
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import PATIENCE, Story, example, tell
+from tests.walkthroughs.story import STEP_TIMEOUT, Story, example, tell
 
 BERT = "bert-intent-detection"
 BERT_YAML = """\
@@ -104,7 +104,7 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
         story.apply("bert-intent-detection.yaml", BERT_YAML)
         story.ready(BERT, 1)
         wait_for(
-            lambda: scraped(c, "nvidia_gpu_duty_cycle"), "its GPU is scraped", seconds=PATIENCE
+            lambda: scraped(c, "nvidia_gpu_duty_cycle"), "its GPU is scraped", seconds=STEP_TIMEOUT
         )
         with c.adapter("--preset=gpu-nvidia-alibaba", config=OWN_RULES) as adapter:
             story.apply("gpu-hpa.yaml", example(BERT))
@@ -159,7 +159,7 @@ def tells_why_a_target_is_unknown(story: Story, adapter: Server) -> None:
     table = Table()
     said = {}
     for why in UNKNOWN:
-        hpa = story.cluster.watch_hpa(name(why), until=has_failed, seconds=PATIENCE)
+        hpa = story.cluster.watch_hpa(name(why), until=has_failed, seconds=STEP_TIMEOUT)
         table.add(hpa)
         said[why] = hpa.condition("ScalingActive").message
     tell(f"$ kubectl get hpa\n{table}")

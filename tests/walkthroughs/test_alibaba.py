@@ -21,7 +21,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.server import NAMESPACE
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import PATIENCE, Story, example, tell
+from tests.walkthroughs.story import STEP_TIMEOUT, Story, example, tell
 
 RULES = """\
 rules:
@@ -142,7 +142,7 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
 
             story.apply("serving.yaml", SERVING_YAML)
             story.ready(SERVING, 1)
-            wait_for(lambda: temperatures(c), "the pod's GPU is scraped", seconds=PATIENCE)
+            wait_for(lambda: temperatures(c), "the pod's GPU is scraped", seconds=STEP_TIMEOUT)
             # Else it would be found by the relist, which is due within a minute.
             tell("$ kubectl rollout restart deployment gpu-metrics-adapter")
             adapter.stop()
@@ -154,7 +154,7 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
             }
             assert answered(story) == temperatures(c)
             story.kubectl("scale", "deployment", SERVING, "--replicas=0")
-            wait_for(lambda: not c.fleet.pods, "the pod is gone", seconds=PATIENCE)
+            wait_for(lambda: not c.fleet.pods, "the pod is gone", seconds=STEP_TIMEOUT)
             assert answered(story) == {}
 
             story.kubectl("scale", "deployment", SERVING, "--replicas=1")

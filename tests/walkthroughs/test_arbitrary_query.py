@@ -25,7 +25,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
+from tests.walkthroughs.story import STEP_TIMEOUT, Story, advised, example, tell
 
 MODEL, SIBLING = "model-server", "model-server-b"
 METRIC = "model_server_gpu_utilization"
@@ -47,7 +47,7 @@ def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
         c.fleet.offer(SIBLING, 40)
         with c.adapter(config=CONFIG):
             assert [each["name"] for each in got(story, GROUP)["resources"]] == [METRIC]
-            wait_for(lambda: averages(c, "pod") == [20], "both are scraped", seconds=PATIENCE)
+            wait_for(lambda: averages(c, "pod") == [20], "both are scraped", seconds=STEP_TIMEOUT)
             assert averages(c, "pod_name") == []
             assert answered(story) == 0
             story.apply("model-server-hpa.yaml", example("external-query"))
@@ -55,7 +55,7 @@ def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
             scales_out(story)
             assert answered(story) == 85
             both = pytest.approx([(12 * 85 + 40) / 13])
-            wait_for(lambda: averages(c, "pod") == both, "all are scraped", seconds=PATIENCE)
+            wait_for(lambda: averages(c, "pod") == both, "all are scraped", seconds=STEP_TIMEOUT)
             scales_in(story)
 
 

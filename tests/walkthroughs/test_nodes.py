@@ -25,7 +25,7 @@ from tests.cluster.cluster import Cluster
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.cuda_test import BUSY, CUDA_TEST, DEPLOYMENT_YAML
-from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
+from tests.walkthroughs.story import STEP_TIMEOUT, Story, advised, example, tell
 
 NO_PODS = dataclasses.replace(
     GENERATIONS["compat"], labels=lambda gpu: labels.dcgm2(dataclasses.replace(gpu, pod=None))
@@ -69,7 +69,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
         assert checked(text, tmp_path) == "0 errors, 0 warnings"
         story.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
         story.ready(CUDA_TEST, 1)
-        wait_for(lambda: scraped(c, "kube_replicaset_owner"), "it is scraped", seconds=PATIENCE)
+        wait_for(lambda: scraped(c, "kube_replicaset_owner"), "it is scraped", seconds=STEP_TIMEOUT)
         share_nodes(c)
         with c.adapter(config=text):
             knows_every_node(story)
@@ -84,7 +84,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
             # These would be four pods, of which there may be two.
             assert hpa.condition("ScalingLimited").reason == "TooManyReplicas"
             hosts = {pod.node for pod in c.fleet.pods}
-            wait_for(lambda: busy(c) == hosts, "both nodes are scraped", seconds=PATIENCE)
+            wait_for(lambda: busy(c) == hosts, "both nodes are scraped", seconds=STEP_TIMEOUT)
             assert answered(story, NODES) == {n: 6 * (n in hosts) for n in c.fleet.nodes}
 
             tell("$ kill $(jobs -p)")

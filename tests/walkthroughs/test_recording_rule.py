@@ -18,7 +18,7 @@ from tests.cluster import cluster
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.cuda_test import BUSY, CUDA_TEST, DEPLOYMENT_YAML
-from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
+from tests.walkthroughs.story import STEP_TIMEOUT, Story, advised, example, tell
 
 METRIC = "cuda_test_gpu_avg"
 RULES = {"groups": [{"name": "gpu-rule-group", "rules": [advised(CUDA_TEST)]}]}
@@ -41,7 +41,7 @@ def test_recording_rule(control_plane: ControlPlane, tmp_path: Path) -> None:
         assert recorded(story) == []
         story.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
         story.ready(CUDA_TEST, 1)
-        wait_for(lambda: recorded(story), "the rule has its first sample", seconds=PATIENCE)
+        wait_for(lambda: recorded(story), "the rule has its first sample", seconds=STEP_TIMEOUT)
         (series,) = recorded(story)
         tell(f"$ curl localhost:9090/api/v1/query?query={METRIC}\n{json.dumps(series)}")
         assert series == {"__name__": METRIC, "namespace": "default", "deployment": CUDA_TEST}
