@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import STEP_TIMEOUT
+from tests.walkthroughs.walkthrough import STEP_TIMEOUT
 
 COMMAND = re.compile(r" {3}\S.*? {2,}((?:export|kubectl) .*)")
 """Line with the purpose of a command and its text."""
