@@ -1,4 +1,4 @@
-"""What is installed is ours, and what is shipped is whole."""
+"""Installed packages, contents of the wheel, and the locks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_installed_package_belongs_to_this_distribution(package: str) -> None:
     assert set(owners) == {"gpu-metrics-adapter"}
 
 
-def test_wheel_holds_presets_and_recording_and_no_tests(tmp_path: Path) -> None:
+def test_wheel_contains_presets_and_the_recording_but_no_tests(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     folder = tmp_path / "source"
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, check=True)
@@ -41,14 +41,14 @@ def test_wheel_holds_presets_and_recording_and_no_tests(tmp_path: Path) -> None:
 
     subprocess.run([*command, "--wheel-dir", tmp_path, folder], check=True, capture_output=True)
     (wheel,) = tmp_path.glob("*.whl")
-    held = set(zipfile.ZipFile(wheel).namelist())
+    contents = set(zipfile.ZipFile(wheel).namelist())
 
-    assert {f"rules/presets/{name}.yaml" for name in presets.names()} <= held
-    assert {"adapter/demo/h200-bert-serving.csv", "adapter/py.typed"} <= held
-    assert not {name for name in held if name.startswith("tests")}
+    assert {f"rules/presets/{name}.yaml" for name in presets.names()} <= contents
+    assert {"adapter/demo/h200-bert-serving.csv", "adapter/py.typed"} <= contents
+    assert not {name for name in contents if name.startswith("tests")}
 
 
-def test_locks_name_no_registry_and_hash_everything() -> None:
+def test_locks_have_no_index_url_and_hashes_for_every_package() -> None:
     for lock in ("manifests/requirements.lock", "tests/requirements.lock"):
         lines = (ROOT / lock).read_text().splitlines()
 
