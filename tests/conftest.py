@@ -17,7 +17,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def vector_reports(pytestconfig: pytest.Config) -> list[harness.Report]:
-    """Reports on golden cases; the summary at the end counts what tests append."""
+    """Return the list to which tests append reports on golden cases for the final summary."""
     return pytestconfig.stash[_REPORTS]
 
 

@@ -1,7 +1,7 @@
 """Parts of README.md that are generated from the code.
 
-Each is between `<!-- NAME -->` and `<!-- /NAME -->`. `python -m tests.readme --write` generates
-them again; a test fails while README.md has others.
+Each is between `<!-- NAME -->` and `<!-- /NAME -->`. `python -m tests.readme --write` writes
+them; a test fails if README.md is out of date.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def generations() -> str:
     for variant, used in VARIANTS.items():
         available = {name for preset in used for name in PRESETS[preset]}
         available -= LACKING.get(variant, set())
-        relabelled = NODES.get(variant)
-        node = "✓" if relabelled is None else "relabelled" if relabelled else ""
+        schemes = NODES.get(variant)
+        node = "✓" if schemes is None else "relabelled" if schemes else ""
         lines.append(_row(variant, used, available, names, node))
     for case in GOLDEN["cases"]:
         if case["preset"] in _GOLDEN_ONLY:
@@ -96,7 +96,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 
 def regenerated(text: str) -> str:
-    """Return README.md's text with every part generated again. Raises ValueError."""
+    """Return README.md's text with all parts generated again. Raises ValueError."""
     for name, generate in PARTS.items():
         pattern = re.compile(f"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
         part = f"<!-- {name} -->\n{generate().strip()}\n<!-- /{name} -->"

@@ -49,7 +49,7 @@ def certificates(folder: Path) -> Holder:
 
 
 def flags(folder: Path, prometheus: str, port: int) -> Sequence[str]:
-    """Return the adapter's flags: those of the Deployment, but hardly a Kubernetes rate limit."""
+    """Return the adapter's flags: those of the Deployment, and a higher Kubernetes rate limit."""
     return (
         f"--prometheus-url={prometheus}",
         "--preset=gpu-dcgm",

@@ -128,8 +128,8 @@ def _build(
         )
     if not shutil.which("go", path=environ.get("PATH")):
         raise NoProgramError(
-            f"{', '.join(names)} {version} not found, and Go, which builds them, neither: install "
-            "Go (https://go.dev/dl/) or set $KUBEBUILDER_ASSETS to a folder that has them"
+            f"{', '.join(names)} {version} not found, and Go is needed to build them: install Go "
+            "(https://go.dev/dl/) or set $KUBEBUILDER_ASSETS to a folder that has the programs"
         )
     folder = _cache_folder(version, environ)
     folder.mkdir(parents=True, exist_ok=True)

@@ -101,7 +101,7 @@ async def send_to_both(with_roles, tmp_path):
         # A new user each time: the API server first tries the impersonation mode that last
         # succeeded for a user.
         name = f"{group}-{next(USER_NUMBERS)}"
-        theirs = send_to_api_server(with_roles.user(name, group), method, target, headers)
+        expected = send_to_api_server(with_roles.user(name, group), method, target, headers)
         objects = wired.Objects(Kinds.builtin(), {})
         handler = wired.build_router(
             Catalog.empty(),
@@ -112,8 +112,8 @@ async def send_to_both(with_roles, tmp_path):
         async with wired.listening(handler) as port:
             lines = "".join(f"{key}: {value}\r\n" for key, value in headers)
             head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n"
-            ours = await wired.send(port, head.encode())
-        return theirs, ours
+            actual = await wired.send(port, head.encode())
+        return expected, actual
 
     yield send
     await api.close()
@@ -131,8 +131,8 @@ def send_to_api_server(client, method, target, headers):
         return response.status, response.read(), response.getheader("X-Content-Type-Options")
 
 
-def assert_same(theirs, ours):
-    assert (ours.status, ours.body, ours.headers.get("X-Content-Type-Options")) == theirs
+def assert_same(expected, actual):
+    assert (actual.status, actual.body, actual.headers.get("X-Content-Type-Options")) == expected
 
 
 @pytest.mark.parametrize(
@@ -164,10 +164,10 @@ def assert_same(theirs, ours):
     ],
 )
 async def test_forbidden_request_gets_the_same_response(send_to_both, method, target):
-    theirs, ours = await send_to_both("stranger", target, method=method)
+    expected, actual = await send_to_both("stranger", target, method=method)
 
-    assert theirs[0] == 403
-    assert_same(theirs, ours)
+    assert expected[0] == 403
+    assert_same(expected, actual)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +189,11 @@ async def test_forbidden_request_gets_the_same_response(send_to_both, method, ta
     ],
 )
 async def test_rbac_rules_allow_the_same_requests(send_to_both, target, method, allowed):
-    theirs, ours = await send_to_both("reader", target, method=method)
+    expected, actual = await send_to_both("reader", target, method=method)
 
-    assert (theirs[0] != 403, ours.status != 403) == (allowed, allowed)
+    assert (expected[0] != 403, actual.status != 403) == (allowed, allowed)
     if not allowed:
-        assert_same(theirs, ours)
+        assert_same(expected, actual)
 
 
 USER, GROUP, UID = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid"
@@ -238,11 +238,11 @@ async def test_impersonation_gets_the_same_response(
     if int(control_plane.programs.version.split(".")[1]) < 36:
         pytest.skip("this API server answers 500 to Impersonate-* headers without a user")
 
-    theirs, ours = await send_to_both(actor, target, headers)
+    expected, actual = await send_to_both(actor, target, headers)
 
-    assert theirs[0] in {400, 403}
-    if b"cannot impersonate" in theirs[1]:  # wording of constrained impersonation
-        assert ours.status == 403
-        assert b"cannot impersonate resource" in ours.body
+    assert expected[0] in {400, 403}
+    if b"cannot impersonate" in expected[1]:  # wording of constrained impersonation
+        assert actual.status == 403
+        assert b"cannot impersonate resource" in actual.body
     else:
-        assert_same(theirs, ours)
+        assert_same(expected, actual)

@@ -107,6 +107,7 @@ class Steps:
         self._started = time.monotonic()
 
     def __call__(self, text: str) -> None:
+        """Print a line."""
         print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
 
 

@@ -33,7 +33,7 @@ _FAST_BEHAVIOR = {
 }
 """Replaces the default behavior: a window of five minutes before a scale-down, and at most twice
 the replicas (or four more) every 15 seconds. The window is not below five seconds: until every node
-has been scraped again, the mean is of old and new values."""
+has been scraped again, the mean mixes old and new values."""
 
 _TARGETS, _REPLICAS = HEADER.index("TARGETS"), HEADER.index("REPLICAS")
 
