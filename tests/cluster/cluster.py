@@ -63,7 +63,7 @@ class Cluster:
         """Wait until every target is up. Prometheus starts to scrape after five seconds."""
         targets = len(self.fleet.nodes) + 1
         wait_for(
-            lambda: len(self.prometheus.get("/api/v1/query", query="up == 1")["result"]) == targets,
+            lambda: len(self.prometheus.query("up == 1")) == targets,
             "every target is scraped",
             seconds=60,
         )

@@ -76,8 +76,7 @@ def wait_ready(replicas: int) -> tuple[str, ...]:
 
 
 def samples(c: Cluster, query: str) -> list[tuple[dict[str, str], float]]:
-    result = c.prometheus.get("/api/v1/query", query=query)["result"]
-    return [(each["metric"], float(each["value"][1])) for each in result]
+    return [(each["metric"], float(each["value"][1])) for each in c.prometheus.query(query)]
 
 
 def duty_by_pod(c: Cluster) -> dict[str, float]:

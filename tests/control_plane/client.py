@@ -63,7 +63,16 @@ class Client:
         if holder:
             holder.client(self._context, folder)
 
-    def request(
+    def request(self, method: str, path: str, body: object = None, **options: str) -> Reply:
+        """Return the response, whatever its status. Raises OSError if there is none.
+
+        Options are `content_type` and `accept`, both by default JSON.
+        """
+        with self._send(method, path, body, **options) as response:
+            return _reply(response)
+
+    @contextlib.contextmanager
+    def _send(
         self,
         method: str,
         path: str,
@@ -71,14 +80,6 @@ class Client:
         *,
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> Reply:
-        """Return the response, whatever its status. Raises OSError if there is none."""
-        with self._send(method, path, body, content_type=content_type, accept=accept) as response:
-            return _reply(response)
-
-    @contextlib.contextmanager
-    def _send(
-        self, method: str, path: str, body: object = None, *, content_type: str = JSON, accept: str
     ) -> Iterator[http.client.HTTPResponse]:
         """Send a request and yield the response before its body is read."""
         headers = {"Accept": accept}
@@ -92,17 +93,12 @@ class Client:
             connection.request(method, path, content, headers)
             yield connection.getresponse()
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = JSON,
-        accept: str = JSON,
-    ) -> Any:
-        """Return the document of a response. Raises RefusedError for a status of 300 or more."""
-        reply = self.request(method, path, body, content_type=content_type, accept=accept)
+    def call(self, method: str, path: str, body: object = None, **options: str) -> Any:
+        """Return the document of a response; options as in `request`.
+
+        Raises RefusedError for a status of 300 or more.
+        """
+        reply = self.request(method, path, body, **options)
         if reply.status >= 300:
             raise RefusedError(f"{method} {path}", reply)
         return reply.document

@@ -26,7 +26,9 @@ class Credentials:
 
     folder: Path
     cluster_ca: Holder
+    """Issues client certificates of users and the API server's serving certificate."""
     proxy_ca: Holder
+    """Issues the front proxy's client certificate."""
 
     @classmethod
     def create(cls, folder: Path) -> Credentials:

@@ -76,21 +76,11 @@ class ControlPlane:
         for daemon in (self.controller_manager, self.apiserver, self.etcd):
             daemon.kill()
 
-    @property
-    def cluster_ca(self) -> Holder:
-        """CA of client certificates of users and of the API server's serving certificate."""
-        return self.credentials.cluster_ca
-
-    @property
-    def proxy_ca(self) -> Holder:
-        """Request-header CA, which issues the front proxy's client certificate."""
-        return self.credentials.proxy_ca
-
     def client(self, *, holder: Holder | None = None, token: str | None = None) -> Client:
         """Return a client with this certificate or token; without both it is anonymous."""
         files = self.folder / "clients" / str(next(self._client_numbers))
         files.mkdir(parents=True)
-        return Client(self.url, self.cluster_ca.pem, files, holder=holder, token=token)
+        return Client(self.url, self.credentials.cluster_ca.pem, files, holder=holder, token=token)
 
     def user(self, name: str, *groups: str) -> Client:
         """Return a client with a certificate for this user and these groups."""

@@ -98,8 +98,8 @@ async def test_trust_is_read_and_changes_are_followed(control_plane, connect):
     await asyncio.gather(task, return_exceptions=True)
 
     first, second, third, fourth = states
-    assert same(first.client_cas, control_plane.cluster_ca)
-    assert same(first.proxy_cas, control_plane.proxy_ca)
+    assert same(first.client_cas, control_plane.credentials.cluster_ca)
+    assert same(first.proxy_cas, control_plane.credentials.proxy_ca)
     sends_uids = int(control_plane.programs.version.split(".")[1]) >= 33
     assert first.headers == Headers(
         allowed_names=(FRONT_PROXY,),
@@ -108,7 +108,7 @@ async def test_trust_is_read_and_changes_are_followed(control_plane, connect):
         group_headers=("X-Remote-Group",),
         extra_prefixes=("X-Remote-Extra-",),
     )
-    assert same(second.proxy_cas, control_plane.proxy_ca, OTHER_CA)
+    assert same(second.proxy_cas, control_plane.credentials.proxy_ca, OTHER_CA)
     assert third == Trust()
     assert fourth == first
 

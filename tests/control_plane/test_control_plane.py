@@ -37,10 +37,13 @@ def test_api_server_has_the_requested_version(control_plane):
 def test_request_header_configuration_is_published(control_plane):
     config = control_plane.admin.get(AUTHENTICATION_CONFIG)["data"]
 
-    assert config["client-ca-file"].strip() == control_plane.cluster_ca.pem.decode().strip()
+    assert (
+        config["client-ca-file"].strip()
+        == control_plane.credentials.cluster_ca.pem.decode().strip()
+    )
     assert (
         config["requestheader-client-ca-file"].strip()
-        == control_plane.proxy_ca.pem.decode().strip()
+        == control_plane.credentials.proxy_ca.pem.decode().strip()
     )
     assert json.loads(config["requestheader-allowed-names"]) == [FRONT_PROXY]
     headers = {
@@ -167,7 +170,7 @@ def aggregated(control_plane: ControlPlane, folder: Path) -> Iterator[tuple[int,
     ca = Holder("widgets-ca", ca=True, now=now)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     Holder("widgets", ca, dns=["widgets.default.svc"], now=now).client(context, folder)
-    context.load_verify_locations(cadata=control_plane.proxy_ca.pem.decode())
+    context.load_verify_locations(cadata=control_plane.credentials.proxy_ca.pem.decode())
     context.verify_mode = ssl.CERT_OPTIONAL
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), EchoHandler) as server:

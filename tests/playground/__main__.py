@@ -162,7 +162,7 @@ def _deploy(c: Cluster, load: int, generation: Generation) -> None:
     )
 
     def scraped() -> bool:
-        result = c.prometheus.get("/api/v1/query", query=generation.series[0].name)["result"]
+        result = c.prometheus.query(generation.series[0].name)
         label_values = {value for each in result for value in each["metric"].values()}
         return any(pod.name in label_values for pod in c.fleet.pods)
 

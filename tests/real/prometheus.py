@@ -112,6 +112,11 @@ class Prometheus:
         with _NO_PROXY_OPENER.open(request, timeout=60):
             pass
 
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """Return the samples of an instant query: dictionaries of `metric` and `value`."""
+        result: list[dict[str, Any]] = self.get("/api/v1/query", query=promql)["result"]
+        return result
+
     def get(self, path: str, **parameters: str) -> Any:
         """Return the `data` field of an API response."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"

@@ -7,21 +7,18 @@ guide's FAQ, "TARGETS is UNKNOWN".
 
 from __future__ import annotations
 
-import json
 import re
 from itertools import starmap
 from pathlib import Path
 
 import pytest
 
-from rules import quantity
 from tests.cluster import cluster
-from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.cluster.server import Server
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example
+from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
 
 BERT = "bert-intent-detection"
 BERT_YAML = """\
@@ -105,7 +102,7 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
         walkthrough.apply("bert-intent-detection.yaml", BERT_YAML)
         walkthrough.wait_ready(BERT, 1)
         wait_for(
-            lambda: prometheus_values(c, "nvidia_gpu_duty_cycle"),
+            lambda: pod_values(c, "nvidia_gpu_duty_cycle"),
             "the GPU of the pod is scraped",
             seconds=STEP_TIMEOUT,
         )
@@ -114,7 +111,7 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
             walkthrough.wait_until_settled("0/20", replicas=1)
             check_scale_out(walkthrough)
             check_metrics(walkthrough)
-            check_scale_in(walkthrough)
+            walkthrough.check_scale_in(BERT, "0/20", replicas=2)
             check_causes_of_unknown(walkthrough, adapter)
 
 
@@ -136,25 +133,11 @@ def check_scale_out(walkthrough: Walkthrough) -> None:
         walkthrough.wait_until_settled("11500m/20", replicas=2)
 
 
-def check_scale_in(walkthrough: Walkthrough) -> None:
-    echo("$ kill $(jobs -p)")
-    walkthrough.cluster.fleet.set_load(BERT, 0)
-    walkthrough.wait_for_row("0/20", replicas=2)
-    hpa = walkthrough.wait_until_settled("0/20", replicas=1)
-    assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
-
-
 def check_metrics(walkthrough: Walkthrough) -> None:
-    resources = json.loads(walkthrough.kubectl("get", "--raw", GROUP))["resources"]
-    assert {f"pods/{metric}" for metric in SERIES} <= {each["name"] for each in resources}
+    assert {f"pods/{metric}" for metric in SERIES} <= walkthrough.resources(GROUP)
     for metric, series in SERIES.items():
-        response = json.loads(walkthrough.kubectl("get", "--raw", f"{PODS}/{metric}"))
-        values = {
-            each["describedObject"]["name"]: float(quantity.parse(each["value"]))
-            for each in response["items"]
-        }
-        echo(", ".join(f"{name} {value:.10g}" for name, value in values.items()))
-        assert values == pytest.approx(prometheus_values(walkthrough.cluster, series), abs=0.001)
+        values = walkthrough.metric_values(f"{PODS}/{metric}")
+        assert values == pytest.approx(pod_values(walkthrough.cluster, series), abs=0.001)
 
 
 def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
@@ -224,9 +207,3 @@ spec:
       metric: {{name: {metric}}}
       target: {{type: AverageValue, averageValue: "20"}}
 """
-
-
-def prometheus_values(c: Cluster, series: str) -> dict[str, float]:
-    """Return the value of each pod in Prometheus."""
-    data = c.prometheus.get("/api/v1/query", query=f'{series}{{pod_name!=""}}')
-    return {each["metric"]["pod_name"]: float(each["value"][1]) for each in data["result"]}

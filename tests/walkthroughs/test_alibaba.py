@@ -8,7 +8,6 @@ script of openssl and cfssl, and a caBundle replaces insecureSkipTLSVerify.
 from __future__ import annotations
 
 import base64
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +16,10 @@ import pytest
 import yaml
 
 from tests.cluster import cluster
-from tests.cluster.cluster import Cluster
 from tests.cluster.server import NAMESPACE
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example
+from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
 
 RULES = """\
 rules:
@@ -109,6 +107,7 @@ PRESS = "fast-style-transfer-press"
 API_SERVICE = "v1beta1.custom.metrics.k8s.io"
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 TEMPERATURE = f"{GROUP}/namespaces/default/pods/*/temperature_celsius_current"
+TEMPERATURE_SERIES = "nvidia_gpu_temperature_celsius"
 METRICS = {
     f"{series}_{what}"
     for what in ("current", "over_time")
@@ -135,7 +134,7 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
         with c.adapter(*FLAGS, config=RULES, tls=tls, ca=ca) as adapter:
             assert ca_bundle(walkthrough) == ca
             # Idle GPUs have empty pod labels, which Prometheus treats as missing.
-            assert resources(walkthrough) == {f"nodes/{metric}" for metric in METRICS}
+            assert walkthrough.resources(GROUP) == {f"nodes/{metric}" for metric in METRICS}
             with pytest.raises(RuntimeError, match="NotFound") as error:
                 walkthrough.kubectl("get", "--raw", TEMPERATURE)
             echo(str(error.value).partition(": ")[2])
@@ -143,21 +142,23 @@ def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
             walkthrough.apply("serving.yaml", SERVING_YAML)
             walkthrough.wait_ready(SERVING, 1)
             wait_for(
-                lambda: prometheus_temperatures(c), "the pod's GPU is scraped", seconds=STEP_TIMEOUT
+                lambda: pod_values(c, TEMPERATURE_SERIES),
+                "the pod's GPU is scraped",
+                seconds=STEP_TIMEOUT,
             )
             # Without a restart, the metric is listed at the next relist, within a minute.
             echo("$ kubectl rollout restart deployment gpu-metrics-adapter")
             adapter.stop()
             adapter.start()
-            assert resources(walkthrough) == {
+            assert walkthrough.resources(GROUP) == {
                 f"{resource}/{metric}"
                 for resource in ("pods", "nodes", "namespaces")
                 for metric in METRICS
             }
-            assert adapter_temperatures(walkthrough) == prometheus_temperatures(c)
+            assert walkthrough.metric_values(TEMPERATURE) == pod_values(c, TEMPERATURE_SERIES)
             walkthrough.kubectl("scale", "deployment", SERVING, "--replicas=0")
             wait_for(lambda: not c.fleet.pods, "the pod is deleted", seconds=STEP_TIMEOUT)
-            assert adapter_temperatures(walkthrough) == {}
+            assert walkthrough.metric_values(TEMPERATURE) == {}
 
             walkthrough.kubectl("scale", "deployment", SERVING, "--replicas=1")
             walkthrough.apply("gpu-hpa.yaml", example("fast-style-transfer"))
@@ -206,24 +207,6 @@ def ca_bundle(walkthrough: Walkthrough) -> bytes:
     spec = yaml.safe_load(text)["spec"]
     assert "insecureSkipTLSVerify" not in spec
     return base64.b64decode(spec["caBundle"])
-
-
-def resources(walkthrough: Walkthrough) -> set[str]:
-    """Return the resources of discovery."""
-    document = json.loads(walkthrough.kubectl("get", "--raw", GROUP))
-    return {resource["name"] for resource in document["resources"]}
-
-
-def adapter_temperatures(walkthrough: Walkthrough) -> dict[str, float]:
-    """Return the temperature of each pod from the adapter."""
-    document = json.loads(walkthrough.kubectl("get", "--raw", TEMPERATURE))
-    return {item["describedObject"]["name"]: float(item["value"]) for item in document["items"]}
-
-
-def prometheus_temperatures(c: Cluster) -> dict[str, float]:
-    """Return the temperature of each pod in Prometheus."""
-    data = c.prometheus.get("/api/v1/query", query='nvidia_gpu_temperature_celsius{pod_name!=""}')
-    return {each["metric"]["pod_name"]: float(each["value"][1]) for each in data["result"]}
 
 
 def set_press_load(walkthrough: Walkthrough, *, replicas: int, each: float) -> None:

@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -52,7 +51,7 @@ def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
             walkthrough.wait_ready(name, 1)
         c.fleet.set_load(SIBLING, 40)
         with c.adapter(config=CONFIG):
-            assert [each["name"] for each in get_raw(walkthrough, GROUP)["resources"]] == [METRIC]
+            assert walkthrough.resources(GROUP) == {METRIC}
             wait_for(
                 lambda: averages(c, "pod") == [20],
                 "both Deployments are scraped",
@@ -70,7 +69,7 @@ def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
                 "all pods are scraped",
                 seconds=STEP_TIMEOUT,
             )
-            check_scale_in(walkthrough)
+            walkthrough.check_scale_in(MODEL, "0/70", replicas=12)
 
 
 def check_scale_out(walkthrough: Walkthrough) -> None:
@@ -87,14 +86,6 @@ def check_scale_out(walkthrough: Walkthrough) -> None:
     steps = [int(row["REPLICAS"]) for row in rows]
     for before, after in itertools.pairwise(steps):
         assert before <= after <= math.ceil(before * MAX_GROWTH)
-
-
-def check_scale_in(walkthrough: Walkthrough) -> None:
-    echo("$ kill $(jobs -p)")
-    walkthrough.cluster.fleet.set_load(MODEL, 0)
-    walkthrough.wait_for_row("0/70", replicas=12)
-    hpa = walkthrough.wait_until_settled("0/70", replicas=1)
-    assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
 
 
 def deployment(name: str) -> str:
@@ -123,19 +114,14 @@ spec:
 """
 
 
-def get_raw(walkthrough: Walkthrough, path: str) -> Any:
-    return json.loads(walkthrough.kubectl("get", "--raw", path))
-
-
 def metric_value(walkthrough: Walkthrough) -> float:
     """Return the single value of the metric from the adapter."""
-    (item,) = get_raw(walkthrough, METRIC_PATH)["items"]
+    (item,) = walkthrough.get_raw(METRIC_PATH)["items"]
     echo(json.dumps(item))
     return float(quantity.parse(item["value"]))
 
 
 def averages(c: Cluster, label: str) -> list[float]:
     """Return the result of the guide's query with `label` as the pod label."""
-    query = f'avg(DCGM_FI_DEV_GPU_UTIL{{{label}=~"{MODEL}-.*"}})'
-    result = c.prometheus.get("/api/v1/query", query=query)["result"]
-    return [float(each["value"][1]) for each in result]
+    samples = c.prometheus.query(f'avg(DCGM_FI_DEV_GPU_UTIL{{{label}=~"{MODEL}-.*"}})')
+    return [float(each["value"][1]) for each in samples]

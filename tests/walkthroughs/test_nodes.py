@@ -9,17 +9,14 @@ rule is the one in manifests/examples/cuda-test-by-node.yaml. The file also plan
 from __future__ import annotations
 
 import dataclasses
-import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from adapter.demo import labels
 from adapter.demo.generations import GENERATIONS
-from rules import quantity
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
 from tests.control_plane.plane import ControlPlane
@@ -75,7 +72,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
         walkthrough.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
         walkthrough.wait_ready(CUDA_TEST, 1)
         wait_for(
-            lambda: query(c, "kube_replicaset_owner"),
+            lambda: c.prometheus.query("kube_replicaset_owner"),
             "kube-state-metrics is scraped",
             seconds=STEP_TIMEOUT,
         )
@@ -96,19 +93,15 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
             wait_for(
                 lambda: busy_nodes(c) == used_nodes, "both nodes are scraped", seconds=STEP_TIMEOUT
             )
-            assert metric_values(walkthrough, NODES) == {
+            assert walkthrough.metric_values(NODES) == {
                 node: 6 * (node in used_nodes) for node in c.fleet.nodes
             }
 
-            echo("$ kill $(jobs -p)")
-            c.fleet.set_load(CUDA_TEST, 0)
-            walkthrough.wait_for_row("0/3", replicas=2)
-            hpa = walkthrough.wait_until_settled("0/3", replicas=1)
-            assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
+            walkthrough.check_scale_in(CUDA_TEST, "0/3", replicas=2)
 
 
 def check_node_metric(walkthrough: Walkthrough) -> None:
-    assert metric_values(walkthrough, NODES) == dict.fromkeys(walkthrough.cluster.fleet.nodes, 0)
+    assert walkthrough.metric_values(NODES) == dict.fromkeys(walkthrough.cluster.fleet.nodes, 0)
 
 
 def check_each_node_counts_once(walkthrough: Walkthrough) -> None:
@@ -116,8 +109,8 @@ def check_each_node_counts_once(walkthrough: Walkthrough) -> None:
     echo("Prometheus has these pods of namespace `shared` (owner kind, phase, node, utilisation):")
     for kind, owner, suffix, node, phase in SHARED_PODS:
         echo(f"  {f'{owner}-{suffix}':<26}{kind:<13}{phase:<9}{node}  {SHARED_NODES[node]} %")
-    assert metric_values(walkthrough, AVERAGE.format("shared", "trainer")) == {"trainer": 60}
-    assert metric_values(walkthrough, AVERAGE.format("default", CUDA_TEST)) == {CUDA_TEST: 0}
+    assert walkthrough.metric_values(AVERAGE.format("shared", "trainer")) == {"trainer": 60}
+    assert walkthrough.metric_values(AVERAGE.format("default", CUDA_TEST)) == {CUDA_TEST: 0}
 
 
 def check_rules(text: str, folder: Path) -> str:
@@ -146,24 +139,7 @@ def write_shared_namespace(c: Cluster) -> None:
     c.prometheus.put(*dict.fromkeys(lines))
 
 
-def metric_values(walkthrough: Walkthrough, path: str) -> dict[str, float]:
-    """Return the value of each object from the adapter."""
-    document = json.loads(walkthrough.kubectl("get", "--raw", path))
-    values = {
-        each["describedObject"]["name"]: float(quantity.parse(each["value"]))
-        for each in document["items"]
-    }
-    echo(", ".join(f"{name} {value:g}" for name, value in values.items()))
-    return values
-
-
 def busy_nodes(c: Cluster) -> set[str]:
     """Return the nodes whose GPU is not idle."""
-    result = query(c, 'dcgm_gpu_utilization{UUID!=""} > 0')
-    return {each["metric"]["node"] for each in result}
-
-
-def query(c: Cluster, promql: str) -> list[Any]:
-    """Return the result of a query of Prometheus."""
-    result: list[Any] = c.prometheus.get("/api/v1/query", query=promql)["result"]
-    return result
+    samples = c.prometheus.query('dcgm_gpu_utilization{UUID!=""} > 0')
+    return {each["metric"]["node"] for each in samples}

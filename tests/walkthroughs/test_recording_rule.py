@@ -54,17 +54,20 @@ def test_recording_rule(control_plane: ControlPlane, tmp_path: Path) -> None:
         echo(f"$ curl localhost:9090/api/v1/query?query={METRIC}\n{json.dumps(series)}")
         assert series == {"__name__": METRIC, "namespace": "default", "deployment": CUDA_TEST}
         with c.adapter("--preset=prometheus-adapter"):
-            assert resources(walkthrough) == {f"deployments.apps/{METRIC}", f"namespaces/{METRIC}"}
+            resources = {
+                each for each in walkthrough.resources(GROUP) if each.endswith(f"/{METRIC}")
+            }
+            assert resources == {f"deployments.apps/{METRIC}", f"namespaces/{METRIC}"}
             walkthrough.apply("cuda-test-hpa.yaml", example(CUDA_TEST))
             walkthrough.wait_until_settled("0/5", replicas=1)
             check_metric(walkthrough)
             check_scale_out(walkthrough)
-            check_scale_in(walkthrough)
+            walkthrough.check_scale_in(CUDA_TEST, "0/5", replicas=3)
             check_unknown_without_a_pod(walkthrough)
 
 
 def check_metric(walkthrough: Walkthrough) -> None:
-    (item,) = json.loads(walkthrough.kubectl("get", "--raw", OBJECT))["items"]
+    (item,) = walkthrough.get_raw(OBJECT)["items"]
     echo(json.dumps(item))
     assert item["describedObject"] == {
         "kind": "Deployment",
@@ -93,14 +96,6 @@ def check_scale_out(walkthrough: Walkthrough) -> None:
     assert hpa.condition("ScalingLimited").reason == "DesiredWithinRange"
 
 
-def check_scale_in(walkthrough: Walkthrough) -> None:
-    echo("$ kill $(jobs -p)")
-    walkthrough.cluster.fleet.set_load(CUDA_TEST, 0)
-    walkthrough.wait_for_row("0/5", replicas=3)
-    hpa = walkthrough.wait_until_settled("0/5", replicas=1)
-    assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
-
-
 def check_unknown_without_a_pod(walkthrough: Walkthrough) -> None:
     # Long enough for at least one sync of the HPA controller, also on a busy machine.
     walkthrough.cluster.kubelet.start_seconds = 5
@@ -114,14 +109,6 @@ def check_unknown_without_a_pod(walkthrough: Walkthrough) -> None:
     assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
 
 
-def resources(walkthrough: Walkthrough) -> set[str]:
-    """Return the resources of discovery that belong to the metric."""
-    document = json.loads(walkthrough.kubectl("get", "--raw", GROUP))
-    names = {resource["name"] for resource in document["resources"]}
-    return {name for name in names if name.endswith(f"/{METRIC}")}
-
-
 def recorded_series(walkthrough: Walkthrough) -> list[Any]:
     """Return the labels of the series that the rule records now."""
-    data = walkthrough.cluster.prometheus.get("/api/v1/query", query=METRIC)
-    return [each["metric"] for each in data["result"]]
+    return [each["metric"] for each in walkthrough.cluster.prometheus.query(METRIC)]

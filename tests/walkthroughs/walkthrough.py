@@ -12,6 +12,7 @@ Everything is printed as it happens, for `make walkthroughs`.
 from __future__ import annotations
 
 import itertools
+import json
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from rules import quantity
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.real.prometheus import wait_for
@@ -69,6 +71,23 @@ class Walkthrough:
         echo(f"$ kubectl {' '.join(arguments)}")
         return self.cluster.control_plane.kubectl(*arguments)
 
+    def get_raw(self, path: str) -> Any:
+        """Run `kubectl get --raw` and return the document."""
+        return json.loads(self.kubectl("get", "--raw", path))
+
+    def resources(self, group: str) -> set[str]:
+        """Return the names of the resources in the discovery document of an API group."""
+        return {each["name"] for each in self.get_raw(group)["resources"]}
+
+    def metric_values(self, path: str) -> dict[str, float]:
+        """Request a metric of several objects, and print and return the value of each object."""
+        values = {
+            each["describedObject"]["name"]: float(quantity.parse(each["value"]))
+            for each in self.get_raw(path)["items"]
+        }
+        echo(", ".join(f"{name} {value:.10g}" for name, value in values.items()) or "no values")
+        return values
+
     def apply(self, name: str, text: str) -> None:
         """Print `kubectl apply -f NAME` and apply `text`."""
         echo(f"$ kubectl apply -f {name}")
@@ -108,6 +127,14 @@ class Walkthrough:
             assert int(row[_REPLICAS]) == replicas, self.table
         return hpa
 
+    def check_scale_in(self, app: str, targets: str, *, replicas: int) -> None:
+        """Remove the load, and check that the HPA scales from `replicas` to one."""
+        echo("$ kill $(jobs -p)")
+        self.cluster.fleet.set_load(app, 0)
+        self.wait_for_row(targets, replicas=replicas)
+        hpa = self.wait_until_settled(targets, replicas=1)
+        assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
+
     def wait_ready(self, deployment: str, replicas: int) -> None:
         """Wait until a Deployment has so many replicas and all are ready. Raises TimeoutError."""
         path = f"/apis/apps/v1/namespaces/default/deployments/{deployment}"
@@ -122,6 +149,12 @@ class Walkthrough:
             f"{deployment} has {replicas} replicas, all ready",
             seconds=STEP_TIMEOUT,
         )
+
+
+def pod_values(cluster: Cluster, series: str) -> dict[str, float]:
+    """Return the value of each pod that Prometheus has for an nvidia_gpu_* series."""
+    samples = cluster.prometheus.query(f'{series}{{pod_name!=""}}')
+    return {each["metric"]["pod_name"]: float(each["value"][1]) for each in samples}
 
 
 def echo(line: str) -> None:
