@@ -1,4 +1,4 @@
-"""What every test may use, and what the run says at its end."""
+"""Fixtures for all tests, and the summary of golden cases at the end of a run."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session")
 def vector_reports(pytestconfig: pytest.Config) -> list[harness.Report]:
-    """The reports on golden cases, which the summary at the end counts."""
+    """Return the list to which tests append reports on golden cases for the final summary."""
     return pytestconfig.stash[_REPORTS]
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    outcomes = tuple(each for report in config.stash[_REPORTS] for each in report.outcomes)
+    outcomes = [each for report in config.stash[_REPORTS] for each in report.outcomes]
     if not outcomes:
         return
     left_out = tuple(each for each in outcomes if each.problem and each.exotic)

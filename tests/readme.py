@@ -1,7 +1,7 @@
-"""The parts of README.md that are made from the program.
+"""Parts of README.md that are generated from the code.
 
-`python -m tests.readme --write` writes them. Each stands between `<!-- NAME -->` and
-`<!-- /NAME -->`; a test holds that they agree.
+Each is between `<!-- NAME -->` and `<!-- /NAME -->`. `python -m tests.readme --write` writes
+them; a test fails if README.md is out of date.
 """
 
 from __future__ import annotations
@@ -16,23 +16,26 @@ from rules import presets
 from tests.presets.table import LACKING, METRICS, NODES, PRESETS, TITLES, VARIANTS
 from tests.presets.worlds import GOLDEN
 
-_TWINS = (
-    "Each but `memory_utilization_current` has a twin in `_over_time`: the mean of three minutes, "
-    "rounded up."
+_OVER_TIME = (
+    "For each except `memory_utilization_current` there is also a metric `*_over_time`: "
+    "the mean of three minutes, rounded up."
 )
 README = Path(__file__).parents[1] / "README.md"
 
 
 def flags() -> str:
+    """Return the tables of flags."""
     return settings.markdown()
 
 
 def preset_list() -> str:
+    """Return the table of presets."""
     rows = [f"| `{name}` | {presets.describe(name)} |" for name in presets.names()]
     return "\n".join(["| preset | reads |", "|---|---|", *rows])
 
 
 def metrics() -> str:
+    """Return the table of metrics."""
     rows = [
         f"| `{name}` | {metric.unit} | {metric.meaning} |"
         for name, metric in METRICS.items()
@@ -44,12 +47,13 @@ def metrics() -> str:
             "|---|---|---|",
             *rows,
             "",
-            _TWINS,
+            _OVER_TIME,
         ]
     )
 
 
 def generations() -> str:
+    """Return the table of exporters: their presets, metrics and node metrics."""
     names = [name for name in METRICS if name.endswith("_current")]
     short = [name.removesuffix("_current").replace("_", " ") for name in names]
     lines = [
@@ -57,29 +61,30 @@ def generations() -> str:
         f"|---|---|{'---|' * len(names)}---|",
     ]
     for variant, used in VARIANTS.items():
-        given = {name for preset in used for name in PRESETS[preset]} - LACKING.get(variant, set())
-        told = NODES.get(variant)
-        node = "✓" if told is None else "relabelled" if told else ""
-        lines.append(_row(variant, used, given, names, node))
+        available = {name for preset in used for name in PRESETS[preset]}
+        available -= LACKING.get(variant, set())
+        schemes = NODES.get(variant)
+        node = "✓" if schemes is None else "relabelled" if schemes else ""
+        lines.append(_row(variant, used, available, names, node))
     for case in GOLDEN["cases"]:
-        if case["preset"] in _ONLY_HERE:
+        if case["preset"] in _GOLDEN_ONLY:
             objects = {**case["pods"], **case["nodes"]}
-            given = {name for values in objects.values() for name in values}
+            available = {name for values in objects.values() for name in values}
             node = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
-            lines.append(_row(case["variant"], (case["preset"],), given, names, node))
+            lines.append(_row(case["variant"], (case["preset"],), available, names, node))
     return "\n".join(lines)
 
 
-_ONLY_HERE = ("gpu-dcgm-mig", "gpu-node")
-"""Presets whose exporters are hard cases of golden.json, and no variant of the ordinary fleet."""
+_GOLDEN_ONLY = ("gpu-dcgm-mig", "gpu-node")
+"""Presets whose exporters occur only as cases of golden.json, not as variants."""
 
 
 def _row(
-    variant: str, used: Iterable[str], given: Container[str], names: Iterable[str], node: str
+    variant: str, used: Iterable[str], available: Container[str], names: Iterable[str], node: str
 ) -> str:
-    cells = ["✓" if name in given else "" for name in names]
-    listed = ", ".join(f"`{preset}`" for preset in used)
-    return f"| {TITLES[variant]} | {listed} | {' | '.join(cells)} | {node} |"
+    cells = ["✓" if name in available else "" for name in names]
+    preset_names = ", ".join(f"`{preset}`" for preset in used)
+    return f"| {TITLES[variant]} | {preset_names} | {' | '.join(cells)} | {node} |"
 
 
 PARTS: Mapping[str, Callable[[], str]] = {
@@ -90,18 +95,18 @@ PARTS: Mapping[str, Callable[[], str]] = {
 }
 
 
-def written(text: str) -> str:
-    """`text` with every part made anew."""
-    for name, make in PARTS.items():
+def regenerated(text: str) -> str:
+    """Return README.md's text with all parts generated again. Raises ValueError."""
+    for name, generate in PARTS.items():
         pattern = re.compile(f"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
-        part = f"<!-- {name} -->\n{make().strip()}\n<!-- /{name} -->"
+        part = f"<!-- {name} -->\n{generate().strip()}\n<!-- /{name} -->"
         text, count = pattern.subn(lambda _, part=part: part, text)
         if count != 1:
-            raise ValueError(f"README.md has {count} parts called {name}")
+            raise ValueError(f"README.md: found {count} parts `{name}`, expected one")
     return text
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         sys.exit("usage: python -m tests.readme --write")
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
+    README.write_text(regenerated(README.read_text(encoding="utf-8")), encoding="utf-8")

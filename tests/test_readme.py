@@ -1,4 +1,4 @@
-"""README.md says what the program does."""
+"""README.md agrees with the code, the Makefile and the files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import re
 from tests import readme
 
 
-def test_generated_parts_agree_with_the_program() -> None:
+def test_generated_parts_are_current() -> None:
     text = readme.README.read_text(encoding="utf-8")
 
-    assert readme.written(text) == text, "run `make fix`"
+    assert readme.regenerated(text) == text, "run `make fix`"
 
 
-def test_every_make_target_that_it_names_exists() -> None:
+def test_every_make_target_in_it_exists() -> None:
     text = readme.README.read_text(encoding="utf-8")
     makefile = (readme.README.parent / "Makefile").read_text(encoding="utf-8")
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
@@ -21,8 +21,8 @@ def test_every_make_target_that_it_names_exists() -> None:
     assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
 
 
-def test_every_file_that_it_names_exists() -> None:
+def test_every_file_in_it_exists() -> None:
     text = readme.README.read_text(encoding="utf-8")
-    named = set(re.findall(r"`((?:adapter|rules|certs|tests|manifests)/[\w./-]*)`", text))
+    paths = set(re.findall(r"`((?:adapter|rules|certs|tests|manifests)/[\w./-]*)`", text))
 
-    assert not {name for name in named if not (readme.README.parent / name).exists()}
+    assert not {path for path in paths if not (readme.README.parent / path).exists()}

@@ -1,18 +1,22 @@
-"""What requests cost the adapter, as a process with 2 000 pods behind it.
+"""Cost of requests to the adapter, running as a process with 2 000 pods behind it.
 
     python -m tests.bench.load
 
-It is asked as the aggregator asks: over TLS, by a front proxy's certificate, for an autoscaler.
-Behind it are a fake Kubernetes, in a process of its own, and a real Prometheus that has a GPU's
-series for each pod. Four loads follow each other, each from so many clients that one is always
-waiting: the bare handler of aiohttp over the same TLS, which is the measure of the others;
-`/version`, for what every request passes; one application's metric, as an autoscaler asks for it;
-and that of a namespace's 500 pods at once. CPU and memory are those of the process that answers,
-as the kernel counts them; how many requests a second there are, and how soon each is answered,
-depends on what else the machine does. At last the greatest answer that Prometheus may give is read
-by a process like the adapter's. Fails unless what every request passes costs less than `FRAME` bare
-handlers, an autoscaler's question less than `QUESTION`, and the peak of memory under load is less
-than `GROWTH` times that of the idle process.
+Requests are sent like the aggregator's: over TLS, with the front proxy's certificate, for the HPA
+controller. Behind the adapter are a fake Kubernetes process and a real Prometheus with one GPU
+series per pod. Four loads run one after the other, each with CLIENTS connections that are never
+idle:
+
+* `bare`: a constant response of aiohttp over the same TLS, the unit of the other ratios;
+* `/version`: the cost of every request (authentication, authorization);
+* `autoscaler`: the metric of one application, as an HPA requests it;
+* `namespace`: the metric of all 500 pods of a namespace.
+
+CPU and memory are those of the serving process, from /proc. Requests per second and latency depend
+on what else the machine does. At the end, a process with the adapter's client reads the largest
+response of Prometheus that the adapter accepts. Fails if `/version` costs MAX_VERSION_RATIO bare
+requests or more, `autoscaler` MAX_AUTOSCALER_RATIO, or if the peak memory under load is
+MAX_MEMORY_RATIO times that of the idle process or more.
 """
 
 from __future__ import annotations
@@ -21,7 +25,6 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-import os
 import ssl
 import statistics
 import sys
@@ -31,13 +34,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from adapter.clients.prometheus import LIMIT
-from tests.bench import parts
+from tests.bench import processes
 from tests.certificates import Holder
 from tests.control_plane.daemon import free_ports
 from tests.real import prometheus as real
 
-FRAME, QUESTION, GROWTH = 4, 40, 2
-SECONDS, WARM_UP = 3.0, 1.0
+MAX_VERSION_RATIO, MAX_AUTOSCALER_RATIO, MAX_MEMORY_RATIO = 4, 40, 2
+SECONDS, WARM_UP_SECONDS = 3.0, 1.0
 CLIENTS = 8
 
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -45,142 +48,144 @@ _AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row:
-    """What came of one load."""
+class Result:
+    """Measurements of one load."""
 
-    requests: float
-    """A second."""
-    cpu: float
-    """Milliseconds of the answering process for one request."""
-    median: float
-    slowest: float
-    """Milliseconds until the answer, of half of all requests and of 99 of 100."""
+    requests_per_second: float
+    cpu_ms: float
+    """CPU time of the serving process per request."""
+    p50_ms: float
+    p99_ms: float
 
 
-def main(_: list[str]) -> int:
+def main() -> int:
+    """Run the benchmark and print its results; return 1 if a limit is exceeded."""
     with tempfile.TemporaryDirectory() as name:
-        rows, idle, peak = _measured(Path(name))
-        greatest = _greatest(Path(name))
+        results, idle, peak = _measure(Path(name))
+        read_peak = _measure_largest_response(Path(name))
     print(f"{'':>12} {'requests/s':>10} {'CPU ms':>7} {'x bare':>7} {'p50 ms':>7} {'p99 ms':>7}")
-    ratios = {name: row.cpu / rows["bare"].cpu for name, row in rows.items()}
-    for name, row in rows.items():
+    ratios = {name: result.cpu_ms / results["bare"].cpu_ms for name, result in results.items()}
+    for name, result in results.items():
         print(
-            f"{name:>12} {row.requests:>10.0f} {row.cpu:>7.2f} {ratios[name]:>7.1f}"
-            f" {row.median:>7.1f} {row.slowest:>7.1f}"
+            f"{name:>12} {result.requests_per_second:>10.0f} {result.cpu_ms:>7.2f}"
+            f" {ratios[name]:>7.1f} {result.p50_ms:>7.1f} {result.p99_ms:>7.1f}"
         )
-    pods = parts.NAMESPACES * parts.APPS * parts.PODS
+    pods = processes.NAMESPACES * processes.APPS * processes.PODS
     print(
         f"RSS: {idle:.0f} MiB idle, {peak:.0f} MiB at the peak,"
         f" {(peak - idle) * 1024 / pods:.1f} KiB more for each of {pods} pods;"
-        f" {greatest:.0f} MiB at the peak of reading an answer of {LIMIT >> 20} MiB"
+        f" {read_peak:.0f} MiB at the peak while reading a response of {LIMIT >> 20} MiB"
     )
-    claims = (
-        ("/version", "bare handlers", ratios["/version"], FRAME),
-        ("autoscaler", "bare handlers", ratios["autoscaler"], QUESTION),
-        ("the peak of memory", "times the idle process", peak / idle, GROWTH),
+    limits = (
+        ("/version", "x bare", ratios["/version"], MAX_VERSION_RATIO),
+        ("autoscaler", "x bare", ratios["autoscaler"], MAX_AUTOSCALER_RATIO),
+        ("peak memory", "x idle", peak / idle, MAX_MEMORY_RATIO),
     )
     problems = [
-        f"{what}: {found:.1f} {of}, not less than {most}"
-        for what, of, found, most in claims
-        if found >= most
+        f"{what}: {ratio:.1f} {unit}, must be below {limit}"
+        for what, unit, ratio, limit in limits
+        if ratio >= limit
     ]
-    print("\n".join(problems) or "; ".join(f"{w}: {f:.1f} {o}" for w, o, f, _ in claims))
+    summary = "; ".join(f"{what}: {ratio:.1f} {unit}" for what, unit, ratio, _ in limits)
+    print("\n".join(problems) or summary)
     return 1 if problems else 0
 
 
-def _measured(folder: Path) -> tuple[dict[str, Row], float, float]:
-    """The rows by load, and MiB of the adapter before and at most."""
-    proxy = parts.certificates(folder)
+def _measure(folder: Path) -> tuple[dict[str, Result], float, float]:
+    """Return the results by load, and the idle and the peak RSS of the adapter in MiB."""
+    proxy = processes.certificates(folder)
     with contextlib.ExitStack() as stack:
-        bare = stack.enter_context(parts.part(folder, "bare"))
-        rows = {"bare": asyncio.run(_load(folder, proxy, bare, parts.told(folder, "bare"), ["/"]))}
+        bare = stack.enter_context(processes.start(folder, "bare"))
+        bare_port = processes.read_result(folder, "bare")
+        results = {"bare": asyncio.run(_run_load(folder, proxy, bare, bare_port, ["/"]))}
         prometheus = stack.enter_context(real.run(folder))
-        stack.enter_context(parts.part(folder, "kubernetes"))
-        parts.told(folder, "kubernetes")
-        # All that the presets ask for must be there, for the relist to hold what it would.
+        stack.enter_context(processes.start(folder, "kubernetes"))
+        processes.read_result(folder, "kubernetes")
+        # All series of the preset, so that the relist indexes as much as in production.
         for metric in ("GPU_UTIL", "FB_USED", "FB_FREE", "GPU_TEMP", "POWER_USAGE"):
-            prometheus.write(parts.series(f"DCGM_FI_DEV_{metric}"))
+            prometheus.write(processes.series(f"DCGM_FI_DEV_{metric}"))
         (port,) = free_ports(1)
-        adapter = stack.enter_context(
-            parts.process(folder, "-m", "adapter", *parts.flags(folder, prometheus.url, port))
-        )
+        flags = processes.flags(folder, prometheus.url, port)
+        adapter = stack.enter_context(processes.start_python(folder, "-m", "adapter", *flags))
+        metric = f"pods/*/{processes.METRIC}"
         loads = {
             "/version": ["/version"],
             "autoscaler": [
-                f"{_GROUP}/namespaces/ns-{space}/pods/*/{parts.METRIC}?labelSelector=app%3Dapp-{app}"
-                for app in range(parts.APPS)
-                for space in range(parts.NAMESPACES)
+                f"{_GROUP}/namespaces/ns-{namespace}/{metric}?labelSelector=app%3Dapp-{app}"
+                for app in range(processes.APPS)
+                for namespace in range(processes.NAMESPACES)
             ],
             "namespace": [
-                f"{_GROUP}/namespaces/ns-{space}/pods/*/{parts.METRIC}"
-                for space in range(parts.NAMESPACES)
+                f"{_GROUP}/namespaces/ns-{namespace}/{metric}"
+                for namespace in range(processes.NAMESPACES)
             ],
         }
-        asyncio.run(_answers(folder, proxy, port, loads["autoscaler"][0]))
-        idle = parts.mebibytes(adapter, "VmRSS")
+        asyncio.run(_wait_for_values(folder, proxy, port, loads["autoscaler"][0]))
+        idle = processes.mebibytes(adapter, "VmRSS")
         for name, paths in loads.items():
-            rows[name] = asyncio.run(_load(folder, proxy, adapter, port, paths))
-        return rows, idle, parts.mebibytes(adapter, "VmHWM")
+            results[name] = asyncio.run(_run_load(folder, proxy, adapter, port, paths))
+        return results, idle, processes.mebibytes(adapter, "VmHWM")
 
 
-def _greatest(folder: Path) -> float:
-    """MiB at most of a process that reads the greatest answer."""
-    with parts.part(folder, "great"), parts.part(folder, "reader"):
-        return float(parts.told(folder, "reader"))
+def _measure_largest_response(folder: Path) -> float:
+    """Return the peak RSS, in MiB, of a process that reads the largest response."""
+    with processes.start(folder, "prometheus"), processes.start(folder, "reader"):
+        return float(processes.read_result(folder, "reader"))
 
 
-# The load
-
-
-async def _answers(folder: Path, proxy: Holder, port: int, path: str) -> None:
-    """Return once the adapter has a value for everybody whom `path` asks for."""
-    found: object = None
+async def _wait_for_values(folder: Path, proxy: Holder, port: int, path: str) -> None:
+    """Wait until the adapter returns a value for each pod of an application."""
+    body: object = None
     for _ in range(300):
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             async with _Client.connected(folder, proxy, port) as client:
-                found = await client.ask(path)
-                if len(json.loads(found).get("items", ())) == parts.PODS:
+                body = await client.get(path)
+                if len(json.loads(body).get("items", ())) == processes.PODS:
                     return
         await asyncio.sleep(0.1)
-    raise TimeoutError(f"{found!r}\n{(folder / 'log').read_text()}")
+    log = (folder / "log").read_text()
+    raise TimeoutError(f"the adapter has no values; last response: {body!r}\n{log}")
 
 
-async def _load(folder: Path, proxy: Holder, pid: int, port: int, paths: Sequence[str]) -> Row:
-    took: list[float] = []
+async def _run_load(
+    folder: Path, proxy: Holder, pid: int, port: int, paths: Sequence[str]
+) -> Result:
+    latencies: list[float] = []
     number = 0
 
-    async def ask(client: _Client, until: float) -> None:
+    async def send_requests(client: _Client, deadline: float) -> None:
         nonlocal number
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             number += 1
-            began = time.monotonic()
-            await client.ask(paths[number % len(paths)])
-            took.append(time.monotonic() - began)
+            started = time.monotonic()
+            await client.get(paths[number % len(paths)])
+            latencies.append(time.monotonic() - started)
 
-    async def all_ask(clients: Sequence[_Client], seconds: float) -> None:
-        until = time.monotonic() + seconds
-        await asyncio.gather(*(ask(client, until) for client in clients))
+    async def run_clients(clients: Sequence[_Client], seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        await asyncio.gather(*(send_requests(client, deadline) for client in clients))
 
     async with contextlib.AsyncExitStack() as stack:
         clients = [
             await stack.enter_async_context(_Client.connected(folder, proxy, port))
             for _ in range(CLIENTS)
         ]
-        await all_ask(clients, WARM_UP)
-        took.clear()
-        began, before = time.monotonic(), _cpu_seconds(pid)
-        await all_ask(clients, SECONDS)
-        seconds, cpu = time.monotonic() - began, _cpu_seconds(pid) - before
-    return Row(
-        requests=len(took) / seconds,
-        cpu=cpu / len(took) * 1000,
-        median=statistics.median(took) * 1000,
-        slowest=statistics.quantiles(took, n=100)[-1] * 1000,
+        await run_clients(clients, WARM_UP_SECONDS)
+        latencies.clear()
+        started, cpu_before = time.monotonic(), processes.cpu_seconds(pid)
+        await run_clients(clients, SECONDS)
+        seconds = time.monotonic() - started
+        cpu = processes.cpu_seconds(pid) - cpu_before
+    return Result(
+        requests_per_second=len(latencies) / seconds,
+        cpu_ms=cpu / len(latencies) * 1000,
+        p50_ms=statistics.median(latencies) * 1000,
+        p99_ms=statistics.quantiles(latencies, n=100)[-1] * 1000,
     )
 
 
 class _Client:
-    """One connection; cheap, for it is on the same machine as what it measures."""
+    """Minimal HTTP/1.1 client on one connection: it shares the CPU with the measured process."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -199,8 +204,8 @@ class _Client:
             with contextlib.suppress(ConnectionError, ssl.SSLError):
                 await streams[1].wait_closed()
 
-    async def ask(self, path: str) -> bytes:
-        """The body of the answer. Raises RuntimeError unless it is a good one."""
+    async def get(self, path: str) -> bytes:
+        """Return the body of a response. Raises RuntimeError unless its status is 200 or 404."""
         fields = f"Host: x\r\nX-Remote-User: {_AUTOSCALER}\r\nX-Remote-Group: system:authenticated"
         self._writer.write(f"GET {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode())
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
@@ -212,11 +217,5 @@ class _Client:
         return body
 
 
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process: fields 14 and 15 of /proc/PID/stat, see proc(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -1,20 +1,23 @@
-"""What one relist costs at 1 000, 10 000 and 100 000 series of the same fifty names.
+"""Cost of one relist at 1 000, 10 000 and 100 000 series of the same fifty names.
 
     python -m tests.bench.relist
 
-Four ways are measured against a real Prometheus, each in a process of its own: `first`, the first
-relist whole (index, exact question, and which of the competing labels are live), `later`, one for
-which the exact question is not due, `look`, what is asked between two relists, and `series`,
-/api/v1/series as the original asks it. Fails unless the bytes of the others stay what they are
-while the series grow a hundredfold. Bytes are counted as they come over the wire, compressed; the
-memory is what Python allocated at most, of one time more.
+Four operations are measured against a real Prometheus, each in its own process:
+
+* `first`: the first relist (label index, exact names, and which of the competing labels are live);
+* `later`: a relist that does not query the exact names;
+* `refresh`: the queries between two relists, for live labels;
+* `series`: a request to /api/v1/series, as in the original.
+
+Fails if the bytes of `first`, `later` or `refresh` more than double while the series grow a
+hundredfold. Bytes are those on the wire, compressed. The memory is the peak that Python allocates,
+in one more run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -31,12 +34,13 @@ from adapter.clients.prometheus import Prometheus
 from adapter.metrics.relist import Relist
 from rules import ruleset
 from rules.kinds import Kinds
+from tests.bench import processes
 from tests.real import prometheus as real
 
 SIZES = (1_000, 10_000, 100_000)
-WAYS = ("first", "later", "look", "series")
-TIMES = 5
-"""Of each measurement: /proc counts CPU in hundredths of a second."""
+OPERATIONS = ("first", "later", "refresh", "series")
+REPETITIONS = 5
+"""Runs per measurement: /proc has a resolution of 10 ms of CPU time."""
 
 _NAMES = 50
 _BATCH = 20_000
@@ -55,39 +59,45 @@ rules:
 
 
 def main(argv: list[str]) -> int:
+    """Run the benchmark and print its results; return 1 if a limit is exceeded.
+
+    With the arguments OPERATION URL PID, measure one operation and print its row as JSON.
+    """
     if argv:
-        way, url, pid = argv
-        print(json.dumps(asyncio.run(_measure(way, url, int(pid)))))
+        operation, url, pid = argv
+        print(json.dumps(asyncio.run(_measure(operation, url, int(pid)))))
         return 0
-    found = {(size, way): row for size in SIZES for way, row in _at(size)}
+    rows = {(size, operation): row for size in SIZES for operation, row in _rows(size)}
     print(
-        f"{'series':>8} {'way':>7} {'bytes':>10} {'their CPU s':>12} {'our CPU s':>10} {'MiB':>7}"
+        f"{'series':>8} {'operation':>9} {'bytes':>10} {'Prometheus CPU s':>16}"
+        f" {'adapter CPU s':>13} {'MiB':>7}"
     )
-    for (size, way), row in found.items():
+    for (size, operation), row in rows.items():
         print(
-            f"{size:>8} {way:>7} {row['bytes']:>10.0f} {row['theirs']:>12.3f}"
-            f" {row['ours']:>10.3f} {row['peak']:>7.1f}"
+            f"{size:>8} {operation:>9} {row['bytes']:>10.0f} {row['prometheus_cpu']:>16.3f}"
+            f" {row['adapter_cpu']:>13.3f} {row['peak']:>7.1f}"
         )
+    smallest, largest = SIZES[0], SIZES[-1]
     problems = [
-        f"{way}: {found[SIZES[-1], way]['bytes']:.0f} bytes at {SIZES[-1]} series,"
-        f" more than twice the {found[SIZES[0], way]['bytes']:.0f} at {SIZES[0]}"
-        for way in WAYS[:-1]
-        if found[SIZES[-1], way]["bytes"] > 2 * found[SIZES[0], way]["bytes"]
+        f"{operation}: {rows[largest, operation]['bytes']:.0f} bytes at {largest} series,"
+        f" more than twice the {rows[smallest, operation]['bytes']:.0f} at {smallest}"
+        for operation in OPERATIONS[:-1]
+        if rows[largest, operation]["bytes"] > 2 * rows[smallest, operation]["bytes"]
     ]
-    print("\n".join(problems) or "bytes by names do not grow with the series")
+    print("\n".join(problems) or "the bytes of a relist do not grow with the number of series")
     return 1 if problems else 0
 
 
-def _at(size: int) -> Iterator[tuple[str, dict[str, float]]]:
-    """Each way's row at so many series, in a Prometheus that has nothing else."""
+def _rows(size: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the row of each operation, with a Prometheus that has only `size` series."""
     with tempfile.TemporaryDirectory() as folder, real.run(Path(folder)) as running:
         for begin in range(0, size, _BATCH):
             running.write(_series(begin, min(begin + _BATCH, size)))
-        for way in WAYS:
+        for operation in OPERATIONS:
             module = (sys.executable, "-m", "tests.bench.relist")
-            command = (*module, way, running.url, str(running.pid))
+            command = (*module, operation, running.url, str(running.pid))
             done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-            yield way, json.loads(done.stdout)
+            yield operation, json.loads(done.stdout)
 
 
 def _series(begin: int, end: int) -> Iterator[tuple[dict[str, str], float]]:
@@ -105,50 +115,47 @@ def _series(begin: int, end: int) -> Iterator[tuple[dict[str, str], float]]:
         )
 
 
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process: fields 14 and 15 of /proc/PID/stat, see proc(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-async def _measure(way: str, url: str, pid: int) -> dict[str, float]:
+async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
     registry = prometheus_client.CollectorRegistry()
     compiled = ruleset.load([("bench.yaml", _RULES)])
     kinds = Kinds.builtin()
     async with aiohttp.ClientSession() as session:
-        asking = Prometheus(session, url, requests=telemetry.PrometheusRequestMetrics(registry))
+        prometheus = Prometheus(session, url, requests=telemetry.PrometheusRequestMetrics(registry))
 
         def relist() -> Relist:
-            return Relist(compiled, asking, lambda: kinds, interval=600, max_age=600)
+            return Relist(compiled, prometheus, lambda: kinds, interval=600, max_age=600)
 
-        standing = relist()
-        await standing.once()
+        previous = relist()
+        await previous.once()
 
-        async def once() -> None:
-            if way == "series":
+        async def run_operation() -> None:
+            if operation == "series":
                 now = time.time()
-                assert len(await asking.series(_SELECTOR, now - 600, now)) == _NAMES
-            elif way == "look":
-                await standing.refresh_live_labels()
+                assert len(await prometheus.series(_SELECTOR, now - 600, now)) == _NAMES
+            elif operation == "refresh":
+                await previous.refresh_live_labels()
             else:
-                one = standing if way == "later" else relist()
-                await one.once()
-                assert one.states[0].names == _NAMES
+                current = previous if operation == "later" else relist()
+                await current.once()
+                assert current.states[0].names == _NAMES
 
-        received, ours, theirs = _received(registry), time.process_time(), _cpu_seconds(pid)
-        for _ in range(TIMES):
-            await once()
+        bytes_before, adapter_before = _received_bytes(registry), time.process_time()
+        prometheus_before = processes.cpu_seconds(pid)
+        for _ in range(REPETITIONS):
+            await run_operation()
         row = {
-            "ours": (time.process_time() - ours) / TIMES,
-            "theirs": (_cpu_seconds(pid) - theirs) / TIMES,
-            "bytes": (_received(registry) - received) / TIMES,
+            "adapter_cpu": (time.process_time() - adapter_before) / REPETITIONS,
+            "prometheus_cpu": (processes.cpu_seconds(pid) - prometheus_before) / REPETITIONS,
+            "bytes": (_received_bytes(registry) - bytes_before) / REPETITIONS,
         }
         tracemalloc.start()
-        await once()
-        return {**row, "peak": tracemalloc.get_traced_memory()[1] / (1 << 20)}
+        await run_operation()
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return {**row, "peak": peak / (1 << 20)}
 
 
-def _received(registry: prometheus_client.CollectorRegistry) -> float:
+def _received_bytes(registry: prometheus_client.CollectorRegistry) -> float:
     return sum(
         sample.value
         for family in registry.collect()

@@ -1,12 +1,13 @@
-"""A small cluster of GPUs around a control plane: nodes and pods under load, Prometheus, adapter.
+"""Simulated GPU cluster around a real control plane: nodes, pods under load, Prometheus, adapter.
 
-    with cluster.running(plane, folder, generation="alibaba") as c:
+    with cluster.running(control_plane, folder, generation="alibaba") as c:
         c.apply(DEPLOYMENT_AND_HPA)
         with c.adapter("--preset=gpu-nvidia-alibaba"):
-            c.fleet.offer("bert-intent-detection", 300)
+            c.fleet.set_load("bert-intent-detection", 300)
             c.watch_hpa("bert-intent-detection", until=lambda hpa: hpa.current_replicas == 8)
 
-Whatever it put into the control plane is gone at its end, also after a failure.
+By default every object that it created in the control plane is deleted at the end, also after a
+failure.
 """
 
 from __future__ import annotations
@@ -30,49 +31,56 @@ from tests.control_plane.plane import ControlPlane
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
 
-_PAUSE = 0.3
-"""Seconds until an HPA that could not be seen is looked for again."""
+_RETRY_SECONDS = 0.3
+"""Pause before a failed watch of an HPA is started again."""
 
 
 class Cluster:
-    """What runs. `folder` has logs and files."""
+    """Parts of a running cluster. `folder` holds logs and files."""
 
     def __init__(
         self,
-        plane: ControlPlane,
+        control_plane: ControlPlane,
         folder: Path,
         *,
         fleet: LiveFleet,
         kubelet: Kubelet,
         prometheus: Prometheus,
-        ending: contextlib.ExitStack,
-        tidy: bool,
+        exit_stack: contextlib.ExitStack,
+        clean_up: bool,
     ) -> None:
-        self.plane = plane
+        self.control_plane = control_plane
         self.folder = folder
         self.fleet = fleet
         self.kubelet = kubelet
         self.prometheus = prometheus
-        self._ending = ending
-        self._tidy = tidy
+        self._exit_stack = exit_stack
+        self._clean_up = clean_up
         self._installed = False
-        self._adapters = itertools.count()
+        self._adapter_numbers = itertools.count()
 
     def wait_scraped(self) -> None:
-        """Until Prometheus has been everywhere, for which it sets out after five seconds."""
+        """Wait until every target is up. Prometheus starts to scrape after five seconds."""
         targets = len(self.fleet.nodes) + 1
         wait_for(
-            lambda: len(self.prometheus.get("/api/v1/query", query="up == 1")["result"]) == targets,
-            "everything is scraped",
+            lambda: len(self.prometheus.query("up == 1")) == targets,
+            "every target is scraped",
             seconds=60,
         )
 
     def apply(self, text: str) -> None:
-        """`kubectl apply -f -`; what it made is deleted at the end, with its pods."""
-        gone = ("delete", "--ignore-not-found", "--cascade=foreground", "--timeout=60s", "-f", "-")
-        if self._tidy:
-            self._ending.callback(self.plane.kubectl, *gone, text=text)
-        self.plane.kubectl("apply", "-f", "-", text=text)
+        """Run `kubectl apply -f -`; the objects and their pods are deleted at the end."""
+        delete = (
+            "delete",
+            "--ignore-not-found",
+            "--cascade=foreground",
+            "--timeout=60s",
+            "-f",
+            "-",
+        )
+        if self._clean_up:
+            self._exit_stack.callback(self.control_plane.kubectl, *delete, text=text)
+        self.control_plane.kubectl("apply", "-f", "-", text=text)
 
     @contextlib.contextmanager
     def adapter(
@@ -82,41 +90,39 @@ class Cluster:
         tls: tuple[Path, Path] | None = None,
         ca: bytes | None = None,
     ) -> Iterator[Server]:
-        """The adapter on this Prometheus, once that has scraped; Available in every APIService.
+        """Run the adapter against this Prometheus until the context ends.
 
-        `config` is the text of a rules file. `tls` (certificate, key) is shown instead of a
-        certificate of its own; `ca` (PEM) is then what the APIServices say vouches for it.
+        Starts it after the first scrape and yields once every APIService is Available. `config` is
+        the text of a rules file. `tls` (certificate, key) replaces the certificate that the adapter
+        issues; `ca` (PEM) is then the caBundle of the APIServices.
         """
         if not self._installed:
             self._install()
-        name = f"adapter-{next(self._adapters)}"
-        told = [f"--prometheus-url={self.prometheus.url}", *flags]
+        name = f"adapter-{next(self._adapter_numbers)}"
+        arguments = [f"--prometheus-url={self.prometheus.url}", *flags]
         if config is not None:
             rules = self.folder / f"{name}.yaml"
             rules.write_text(config)
-            told.append(f"--config={rules}")
+            arguments.append(f"--config={rules}")
         if tls is not None:
-            told += [f"--tls-cert-file={tls[0]}", f"--tls-private-key-file={tls[1]}"]
-        found = Server(self.plane, self.folder / f"{name}.log", told, ca=ca)
+            arguments += [f"--tls-cert-file={tls[0]}", f"--tls-private-key-file={tls[1]}"]
+        adapter = Server(self.control_plane, self.folder / f"{name}.log", arguments, ca=ca)
         try:
             self.wait_scraped()
-            found.start()
-            yield found
+            adapter.start()
+            yield adapter
         finally:
-            if self._tidy:
-                found.stop()
+            if self._clean_up:
+                adapter.stop()
             else:
-                found.kill()
+                adapter.kill()
 
     def _install(self) -> None:
-        if self._tidy:
-            self._ending.enter_context(server.installed(self.plane))
+        if self._clean_up:
+            self._exit_stack.enter_context(server.installed(self.control_plane))
         else:
-            server.install(self.plane)
+            server.install(self.control_plane)
         self._installed = True
-
-    def hpa(self, name: str, namespace: str = "default") -> Hpa:
-        return hpa.read(self.plane.admin, name, namespace)
 
     def watch_hpa(
         self,
@@ -125,84 +131,82 @@ class Cluster:
         until: Callable[[Hpa], object],
         seconds: float = 60,
         table: Table | None = None,
-        namespace: str = "default",
     ) -> Hpa:
-        """Wait for `until`; `table` gets a row whenever the line of `kubectl get hpa` changes.
+        """Watch an HPA of namespace default and return the first state for which `until` holds.
 
-        No state is missed, however short; `until` is asked at least once a second. An outage of
-        the API server is waited out. Raises TimeoutError with the table and the conditions.
+        `until` sees every state, and at least one a second. `table` gets a row for each change of
+        the line of `kubectl get hpa`. The watch is restarted after errors of the API server. Raises
+        TimeoutError with the table and the conditions.
         """
         rows = Table() if table is None else table
         deadline = time.monotonic() + seconds
-        told = "it was never seen"
+        last = "it was never read"
         while time.monotonic() < deadline:
             try:
-                with contextlib.closing(hpa.states(self.plane.admin, name, namespace)) as states:
-                    for found in states:
-                        rows.add(found)
-                        if until(found):
-                            return found
-                        conditions = found.conditions.items()
-                        told = "\n".join(f"{kind}: {each}" for kind, each in conditions)
+                with contextlib.closing(hpa.watch(self.control_plane.admin, name)) as states:
+                    for state in states:
+                        rows.add(state)
+                        if until(state):
+                            return state
+                        conditions = state.conditions.items()
+                        last = "\n".join(f"{kind}: {each}" for kind, each in conditions)
                         if time.monotonic() > deadline:
                             break
-            except (RefusedError, OSError, http.client.HTTPException, ValueError) as problem:
-                told = str(problem)
-            time.sleep(_PAUSE)
-        raise TimeoutError(f"not within {seconds} s; {name} has been\n{rows}\nand now\n{told}")
+            except (RefusedError, OSError, http.client.HTTPException, ValueError) as error:
+                last = str(error)
+            time.sleep(_RETRY_SECONDS)
+        raise TimeoutError(
+            f"HPA {name} did not reach the expected state within {seconds} s; its states:\n{rows}\n"
+            f"last conditions or error:\n{last}"
+        )
 
 
 @contextlib.contextmanager
 def running(
-    plane: ControlPlane,
+    control_plane: ControlPlane,
     folder: Path,
     *,
     generation: str | Generation,
     nodes: int = 4,
     gpus: int = 4,
     rules_yaml: str | None = None,
-    honor_labels: bool = True,
     start_seconds: float = 0.0,
-    wobble: float = 0.0,
-    tidy: bool = True,
+    noise: float = 0.0,
+    clean_up: bool = True,
 ) -> Iterator[Cluster]:
-    """The cluster; what Prometheus scrapes is there when `Cluster.wait_scraped` returns.
+    """Run a cluster until the context ends. The first scrape comes later: see `wait_scraped`.
 
-    `generation` is that of the GPU exporters, by its name if it is one of GENERATIONS.
-    `gpus` are those of each node; `rules_yaml` is a rule file of Prometheus; pods are Ready
-    `start_seconds` after they were bound. With a `wobble` of 1 GPUs are as unsteady as the
-    recording, with 0 they read exactly their share of the load. Without `tidy` nothing is put in
-    order at the end, which takes a moment then: the control plane has to end as well.
+    `generation` is the format of the GPU exporters, or its name in GENERATIONS. `gpus` is their
+    number per node. `rules_yaml` is the text of a Prometheus rule file. Pods become Ready
+    `start_seconds` after they are bound. `noise` scales the fluctuation of GPU utilisation: 1 as in
+    the recording, 0 for none. Without `clean_up` no object is deleted and the adapter is killed at
+    the end: that is faster, but the control plane must end as well.
     """
-    # Their names are nobody else's: those of another cluster may still be remembered somewhere.
+    # Names that no other cluster used: a cache may still hold the nodes of an earlier one.
     run = secrets.token_hex(2)
-    fleet = LiveFleet([f"gpu-node-{run}-{i}" for i in range(nodes)], gpus=gpus, wobble=wobble)
-    kubelet = Kubelet(plane.admin, fleet, start_seconds=start_seconds)
+    fleet = LiveFleet([f"gpu-node-{run}-{i}" for i in range(nodes)], gpus=gpus, noise=noise)
+    kubelet = Kubelet(control_plane.admin, fleet, start_seconds=start_seconds)
     if isinstance(generation, str):
         generation = GENERATIONS[generation]
     pages = exporters.pages(fleet, kubelet, generation)
-    rules = folder / "rules.yml"
+    rules: Path | None = None
     if rules_yaml is not None:
+        rules = folder / "rules.yml"
         rules.write_text(rules_yaml)
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(exporters.serving(pages))
-        text = scrape.config(
-            fleet.nodes,
-            port,
-            honor_labels=honor_labels,
-            rules=rules if rules_yaml is not None else None,
-        )
-        scraping = stack.enter_context(prometheus.run(folder, text))
-        if tidy:
-            stack.callback(kubelet.withdraw)
+        scrape_config = scrape.config(fleet.nodes, port, rules=rules)
+        running_prometheus = stack.enter_context(prometheus.run(folder, scrape_config))
+        if clean_up:
+            stack.callback(kubelet.unregister)
         stack.callback(kubelet.stop)
         kubelet.start()
         yield Cluster(
-            plane,
+            control_plane,
             folder,
             fleet=fleet,
             kubelet=kubelet,
-            prometheus=scraping,
-            ending=stack,
-            tidy=tidy,
+            prometheus=running_prometheus,
+            exit_stack=stack,
+            clean_up=clean_up,
         )

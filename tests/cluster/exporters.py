@@ -1,4 +1,4 @@
-"""The fleet's GPU exporters and kube-state-metrics over HTTP, from a thread, behind one port."""
+"""HTTP server for the fleet's GPU exporters and kube-state-metrics, all on one port."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from tests.cluster.kubelet import Kubelet
 from tests.cluster.scrape import STATE_METRICS
 
 Pages = Mapping[str, Callable[[], str]]
+"""Function that renders the response, by path."""
 
 
 def pages(fleet: LiveFleet, kubelet: Kubelet, generation: Generation) -> Pages:
-    """The path of each exporter, and what it answers there."""
-    began = time.monotonic()
+    """Return the metrics pages of every node's exporter and of kube-state-metrics."""
+    started = time.monotonic()
 
-    def gpus(node: str) -> Callable[[], str]:
-        return lambda: exposition.render(fleet.readings(node, time.monotonic() - began), generation)
+    def exporter(node: str) -> Callable[[], str]:
+        return lambda: exposition.render(
+            fleet.readings(node, time.monotonic() - started), generation
+        )
 
     return {
-        **{f"/{node}/metrics": gpus(node) for node in fleet.nodes},
-        STATE_METRICS: lambda: state_metrics.render(kubelet.view),
+        **{f"/{node}/metrics": exporter(node) for node in fleet.nodes},
+        STATE_METRICS: lambda: state_metrics.render(kubelet.objects),
     }
 
 
 @contextlib.contextmanager
-def serving(found: Pages) -> Iterator[int]:
-    """The port of 127.0.0.1 that serves them."""
+def serving(pages: Pages) -> Iterator[int]:
+    """Serve pages on the loopback address from a thread; yield the port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            page = found.get(self.path)
+            page = pages.get(self.path)
             body = page().encode() if page else b""
-            # A scrape that took too long on a busy machine is not waited for.
+            # Prometheus closes the connection when a scrape exceeds its timeout.
             with contextlib.suppress(ConnectionError):
                 self.send_response(200 if page else 404)
                 self.send_header("Content-Type", "text/plain; version=0.0.4")
@@ -51,7 +54,7 @@ def serving(found: Pages) -> Iterator[int]:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        # A daemon, as Ctrl-C may come before there is anybody to end it.
+        # A daemon thread: Ctrl-C may come before the `try` below that would stop it.
         thread = threading.Thread(
             target=server.serve_forever, args=(0.05,), name="exporters", daemon=True
         )

@@ -1,6 +1,6 @@
-"""Who has which GPU, and what each reads: the load offered to an app is shared by its pods.
+"""Allocation of GPUs to pods, and the readings of each GPU under the load of its app.
 
-Load is in per cent of one GPU. Any thread may ask and tell.
+The ready pods of an app share the load set for it. Load is in per cent of one GPU. Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from adapter.demo.fleet import Gpu, Pod, Reading
 
 
 @dataclasses.dataclass(kw_only=True)
-class _Holding:
-    """The GPUs of a pod on its node; they are idle until it is ready."""
+class _Allocation:
+    """GPUs of one pod on its node; they are idle until the pod is ready."""
 
     pod: Pod
     indices: tuple[int, ...]
@@ -25,55 +25,52 @@ class _Holding:
 
 
 class LiveFleet:
-    """So many nodes, each with `gpus` GPUs.
+    """Nodes with `gpus` GPUs each.
 
-    A GPU wobbles about its share of the load: with 1 it is as unsteady as the recording, whose
-    deviation is a third of its mean; with 0 it reads exactly its share.
+    `noise` scales the fluctuation of a GPU around its share of the load. At 1 it is that of the
+    recording, whose standard deviation is a third of its mean; at 0 there is none.
     """
 
-    def __init__(self, nodes: Sequence[str], *, gpus: int, wobble: float = 0.0) -> None:
+    def __init__(self, nodes: Sequence[str], *, gpus: int, noise: float = 0.0) -> None:
         self.nodes = tuple(nodes)
         self.gpus = gpus
-        self._wobble = wobble
-        moments = trace.load()
-        self._idle = moments[0]
-        self._busy = tuple(moment for moment in moments if moment.utilization)
+        self._noise = noise
+        recording = trace.load()
+        self._idle = recording[0]
+        self._busy = tuple(moment for moment in recording if moment.utilization)
         self._mean = sum(moment.utilization for moment in self._busy) / len(self._busy)
         self._lock = threading.Lock()
-        self._offered: dict[tuple[str, str], float] = {}
-        self._holdings: dict[str, _Holding] = {}
+        self._loads: dict[tuple[str, str], float] = {}
+        self._allocations: dict[str, _Allocation] = {}
 
-    def offer(self, app: str, percent: float, *, namespace: str = "default") -> None:
-        """From now on the pods labelled `app` share this load; 0 is none."""
+    def set_load(self, app: str, percent: float, *, namespace: str = "default") -> None:
+        """Set the load that the ready pods with label `app` share."""
         with self._lock:
-            self._offered[namespace, app] = percent
-
-    def offered(self, app: str, *, namespace: str = "default") -> float:
-        return self._offered.get((namespace, app), 0.0)
+            self._loads[namespace, app] = percent
 
     @property
     def pods(self) -> Mapping[Pod, tuple[Gpu, ...]]:
-        """The ready pods that have GPUs, and which these are, as of now."""
+        """Ready pods that have GPUs, with their GPUs."""
         with self._lock:
             return {each.pod: self._gpus(each) for each in self._working()}
 
     def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, Reading]]:
-        """Every GPU of `node` with what it reads `seconds` after the start, in order."""
+        """Yield every GPU of `node`, in order, with its reading `seconds` after the start."""
         with self._lock:
-            taken = {
+            allocated = {
                 gpu.index: (gpu, self._share(gpu.pod))
                 for each in self._working()
                 if each.pod.node == node
                 for gpu in self._gpus(each)
             }
         for index in range(self.gpus):
-            gpu, share = taken.get(index, (Gpu(node=node, index=index), 0.0))
+            gpu, share = allocated.get(index, (Gpu(node=node, index=index), 0.0))
             yield gpu, self._reading(gpu, share, int(seconds))
 
-    def admit(self, uid: str, pod: Pod, count: int) -> str | None:
-        """Give a pod a node with so many free GPUs, whatever node it says; None if there is none.
+    def schedule(self, uid: str, pod: Pod, count: int) -> str | None:
+        """Allocate `count` GPUs of one node to a pod and return the node; None if none has them.
 
-        Pods without GPUs are spread over the nodes.
+        `pod.node` is ignored. Pods without GPUs are spread over the nodes.
         """
         with self._lock:
             for node in self.nodes:
@@ -83,60 +80,60 @@ class LiveFleet:
             else:
                 if count:
                     return None
-                node, free = self.nodes[len(self._holdings) % len(self.nodes)], ()
-            self._holdings[uid] = _Holding(
+                node, free = self.nodes[len(self._allocations) % len(self.nodes)], ()
+            self._allocations[uid] = _Allocation(
                 pod=dataclasses.replace(pod, node=node),
                 indices=free[:count],
                 offset=zlib.crc32(uid.encode()),
             )
             return node
 
-    def started(self, uid: str) -> None:
-        """The pod is ready: load and its GPUs' series are its own from now on."""
+    def mark_ready(self, uid: str) -> None:
+        """Let a pod take its share of the load, and name it in the series of its GPUs."""
         with self._lock:
-            if uid in self._holdings:
-                self._holdings[uid].ready = True
+            if uid in self._allocations:
+                self._allocations[uid].ready = True
 
-    def left(self, uid: str) -> None:
-        """The pod is no more, if it ever was."""
+    def release(self, uid: str) -> None:
+        """Free the GPUs of a pod, if it has any."""
         with self._lock:
-            self._holdings.pop(uid, None)
+            self._allocations.pop(uid, None)
 
     @property
-    def admitted(self) -> Mapping[str, str]:
-        """The node of each pod that has one, by the pod's uid."""
+    def scheduled_nodes(self) -> Mapping[str, str]:
+        """Node of each scheduled pod, by the pod's uid."""
         with self._lock:
-            return {uid: each.pod.node for uid, each in self._holdings.items()}
+            return {uid: each.pod.node for uid, each in self._allocations.items()}
 
-    def _working(self) -> Iterator[_Holding]:
-        return (each for each in self._holdings.values() if each.ready and each.indices)
+    def _working(self) -> Iterator[_Allocation]:
+        return (each for each in self._allocations.values() if each.ready and each.indices)
 
     def _free(self, node: str) -> tuple[int, ...]:
-        holdings = self._holdings.values()
-        taken = {index for each in holdings if each.pod.node == node for index in each.indices}
+        allocations = self._allocations.values()
+        taken = {index for each in allocations if each.pod.node == node for index in each.indices}
         return tuple(index for index in range(self.gpus) if index not in taken)
 
-    def _gpus(self, holding: _Holding) -> tuple[Gpu, ...]:
-        pod, offset = holding.pod, holding.offset
+    def _gpus(self, allocation: _Allocation) -> tuple[Gpu, ...]:
+        pod, offset = allocation.pod, allocation.offset
         return tuple(
-            Gpu(node=pod.node, index=index, pod=pod, offset=offset) for index in holding.indices
+            Gpu(node=pod.node, index=index, pod=pod, offset=offset) for index in allocation.indices
         )
 
     def _share(self, pod: Pod | None) -> float:
-        """What each GPU of `pod` has to do, if it could do more than 100 per cent."""
+        """Return the load of each GPU of `pod`; it may exceed 100 per cent."""
         if pod is None:
             return 0.0
         app = pod.namespace, pod.app
-        sharing = sum((each.pod.namespace, each.pod.app) == app for each in self._working())
-        return self._offered.get(app, 0.0) / sharing
+        replicas = sum((each.pod.namespace, each.pod.app) == app for each in self._working())
+        return self._loads.get(app, 0.0) / replicas
 
     def _reading(self, gpu: Gpu, share: float, second: int) -> Reading:
         if not share:
             return fleet.reading(gpu, utilization=0.0, moment=self._idle, idle=self._idle)
-        if self._wobble:
+        if self._noise:
             moment = self._busy[(gpu.offset + second) % len(self._busy)]
             deviation = moment.utilization / self._mean - 1
-            utilization = float(round(min(100.0, share * (1 + self._wobble * deviation))))
+            utilization = float(round(min(100.0, share * (1 + self._noise * deviation))))
         else:
             utilization = min(100.0, share)
             moment = min(self._busy, key=lambda each: abs(each.utilization - utilization))

@@ -1,4 +1,4 @@
-"""The configuration of a Prometheus that scrapes a live fleet and its kube-state-metrics."""
+"""Configuration of the Prometheus that scrapes a live fleet and its kube-state-metrics."""
 
 from __future__ import annotations
 
@@ -10,20 +10,18 @@ import yaml
 from adapter.demo import prometheus
 
 STATE_METRICS = "/kube-state-metrics"
-"""The path of kube-state-metrics, on the exporters' port."""
+"""Path of kube-state-metrics on the exporters' port."""
 
 
-def config(
-    nodes: Sequence[str], exporters: int, *, honor_labels: bool, rules: Path | None = None
-) -> str:
-    """Everything each second, the rule file too."""
+def config(nodes: Sequence[str], exporters_port: int, *, rules: Path | None = None) -> str:
+    """Return the text of prometheus.yml; scrapes and evaluates rules every second."""
     state_metrics = {
         "job_name": "kube-state-metrics",
         "honor_labels": True,
         "metrics_path": STATE_METRICS,
         "static_configs": [
             {
-                "targets": [f"127.0.0.1:{exporters}"],
+                "targets": [f"127.0.0.1:{exporters_port}"],
                 "labels": {
                     "instance": "kube-state-metrics:8080",
                     "namespace": "monitoring",
@@ -35,13 +33,13 @@ def config(
             }
         ],
     }
-    every = dict.fromkeys(("scrape_interval", "scrape_timeout", "evaluation_interval"), "1s")
+    intervals = ("scrape_interval", "scrape_timeout", "evaluation_interval")
     return yaml.safe_dump(
         {
-            "global": every,
+            "global": dict.fromkeys(intervals, "1s"),
             "rule_files": [str(rules)] if rules else [],
             "scrape_configs": [
-                prometheus.job(nodes, exporters, honor_labels=honor_labels),
+                prometheus.job(nodes, exporters_port, honor_labels=True),
                 state_metrics,
             ],
         }

@@ -1,7 +1,7 @@
-"""The adapter as a process behind the aggregator, with the rights of the manifests and no others.
+"""The adapter as a process behind the aggregator, with exactly the RBAC rights of the manifests.
 
-with server.installed(plane):
-    adapter = server.Server(plane, log, ["--preset=gpu-dcgm", f"--prometheus-url={url}"])
+with server.installed(control_plane):
+    adapter = server.Server(control_plane, log, ["--preset=gpu-dcgm", f"--prometheus-url={url}"])
     adapter.start()
 """
 
@@ -22,18 +22,17 @@ from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 
 NAME = NAMESPACE = "gpu-metrics-adapter"
-_MANIFESTS = Path(__file__).parents[2] / "manifests"
-BASE = _MANIFESTS / "base"
-_EVERYTHING = _MANIFESTS / "overlays" / "external-metrics"
+_OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
+"""Has the APIServices of both the custom and the external metrics API."""
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _MERGE_PATCH = "application/merge-patch+json"
 _LISTENING = "serving on"
 
 
-def api_services(plane: ControlPlane) -> tuple[str, ...]:
-    """The names of those that name our Service."""
-    documents = yaml.safe_load_all(plane.kubectl("kustomize", _EVERYTHING))
+def api_services(control_plane: ControlPlane) -> tuple[str, ...]:
+    """Return the names of the APIServices in the manifests that refer to the adapter's Service."""
+    documents = yaml.safe_load_all(control_plane.kubectl("kustomize", _OVERLAY))
     return tuple(
         each["metadata"]["name"]
         for each in documents
@@ -41,103 +40,107 @@ def api_services(plane: ControlPlane) -> tuple[str, ...]:
     )
 
 
-def install(plane: ControlPlane) -> None:
-    """Apply the manifests, with this machine as the Service.
+def install(control_plane: ControlPlane) -> None:
+    """Apply the manifests, and point the Service to this machine.
 
-    Its Deployment has no replicas: the adapter is a process here, and no pod is to pretend.
+    The Deployment is scaled to zero: the adapter runs as a process, not in a simulated pod.
     """
-    plane.kubectl("apply", "--warnings-as-errors", "-k", _EVERYTHING)
-    plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
-    plane.local_service(NAME, NAMESPACE)
+    control_plane.kubectl("apply", "--warnings-as-errors", "-k", _OVERLAY)
+    control_plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
+    control_plane.local_service(NAME, NAMESPACE)
 
 
 @contextlib.contextmanager
-def installed(plane: ControlPlane) -> Iterator[None]:
-    """`install`, and gone at the end, unless it was there before."""
-    before = plane.admin.request("GET", f"/api/v1/namespaces/{NAMESPACE}").status == HTTPStatus.OK
+def installed(control_plane: ControlPlane) -> Iterator[None]:
+    """Install the manifests, and delete them at the end unless they were installed before."""
+    namespace = f"/api/v1/namespaces/{NAMESPACE}"
+    before = control_plane.admin.request("GET", namespace).status == HTTPStatus.OK
     try:
-        install(plane)
+        install(control_plane)
         yield
     finally:
         if not before:
-            plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _EVERYTHING)
+            control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _OVERLAY)
 
 
 class Server:
-    """A process with the token of our ServiceAccount, always on one port.
+    """Adapter process with the token of its ServiceAccount; keeps its port between starts.
 
-    `ca` (PEM) is published as the caBundle; without it the adapter publishes its own.
+    `ca` (PEM) is set as the caBundle of the APIServices; without it the adapter publishes its own.
     """
 
     def __init__(
         self,
-        plane: ControlPlane,
+        control_plane: ControlPlane,
         log: Path,
         flags: Sequence[str],
         *,
         ca: bytes | None = None,
     ) -> None:
-        self.api_services = api_services(plane)
+        self.api_services = api_services(control_plane)
         (self.port,) = free_ports(1)
         self.url = f"https://127.0.0.1:{self.port}"
-        self._plane = plane
+        self._control_plane = control_plane
         self._ca = ca
         self._log = log
-        self._listened = 0
+        self._listened_before = 0
         command = [
             *(sys.executable, "-m", "adapter", f"--secure-port={self.port}"),
-            f"--lister-kubeconfig={plane.account_kubeconfig(NAME, NAMESPACE)}",
+            f"--lister-kubeconfig={control_plane.account_kubeconfig(NAME, NAMESPACE)}",
             f"--service-namespace={NAMESPACE}",
             *flags,
         ]
         self.daemon = Daemon(
-            "adapter", command, log, lambda: self._times_listening() > self._listened
+            "adapter", command, log, lambda: self._times_listening() > self._listened_before
         )
 
     @property
     def log(self) -> str:
-        """What all its processes have said."""
+        """Log of all processes started so far."""
         return self._log.read_text() if self._log.exists() else ""
 
     def start(self) -> None:
-        """Returns once it is reached through every APIService."""
+        """Start the adapter and wait until every APIService is Available."""
         self.listen()
         self.wait_available()
 
     def listen(self) -> None:
-        """Point the APIServices at it and start it; returns once it listens."""
+        """Point the APIServices to this port, start the adapter and wait until it listens."""
         for name in self.api_services:
-            self._point(name)
-        self._listened = self._times_listening()
+            self._set_api_service_port(name)
+        self._listened_before = self._times_listening()
         self.daemon.start()
 
-    def wait_available(self, *, seconds: float = 60) -> None:
+    def wait_available(self) -> None:
+        """Wait until every APIService is Available and passes requests on."""
         for name in self.api_services:
-            self._plane.wait_available(name, seconds=seconds)
-            # The condition may still be that of a server before this one.
+            self._control_plane.wait_available(name, seconds=60)
+            # The condition may be left from an earlier process.
             version, _, group = name.partition(".")
             path = f"/apis/{group}/{version}"
             wait_for(
-                lambda path=path: self._plane.admin.request("GET", path).status == 200,
-                f"{path} is answered",
-                seconds=seconds,
+                lambda path=path: self._control_plane.admin.request("GET", path).status == 200,
+                f"GET {path} returns 200",
+                seconds=60,
             )
 
     def stop(self) -> None:
-        """As an upgrade ends it. Raises RuntimeError where it does not end well."""
+        """Send SIGTERM and wait. Raises RuntimeError if the exit status is not 0."""
         if status := self.daemon.stop():
-            raise RuntimeError(f"the adapter ended with {status}:\n{self.daemon.last_lines()}")
+            raise RuntimeError(
+                f"the adapter exited with status {status}:\n{self.daemon.last_lines()}"
+            )
 
     def kill(self) -> None:
-        """As a lost machine ends it."""
+        """Send SIGKILL and wait."""
         self.daemon.kill()
 
-    def _point(self, name: str) -> None:
+    def _set_api_service_port(self, name: str) -> None:
         spec: dict[str, Any] = {"service": {"port": self.port}}
         if self._ca is not None:
             spec["caBundle"] = base64.b64encode(self._ca).decode()
         path = f"{_API_SERVICES}/{name}"
-        self._plane.admin.call("PATCH", path, {"spec": spec}, content_type=_MERGE_PATCH)
+        self._control_plane.admin.call("PATCH", path, {"spec": spec}, content_type=_MERGE_PATCH)
 
     def _times_listening(self) -> int:
         return self.log.count(_LISTENING)

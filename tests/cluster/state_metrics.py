@@ -1,7 +1,7 @@
-"""What kube-state-metrics would say of the pods, ReplicaSets and Deployments that are there.
+"""Metrics of kube-state-metrics for the pods, ReplicaSets and Deployments of the cluster.
 
-https://github.com/kubernetes/kube-state-metrics/tree/main/docs/metrics; of the labels of pods only
-`app`, as with `--metric-labels-allowlist=pods=[app]`.
+https://github.com/kubernetes/kube-state-metrics/tree/main/docs/metrics. Of the pods' labels only
+`app` is exported, as with `--metric-labels-allowlist=pods=[app]`.
 """
 
 from __future__ import annotations
@@ -9,40 +9,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from adapter.demo.exposition import label_set
-from tests.cluster.kubelet import Object, View
+from tests.cluster.kubelet import ClusterObjects, Object
 
 PHASES = ("Pending", "Succeeded", "Failed", "Unknown", "Running")
 
 Samples = Iterator[tuple[Mapping[str, str], float]]
 
 
-def render(view: View) -> str:
-    """In the text exposition format."""
+def render(objects: ClusterObjects) -> str:
+    """Render the metrics in the text exposition format."""
     families: tuple[tuple[str, Callable[[Object], Samples], Iterable[Object]], ...] = (
-        ("kube_pod_info", _info, view.pods),
-        ("kube_pod_labels", _labels, view.pods),
-        ("kube_pod_status_phase", _phase, view.pods),
-        ("kube_replicaset_owner", _owner, view.replica_sets),
-        ("kube_deployment_spec_replicas", _wanted, view.deployments),
-        ("kube_deployment_status_replicas_ready", _ready, view.deployments),
+        ("kube_pod_info", _pod_info, objects.pods),
+        ("kube_pod_labels", _pod_labels, objects.pods),
+        ("kube_pod_status_phase", _pod_phase, objects.pods),
+        ("kube_replicaset_owner", _replica_set_owner, objects.replica_sets),
+        ("kube_deployment_spec_replicas", _desired_replicas, objects.deployments),
+        ("kube_deployment_status_replicas_ready", _ready_replicas, objects.deployments),
     )
     lines: list[str] = []
-    for name, samples, objects in families:
+    for name, samples, items in families:
         lines.append(f"# TYPE {name} gauge")
-        for each in objects:
-            lines.extend(f"{name}{label_set(labels)} {value:g}" for labels, value in samples(each))
+        for item in items:
+            lines.extend(f"{name}{label_set(labels)} {value:g}" for labels, value in samples(item))
     return "\n".join(lines) + "\n"
 
 
-def _pod(pod: Object) -> dict[str, str]:
+def _pod_identity(pod: Object) -> dict[str, str]:
     metadata = pod["metadata"]
     return {"namespace": metadata["namespace"], "pod": metadata["name"], "uid": metadata["uid"]}
 
 
-def _info(pod: Object) -> Samples:
+def _pod_info(pod: Object) -> Samples:
     owner = _controller(pod)
     yield (
-        _pod(pod)
+        _pod_identity(pod)
         | {
             "host_ip": "",
             "pod_ip": "",
@@ -56,17 +56,17 @@ def _info(pod: Object) -> Samples:
     )
 
 
-def _labels(pod: Object) -> Samples:
+def _pod_labels(pod: Object) -> Samples:
     app = pod["metadata"].get("labels", {}).get("app")
-    yield _pod(pod) | ({} if app is None else {"label_app": app}), 1
+    yield _pod_identity(pod) | ({} if app is None else {"label_app": app}), 1
 
 
-def _phase(pod: Object) -> Samples:
+def _pod_phase(pod: Object) -> Samples:
     for phase in PHASES:
-        yield _pod(pod) | {"phase": phase}, pod["status"].get("phase") == phase
+        yield _pod_identity(pod) | {"phase": phase}, pod["status"].get("phase") == phase
 
 
-def _owner(replica_set: Object) -> Samples:
+def _replica_set_owner(replica_set: Object) -> Samples:
     metadata, owner = replica_set["metadata"], _controller(replica_set)
     yield (
         {
@@ -80,19 +80,20 @@ def _owner(replica_set: Object) -> Samples:
     )
 
 
-def _deployment(deployment: Object) -> dict[str, str]:
+def _deployment_identity(deployment: Object) -> dict[str, str]:
     metadata = deployment["metadata"]
     return {"namespace": metadata["namespace"], "deployment": metadata["name"]}
 
 
-def _wanted(deployment: Object) -> Samples:
-    yield _deployment(deployment), deployment["spec"]["replicas"]
+def _desired_replicas(deployment: Object) -> Samples:
+    yield _deployment_identity(deployment), deployment["spec"]["replicas"]
 
 
-def _ready(deployment: Object) -> Samples:
-    yield _deployment(deployment), deployment["status"].get("readyReplicas", 0)
+def _ready_replicas(deployment: Object) -> Samples:
+    yield _deployment_identity(deployment), deployment["status"].get("readyReplicas", 0)
 
 
-def _controller(found: Object) -> Object:
-    owners = found["metadata"].get("ownerReferences", ())
+def _controller(item: Object) -> Object:
+    """Return the owner reference of the controller; empty if there is none."""
+    owners = item["metadata"].get("ownerReferences", ())
     return next((owner for owner in owners if owner.get("controller")), {})

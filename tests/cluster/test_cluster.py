@@ -16,7 +16,7 @@ from tests.real.prometheus import wait_for
 
 APP = "sharing"
 DUTY = "nvidia_gpu_duty_cycle"
-ASKED = (
+PODS_METRIC = (
     "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/%2A/duty_cycle_current"
     f"?labelSelector=app%3D{APP}"
 )
@@ -63,37 +63,35 @@ def c(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> 
         control_plane, folder, generation="alibaba", nodes=2, gpus=2, rules_yaml=RULES
     ) as running:
         running.apply(DEPLOYMENT)
-        control_plane.kubectl(*ready(2))
+        control_plane.kubectl(*wait_ready(2))
         running.wait_scraped()
         yield running
     assert control_plane.admin.get("/api/v1/nodes")["items"] == []
     assert control_plane.admin.get("/api/v1/pods")["items"] == []
 
 
-def ready(replicas: int) -> tuple[str, ...]:
-    told = f"--for=jsonpath={{.status.readyReplicas}}={replicas}"
-    return ("wait", f"deployment/{APP}", told, "--timeout=20s")
+def wait_ready(replicas: int) -> tuple[str, ...]:
+    condition = f"--for=jsonpath={{.status.readyReplicas}}={replicas}"
+    return ("wait", f"deployment/{APP}", condition, "--timeout=20s")
 
 
 def samples(c: Cluster, query: str) -> list[tuple[dict[str, str], float]]:
-    found = c.prometheus.get("/api/v1/query", query=query)["result"]
-    return [(each["metric"], float(each["value"][1])) for each in found]
+    return [(each["metric"], float(each["value"][1])) for each in c.prometheus.query(query)]
 
 
-def by_pod(c: Cluster) -> dict[str, float]:
-    found = samples(c, f'{DUTY}{{pod_name!=""}}')
-    return {labels["pod_name"]: value for labels, value in found}
+def duty_by_pod(c: Cluster) -> dict[str, float]:
+    return {labels["pod_name"]: value for labels, value in samples(c, f'{DUTY}{{pod_name!=""}}')}
 
 
-def shares(c: Cluster) -> list[float]:
-    return sorted(by_pod(c).values())
+def pod_duties(c: Cluster) -> list[float]:
+    return sorted(duty_by_pod(c).values())
 
 
-def names(c: Cluster) -> set[str]:
+def pod_names(c: Cluster) -> set[str]:
     return {pod.name for pod in c.fleet.pods if pod.app == APP}
 
 
-def pod(name: str, *, gpus: int) -> str:
+def pod_manifest(name: str, *, gpus: int) -> str:
     limits = {"nvidia.com/gpu": gpus} if gpus else {}
     container = {"name": "it", "image": "example.invalid/it", "resources": {"limits": limits}}
     metadata = {"name": name, "namespace": "default"}
@@ -101,147 +99,160 @@ def pod(name: str, *, gpus: int) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
-def seen(c: Cluster, name: str) -> Any:
-    return c.plane.admin.get(f"/api/v1/namespaces/default/pods/{name}")
+def get_pod(c: Cluster, name: str) -> Any:
+    return c.control_plane.admin.get(f"/api/v1/namespaces/default/pods/{name}")
 
 
-def considered(c: Cluster, name: str) -> None:
-    """Wait until the kubelet has tried to bind a pod."""
-    wait_for(lambda: name in {each["metadata"]["name"] for each in c.kubelet.view.pods}, name)
+def wait_listed(c: Cluster, name: str) -> None:
+    """Wait until the simulated kubelet has listed a pod, and so has tried to bind it."""
+    wait_for(
+        lambda: name in {each["metadata"]["name"] for each in c.kubelet.objects.pods},
+        f"the kubelet has listed pod {name}",
+    )
 
 
-def test_nodes_tell_their_gpus_and_are_ready(c: Cluster) -> None:
-    found = c.plane.kubectl("wait", "nodes", "--all", "--for=condition=Ready", "--timeout=0")
-    nodes = c.plane.admin.get("/api/v1/nodes")["items"]
+def test_nodes_are_ready_and_have_gpus(c: Cluster) -> None:
+    output = c.control_plane.kubectl(
+        "wait", "nodes", "--all", "--for=condition=Ready", "--timeout=0"
+    )
+    nodes = c.control_plane.admin.get("/api/v1/nodes")["items"]
 
-    assert found.count("condition met") == 2
+    assert output.count("condition met") == 2
     assert [each["status"]["allocatable"]["nvidia.com/gpu"] for each in nodes] == ["2", "2"]
 
 
-def test_load_is_shared_by_the_pods_that_are_ready(c: Cluster) -> None:
-    assert len(names(c)) == 2
-    c.fleet.offer(APP, 90)
-    wait_for(lambda: shares(c) == [45, 45], "both have their half")
-    assert set(by_pod(c)) == names(c)
+def test_ready_pods_share_the_load(c: Cluster) -> None:
+    assert len(pod_names(c)) == 2
+    c.fleet.set_load(APP, 90)
+    wait_for(lambda: pod_duties(c) == [45, 45], "both pods read 45 %")
+    assert set(duty_by_pod(c)) == pod_names(c)
     assert [value for labels, value in samples(c, DUTY) if not labels.get("pod_name")] == [0, 0]
-    wait_for(lambda: [value for _, value in samples(c, "busy_gpus")] == [2], "a rule sees them")
+    wait_for(
+        lambda: [value for _, value in samples(c, "busy_gpus")] == [2],
+        "the recording rule counts two busy GPUs",
+    )
 
-    c.plane.kubectl("scale", f"deployment/{APP}", "--replicas=1")
+    c.control_plane.kubectl("scale", f"deployment/{APP}", "--replicas=1")
 
-    wait_for(lambda: shares(c) == [90], "one has it all")
-    c.fleet.offer(APP, 250)
-    wait_for(lambda: shares(c) == [100], "no GPU does more than it can")
-    c.fleet.offer(APP, 0)
-    c.plane.kubectl("scale", f"deployment/{APP}", "--replicas=2")
-    wait_for(lambda: shares(c) == [0, 0], "both rest")
+    wait_for(lambda: pod_duties(c) == [90], "the remaining pod reads 90 %")
+    c.fleet.set_load(APP, 250)
+    wait_for(lambda: pod_duties(c) == [100], "the pod reads at most 100 %")
+    c.fleet.set_load(APP, 0)
+    c.control_plane.kubectl("scale", f"deployment/{APP}", "--replicas=2")
+    wait_for(lambda: pod_duties(c) == [0, 0], "both pods read 0 %")
 
 
-def test_kube_state_metrics_tells_of_pods_and_their_owners(c: Cluster) -> None:
-    def told(query: str) -> set[tuple[str, ...]]:
-        metric, _, labels = query.partition(" by ")
+def test_kube_state_metrics_has_pods_and_their_owners(c: Cluster) -> None:
+    def label_values(query: str) -> set[tuple[str, ...]]:
+        """Query `METRIC by LABEL,LABEL`, and return the labels of the samples other than 0."""
+        metric, _, names = query.partition(" by ")
         return {
-            tuple(found.get(name, "") for name in labels.split(","))
-            for found, value in samples(c, metric)
+            tuple(labels.get(name, "") for name in names.split(","))
+            for labels, value in samples(c, metric)
             if value
         }
 
-    nodes = {(each.name, each.node, "ReplicaSet") for each in c.fleet.pods}
+    infos = {(each.name, each.node, "ReplicaSet") for each in c.fleet.pods}
     wait_for(
-        lambda: told(f'kube_pod_info{{pod=~"{APP}-.+"}} by pod,node,created_by_kind') == nodes,
-        "the pods are told",
+        lambda: (
+            label_values(f'kube_pod_info{{pod=~"{APP}-.+"}} by pod,node,created_by_kind') == infos
+        ),
+        "kube_pod_info has all pods",
     )
-    pods = {(name,) for name in names(c)}
-    assert told(f'kube_pod_labels{{label_app="{APP}"}} by pod') == pods
+    pods = {(name,) for name in pod_names(c)}
+    assert label_values(f'kube_pod_labels{{label_app="{APP}"}} by pod') == pods
     running = 'kube_pod_status_phase{phase="Running",namespace="default"}'
-    assert told(f"{running} by pod") == pods
-    owned = f'kube_replicaset_owner{{owner_kind="Deployment",owner_name="{APP}"}}'
-    assert len(told(f"{owned} by replicaset")) == 1
-    of = f'{{namespace="default",deployment="{APP}"}}'
-    assert samples(c, f"kube_deployment_spec_replicas{of}")[0][1] == 2
+    assert label_values(f"{running} by pod") == pods
+    owner = f'kube_replicaset_owner{{owner_kind="Deployment",owner_name="{APP}"}}'
+    assert len(label_values(f"{owner} by replicaset")) == 1
+    deployment = f'{{namespace="default",deployment="{APP}"}}'
+    assert samples(c, f"kube_deployment_spec_replicas{deployment}")[0][1] == 2
     wait_for(
-        lambda: [v for _, v in samples(c, f"kube_deployment_status_replicas_ready{of}")] == [2],
-        "they are ready",
+        lambda: (
+            [v for _, v in samples(c, f"kube_deployment_status_replicas_ready{deployment}")] == [2]
+        ),
+        "two replicas are ready",
     )
 
 
-def test_pod_without_gpus_runs_anywhere_and_one_that_asks_for_too_many_nowhere(c: Cluster) -> None:
-    c.apply(pod("modest", gpus=0) + pod("greedy", gpus=3))
-    c.plane.kubectl("wait", "pod/modest", "--for=condition=Ready", "--timeout=20s")
-    considered(c, "greedy")
+def test_pod_without_gpus_runs_and_pod_with_too_many_stays_pending(c: Cluster) -> None:
+    c.apply(pod_manifest("no-gpu", gpus=0) + pod_manifest("greedy", gpus=3))
+    c.control_plane.kubectl("wait", "pod/no-gpu", "--for=condition=Ready", "--timeout=20s")
+    wait_listed(c, "greedy")
 
-    assert "nodeName" not in seen(c, "greedy")["spec"]
-    assert seen(c, "greedy")["status"]["phase"] == "Pending"
-    assert "modest" not in {each.name for each in c.fleet.pods}
+    assert "nodeName" not in get_pod(c, "greedy")["spec"]
+    assert get_pod(c, "greedy")["status"]["phase"] == "Pending"
+    assert "no-gpu" not in {each.name for each in c.fleet.pods}
 
 
-def test_pod_gets_its_gpus_once_another_one_ends(c: Cluster) -> None:
-    c.apply(pod("first", gpus=1) + pod("second", gpus=1))
-    c.plane.kubectl("wait", "pod/first", "--for=condition=Ready", "--timeout=20s")
-    c.plane.kubectl("wait", "pod/second", "--for=condition=Ready", "--timeout=20s")
-    c.apply(pod("third", gpus=1))
-    considered(c, "third")
-    assert seen(c, "third")["status"]["phase"] == "Pending"
+def test_pending_pod_gets_gpus_when_another_pod_ends(c: Cluster) -> None:
+    c.apply(pod_manifest("first", gpus=1) + pod_manifest("second", gpus=1))
+    c.control_plane.kubectl("wait", "pod/first", "--for=condition=Ready", "--timeout=20s")
+    c.control_plane.kubectl("wait", "pod/second", "--for=condition=Ready", "--timeout=20s")
+    c.apply(pod_manifest("third", gpus=1))
+    wait_listed(c, "third")
+    assert get_pod(c, "third")["status"]["phase"] == "Pending"
 
-    c.plane.kubectl("delete", "pod", "first", "--timeout=10s")
+    c.control_plane.kubectl("delete", "pod", "first", "--timeout=10s")
 
-    c.plane.kubectl("wait", "pod/third", "--for=condition=Ready", "--timeout=20s")
+    c.control_plane.kubectl("wait", "pod/third", "--for=condition=Ready", "--timeout=20s")
     assert sum(len(gpus) for gpus in c.fleet.pods.values()) == 4
-    c.plane.kubectl("delete", "pod", "second", "third", "--timeout=10s")
+    c.control_plane.kubectl("delete", "pod", "second", "third", "--timeout=10s")
 
 
-def test_pods_are_served_again_after_an_outage(c: Cluster) -> None:
-    c.plane.apiserver.kill()
+def test_pods_start_again_after_an_outage_of_the_api_server(c: Cluster) -> None:
+    c.control_plane.apiserver.kill()
     try:
-        wait_for(lambda: c.kubelet.problem, "the outage is noticed")
-        assert names(c) <= by_pod(c).keys()
+        wait_for(lambda: c.kubelet.error, "the kubelet gets an error")
+        assert pod_names(c) <= duty_by_pod(c).keys()
     finally:
-        c.plane.apiserver.start()
-    wait_for(lambda: c.kubelet.problem is None, "it is over")
+        c.control_plane.apiserver.start()
+    wait_for(lambda: c.kubelet.error is None, "the kubelet lists again")
 
-    c.apply(pod("late", gpus=1))
+    c.apply(pod_manifest("late", gpus=1))
 
-    c.plane.kubectl("wait", "pod/late", "--for=condition=Ready", "--timeout=20s")
+    c.control_plane.kubectl("wait", "pod/late", "--for=condition=Ready", "--timeout=20s")
 
 
-def test_adapter_answers_with_what_the_gpus_read_and_the_autoscaler_believes_it(
+def test_adapter_returns_the_readings_and_the_hpa_uses_them(
     c: Cluster,
 ) -> None:
     table = Table()
-    c.fleet.offer(APP, 100)
+    c.fleet.set_load(APP, 100)
     c.apply(HPA)
     with c.adapter("--preset=gpu-nvidia-alibaba", "--metrics-relist-interval=2s") as adapter:
-        items = json.loads(c.plane.kubectl("get", "--raw", ASKED))["items"]
-        found = c.watch_hpa(APP, until=lambda hpa: hpa.metrics == ["50"], table=table)
+        items = json.loads(c.control_plane.kubectl("get", "--raw", PODS_METRIC))["items"]
+        state = c.watch_hpa(APP, until=lambda hpa: hpa.metrics == ["50"], table=table)
         assert "serving on" in adapter.log
-    c.plane.kubectl("delete", "hpa", APP)
+    c.control_plane.kubectl("delete", "hpa", APP)
 
-    assert {each["describedObject"]["name"] for each in items} == names(c)
+    assert {each["describedObject"]["name"] for each in items} == pod_names(c)
     assert {each["value"] for each in items} == {"50"}
-    assert found.condition("ScalingActive").reason == "ValidMetricFound"
-    assert found.row().split()[:3] == [APP, f"Deployment/{APP}", "50/40"]
+    assert state.condition("ScalingActive").reason == "ValidMetricFound"
+    assert state.cells[:3] == (APP, f"Deployment/{APP}", "50/40")
     assert str(table).splitlines()[0].split()[0] == "NAME"
 
 
-def test_no_state_of_an_hpa_is_left_out_however_short(c: Cluster) -> None:
-    c.apply(HPA.replace(f"{{name: {APP}, namespace", "{name: brief, namespace"))
-    with contextlib.closing(hpa.states(c.plane.admin, "brief")) as states:
+def test_watch_yields_every_state_of_an_hpa(c: Cluster) -> None:
+    c.apply(HPA.replace(f"{{name: {APP}, namespace", "{name: short-lived, namespace"))
+    with contextlib.closing(hpa.watch(c.control_plane.admin, "short-lived")) as states:
         assert next(states).cells[MAXPODS] == "2"
-        for most in (3, 4, 5):
-            patch = json.dumps({"spec": {"maxReplicas": most}})
-            c.plane.kubectl("patch", "hpa", "brief", "--patch", patch)
-        seen = [state.cells[MAXPODS] for state in itertools.takewhile(below_five, states)]
-        c.plane.kubectl("delete", "hpa", "brief")
+        for maximum in (3, 4, 5):
+            patch = json.dumps({"spec": {"maxReplicas": maximum}})
+            c.control_plane.kubectl("patch", "hpa", "short-lived", "--patch", patch)
+        maxima = [state.cells[MAXPODS] for state in itertools.takewhile(below_five, states)]
+        c.control_plane.kubectl("delete", "hpa", "short-lived")
 
-        assert list(dict.fromkeys(["2", *seen])) == ["2", "3", "4"]
+        assert list(dict.fromkeys(["2", *maxima])) == ["2", "3", "4"]
         assert {state.cells[MAXPODS] for state in states} <= {"5"}
 
 
-def below_five(found: hpa.Hpa) -> bool:
-    return found.cells[MAXPODS] != "5"
+def below_five(state: hpa.Hpa) -> bool:
+    return state.cells[MAXPODS] != "5"
 
 
-def test_hpa_that_does_not_come_to_pass_is_told(c: Cluster) -> None:
+def test_timeout_of_watch_hpa_has_the_table_and_the_error(c: Cluster) -> None:
     with pytest.raises(
-        TimeoutError, match=r'not within 0.1 s; none has been\nNAME.*\nand now\n.*"none"'
+        TimeoutError, match=r'HPA none did not .* within 0.1 s; its states:\nNAME.*\n.*:\n.*"none"'
     ):
         c.watch_hpa("none", until=lambda _: True, seconds=0.1)

@@ -22,7 +22,7 @@ def current(kind: str, **value: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told", "shown"),
+    ("specs", "current_metrics", "values"),
     [
         ([PODS], None, ["<unknown>"]),
         ([PODS], [{"type": ""}], ["<unknown>"]),
@@ -35,23 +35,23 @@ def current(kind: str, **value: str) -> dict[str, Any]:
     ],
     ids=["no status", "empty status", "pods", "two"],
 )
-def test_values_are_those_of_the_status_in_the_order_of_the_metrics(
-    asked: list[dict[str, Any]], told: list[dict[str, Any]] | None, shown: list[str]
+def test_metrics_are_the_current_values_in_the_order_of_the_spec(
+    specs: list[dict[str, Any]], current_metrics: list[dict[str, Any]] | None, values: list[str]
 ) -> None:
-    assert hpa(*asked, status={"currentMetrics": told}).metrics == shown
+    assert hpa(*specs, status={"currentMetrics": current_metrics}).metrics == values
 
 
-def test_condition_that_is_not_there_is_unknown() -> None:
-    active = {"type": "ScalingActive", "status": "False", "reason": "Why", "message": "so"}
-    found = hpa(status={"conditions": [active], "currentReplicas": 2, "desiredReplicas": 3})
+def test_missing_condition_is_unknown() -> None:
+    active = {"type": "ScalingActive", "status": "False", "reason": "InvalidSelector"}
+    state = hpa(status={"conditions": [active], "currentReplicas": 2, "desiredReplicas": 3})
 
-    assert found.condition("ScalingActive").reason == "Why"
-    assert found.condition("AbleToScale").status == "Unknown"
-    assert (found.current_replicas, found.desired) == (2, 3)
+    assert state.condition("ScalingActive").reason == "InvalidSelector"
+    assert state.condition("AbleToScale").status == "Unknown"
+    assert (state.current_replicas, state.desired_replicas) == (2, 3)
     assert hpa().current_replicas == 0
 
 
-def test_table_has_a_row_for_each_change_and_none_for_age() -> None:
+def test_table_gets_a_row_for_each_change_except_of_the_age() -> None:
     table = Table()
     lines = ("gpu D/bert 0/40 1 9 1 5s", "gpu D/bert 0/40 1 9 1 6s", "gpu D/bert 100/40 1 9 10 8s")
 

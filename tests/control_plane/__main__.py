@@ -1,4 +1,4 @@
-"""`make control-plane`: a control plane in the foreground, until Ctrl-C."""
+"""`make control-plane`: run a control plane in the foreground until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from tests.control_plane import build, foreground, plane
 
 
 def main() -> None:
-    programs = build.find()
+    """Start a control plane, print how to reach it, and wait for a signal."""
+    programs = build.ensure_programs()
     with tempfile.TemporaryDirectory(prefix="control-plane-") as folder:
-        began = time.monotonic()
-        print(f"starting Kubernetes {programs.version}; logs are in {folder}", file=sys.stderr)
-        with plane.running(Path(folder), programs) as cluster:
+        started = time.monotonic()
+        print(f"starting Kubernetes {programs.version}; logs: {folder}", file=sys.stderr)
+        with plane.running(Path(folder), programs) as control_plane:
             print(
-                f"\nKubernetes {programs.version} answers at {cluster.url}"
-                f" after {time.monotonic() - began:.1f} s, until Ctrl-C. Elsewhere:\n\n"
-                f"  export KUBECONFIG={cluster.kubeconfig}\n"
+                f"\nKubernetes {programs.version} is ready at {control_plane.url}"
+                f" after {time.monotonic() - started:.1f} s. Ctrl-C stops it."
+                " In another terminal:\n\n"
+                f"  export KUBECONFIG={control_plane.kubeconfig}\n"
                 f"  {programs.kubectl} get namespaces\n",
                 flush=True,
             )

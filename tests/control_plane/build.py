@@ -1,9 +1,9 @@
-"""The programs of a control plane: found, or built once into the user's cache.
+"""Programs of a control plane: looked up, or built once into the user's cache.
 
-`python -m tests.control_plane.build` gets them and prints where each one is. `$KUBEBUILDER_ASSETS`
-comes first, as envtest has it; then the PATH; then the cache, which is filled with Debian's
-etcd-server and what is built from the Go modules of Kubernetes (`$KUBERNETES`, else VERSION).
-Several processes may ask at once.
+`python -m tests.control_plane.build` prints the path of each. They are taken from
+`$KUBEBUILDER_ASSETS` (as in envtest), else from the PATH, else from the cache. Programs that are
+missing there are built from the Go modules of Kubernetes, in the version `$KUBERNETES` or VERSION;
+etcd comes from Debian's etcd-server package. Several processes may call this at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from adapter.demo import binary, debian
 from adapter.demo.debian import NoProgramError
-from tests.control_plane import modules
+from tests.control_plane import go_modules
 
 VERSION = "1.36.3"
 ETCD = debian.Program(
@@ -35,176 +35,185 @@ ETCD = debian.Program(
     home="https://etcd.io/docs/latest/install/",
 )
 
-_COMPILER = ("-gcflags=all=-N -l -dwarf=false", "-gcflags=std=-dwarf=false")
-"""Not optimised, and nothing for debuggers: a fifth less work, for programs that take somewhat
-more of CPU. Go's own library, which has the cryptography, is compiled as ever."""
-_VERSION_OF = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+_COMPILER_FLAGS = ("-gcflags=all=-N -l -dwarf=false", "-gcflags=std=-dwarf=false")
+"""No optimisation and no debug information: the build is a fifth shorter and the programs use
+somewhat more CPU. Go's standard library, which contains the cryptography, stays optimised."""
+_VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """The paths of the programs, and the version of the API server."""
+    """Paths of the programs, and the version of Kubernetes."""
 
     version: str
     etcd: Path
     apiserver: Path
-    controllers: Path
+    controller_manager: Path
     kubectl: Path
 
 
-def find(environ: Mapping[str, str] = os.environ, *, told_each: float = 15.0) -> Programs:
-    """Every program; builds and fetches what is missing, with a line on stderr each few seconds.
+def ensure_programs(
+    environ: Mapping[str, str] = os.environ, *, progress_seconds: float = 15.0
+) -> Programs:
+    """Return all programs; build or download the missing ones.
 
-    Raises NoProgramError.
+    A build takes minutes and prints a line on stderr every `progress_seconds`. Raises
+    NoProgramError, whose text says what to install.
     """
-    version = _version(environ)
-    names = modules.PROGRAMS
-    found = {name: _existing(name, version, environ) for name in names}
-    missing = [name for name in names if found[name] is None]
-    if missing:
-        _build(missing, version, environ, told_each)
-        found |= {name: _cached(version, environ) / name for name in missing}
-    apiserver, controllers, kubectl = (found[name] for name in names)
-    assert apiserver
-    assert controllers
-    assert kubectl
+    version = _wanted_version(environ)
+    paths = {name: _existing(name, version, environ) for name in go_modules.PROGRAMS}
+    if missing := [name for name, path in paths.items() if path is None]:
+        _build(missing, version, environ, progress_seconds)
+    apiserver, controller_manager, kubectl = (
+        path or _cache_folder(version, environ) / name for name, path in paths.items()
+    )
     return Programs(
         version=version,
         etcd=_asset("etcd", environ)
         or debian.find(ETCD, binary.cache(environ) / ETCD.package, environ),
         apiserver=apiserver,
-        controllers=controllers,
+        controller_manager=controller_manager,
         kubectl=kubectl,
     )
 
 
-def _version(environ: Mapping[str, str]) -> str:
-    """What is asked for, which an API server among the assets must be."""
-    asked = environ.get("KUBERNETES", "").removeprefix("v")
-    given = _asset("kube-apiserver", environ)
-    has = _version_of(given) if given else asked or VERSION
-    if asked and asked != has:
+def _wanted_version(environ: Mapping[str, str]) -> str:
+    """Return `$KUBERNETES`, else the version of the API server in the assets, else VERSION."""
+    requested = environ.get("KUBERNETES", "").removeprefix("v")
+    asset = _asset("kube-apiserver", environ)
+    version = _program_version(asset) if asset else requested or VERSION
+    if requested and requested != version:
         raise NoProgramError(
-            f"$KUBERNETES asks for {asked}, and {given} is {has}: unset one of them and "
-            "$KUBEBUILDER_ASSETS"
+            f"$KUBERNETES is {requested}, but {asset} is version {version}: "
+            "unset $KUBERNETES or $KUBEBUILDER_ASSETS"
         )
-    return has
+    return version
 
 
 def _existing(name: str, version: str, environ: Mapping[str, str]) -> Path | None:
     if asset := _asset(name, environ):
         return asset
     on_path = shutil.which(name, path=environ.get("PATH"))
-    # Any kubectl can talk to any API server; of the others another version is another thing.
-    if on_path and (name == "kubectl" or _version_of(Path(on_path)) == version):
+    # Any version of kubectl works with any API server; the other programs must match exactly.
+    if on_path and (name == "kubectl" or _program_version(Path(on_path)) == version):
         return Path(on_path)
-    cached = _cached(version, environ) / name
+    cached = _cache_folder(version, environ) / name
     return cached if cached.exists() else None
 
 
 def _asset(name: str, environ: Mapping[str, str]) -> Path | None:
     folder = environ.get("KUBEBUILDER_ASSETS")
-    found = shutil.which(name, path=folder) if folder else None
-    return Path(found) if found else None
+    path = shutil.which(name, path=folder) if folder else None
+    return Path(path) if path else None
 
 
-def _cached(version: str, environ: Mapping[str, str]) -> Path:
+def _cache_folder(version: str, environ: Mapping[str, str]) -> Path:
     return binary.cache(environ) / f"kubernetes-{version}"
 
 
-def _version_of(program: Path) -> str:
+def _program_version(program: Path) -> str:
     done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return done.stdout.strip().removeprefix("Kubernetes v")
 
 
-def _build(names: list[str], version: str, environ: Mapping[str, str], told_each: float) -> None:
-    """Build the programs `names` into the cache, unless another process does so meanwhile."""
-    if not modules.folder(version).exists():
+def _build(
+    names: list[str], version: str, environ: Mapping[str, str], progress_seconds: float
+) -> None:
+    """Build the programs `names` into the cache, unless another process has just done so."""
+    if not go_modules.folder(version).exists():
         raise NoProgramError(
-            f"there are no module files for Kubernetes {version}, but for "
-            f"{' and '.join(modules.versions())}: ask for one of these by $KUBERNETES, or write "
-            f"them by `python -m tests.control_plane.modules {version}`"
+            f"no go.mod for Kubernetes {version}: set $KUBERNETES to "
+            f"{' or '.join(go_modules.versions())}, "
+            f"or run `python -m tests.control_plane.go_modules {version}`"
         )
     if not shutil.which("go", path=environ.get("PATH")):
         raise NoProgramError(
-            f"{' and '.join(names)} {version} are not here, and without Go they cannot be built: "
-            "install Go (https://go.dev/dl/), or name a folder that has them in $KUBEBUILDER_ASSETS"
+            f"{', '.join(names)} {version} not found, and Go is needed to build them: install Go "
+            "(https://go.dev/dl/) or set $KUBEBUILDER_ASSETS to a folder that has the programs"
         )
-    folder = _cached(version, environ)
+    folder = _cache_folder(version, environ)
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.with_name(f"{folder.name}.lock"), f"Kubernetes {version}"):
+    with _exclusive(folder.with_name(f"{folder.name}.lock"), f"Kubernetes {version}"):
         missing = [name for name in names if not (folder / name).exists()]
         if not missing:
             return
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as scratch:
-            _go_build(missing, version, Path(scratch), environ, told_each)
+            _go_build(missing, version, Path(scratch), environ, progress_seconds)
             for name in missing:
                 (Path(scratch) / name).rename(folder / name)
 
 
 @contextlib.contextmanager
-def _alone(lock: Path, what: str) -> Iterator[None]:
-    with lock.open("w") as held:
+def _exclusive(lock: Path, what: str) -> Iterator[None]:
+    with lock.open("w") as file:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"waiting for another process that builds {what}")
-            fcntl.flock(held, fcntl.LOCK_EX)
+            _print(f"waiting for another process that builds {what}")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
 def _go_build(
-    names: list[str], version: str, into: Path, environ: Mapping[str, str], told_each: float
+    names: list[str], version: str, into: Path, environ: Mapping[str, str], progress_seconds: float
 ) -> None:
     major, minor, _ = version.split(".")
     stamps = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
-    flags = ["-s -w", *(f"-X {of}.{k}={v}" for of in _VERSION_OF for k, v in stamps.items())]
-    command = ["go", "build", "-v", "-buildvcs=false", "-ldflags", " ".join(flags)]
-    command += [*_COMPILER, "-o", f"{into}/", *map(modules.package, names)]
-    source = modules.folder(version)
-    # No C compiler is needed, and none is asked for. The compiler is spared most of its garbage
-    # collections, for a third more memory.
-    own = {"CGO_ENABLED": "0", "GOWORK": "off", "GOGC": environ.get("GOGC", "400")}
-    # Told to stop, Go may leave what it has there.
-    own["GOTMPDIR"] = str(into)
-    what = f"building {', '.join(names)} {version}, 5 to 8 minutes on two cores"
-    _say(what)
-    began = time.monotonic()
-    lines: list[str] = []
-    # In a session of its own, so that the compilers it started can be told to stop as well.
+    linker_flags = [
+        "-s -w",
+        *(f"-X {package}.{k}={v}" for package in _VERSION_PACKAGES for k, v in stamps.items()),
+    ]
+    command = ["go", "build", "-v", "-buildvcs=false", "-ldflags", " ".join(linker_flags)]
+    command += [*_COMPILER_FLAGS, "-o", f"{into}/", *map(go_modules.package, names)]
+    source = go_modules.folder(version)
+    go_environ = {
+        **environ,
+        "CGO_ENABLED": "0",  # no C compiler is needed
+        "GOWORK": "off",
+        # Fewer garbage collections of the compiler, for a third more memory.
+        "GOGC": environ.get("GOGC", "400"),
+        # An interrupted Go leaves its temporary files behind; here they are deleted.
+        "GOTMPDIR": str(into),
+    }
+    task = f"building {', '.join(names)} {version} (5 to 8 minutes on two cores)"
+    _print(task)
+    started = time.monotonic()
+    packages: list[str] = []
+    # In its own session, so that a signal also reaches the compilers that Go starts.
     with subprocess.Popen(
         command,
         cwd=source,
-        env={**environ, **own},
+        env=go_environ,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     ) as process:
         assert process.stderr
-        reader = threading.Thread(target=lines.extend, args=(process.stderr,), daemon=True)
+        reader = threading.Thread(target=packages.extend, args=(process.stderr,), daemon=True)
         try:
             reader.start()
-            while not _ended(process, told_each):
-                took = time.monotonic() - began
-                _say(f"{what} ... {_duration(took)}, {len(lines)} packages")
+            while not _exited(process, progress_seconds):
+                elapsed = _duration(time.monotonic() - started)
+                _print(f"{task} ... {elapsed}, {len(packages)} packages")
             reader.join()
         except BaseException:
-            # At this one Go waits for its compilers, before we remove what they write into.
+            # On SIGINT Go waits for its compilers, so nothing writes into the folder any more
+            # when it is deleted.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGINT)
             raise
     if process.returncode:
         raise NoProgramError(
-            f"`go build` failed in {source}:\n{''.join(lines[-20:])}"
-            "It fetches Kubernetes' modules: see that Go can do so here, or name a folder that has "
-            "the programs in $KUBEBUILDER_ASSETS"
+            f"`go build` failed in {source}:\n{''.join(packages[-20:])}"
+            "check that Go can download Kubernetes' modules, "
+            "or set $KUBEBUILDER_ASSETS to a folder that has the programs"
         )
-    _say(f"built {', '.join(names)} {version} in {_duration(time.monotonic() - began)}")
+    _print(f"built {', '.join(names)} {version} in {_duration(time.monotonic() - started)}")
 
 
-def _ended(process: subprocess.Popen[str], within: float) -> bool:
+def _exited(process: subprocess.Popen[str], timeout: float) -> bool:
     try:
-        process.wait(within)
+        process.wait(timeout)
     except subprocess.TimeoutExpired:
         return False
     return True
@@ -215,14 +224,14 @@ def _duration(seconds: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
     try:
-        programs = find()
+        programs = ensure_programs()
     except NoProgramError as error:
         sys.exit(str(error))
     for field in dataclasses.fields(programs):
-        print(f"{field.name:<12} {getattr(programs, field.name)}")
+        print(f"{field.name:<18} {getattr(programs, field.name)}")

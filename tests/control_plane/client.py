@@ -1,4 +1,4 @@
-"""A user of the API server: what it answers to whoever shows this certificate or this token."""
+"""HTTP client of the API server, authenticated by a client certificate or a bearer token."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ FIELD_MANAGER = "tests"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reply:
+    """Response of the API server."""
+
     status: int
     headers: Mapping[str, str]
     body: bytes
 
     @property
     def document(self) -> Any:
+        """Body parsed as JSON."""
         return json.loads(self.body)
 
 
 class RefusedError(Exception):
-    """The API server did not do what it was asked to do."""
+    """Response of the API server with a status of 300 or more."""
 
-    def __init__(self, what: str, reply: Reply) -> None:
-        super().__init__(f"{what}: {reply.status} {_message(reply)}")
+    def __init__(self, request: str, reply: Reply) -> None:
+        super().__init__(f"{request}: {reply.status} {_message(reply)}")
         self.reply = reply
 
 
 class Client:
-    """Someone with a certificate, with a token, or with neither (who is anonymous)."""
+    """Client with a certificate, with a token, or with neither (anonymous)."""
 
     def __init__(
         self,
@@ -60,7 +63,16 @@ class Client:
         if holder:
             holder.client(self._context, folder)
 
-    def request(
+    def request(self, method: str, path: str, body: object = None, **options: str) -> Reply:
+        """Return the response, whatever its status. Raises OSError if there is none.
+
+        Options are `content_type` and `accept`, both by default JSON.
+        """
+        with self._send(method, path, body, **options) as response:
+            return _reply(response)
+
+    @contextlib.contextmanager
+    def _send(
         self,
         method: str,
         path: str,
@@ -68,17 +80,8 @@ class Client:
         *,
         content_type: str = JSON,
         accept: str = JSON,
-    ) -> Reply:
-        """Whatever the answer is. Raises OSError where there is none."""
-        asked = self._asked(method, path, body, content_type=content_type, accept=accept)
-        with asked as answer:
-            return _reply(answer)
-
-    @contextlib.contextmanager
-    def _asked(
-        self, method: str, path: str, body: object = None, *, content_type: str = JSON, accept: str
     ) -> Iterator[http.client.HTTPResponse]:
-        """An answer that is still to be read."""
+        """Send a request and yield the response before its body is read."""
         headers = {"Accept": accept}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -90,45 +93,42 @@ class Client:
             connection.request(method, path, content, headers)
             yield connection.getresponse()
 
-    def call(
-        self,
-        method: str,
-        path: str,
-        body: object = None,
-        *,
-        content_type: str = JSON,
-        accept: str = JSON,
-    ) -> Any:
-        """The document of a good answer. Raises RefusedError for another one."""
-        reply = self.request(method, path, body, content_type=content_type, accept=accept)
+    def call(self, method: str, path: str, body: object = None, **options: str) -> Any:
+        """Return the document of a response; options as in `request`.
+
+        Raises RefusedError for a status of 300 or more.
+        """
+        reply = self.request(method, path, body, **options)
         if reply.status >= 300:
             raise RefusedError(f"{method} {path}", reply)
         return reply.document
 
     def get(self, path: str, *, accept: str = JSON) -> Any:
+        """Return the document at `path`. Raises RefusedError and OSError."""
         return self.call("GET", path, accept=accept)
 
     def watch(self, path: str, *, accept: str = JSON) -> Iterator[Any]:
-        """The events of a watch, until the server ends it. Raises as `get` does."""
-        with self._asked("GET", path, accept=accept) as answer:
-            if answer.status >= 300:
-                raise RefusedError(f"GET {path}", _reply(answer))
-            for line in answer:
+        """Yield the events of a watch until the server ends it. Raises as `get`."""
+        with self._send("GET", path, accept=accept) as response:
+            if response.status >= 300:
+                raise RefusedError(f"GET {path}", _reply(response))
+            for line in response:
                 yield json.loads(line)
 
     def apply(self, path: str, document: object) -> Any:
-        """Server-side apply of the object at `path`, whoever owned the fields before."""
+        """Apply the object at `path` (server-side apply, forced) and return it."""
         query = urllib.parse.urlencode({"fieldManager": FIELD_MANAGER, "force": "true"})
         return self.call("PATCH", f"{path}?{query}", document, content_type=APPLY)
 
-    def ready(self, path: str = "/readyz") -> bool:
+    def ready(self) -> bool:
+        """Return whether /readyz answers 200."""
         try:
-            return self.request("GET", path).status == 200
+            return self.request("GET", "/readyz").status == 200
         except (OSError, http.client.HTTPException):
             return False
 
     def write_kubeconfig(self, path: Path) -> Path:
-        """What kubectl, a controller or the adapter needs to be this user."""
+        """Write a kubeconfig with the credentials of this client, and return its path."""
         user: dict[str, str] = {}
         if self.token:
             user["token"] = self.token
@@ -155,12 +155,12 @@ class Client:
         return path
 
 
-def _reply(answer: http.client.HTTPResponse) -> Reply:
-    return Reply(status=answer.status, headers=dict(answer.getheaders()), body=answer.read())
+def _reply(response: http.client.HTTPResponse) -> Reply:
+    return Reply(status=response.status, headers=dict(response.getheaders()), body=response.read())
 
 
 def _message(reply: Reply) -> str:
-    """That of a Status, or whatever the body is."""
+    """Return the message of a Status object, else the body."""
     with contextlib.suppress(ValueError, KeyError, TypeError):
         return str(reply.document["message"])
     return reply.body.decode(errors="replace")

@@ -1,4 +1,4 @@
-"""The authorities of a control plane and what they issued, also as files."""
+"""Certificate authorities of a control plane and the certificates they issue."""
 
 from __future__ import annotations
 
@@ -11,48 +11,48 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from tests.certificates import Holder
 
 FRONT_PROXY = "front-proxy-client"
-"""Whom the aggregator is to the servers behind it."""
+"""Common name of the aggregator's client certificate."""
 
 _YEAR = dt.timedelta(days=365)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Credentials:
-    """`FOLDER/NAME.crt` and `.key` for each of `_files`.
+    """`FOLDER/NAME.crt` and `FOLDER/NAME.key` for each entry of `_files`.
 
-    The front proxy has an authority of its own: whoever the other one vouches for is a user, and
-    must not be able to speak for users.
+    The front proxy has its own CA. Certificates of the cluster CA authenticate users, and a user
+    must not be able to act as the front proxy.
     """
 
     folder: Path
     cluster_ca: Holder
+    """Issues client certificates of users and the API server's serving certificate."""
     proxy_ca: Holder
+    """Issues the front proxy's client certificate."""
 
     @classmethod
     def create(cls, folder: Path) -> Credentials:
-        created = cls(folder=folder, cluster_ca=_ca("kubernetes"), proxy_ca=_ca("front-proxy"))
+        """Issue all certificates and write them into `folder`, which must not exist."""
+        credentials = cls(folder=folder, cluster_ca=_ca("kubernetes"), proxy_ca=_ca("front-proxy"))
         folder.mkdir(parents=True)
-        for name, holder in created._files().items():
+        for name, holder in credentials._files().items():
             (folder / f"{name}.crt").write_bytes(holder.pem)
             (folder / f"{name}.key").write_bytes(holder.bundle.key_pem)
-        return created
+        return credentials
 
     def file(self, name: str) -> Path:
+        """Return the path of a file, such as "serving.crt"."""
         return self.folder / name
 
     def user(self, name: str, *groups: str) -> Holder:
-        """A certificate by which the API server knows someone."""
+        """Issue a client certificate for a user."""
         return _client(name, self.cluster_ca, groups)
-
-    def proxy(self, name: str = FRONT_PROXY) -> Holder:
-        """A certificate by which someone may claim to be the aggregator."""
-        return _client(name, self.proxy_ca, ())
 
     def _files(self) -> dict[str, Holder]:
         return {
             "cluster-ca": self.cluster_ca,
             "proxy-ca": self.proxy_ca,
-            "front-proxy": self.proxy(),
+            "front-proxy": _client(FRONT_PROXY, self.proxy_ca, ()),
             "service-accounts": Holder("service-accounts", now=_now()),
             "serving": Holder(
                 "kube-apiserver",

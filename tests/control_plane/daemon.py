@@ -1,10 +1,9 @@
-"""One program that runs until it is told to stop, with a log, on ports that nobody else takes."""
+"""Background processes of the tests: start, readiness, stop, and the ports they listen on."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-import signal
 import socket
 import subprocess
 import time
@@ -14,17 +13,18 @@ from pathlib import Path
 
 from adapter.demo import child
 
-READY_WITHIN = 90.0
-"""Seconds that a start may take on a machine with other work."""
-STOP_WITHIN = 15.0
+READY_TIMEOUT = 90.0
+"""Seconds until a started process must be ready, on a machine that also does other work."""
+STOP_TIMEOUT = 15.0
+"""Seconds between SIGTERM and SIGKILL."""
 
-# A child dies with the thread that started it (PR_SET_PDEATHSIG), and this one lives as long as
-# the interpreter: whatever ends the tests leaves no process behind.
+# The kernel kills a child when the thread that started it ends (PR_SET_PDEATHSIG). This thread
+# lives as long as the interpreter, so no process outlives the tests, however they end.
 _STARTER = futures.ThreadPoolExecutor(max_workers=1)
 
 
 class Daemon:
-    """A program that can be stopped, killed, frozen and started again, always the same way."""
+    """Process that can be stopped, killed and started again with the same command line."""
 
     def __init__(
         self, name: str, command: Sequence[str | Path], log: Path, ready: Callable[[], bool]
@@ -37,94 +37,93 @@ class Daemon:
 
     @property
     def pid(self) -> int:
+        """Process id; the process must have been started."""
         assert self._process
         return self._process.pid
 
     @property
     def running(self) -> bool:
+        """Whether the process was started and has not exited."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start it, and wait until it is ready."""
+        """Start the process and wait until it is ready. Raises RuntimeError as `wait_ready`."""
         self.launch()
-        self.wait()
+        self.wait_ready()
 
     def launch(self) -> None:
-        """Start it without waiting."""
+        """Start the process without waiting."""
         assert not self.running
         _STARTER.submit(self._launch).result()
 
-    def wait(self) -> None:
-        """Wait until it is ready. Raises RuntimeError with its last words where it is not."""
-        until = time.monotonic() + READY_WITHIN
+    def wait_ready(self) -> None:
+        """Wait until the process is ready.
+
+        Raises RuntimeError with the end of the log when it exits or is not ready in time.
+        """
+        deadline = time.monotonic() + READY_TIMEOUT
         while not self._ready():
             if not self.running:
-                raise RuntimeError(f"{self.name} ended:\n{self.last_lines()}")
-            if time.monotonic() > until:
+                raise RuntimeError(f"{self.name} exited before it was ready:\n{self.last_lines()}")
+            if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{self.name} is not ready after {READY_WITHIN} s:\n{self.last_lines()}"
+                    f"{self.name} is not ready after {READY_TIMEOUT} s:\n{self.last_lines()}"
                 )
             time.sleep(0.05)
 
     def stop(self) -> int:
-        """Ask it to end, as an upgrade does; insist after STOP_WITHIN. Gives its exit status.
+        """Send SIGTERM, after STOP_TIMEOUT SIGKILL, and return the exit status.
 
-        An API server takes all of that while anybody watches something; `kill` is quick.
+        kube-apiserver uses the full timeout while any client has a watch open; `kill` is fast.
         """
-        process = self._launched()
+        process = self._started_process()
         if process is None:
             return 0
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_WITHIN)
+            process.wait(STOP_TIMEOUT)
         self.kill()
         status: int = process.returncode
         return status
 
     def kill(self) -> None:
-        """End it at once, as a lost machine does; frozen or not."""
-        if process := self._launched():
+        """Send SIGKILL and wait for the exit."""
+        if process := self._started_process():
             process.kill()
             process.wait()
             self._process = None
 
-    def freeze(self) -> None:
-        """Keep its sockets open, and answer nothing."""
-        assert self._process
-        self._process.send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        assert self._process
-        self._process.send_signal(signal.SIGCONT)
-
     def last_lines(self, count: int = 20) -> str:
+        """Return the last lines of the log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-count:])
 
-    def _launched(self) -> subprocess.Popen[bytes] | None:
-        """The process, also where Ctrl-C left `launch` before it was there."""
-        _STARTER.submit(lambda: None).result()  # one after the other, so this waits for it
+    def _started_process(self) -> subprocess.Popen[bytes] | None:
+        # Ctrl-C may have interrupted `launch` while the starter thread was still at work. The
+        # thread runs one call at a time, so this waits for that call.
+        _STARTER.submit(lambda: None).result()
         return self._process
 
     def _launch(self) -> None:
         command = child.command(*self.command)
         with self.log.open("ab") as log:
-            # In a session of its own: Ctrl-C is for us to pass on, in order.
+            # In its own session: Ctrl-C must reach only the parent, which stops the daemons in
+            # the right order.
             self._process = subprocess.Popen(
                 command, stdout=log, stderr=log, start_new_session=True
             )
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback address that are free, and stay so while their daemon is down.
+    """Return loopback ports that are free and stay free while their daemon is down.
 
-    They lie below those that the kernel gives to clients: a client that tries again and again to
-    reach a stopped server on one of these would in the end connect to itself.
+    They are below the kernel's ephemeral range. A client that keeps dialling a stopped server on
+    an ephemeral port would sooner or later connect to itself.
     """
-    found: list[int] = []
-    with contextlib.ExitStack() as taken:
-        while len(found) < count:
+    ports: list[int] = []
+    with contextlib.ExitStack() as sockets:
+        while len(ports) < count:
             port = random.randrange(20000, 32000)
             with contextlib.suppress(OSError):
-                taken.enter_context(socket.socket()).bind(("127.0.0.1", port))
-                found.append(port)
-    return found
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports

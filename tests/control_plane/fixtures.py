@@ -1,4 +1,4 @@
-"""Fixtures for whoever needs a real control plane: `from tests.control_plane.fixtures import *`."""
+"""Session fixtures that give tests a real control plane; tests/conftest.py loads them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ import pytest
 
 from tests.control_plane import build, plane
 
-__all__ = ["control_plane", "programs"]
-
 
 @pytest.fixture(scope="session")
 def programs(request: pytest.FixtureRequest) -> build.Programs:
-    """The programs; what is missing is built first, which takes minutes and is told."""
+    """Programs of the control plane; builds missing ones, which takes minutes."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
+    # Shows the progress of the build even though pytest captures stderr.
     with capture.global_and_fixture_disabled():
-        return build.find()
+        return build.ensure_programs()
 
 
 @pytest.fixture(scope="session")
 def control_plane(
     programs: build.Programs, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[plane.ControlPlane]:
-    """One control plane for the whole run: leave it as you found it."""
+    """One control plane for the whole run; each test must remove the objects it creates."""
     with plane.running(tmp_path_factory.mktemp("control-plane"), programs) as running:
         yield running

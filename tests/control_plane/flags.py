@@ -1,4 +1,4 @@
-"""The command lines of a control plane that listens on the loopback address only.
+"""Command lines of a control plane that listens on the loopback address only.
 
 https://kubernetes.io/docs/reference/command-line-tools-reference/
 """
@@ -16,14 +16,17 @@ Command = list[str | Path]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ports:
+    """Ports of the loopback address."""
+
     etcd: int
-    peers: int
+    etcd_peers: int
     apiserver: int
-    controllers: int
+    controller_manager: int
 
 
 def etcd(programs: Programs, ports: Ports, data: Path) -> Command:
-    clients, peers = (f"http://127.0.0.1:{port}" for port in (ports.etcd, ports.peers))
+    """Return the command line of a single etcd member."""
+    clients, peers = (f"http://127.0.0.1:{port}" for port in (ports.etcd, ports.etcd_peers))
     return [
         programs.etcd,
         f"--data-dir={data}",
@@ -37,7 +40,10 @@ def etcd(programs: Programs, ports: Ports, data: Path) -> Command:
 
 
 def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
-    """RBAC, and the aggregation layer with what kubeadm gives it; also UIDs, from 1.33 on."""
+    """Return the command line of kube-apiserver: RBAC, and the aggregation layer as in kubeadm.
+
+    From 1.33 on, the front proxy also sends the UID of the user.
+    """
     minor = int(programs.version.split(".")[1])
     uid = ["--requestheader-uid-headers=X-Remote-Uid"] if minor >= 33 else []
     return [
@@ -45,7 +51,7 @@ def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
         "--bind-address=127.0.0.1",
         f"--secure-port={ports.apiserver}",
-        # No address of this machine is published: an endpoint must not be a loopback address.
+        # Endpoints must not contain a loopback address, so none is published for the API server.
         "--advertise-address=192.0.2.1",
         "--endpoint-reconciler-type=none",
         "--service-cluster-ip-range=10.0.0.0/24",
@@ -67,22 +73,27 @@ def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
     ]
 
 
-def controllers(programs: Programs, ports: Ports, files: Credentials, kubeconfig: Path) -> Command:
-    """All but those that would end nodes whose leases nobody renews; HPAs are synced often."""
+def controller_manager(
+    programs: Programs, ports: Ports, files: Credentials, kubeconfig: Path
+) -> Command:
+    """Return the command line of kube-controller-manager, which syncs HPAs every two seconds.
+
+    The node controllers are off: nobody renews the leases of the nodes, so they would evict pods.
+    """
     return [
-        programs.controllers,
+        programs.controller_manager,
         f"--kubeconfig={kubeconfig}",
         "--bind-address=127.0.0.1",
-        f"--secure-port={ports.controllers}",
+        f"--secure-port={ports.controller_manager}",
         f"--cert-dir={files.folder}",
         f"--root-ca-file={files.file('cluster-ca.crt')}",
         f"--service-account-private-key-file={files.file('service-accounts.key')}",
-        # As kubeadm has it: each controller has an account of its own, and that one's rights.
+        # As in kubeadm: each controller runs with the rights of its own ServiceAccount.
         "--use-service-account-credentials=true",
         "--controllers=*,-node-lifecycle-controller,-node-ipam-controller",
         "--leader-elect=false",
         "--horizontal-pod-autoscaler-sync-period=2s",
-        # Else asking for the tokens of forty accounts takes four seconds.
+        # At the default rate, the requests for forty ServiceAccount tokens take four seconds.
         "--kube-api-qps=200",
         "--kube-api-burst=400",
     ]

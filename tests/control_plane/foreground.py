@@ -1,4 +1,4 @@
-"""A program in the foreground: told to stop it ends in order, and a failure is a sentence."""
+"""Signals and errors of the programs that run in the foreground until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from collections.abc import Iterator
 
 from adapter.demo.debian import NoProgramError
 
-_STOPPERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def program(*, stopped: int = 0) -> Iterator[None]:
-    """Everything that it does; `stopped` is its exit status when it was told to stop.
+def program(*, signal_status: int = 0) -> Iterator[None]:
+    """Exit in order on SIGINT, SIGTERM and SIGHUP, and print expected errors without traceback.
 
-    That comes as SystemExit, so that every context ends. Whoever asks again is not heard, and what
-    was started under nohup does not mind that its terminal is closed.
+    The first signal raises SystemExit with `signal_status`, so that every context manager cleans
+    up; later signals are ignored. Under nohup, SIGHUP stays ignored.
     """
-    for number in _STOPPERS:
+    for number in _STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, functools.partial(_stop, stopped))
+            signal.signal(number, functools.partial(_exit, signal_status))
     try:
         yield
     except BrokenPipeError:
@@ -31,7 +31,7 @@ def program(*, stopped: int = 0) -> Iterator[None]:
         sys.exit(str(error))
 
 
-def _stop(status: int, *_: object) -> None:
-    for number in _STOPPERS:
+def _exit(status: int, *_: object) -> None:
+    for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     sys.exit(status)

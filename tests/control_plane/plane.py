@@ -1,10 +1,10 @@
-"""A control plane without containers: etcd, an API server and its controllers, as our children.
+"""Control plane without containers: etcd, kube-apiserver and kube-controller-manager processes.
 
-    with plane.running(folder) as cluster:
-        cluster.kubectl("create", "namespace", "team-a")
+    with plane.running(folder, build.ensure_programs()) as control_plane:
+        control_plane.kubectl("create", "namespace", "team-a")
 
-RBAC is on, and so is the aggregation layer, whose authority is not the cluster's. There is no pod
-network: a Service that is an alias of `localhost` lets the API server reach a server behind it.
+RBAC and the aggregation layer are on, and the front proxy has its own CA. There is no pod network:
+the API server reaches an aggregated server through a Service of type ExternalName for `localhost`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import base64
 import contextlib
 import itertools
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,22 +26,27 @@ from tests.real.prometheus import status, wait_for
 
 
 class ControlPlane:
-    """What runs, who may enter, and how to get there. Logs and files are in `folder`."""
+    """Processes, credentials and clients of a control plane. `folder` holds its logs and files."""
 
     def __init__(self, folder: Path, programs: build.Programs) -> None:
         self.folder = folder
         self.programs = programs
         self.credentials = Credentials.create(folder / "credentials")
-        etcd, peers, apiserver, controllers = free_ports(4)
-        ports = flags.Ports(etcd=etcd, peers=peers, apiserver=apiserver, controllers=controllers)
+        etcd, etcd_peers, apiserver, controller_manager = free_ports(4)
+        ports = flags.Ports(
+            etcd=etcd,
+            etcd_peers=etcd_peers,
+            apiserver=apiserver,
+            controller_manager=controller_manager,
+        )
         self.url = f"https://127.0.0.1:{ports.apiserver}"
-        self._names = itertools.count()
+        self._client_numbers = itertools.count()
         self.admin = self.client(holder=self.credentials.user("admin", "system:masters"))
         self.kubeconfig = self.admin.write_kubeconfig(folder / "admin.kubeconfig")
-        manager = self.credentials.user("system:kube-controller-manager")
-        self._manager = self.client(holder=manager).write_kubeconfig(folder / "manager.kubeconfig")
+        manager = self.client(holder=self.credentials.user("system:kube-controller-manager"))
+        manager_kubeconfig = manager.write_kubeconfig(folder / "manager.kubeconfig")
 
-        def daemon(name: str, command: flags.Command, ready: Any) -> Daemon:
+        def daemon(name: str, command: flags.Command, ready: Callable[[], bool]) -> Daemon:
             return Daemon(name, command, folder / f"{name}.log", ready)
 
         self.etcd = daemon(
@@ -52,49 +57,39 @@ class ControlPlane:
         self.apiserver = daemon(
             "kube-apiserver",
             flags.apiserver(programs, ports, self.credentials),
-            lambda: self.admin.ready("/readyz"),
+            self.admin.ready,
         )
-        self.controllers = daemon(
+        self.controller_manager = daemon(
             "kube-controller-manager",
-            flags.controllers(programs, ports, self.credentials, self._manager),
+            flags.controller_manager(programs, ports, self.credentials, manager_kubeconfig),
             lambda: self._exists("/api/v1/namespaces/default/serviceaccounts/default"),
         )
 
     def start(self) -> None:
-        """Start everything; pods can be created when this returns."""
+        """Start all processes. Pods can be created when this returns."""
         self.etcd.start()
         self.apiserver.start()
-        self.controllers.start()
+        self.controller_manager.start()
 
     def stop(self) -> None:
-        """End everything at once: nobody will want its data."""
-        for daemon in (self.controllers, self.apiserver, self.etcd):
+        """Kill all processes."""
+        for daemon in (self.controller_manager, self.apiserver, self.etcd):
             daemon.kill()
 
-    @property
-    def cluster_ca(self) -> Holder:
-        """Who vouches for users and for the API server."""
-        return self.credentials.cluster_ca
-
-    @property
-    def proxy_ca(self) -> Holder:
-        """Who vouches for the front proxy."""
-        return self.credentials.proxy_ca
-
     def client(self, *, holder: Holder | None = None, token: str | None = None) -> Client:
-        """Someone who shows this certificate or this token; nobody in particular without."""
-        files = self.folder / "clients" / str(next(self._names))
+        """Return a client with this certificate or token; without both it is anonymous."""
+        files = self.folder / "clients" / str(next(self._client_numbers))
         files.mkdir(parents=True)
-        return Client(self.url, self.cluster_ca.pem, files, holder=holder, token=token)
+        return Client(self.url, self.credentials.cluster_ca.pem, files, holder=holder, token=token)
 
     def user(self, name: str, *groups: str) -> Client:
-        """A user who has a certificate of the cluster's authority."""
+        """Return a client with a certificate for this user and these groups."""
         return self.client(holder=self.credentials.user(name, *groups))
 
     def kubectl(
         self, *arguments: str | Path, text: str | None = None, kubeconfig: Path | None = None
     ) -> str:
-        """What kubectl prints, given `text` to read. Raises RuntimeError with what it complains."""
+        """Run kubectl with `text` on stdin and return stdout. Raises RuntimeError with stderr."""
         command: Sequence[str | Path] = [
             self.programs.kubectl,
             f"--kubeconfig={kubeconfig or self.kubeconfig}",
@@ -103,30 +98,30 @@ class ControlPlane:
         ]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
         if done.returncode:
-            shown = " ".join(map(str, arguments))
-            raise RuntimeError(f"kubectl {shown}: {done.stderr or done.stdout}")
+            command_line = " ".join(map(str, arguments))
+            raise RuntimeError(f"kubectl {command_line}: {done.stderr or done.stdout}")
         return done.stdout
 
-    def token(self, account: str, namespace: str, *, seconds: int = 3600) -> str:
-        """A token of a ServiceAccount that exists, as `kubectl create token` gives it."""
+    def token(self, account: str, namespace: str) -> str:
+        """Request a token of an existing ServiceAccount, as `kubectl create token` does."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
-        asked = {
+        request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
-            "spec": {"expirationSeconds": seconds},
+            "spec": {"expirationSeconds": 3600},
         }
-        token: str = self.admin.call("POST", path, asked)["status"]["token"]
+        token: str = self.admin.call("POST", path, request)["status"]["token"]
         return token
 
     def account_kubeconfig(self, account: str, namespace: str) -> Path:
-        """A kubeconfig of a ServiceAccount, with a token of its own."""
+        """Write a kubeconfig with a new token of a ServiceAccount, and return its path."""
         client = self.client(token=self.token(account, namespace))
         return client.write_kubeconfig(self.folder / f"{namespace}-{account}.kubeconfig")
 
     def local_service(self, name: str, namespace: str) -> None:
-        """Let NAME.NAMESPACE.svc be this machine, whatever Service it was before.
+        """Create or turn Service NAME into an ExternalName for `localhost`.
 
-        The aggregator dials `localhost` at the port that the APIService names.
+        The aggregator then dials `localhost` at the port that the APIService names.
         """
         self._apply("v1", "Namespace", "/api/v1/namespaces", namespace)
         self._apply(
@@ -140,9 +135,9 @@ class ControlPlane:
     def api_service(
         self, name: str, *, service: str, namespace: str, port: int, ca: bytes | None = None
     ) -> None:
-        """The APIService NAME ("v1beta1.custom.metrics.k8s.io") at `port` of a local Service.
+        """Create the APIService NAME ("v1beta1.custom.metrics.k8s.io") for a local Service.
 
-        `ca` (PEM) is its caBundle; without it, whoever else publishes one owns that field.
+        `ca` (PEM) is its caBundle; without it that field is left to other field managers.
         """
         version, _, group = name.partition(".")
         spec: dict[str, Any] = {
@@ -158,15 +153,15 @@ class ControlPlane:
         self._apply("apiregistration.k8s.io/v1", "APIService", path, name, spec)
 
     def available(self, name: str) -> tuple[bool, str]:
-        """Whether the APIService is Available, and why it is not."""
+        """Return whether an APIService is Available, and the message of that condition."""
         path = f"/apis/apiregistration.k8s.io/v1/apiservices/{name}"
         for condition in self.admin.get(path).get("status", {}).get("conditions", ()):
             if condition["type"] == "Available":
                 return condition["status"] == "True", condition.get("message", "")
-        return False, "nothing is known of it yet"
+        return False, "the condition is not set yet"
 
     def wait_available(self, name: str, *, seconds: float = 20) -> None:
-        """Raises TimeoutError, which says why not."""
+        """Wait until an APIService is Available. Raises TimeoutError with the reason."""
         try:
             wait_for(lambda: self.available(name)[0], f"{name} is Available", seconds=seconds)
         except TimeoutError as e:
@@ -183,11 +178,11 @@ class ControlPlane:
 
 
 @contextlib.contextmanager
-def running(folder: Path, programs: build.Programs | None = None) -> Iterator[ControlPlane]:
-    """A control plane for as long as the context lasts; builds what the cache lacks."""
-    cluster = ControlPlane(folder, programs or build.find())
+def running(folder: Path, programs: build.Programs) -> Iterator[ControlPlane]:
+    """Run a control plane until the context ends."""
+    control_plane = ControlPlane(folder, programs)
     try:
-        cluster.start()
-        yield cluster
+        control_plane.start()
+        yield control_plane
     finally:
-        cluster.stop()
+        control_plane.stop()

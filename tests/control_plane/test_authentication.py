@@ -1,4 +1,4 @@
-"""What a real API server tells of trust and of tokens, and what it takes to be told."""
+"""TrustSource and TokenReviews against a real API server, with the RBAC rights they need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from adapter.clients import kubernetes
 from tests.certificates import Holder
 from tests.control_plane.credentials import FRONT_PROXY
 
-TRUST = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+AUTHENTICATION_CONFIG = (
+    "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+)
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 OTHER_CA = Holder("other-ca", ca=True)
@@ -22,13 +24,13 @@ OTHER_CA = Holder("other-ca", ca=True)
 
 @pytest.fixture(scope="module")
 def accounts(control_plane):
-    """`examiner` may do what an extension server may; `stranger` may nothing."""
+    """`reviewer` has the rights of an extension API server; `stranger` has none."""
     admin = control_plane.admin
-    for name in ("examiner", "stranger"):
+    for name in ("reviewer", "stranger"):
         document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}}
         admin.apply(f"{ACCOUNTS}/{name}", document)
-    subject = {"kind": "ServiceAccount", "name": "examiner", "namespace": "default"}
-    for kind, place, role in (
+    subject = {"kind": "ServiceAccount", "name": "reviewer", "namespace": "default"}
+    for kind, path, role in (
         ("ClusterRoleBinding", "clusterrolebindings", "ClusterRole/system:auth-delegator"),
         (
             "RoleBinding",
@@ -40,7 +42,7 @@ def accounts(control_plane):
         binding = {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": kind,
-            "metadata": {"name": "examiner"},
+            "metadata": {"name": "reviewer"},
             "subjects": [subject],
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
@@ -48,7 +50,7 @@ def accounts(control_plane):
                 "name": role_name,
             },
         }
-        admin.apply(f"{RBAC}/{place}/examiner", binding)
+        admin.apply(f"{RBAC}/{path}/reviewer", binding)
 
 
 @pytest.fixture
@@ -64,9 +66,9 @@ async def connect(control_plane, accounts):
         yield _connect
 
 
-async def until(condition):
+async def wait_until(condition):
     async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - whatever it is, it has no event
+        while not condition():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.02)
 
 
@@ -74,50 +76,54 @@ def same(pem, *holders):
     return pem.split() == b"\n".join(each.pem for each in holders).split()
 
 
-async def test_the_trust_of_a_cluster_is_read_and_followed(control_plane, connect):
-    source = TrustSource(await connect("examiner"))
+async def test_trust_is_read_and_changes_are_followed(control_plane, connect):
+    source = TrustSource(await connect("reviewer"))
     await source.start()
-    seen = []
-    source.subscribe(seen.append)
-    told = control_plane.admin.get(TRUST)["data"]["requestheader-client-ca-file"]
-    more = {"data": {"requestheader-client-ca-file": told + OTHER_CA.pem.decode()}}
+    states = []
+    source.subscribe(states.append)
+    proxy_cas = control_plane.admin.get(AUTHENTICATION_CONFIG)["data"][
+        "requestheader-client-ca-file"
+    ]
+    patch = {"data": {"requestheader-client-ca-file": proxy_cas + OTHER_CA.pem.decode()}}
 
     task = asyncio.create_task(source.run())
-    control_plane.admin.call("PATCH", TRUST, more, content_type="application/merge-patch+json")
-    await until(lambda: len(seen) == 2)
-    # The API server puts it there again at once, with what it knows itself.
-    control_plane.admin.call("DELETE", TRUST)
-    await until(lambda: len(seen) == 4)
+    control_plane.admin.call(
+        "PATCH", AUTHENTICATION_CONFIG, patch, content_type="application/merge-patch+json"
+    )
+    await wait_until(lambda: len(states) == 2)
+    # The API server recreates the ConfigMap at once from its own flags.
+    control_plane.admin.call("DELETE", AUTHENTICATION_CONFIG)
+    await wait_until(lambda: len(states) == 4)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    first, second, third, fourth = seen
-    assert same(first.client_cas, control_plane.cluster_ca)
-    assert same(first.proxy_cas, control_plane.proxy_ca)
-    knows_uids = int(control_plane.programs.version.split(".")[1]) >= 33
+    first, second, third, fourth = states
+    assert same(first.client_cas, control_plane.credentials.cluster_ca)
+    assert same(first.proxy_cas, control_plane.credentials.proxy_ca)
+    sends_uids = int(control_plane.programs.version.split(".")[1]) >= 33
     assert first.headers == RequestHeaderConfig(
         allowed_names=(FRONT_PROXY,),
         username_headers=("X-Remote-User",),
-        uid_headers=("X-Remote-Uid",) if knows_uids else (),
+        uid_headers=("X-Remote-Uid",) if sends_uids else (),
         group_headers=("X-Remote-Group",),
         extra_prefixes=("X-Remote-Extra-",),
     )
-    assert same(second.proxy_cas, control_plane.proxy_ca, OTHER_CA)
+    assert same(second.proxy_cas, control_plane.credentials.proxy_ca, OTHER_CA)
     assert third == Trust()
     assert fourth == first
 
 
-async def test_trust_has_to_be_readable(connect):
+async def test_reading_trust_requires_a_right(connect):
     source = TrustSource(await connect("stranger"))
 
-    with pytest.raises(errors.Refused, match="default:stranger") as caught:
+    with pytest.raises(errors.Refused, match="default:stranger") as error:
         await source.start()
 
-    assert caught.value.status == 403
+    assert error.value.status == 403
 
 
-async def test_a_token_is_reviewed(control_plane, connect):
-    reviews = tokens.TokenReviews(await connect("examiner"))
+async def test_valid_token_is_the_service_account(control_plane, connect):
+    reviews = tokens.TokenReviews(await connect("reviewer"))
     token = control_plane.token("stranger", "default")
 
     user = await reviews.user(token)
@@ -133,18 +139,18 @@ async def test_a_token_is_reviewed(control_plane, connect):
 
 
 @pytest.mark.parametrize("change", [lambda _: "nonsense", lambda token: token[:-4] + "AAAA"])
-async def test_a_bad_token_is_nobodys(control_plane, connect, change):
-    reviews = tokens.TokenReviews(await connect("examiner"))
+async def test_invalid_token_is_rejected_and_not_in_the_error(control_plane, connect, change):
+    reviews = tokens.TokenReviews(await connect("reviewer"))
     token = change(control_plane.token("stranger", "default"))
 
-    with pytest.raises(errors.Unauthenticated) as caught:
+    with pytest.raises(errors.Unauthenticated) as error:
         await reviews.user(token)
 
-    assert token not in str(caught.value)
+    assert token not in str(error.value)
 
 
-async def test_reviews_need_a_right(control_plane, connect):
+async def test_token_review_requires_a_right(control_plane, connect):
     reviews = tokens.TokenReviews(await connect("stranger"))
 
     with pytest.raises(errors.Unauthenticated, match="cannot create resource"):
-        await reviews.user(control_plane.token("examiner", "default"))
+        await reviews.user(control_plane.token("reviewer", "default"))

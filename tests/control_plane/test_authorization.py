@@ -1,4 +1,4 @@
-"""Our refusals beside those of a real API server, which has the same filters: to the byte."""
+"""403 responses of the adapter, compared byte by byte with those of a real API server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.adapter import wired
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 AUTHENTICATION = "authentication.k8s.io"
-NUMBERS = itertools.count()
+USER_NUMBERS = itertools.count()
 
 ROLES = {
     "delegate": [
@@ -48,8 +48,8 @@ ROLES = {
 
 
 @pytest.fixture(scope="module")
-def granted(control_plane):
-    """Every role is that of the group of its name, for as long as these tests take."""
+def with_roles(control_plane):
+    """Control plane with ROLES, each bound to the group of the same name."""
     admin = control_plane.admin
     kind = {"apiVersion": "rbac.authorization.k8s.io/v1"}
     for name, rules in ROLES.items():
@@ -78,8 +78,8 @@ def granted(control_plane):
         admin.call("DELETE", f"{RBAC}/clusterroles/{name}")
 
 
-class Named:
-    """Takes everybody for this user."""
+class FixedAuthenticator:
+    """Authenticates every request as one user."""
 
     def __init__(self, name, group):
         self.user = with_authenticated_group(User(name=name, groups=(group,)))
@@ -89,46 +89,50 @@ class Named:
 
 
 @pytest.fixture
-async def both(granted, tmp_path):
-    """What the API server and we answer to the same request of the same new user of a group."""
-    delegate = granted.user("delegate", "delegate").write_kubeconfig(tmp_path / "delegate")
+async def send_to_both(with_roles, tmp_path):
+    """Return a function that sends a request to the API server and to the adapter.
+
+    Both see the same new user of the given group.
+    """
+    delegate = with_roles.user("delegate", "delegate").write_kubeconfig(tmp_path / "delegate")
     api = await kubernetes.Kube.connect(str(delegate), qps=200, burst=400)
 
-    async def ask(group, target, headers=(), *, method="GET"):
-        # The API server remembers how a user last succeeded, and tries that first.
-        name = f"{group}-{next(NUMBERS)}"
-        theirs = asked(granted.user(name, group), method, target, headers)
+    async def send(group, target, headers=(), *, method="GET"):
+        # A new user each time: the API server first tries the impersonation mode that last
+        # succeeded for a user.
+        name = f"{group}-{next(USER_NUMBERS)}"
+        expected = send_to_api_server(with_roles.user(name, group), method, target, headers)
         objects = wired.Objects(Kinds.builtin(), {})
         handler = wired.build_router(
             Catalog.empty(),
             objects,
             wired.Evaluation({}),
-            guard=filters.Guard(Named(name, group), authorization.Authorizer(api)),
+            guard=filters.Guard(FixedAuthenticator(name, group), authorization.Authorizer(api)),
         )
         async with wired.listening(handler) as port:
             lines = "".join(f"{key}: {value}\r\n" for key, value in headers)
             head = f"{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{lines}\r\n"
-            ours = await wired.send(port, head.encode())
-        return theirs, ours
+            actual = await wired.send(port, head.encode())
+        return expected, actual
 
-    yield ask
+    yield send
     await api.close()
 
 
-def asked(client, method, target, headers):
-    """The status, the body and whether it may be taken for a page."""
+def send_to_api_server(client, method, target, headers):
+    """Return the status, the body and X-Content-Type-Options; sends `target` unchanged."""
     connection = http.client.HTTPSConnection(client._address, context=client._context, timeout=30)
     with contextlib.closing(connection):
         connection.putrequest(method, target)
         for key, value in headers:
             connection.putheader(key, value)
         connection.endheaders()
-        answer = connection.getresponse()
-        return answer.status, answer.read(), answer.getheader("X-Content-Type-Options")
+        response = connection.getresponse()
+        return response.status, response.read(), response.getheader("X-Content-Type-Options")
 
 
-def same(theirs, ours):
-    assert (ours.status, ours.body, ours.headers.get("X-Content-Type-Options")) == theirs
+def assert_same(expected, actual):
+    assert (actual.status, actual.body, actual.headers.get("X-Content-Type-Options")) == expected
 
 
 @pytest.mark.parametrize(
@@ -159,11 +163,11 @@ def same(theirs, ours):
         ("GET", "/api/v1/proxy/nodes/n"),
     ],
 )
-async def test_who_has_no_right_is_refused_in_the_same_words(both, method, target):
-    theirs, ours = await both("stranger", target, method=method)
+async def test_forbidden_request_gets_the_same_response(send_to_both, method, target):
+    expected, actual = await send_to_both("stranger", target, method=method)
 
-    assert theirs[0] == 403
-    same(theirs, ours)
+    assert expected[0] == 403
+    assert_same(expected, actual)
 
 
 @pytest.mark.parametrize(
@@ -184,12 +188,12 @@ async def test_who_has_no_right_is_refused_in_the_same_words(both, method, targe
         ("/duty", "GET", False),
     ],
 )
-async def test_rights_hold_for_us_as_for_the_api_server(both, target, method, allowed):
-    theirs, ours = await both("reader", target, method=method)
+async def test_rbac_rules_allow_the_same_requests(send_to_both, target, method, allowed):
+    expected, actual = await send_to_both("reader", target, method=method)
 
-    assert (theirs[0] != 403, ours.status != 403) == (allowed, allowed)
+    assert (expected[0] != 403, actual.status != 403) == (allowed, allowed)
     if not allowed:
-        same(theirs, ours)
+        assert_same(expected, actual)
 
 
 USER, GROUP, UID = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid"
@@ -228,17 +232,17 @@ MANY = [(GROUP, name) for name in "ghij"]
         ("/duty", [(USER, "system:node:N")]),
     ],
 )
-async def test_acting_as_another_is_the_same_here_and_there(
-    both, control_plane, actor, target, headers
+async def test_impersonation_gets_the_same_response(
+    send_to_both, control_plane, actor, target, headers
 ):
     if int(control_plane.programs.version.split(".")[1]) < 36:
         pytest.skip("this API server answers 500 to Impersonate-* headers without a user")
 
-    theirs, ours = await both(actor, target, headers)
+    expected, actual = await send_to_both(actor, target, headers)
 
-    assert theirs[0] in {400, 403}
-    if b"cannot impersonate" in theirs[1]:  # in the words of constrained impersonation
-        assert ours.status == 403
-        assert b"cannot impersonate resource" in ours.body
+    assert expected[0] in {400, 403}
+    if b"cannot impersonate" in expected[1]:  # wording of constrained impersonation
+        assert actual.status == 403
+        assert b"cannot impersonate resource" in actual.body
     else:
-        same(theirs, ours)
+        assert_same(expected, actual)

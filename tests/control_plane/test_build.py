@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from adapter.demo.debian import NoProgramError
-from tests.control_plane import build, modules
+from tests.control_plane import build, go_modules
 
 NAMES = ("kube-apiserver", "kube-controller-manager", "kubectl")
 GO = (
@@ -34,7 +34,7 @@ def program(folder: Path, name: str, text: str = "") -> Path:
 
 @pytest.fixture
 def environ(tmp_path: Path) -> dict[str, str]:
-    """Where Go is a stand-in that writes what it is told to build, and etcd is there."""
+    """Environment with etcd and a fake `go` that creates the requested programs."""
     program(tmp_path / "bin", "etcd")
     program(tmp_path / "bin", "go", GO)
     for tool in ("sleep", "chmod"):
@@ -47,143 +47,155 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def builds(environ: dict[str, str]) -> list[str]:
-    """The programs that each build was asked for."""
+    """Return the programs of each `go build`, in order."""
     log = Path(environ["LOG"])
     lines = log.read_text().splitlines() if log.exists() else ()
     return [" ".join(re.findall(r"cmd/(\S+)", line)) for line in lines]
 
 
-def test_what_is_missing_is_built_once(environ, tmp_path, capfd):
-    first = build.find(environ)
+def test_missing_programs_are_built_once(environ, tmp_path, capfd):
+    first = build.ensure_programs(environ)
 
-    assert build.find(environ) == first
+    assert build.ensure_programs(environ) == first
     assert builds(environ) == [" ".join(NAMES)]
     assert first.apiserver == tmp_path / "cache/kubernetes-1.36.3/kube-apiserver"
     assert first.version == "1.36.3"
-    assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3, 5 to 8 minutes" in (
+    assert "building kube-apiserver, kube-controller-manager, kubectl 1.36.3 (5 to 8 minutes" in (
         capfd.readouterr().err
     )
 
 
-def test_progress_is_told(environ, capfd):
-    build.find(environ, told_each=0.05)
+def test_progress_is_printed(environ, capfd):
+    build.ensure_programs(environ, progress_seconds=0.05)
 
-    assert "cores ... 0s, 1 packages" in capfd.readouterr().err
+    assert "cores) ... 0s, 1 packages" in capfd.readouterr().err
 
 
-def test_only_what_the_cache_lacks_is_built(environ):
-    built = build.find(environ)
+def test_only_programs_missing_in_the_cache_are_built(environ):
+    built = build.ensure_programs(environ)
     built.kubectl.unlink()
 
-    assert build.find(environ) == built
+    assert build.ensure_programs(environ) == built
     assert builds(environ)[1:] == ["kubectl"]
 
 
-def test_any_kubectl_of_the_path_will_do(environ, tmp_path):
-    found = program(tmp_path / "bin", "kubectl", "echo Client Version: v1.20.0")
+def test_any_version_of_kubectl_on_the_path_is_used(environ, tmp_path):
+    kubectl = program(tmp_path / "bin", "kubectl", "echo Client Version: v1.20.0")
 
-    assert build.find(environ).kubectl == found
+    assert build.ensure_programs(environ).kubectl == kubectl
     assert builds(environ) == ["kube-apiserver kube-controller-manager"]
 
 
 @pytest.mark.parametrize(
-    ("has", "built"),
+    ("version", "built"),
     [
         ("1.36.3", ["kube-controller-manager kubectl"]),
         ("1.20.0", ["kube-apiserver kube-controller-manager kubectl"]),
     ],
-    ids=["the one asked for", "another"],
+    ids=["same version", "other version"],
 )
-def test_api_server_of_the_path_must_be_the_one_asked_for(environ, tmp_path, has, built):
-    program(tmp_path / "bin", "kube-apiserver", f"echo Kubernetes v{has}")
+def test_api_server_on_the_path_is_used_only_in_the_wanted_version(
+    environ, tmp_path, version, built
+):
+    program(tmp_path / "bin", "kube-apiserver", f"echo Kubernetes v{version}")
 
-    build.find(environ)
+    build.ensure_programs(environ)
 
     assert builds(environ) == built
 
 
-def test_assets_come_first_and_name_the_version(environ, tmp_path):
+def test_assets_are_preferred_and_determine_the_version(environ, tmp_path):
     assets = tmp_path / "assets"
-    given = [program(assets, name, "echo Kubernetes v1.32.2") for name in ("etcd", *NAMES)]
+    paths = [program(assets, name, "echo Kubernetes v1.32.2") for name in ("etcd", *NAMES)]
 
-    found = build.find(environ | {"KUBEBUILDER_ASSETS": str(assets)})
+    programs = build.ensure_programs(environ | {"KUBEBUILDER_ASSETS": str(assets)})
 
-    assert [found.etcd, found.apiserver, found.controllers, found.kubectl] == given
-    assert found.version == "1.32.2"
+    assert [
+        programs.etcd,
+        programs.apiserver,
+        programs.controller_manager,
+        programs.kubectl,
+    ] == paths
+    assert programs.version == "1.32.2"
     assert builds(environ) == []
 
 
-def test_controllers_that_assets_lack_are_built_in_their_version(environ, tmp_path):
+def test_program_missing_in_the_assets_is_built_in_their_version(environ, tmp_path):
     assets = tmp_path / "assets"
     for name in ("etcd", "kube-apiserver", "kubectl"):
         program(assets, name, "echo Kubernetes v1.32.2")
 
-    found = build.find(environ | {"KUBEBUILDER_ASSETS": str(assets)})
+    programs = build.ensure_programs(environ | {"KUBEBUILDER_ASSETS": str(assets)})
 
-    assert found.controllers == tmp_path / "cache/kubernetes-1.32.2/kube-controller-manager"
+    assert (
+        programs.controller_manager == tmp_path / "cache/kubernetes-1.32.2/kube-controller-manager"
+    )
 
 
-def test_assets_of_another_version_than_asked_for_are_refused(environ, tmp_path):
+def test_assets_of_another_version_than_requested_are_rejected(environ, tmp_path):
     program(tmp_path / "assets", "kube-apiserver", "echo Kubernetes v1.30.0")
     environ |= {"KUBEBUILDER_ASSETS": str(tmp_path / "assets"), "KUBERNETES": "1.32.2"}
 
-    with pytest.raises(NoProgramError, match=r"asks for 1\.32\.2, and .* is 1\.30\.0"):
-        build.find(environ)
+    with pytest.raises(NoProgramError, match=r"is 1\.32\.2, but .* is version 1\.30\.0"):
+        build.ensure_programs(environ)
 
 
-def test_unknown_version_says_how_to_make_it_known(environ):
+def test_unknown_version_raises_with_the_known_ones_and_how_to_add_it(environ):
     with pytest.raises(
         NoProgramError,
-        match=r"but for 1\.32\.2 and 1\.36\.3: .*python -m tests.control_plane.modules 1\.12\.0",
+        match=r"to 1\.32\.2 or 1\.36\.3, .*python -m tests.control_plane.go_modules 1\.12\.0",
     ):
-        build.find(environ | {"KUBERNETES": "v1.12.0"})
+        build.ensure_programs(environ | {"KUBERNETES": "v1.12.0"})
 
 
-def test_without_go_it_says_what_to_do(environ, tmp_path):
+def test_missing_go_raises_with_what_to_install(environ, tmp_path):
     (tmp_path / "bin/go").unlink()
 
-    with pytest.raises(NoProgramError, match=r"install Go .* or name a folder"):
-        build.find(environ)
+    with pytest.raises(NoProgramError, match=r"install Go .* or set \$KUBEBUILDER_ASSETS"):
+        build.ensure_programs(environ)
 
 
-def test_failing_build_shows_its_last_words(environ, tmp_path):
+def test_failed_build_raises_with_the_output_of_go(environ, tmp_path):
     program(tmp_path / "bin", "go", "echo no such package >&2; exit 1")
 
     with pytest.raises(
-        NoProgramError, match=r"(?s)`go build` failed in .*:\nno such package\n.* modules: see"
+        NoProgramError, match=r"(?s)`go build` failed in .*:\nno such package\ncheck that Go can"
     ):
-        build.find(environ)
+        build.ensure_programs(environ)
     assert not list((tmp_path / "cache/kubernetes-1.36.3").iterdir())
 
 
-def test_those_who_ask_at_once_share_one_build(environ, capfd):
-    found: list[build.Programs] = []
-    threads = [threading.Thread(target=lambda: found.append(build.find(environ))) for _ in range(3)]
+def test_concurrent_callers_share_one_build(environ, capfd):
+    results: list[build.Programs] = []
+    threads = [
+        threading.Thread(target=lambda: results.append(build.ensure_programs(environ)))
+        for _ in range(3)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
-    assert len(found) == 3
+    assert len(results) == 3
     assert builds(environ) == [" ".join(NAMES)]
     assert "waiting for another process that builds Kubernetes 1.36.3" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("version", ["1.36.3", "1.32.2"])
-def test_module_files_are_of_their_version(version):
-    folder = modules.folder(version)
+def test_module_files_replace_staging_modules_by_the_same_version(version):
+    folder = go_modules.folder(version)
 
-    found = (folder / "go.mod").read_text()
+    text = (folder / "go.mod").read_text()
 
-    assert f"k8s.io/kubernetes v{version}" in found
-    replaced = re.findall(r"^\t(k8s.io/\S+) => (\S+) v0.(\S+)$", found, re.MULTILINE)
+    assert f"k8s.io/kubernetes v{version}" in text
+    replaced = re.findall(r"^\t(k8s.io/\S+) => (\S+) v0.(\S+)$", text, re.MULTILINE)
     assert len(replaced) > 25
     assert {(a == b, rest) for a, b, rest in replaced} == {(True, version.partition(".")[2])}
     assert (folder / "go.sum").exists()
 
 
-def test_module_files_are_written_from_what_kubernetes_requires(tmp_path, monkeypatch):
-    described = {
+def test_module_files_are_generated_from_the_go_mod_of_kubernetes(tmp_path, monkeypatch):
+    go_mod = {
         "Go": "1.23.0",
         "Require": [
             {"Path": "k8s.io/api", "Version": "v0.0.0"},
@@ -193,14 +205,14 @@ def test_module_files_are_written_from_what_kubernetes_requires(tmp_path, monkey
     program(
         tmp_path / "bin",
         "go",
-        f'case "$*" in \'mod download\'*) echo \'{{"GoMod": "/there/go.mod"}}\';;\n'
-        f"'mod edit -json /there/go.mod') echo '{json.dumps(described)}';;\n"
+        f'case "$*" in \'mod download\'*) echo \'{{"GoMod": "/mod/go.mod"}}\';;\n'
+        f"'mod edit -json /mod/go.mod') echo '{json.dumps(go_mod)}';;\n"
         "'mod tidy') : >go.sum;; esac",
     )
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=":")
     into = tmp_path / "1.40.2"
 
-    modules.write("1.40.2", into)
+    go_modules.write("1.40.2", into)
 
     assert (into / "go.sum").exists()
     assert (into / "go.mod").read_text().split("\n\n") == [

@@ -12,28 +12,28 @@ PROGRAM = """\
 import sys, time
 from tests.control_plane import foreground
 
-with foreground.program(stopped=7):
+with foreground.program(signal_status=7):
     try:
         print("up", flush=True)
         {body}
     finally:
-        print("ending", flush=True)
-        sys.stdin.read()  # until the test has said all that it has to say
-        print("ended", flush=True)
+        print("cleaning up", flush=True)
+        sys.stdin.read()  # until the test has sent all its signals
+        print("done", flush=True)
 """
 
 
 @pytest.fixture(autouse=True)
-def _hangups_arrive() -> Iterator[None]:
-    """Also where the tests themselves run under nohup, whose children ignore SIGHUP as it does."""
+def _default_sighup() -> Iterator[None]:
+    """Do not ignore SIGHUP even if pytest runs under nohup; child processes inherit that."""
     before = signal.signal(signal.SIGHUP, lambda *_: None)
     yield
     signal.signal(signal.SIGHUP, before)
 
 
 @contextlib.contextmanager
-def running(body: str, *before: str) -> Iterator[subprocess.Popen[str]]:
-    command = [*before, sys.executable, "-c", PROGRAM.format(body=body)]
+def running(body: str, *wrapper: str) -> Iterator[subprocess.Popen[str]]:
+    command = [*wrapper, sys.executable, "-c", PROGRAM.format(body=body)]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -45,27 +45,27 @@ def running(body: str, *before: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_told_to_stop_it_ends_in_order_however_often_it_is_told(number: signal.Signals) -> None:
+def test_first_signal_starts_the_cleanup_and_later_ones_are_ignored(number: signal.Signals) -> None:
     with running("time.sleep(60)") as process:
         process.send_signal(number)
-        assert process.stdout.readline() == "ending\n"
-        for again in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            process.send_signal(again)
-        told, complaints = process.communicate(timeout=20)
+        assert process.stdout.readline() == "cleaning up\n"
+        for later in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            process.send_signal(later)
+        stdout, stderr = process.communicate(timeout=20)
 
-    assert (told, complaints, process.returncode) == ("ended\n", "", 7)
+    assert (stdout, stderr, process.returncode) == ("done\n", "", 7)
 
 
-def test_under_nohup_a_closed_terminal_does_not_end_it() -> None:
+def test_under_nohup_a_closed_terminal_does_not_end_the_program() -> None:
     with running("sys.stdin.read()", "nohup") as process:
         process.send_signal(signal.SIGHUP)
-        told, _ = process.communicate(timeout=20)
+        stdout, _ = process.communicate(timeout=20)
 
-    assert (told, process.returncode) == ("ending\nended\n", 0)
+    assert (stdout, process.returncode) == ("cleaning up\ndone\n", 0)
 
 
-def test_failure_is_told_without_a_traceback() -> None:
-    with running("raise TimeoutError('not within 3 s: it is ready')") as process:
-        _, complaints = process.communicate(timeout=20)
+def test_error_is_printed_without_a_traceback() -> None:
+    with running("raise TimeoutError('timed out after 3 s')") as process:
+        _, stderr = process.communicate(timeout=20)
 
-    assert (complaints, process.returncode) == ("not within 3 s: it is ready\n", 1)
+    assert (stderr, process.returncode) == ("timed out after 3 s\n", 1)

@@ -1,7 +1,7 @@
-"""`make playground`: GPUs under load, an autoscaler that follows, and nothing needed for it.
+"""`make playground`: an HPA that follows GPU load, without a cluster and without a GPU.
 
-A control plane, Prometheus, a fleet of GPUs with a kubelet's shadow, the adapter, BERT and its HPA,
-until Ctrl-C.
+Runs a control plane, Prometheus, simulated GPUs and kubelets, the adapter, BERT and its HPA until
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ from tests.cluster.cluster import Cluster
 from tests.control_plane import build, foreground, plane
 from tests.control_plane.build import Programs
 from tests.control_plane.plane import ControlPlane
-from tests.playground import objects, screen
+from tests.playground import manifests, screen
+from tests.playground.observer import Observer
 from tests.playground.view import Command
-from tests.playground.watch import Watch
 from tests.real.prometheus import wait_for
 
-EVERY = 1.0
-"""Seconds between two looks."""
-GPUS = 4
-"""Of each node."""
+FRAME_SECONDS = 1.0
+"""Seconds between two frames."""
+GPUS_PER_NODE = 4
 START_SECONDS = 3.0
-"""Until a pod is ready: long enough to be seen."""
-WOBBLE = 0.15
-"""Of the recording's unsteadiness; an HPA, which tolerates 10 %, never rests with more of it."""
-RAISED = 8
-"""Replicas of the load once it is raised, which is 120 % of a GPU."""
+"""Seconds until a pod is ready: long enough to be visible."""
+NOISE = 0.15
+"""With more noise the HPA, whose tolerance is 10 %, would never stop scaling."""
+RAISED_LOAD = 8
+"""Replicas of the load generator in the command that raises the load: 120 % of a GPU."""
 METRIC = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
-_PATIENCE = 60.0
+_SCRAPE_TIMEOUT = 60.0
 
 
 def generations() -> dict[str, Generation]:
-    """Those that know a GPU's pod, which the HPA asks for."""
+    """Return the generations of exporters whose series name the pod, which the HPA needs."""
     return {
         name: each
         for name, each in GENERATIONS.items()
@@ -52,24 +51,27 @@ def generations() -> dict[str, Generation]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    asked = _parser().parse_args(argv)
+    """Run the playground until a signal."""
+    args = _parser().parse_args(argv)
     sys.stdout.reconfigure(errors="replace")
-    programs = build.find()
+    programs = build.ensure_programs()
     step = Steps()
     try:
         with tempfile.TemporaryDirectory(prefix="playground-") as folder:
-            _run(asked, programs, Path(folder), step)
+            _run(args, programs, Path(folder), step)
     finally:
-        step.last("nothing of it is left")
+        step("stopped; all processes and files are removed")
 
 
-def _count(least: int, most: int) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"a number from {least} to {most}, not {text!r}")
+def _integer(minimum: int, maximum: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not minimum <= int(text) <= maximum:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not an integer from {minimum} to {maximum}"
+            )
         return int(text)
 
-    return read
+    return parse
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,103 +80,109 @@ def _parser() -> argparse.ArgumentParser:
         "--generation",
         choices=sorted(generations()),
         default=DEFAULT,
-        help="whose exporter's format the fleet speaks; the matching preset goes with it",
+        help="format of the GPU exporters; the adapter gets the matching preset",
     )
     parser.add_argument(
         "--load",
-        type=_count(0, 100),
+        type=_integer(0, 100),
         default=1,
-        help=f"replicas of {objects.LOAD} at first; each offers {objects.EACH:.0f} %% of a GPU",
+        help=(
+            f"replicas of {manifests.LOAD} at the start; "
+            f"each offers {manifests.LOAD_PER_REPLICA:.0f} %% of a GPU"
+        ),
     )
     parser.add_argument(
-        "--nodes", type=_count(1, 100), default=3, help=f"nodes, of {GPUS} GPUs each"
+        "--nodes",
+        type=_integer(1, 100),
+        default=3,
+        help=f"number of nodes with {GPUS_PER_NODE} GPUs each",
     )
     return parser
 
 
 class Steps:
-    """Says what begins, and when that was."""
+    """Prints what is started next, with the seconds since the start."""
 
     def __init__(self) -> None:
-        self._began = time.monotonic()
+        self._started = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        print(f"{time.monotonic() - self._began:6.1f} s  {text}", flush=True)
-
-    def last(self, text: str) -> None:
-        """The same on the way out, which goes on also where nobody listens any more."""
-        try:
-            self(text)
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        """Print a line."""
+        print(f"{time.monotonic() - self._started:6.1f} s  {text}", flush=True)
 
 
-def _run(asked: argparse.Namespace, programs: Programs, folder: Path, step: Steps) -> None:
-    """Until it is told to stop."""
-    generation = generations()[asked.generation]
+def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps) -> None:
+    generation = generations()[args.generation]
     with contextlib.ExitStack() as stack:
         try:
-            step(f"Kubernetes {programs.version}: etcd, API server, controllers")
-            control = stack.enter_context(plane.running(folder, programs))
-            step(f"Prometheus, and {asked.nodes} x {GPUS} GPUs: {generation.summary}")
+            step(f"Kubernetes {programs.version}: etcd, API server, controller manager")
+            control_plane = stack.enter_context(plane.running(folder, programs))
+            step(f"Prometheus, and {args.nodes} x {GPUS_PER_NODE} GPUs: {generation.summary}")
             c = stack.enter_context(
                 cluster.running(
-                    control,
+                    control_plane,
                     folder,
-                    generation=asked.generation,
-                    nodes=asked.nodes,
-                    gpus=GPUS,
+                    generation=args.generation,
+                    nodes=args.nodes,
+                    gpus=GPUS_PER_NODE,
                     start_seconds=START_SECONDS,
-                    wobble=WOBBLE,
-                    tidy=False,
+                    noise=NOISE,
+                    clean_up=False,
                 )
             )
-            step(f"Deployments {objects.BERT} and {objects.LOAD}")
-            _deploy(c, asked.load, generation)
+            step(f"Deployments {manifests.BERT} and {manifests.LOAD}")
+            _deploy(c, args.load, generation)
             step(f"gpu-metrics-adapter --preset={generation.preset}, behind the API server")
             flags = (f"--preset={generation.preset}", "--metrics-relist-interval=10s")
             stack.enter_context(c.adapter(*flags))
-            step(f"HorizontalPodAutoscaler {objects.BERT}")
-            control.kubectl("apply", "-f", "-", text=objects.hpa())
-            step(f"everything runs; logs are in {folder}")
-            watch = Watch(
+            step(f"HorizontalPodAutoscaler {manifests.BERT}")
+            control_plane.kubectl("apply", "-f", "-", text=manifests.hpa())
+            step(f"everything is running; logs: {folder}")
+            observer = Observer(
                 c,
                 title="gpu-metrics-adapter playground",
-                setting=f"Kubernetes {programs.version} · {generation.summary}",
-                commands=commands(control, os.environ, load=asked.load),
+                subtitle=f"Kubernetes {programs.version} · {generation.summary}",
+                commands=commands(control_plane, os.environ, load=args.load),
             )
-            with screen.choose(sys.stdout) as shown:
+            with screen.choose(sys.stdout) as output:
                 while True:
-                    shown.show(watch.look())
-                    time.sleep(EVERY)
+                    output.show(observer.observe())
+                    time.sleep(FRAME_SECONDS)
         finally:
-            step.last("stopping")
+            step("stopping")
 
 
 def _deploy(c: Cluster, load: int, generation: Generation) -> None:
-    """Returns once Prometheus knows of BERT's pod, so that the adapter does from its start."""
-    c.plane.kubectl("apply", "-f", "-", text=f"{objects.bert()}---\n{objects.load(load)}")
+    """Create both Deployments and wait until Prometheus has a series of BERT's pod.
+
+    The adapter, started after this, thus has the metric from its first relist on.
+    """
+    c.control_plane.kubectl(
+        "apply", "-f", "-", text=f"{manifests.bert()}---\n{manifests.load(load)}"
+    )
 
     def scraped() -> bool:
-        found = c.prometheus.get("/api/v1/query", query=generation.series[0].name)["result"]
-        labels = {value for each in found for value in each["metric"].values()}
-        return any(pod.name in labels for pod in c.fleet.pods)
+        result = c.prometheus.query(generation.series[0].name)
+        label_values = {value for each in result for value in each["metric"].values()}
+        return any(pod.name in label_values for pod in c.fleet.pods)
 
-    wait_for(scraped, f"{objects.BERT} has a GPU that is scraped", seconds=_PATIENCE)
+    wait_for(scraped, f"the GPU of {manifests.BERT} is scraped", seconds=_SCRAPE_TIMEOUT)
 
 
-def commands(control: ControlPlane, environ: Mapping[str, str], *, load: int) -> Iterator[Command]:
-    """What to try. Where kubectl is ours alone, the first one puts it on the PATH."""
-    kubectl = control.programs.kubectl
+def commands(
+    control_plane: ControlPlane, environ: Mapping[str, str], *, load: int
+) -> Iterator[Command]:
+    """Yield the commands to try. The first also sets PATH if kubectl is not on it."""
+    kubectl = control_plane.programs.kubectl
     on_path = shutil.which("kubectl", path=environ.get("PATH"))
     path = "" if on_path else f' PATH="{kubectl.parent}:$PATH"'
-    config = shlex.quote(str(control.kubeconfig))
-    scale = f"kubectl scale deployment {objects.LOAD} --replicas"
-    yield Command(purpose="let kubectl in", text=f"export KUBECONFIG={config}{path}")
+    config = shlex.quote(str(control_plane.kubeconfig))
+    scale = f"kubectl scale deployment {manifests.LOAD} --replicas"
+    yield Command(purpose="set up kubectl", text=f"export KUBECONFIG={config}{path}")
     yield Command(purpose="watch the HPA", text="kubectl get hpa -w")
-    yield Command(purpose="ask as it does", text=f"kubectl get --raw '{METRIC}'")
-    yield Command(purpose="raise the load", text=f"{scale}={max(RAISED, load + 4)}")
-    yield Command(purpose="drop it", text=f"{scale}=0")
+    yield Command(purpose="query the metric", text=f"kubectl get --raw '{METRIC}'")
+    yield Command(purpose="raise the load", text=f"{scale}={max(RAISED_LOAD, load + 4)}")
+    yield Command(purpose="remove the load", text=f"{scale}=0")
 
 
 if __name__ == "__main__":

@@ -1,43 +1,43 @@
-"""Areas of block characters, so many rows high and a column for each value; pure."""
+"""Area charts of block characters, one column per value. Pure functions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 
-from tests.playground.view import Moment
+from tests.playground.view import Snapshot
 
-SECONDS_EACH = 2
-"""Seconds of a column: the HPA controller looks as often."""
+SECONDS_PER_COLUMN = 2
+"""The sync period of the HPA controller in the playground."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
-BEYOND = "▲"
-GAP = "·"
+OVERFLOW = "▲"
+MISSING = "·"
 
 
-def columns(moments: Sequence[Moment], width: int) -> list[Moment | None]:
-    """The last moment of each column, oldest first, the last column being now; None before all."""
-    if not moments:
+def columns(snapshots: Sequence[Snapshot], width: int) -> list[Snapshot | None]:
+    """Return the last snapshot of each column, oldest first; None before the first snapshot.
+
+    The last column is now. A column without a snapshot repeats the one before it.
+    """
+    if not snapshots:
         return [None] * width
-    newest = int(moments[-1].seconds // SECONDS_EACH)
-    found: dict[int, Moment] = {}
-    for each in moments:
-        found[int(each.seconds // SECONDS_EACH)] = each
-    cells: list[Moment | None] = []
-    last: Moment | None = None
-    oldest = newest - width + 1
-    for number in range(min(found), newest + 1):
-        # A look that took long leaves no hole.
-        last = found.get(number, last)
-        if number >= oldest:
-            cells.append(last)
-    return [None] * (width - len(cells)) + cells
+    latest: dict[int, Snapshot] = {}
+    for each in snapshots:
+        latest[int(each.seconds // SECONDS_PER_COLUMN)] = each
+    newest = int(snapshots[-1].seconds // SECONDS_PER_COLUMN)
+    cells: list[Snapshot | None] = []
+    last: Snapshot | None = None
+    for number in range(min(latest), newest + 1):
+        last = latest.get(number, last)
+        cells.append(last)
+    return [None] * (width - len(cells)) + cells[-width:]
 
 
 def area(values: Sequence[float | None], *, rows: int, top: float) -> list[str]:
-    """The rows from above, each as wide as there are values; `top` fills all of them.
+    """Return the rows of an area chart, from the top; a value of `top` fills all rows.
 
-    Whatever is more than nothing is seen, and BEYOND crowns what is more than `top`; what is
-    unknown (None) is a GAP on the ground.
+    Each value above zero draws at least the smallest block. A value above `top` ends in OVERFLOW. A
+    value of None is drawn as MISSING in the lowest row.
     """
     return [
         "".join(_cell(value, row, rows=rows, top=top) for value in values)
@@ -46,12 +46,12 @@ def area(values: Sequence[float | None], *, rows: int, top: float) -> list[str]:
 
 
 def row_of(value: float, *, rows: int, top: float) -> int:
-    """In which row, from above, a line at `value` is drawn."""
+    """Return the row, counted from the top, in which `value` lies."""
     return max(0, rows - 1 - math.floor(value / top * rows))
 
 
-def nice(value: float) -> float:
-    """The least that is not below `value` among round numbers, such as 100, 150, 200, 300."""
+def round_up(value: float) -> float:
+    """Return the smallest round number (100, 150, 200, 300, ...) that is at least `value`."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
@@ -60,18 +60,18 @@ def nice(value: float) -> float:
     )
 
 
-def meter(utilisation: Iterable[float | None]) -> str:
-    """A character for each GPU: how busy it is; `·` for one that nobody has."""
+def bars(utilisation: Iterable[float | None]) -> str:
+    """Return one character per GPU: its utilisation as a block, or MISSING if it is free."""
     return "".join(
-        GAP if busy is None else BLOCKS[max(1, min(8, math.ceil(busy / 12.5)))]
+        MISSING if busy is None else BLOCKS[max(1, min(8, math.ceil(busy / 12.5)))]
         for busy in utilisation
     )
 
 
 def _cell(value: float | None, row: int, *, rows: int, top: float) -> str:
     if value is None:
-        return GAP if row == 0 else " "
+        return MISSING if row == 0 else " "
     if value > top and row == rows - 1:
-        return BEYOND
-    height = max(round(value / top * rows * 8), 1 if value > 0 else 0)
-    return BLOCKS[min(8, max(0, height - row * 8))]
+        return OVERFLOW
+    eighths = max(round(value / top * rows * 8), 1 if value > 0 else 0)
+    return BLOCKS[min(8, max(0, eighths - row * 8))]

@@ -5,10 +5,10 @@ import re
 
 import pytest
 
-from tests.playground import drawing, sample
-from tests.playground.view import Event, Moment, View
+from tests.playground import drawing, sample_view
+from tests.playground.view import Event, Snapshot, View
 
-SPACIOUS = """\
+LARGE = """\
  playground · 01:59                                   Kubernetes 1.36.3
 
  load      120 %  of one GPU · 8 replicas of bert-load
@@ -33,7 +33,7 @@ SPACIOUS = """\
  NAME   TARGETS   MINPODS   MAXPODS   REPLICAS   AGE
  bert   24/20     1         10        5          2m
 
- GPUs      5/8    ▂▂▂▂  ▂···   a group is a node; · is a free GPU
+ GPUs      5/8    ▂▂▂▂  ▂···   one group per node; · = free GPU
 
  01:00  load 15 % -> 120 %: 8 x bert-load
  01:04  scaled to 5: above target
@@ -42,13 +42,13 @@ SPACIOUS = """\
 
 
 
- In another terminal (Ctrl-C in this one ends it all):
-   let kubectl in   export KUBECONFIG=/tmp/p/kubeconfig
-   ask as it does   kubectl get --raw '/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle'
+ In another terminal (Ctrl-C in this one stops everything):
+   set up kubectl   export KUBECONFIG=/tmp/p/kubeconfig
+   query metric     kubectl get --raw '/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle'
 """
-"""Of 72 columns and 37 lines, of which the terminal makes the last one two."""
+"""72 columns, 37 rows; the terminal wraps the last line."""
 
-NARROW = """\
+SMALL = """\
  playground · 01:59                       Kubernetes 1.36.3
  load      120 %  of one GPU · 8 replicas of bert-load
        ▏▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆▆
@@ -61,16 +61,16 @@ NARROW = """\
  NAME   TARGETS   MINPODS   MAXPODS   REPLICAS   AGE
  bert   24/20     1         10        5          2m
 
- GPUs      5/8    ▂▂▂▂  ▂···   a group is a node; · is a fr…
+ GPUs      5/8    ▂▂▂▂  ▂···   one group per node; · = free…
 
  01:00  load 15 % -> 120 %: 8 x bert-load
  01:04  scaled to 5: above target
 
 
 
- In another terminal (Ctrl-C in this one ends it all):
-   let kubectl in   export KUBECONFIG=/tmp/p/kubeconfig
-   ask as it does   kubectl get --raw '/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle'
+ In another terminal (Ctrl-C in this one stops everything):
+   set up kubectl   export KUBECONFIG=/tmp/p/kubeconfig
+   query metric     kubectl get --raw '/apis/custom.metrics.k8s.io/v1beta1/nodes/*/duty_cycle'
 """
 
 COLOURS = [
@@ -81,83 +81,85 @@ COLOURS = [
     "\x1b[1m replicas  \x1b[0m\x1b[34m5      \x1b[0m\x1b[2mof 1 to 10 · 1 ready\x1b[0m",
     "\x1b[2m       ▏\x1b[0m\x1b[34m     ▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁▁\x1b[0m\x1b[90m▄▄\x1b[0m",
 ]
-"""Of 48 columns, two seconds after it was scaled: much is yellow, who waits is grey."""
+"""48 columns, two seconds after a scale-up: the high value is yellow, pending replicas are grey."""
 
 
-def drawn(view: View, *, width: int = 72, height: int = 37) -> str:
+def draw(view: View, *, width: int = 72, height: int = 37) -> str:
     lines = drawing.frame(view, width=width, height=height, colour=False)
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def physical(lines: list[str], width: int) -> int:
-    """Lines of the terminal."""
+def terminal_rows(lines: list[str], width: int) -> int:
+    """Return the number of rows on a terminal that wraps long lines."""
     return sum(max(1, -(-len(line) // width)) for line in lines)
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "golden"),
+    ("width", "height", "expected"),
     [
-        pytest.param(72, 37, SPACIOUS, id="spacious"),
-        pytest.param(60, 23, NARROW, id="narrow and low"),
+        pytest.param(72, 37, LARGE, id="large terminal"),
+        pytest.param(60, 23, SMALL, id="small terminal"),
     ],
 )
-def test_a_frame_has_everything(width: int, height: int, golden: str) -> None:
-    assert drawn(sample.view(), width=width, height=height) == golden
+def test_frame_has_all_parts(width: int, height: int, expected: str) -> None:
+    assert draw(sample_view.view(), width=width, height=height) == expected
 
 
-def test_colours_tell_what_is_too_much_and_who_waits() -> None:
-    lines = drawing.frame(sample.after(66), width=48, height=23, colour=True)
+def test_colours_mark_high_values_and_pending_replicas() -> None:
+    lines = drawing.frame(sample_view.view_at(66), width=48, height=23, colour=True)
 
     assert lines[1:7] == COLOURS
 
 
 @pytest.mark.parametrize("width", [20, 59, 80, 200])
 @pytest.mark.parametrize("height", [5, 12, 20, 24, 33, 60])
-def test_a_frame_fills_the_terminal_and_no_more(width: int, height: int) -> None:
-    lines = drawing.frame(sample.view(), width=width, height=height, colour=False)
+def test_frame_fills_the_terminal_exactly(width: int, height: int) -> None:
+    lines = drawing.frame(sample_view.view(), width=width, height=height, colour=False)
 
-    assert physical(lines, width) == height
+    assert terminal_rows(lines, width) == height
     commands = [line for line in lines if "kubectl" in line or "export" in line]
     assert all(len(line) <= width for line in lines if line not in commands)
 
 
-def test_what_kubectl_is_told_is_never_cut() -> None:
-    assert f"ask as it does   {sample.RAW}\n" in drawn(sample.view(), width=40)
+def test_commands_are_never_truncated() -> None:
+    assert f"query metric     {sample_view.QUERY}\n" in draw(sample_view.view(), width=40)
 
 
-def test_kubectls_whole_line_is_shown_where_there_is_room() -> None:
-    lines = drawn(sample.view(), width=90)
+def test_wide_terminal_shows_all_columns_of_kubectl() -> None:
+    lines = draw(sample_view.view(), width=90)
 
     assert " NAME   REFERENCE                          TARGETS   MINPODS" in lines
     assert " bert   Deployment/bert-intent-detection   24/20     1      " in lines
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "text"),
     [
-        pytest.param({"askers": 1, "load": 15}, "15 %   of one GPU · 1 replica of bert", id="one"),
+        pytest.param(
+            {"load_replicas": 1, "load": 15}, "15 %   of one GPU · 1 replica of bert", id="singular"
+        ),
         pytest.param({"value": None}, "metric    <unknown> target 20", id="no value"),
         pytest.param({"value": 19.6666}, "metric    19.7   target 20", id="rounded"),
-        pytest.param({"ready": 3}, "replicas  5      of 1 to 10 · 3 ready", id="some wait"),
+        pytest.param({"ready": 3}, "replicas  5      of 1 to 10 · 3 ready", id="some are pending"),
         pytest.param({"ready": 5}, "replicas  5      of 1 to 10\n", id="all are ready"),
     ],
 )
-def test_a_headline_tells_what_is_now(changes, told: str) -> None:
-    view = sample.view()
+def test_headline_shows_the_current_value(changes, text: str) -> None:
+    view = sample_view.view()
     now = dataclasses.replace(view.now, **changes)
 
-    assert told in drawn(dataclasses.replace(view, moments=[*view.moments, now]))
+    assert text in draw(dataclasses.replace(view, snapshots=[*view.snapshots, now]))
 
 
-def test_it_says_that_pods_wait_because_no_gpu_is_free() -> None:
-    view = sample.after(66, gpus=((24.0, 25.0), (23.0, 24.0)))
+def test_headline_shows_that_no_gpu_is_free() -> None:
+    view = sample_view.view_at(66, gpus=((24.0, 25.0), (23.0, 24.0)))
 
-    assert "· 1 ready, and no GPU is free\n" in drawn(view)
+    assert "· 1 ready, no free GPU\n" in draw(view)
 
 
-def test_it_says_that_nothing_scales_and_draws_what_was() -> None:
-    lines = drawn(sample.after(40, autoscaler=None)).splitlines()
-    at = lines.index(" metric    <unknown> no HPA asks")
+def test_frame_without_an_hpa_says_so_and_still_draws_the_metric() -> None:
+    lines = draw(sample_view.view_at(40, autoscaler=None)).splitlines()
+    at = lines.index(" metric    <unknown> no HPA")
 
     assert lines[at + 1].startswith("    15 ▏ ")
     assert lines[at + 1].endswith(f"  {19 * '█'}")
@@ -165,7 +167,7 @@ def test_it_says_that_nothing_scales_and_draws_what_was() -> None:
 
 
 @pytest.mark.parametrize(
-    ("width", "shown"),
+    ("width", "columns"),
     [
         (100, "NAME   REFERENCE   TARGETS   MINPODS   MAXPODS   REPLICAS   AGE"),
         (66, "NAME   TARGETS   MINPODS   MAXPODS   REPLICAS   AGE"),
@@ -173,23 +175,23 @@ def test_it_says_that_nothing_scales_and_draws_what_was() -> None:
         (40, "TARGETS   MAXPODS   REPLICAS   AGE"),
     ],
 )
-def test_kubectls_line_keeps_what_moves_where_there_is_little_room(width: int, shown: str) -> None:
-    lines = drawing.frame(sample.view(), width=width, height=40, colour=False)
+def test_narrow_terminal_lacks_the_constant_columns_of_kubectl(width: int, columns: str) -> None:
+    lines = drawing.frame(sample_view.view(), width=width, height=40, colour=False)
 
     (header,) = (line for line in lines if " TARGETS " in line)
-    assert " ".join(header.split()) == " ".join(shown.split())
+    assert " ".join(header.split()) == " ".join(columns.split())
 
 
-def test_kubectls_two_lines_are_shown_both_or_neither() -> None:
+def test_header_and_cells_of_the_hpa_are_shown_together_or_not_at_all() -> None:
     for height in range(10, 30):
-        lines = drawing.frame(sample.view(), width=80, height=height, colour=False)
-        told = {key for key in ("TARGETS", "24/20") for line in lines if f" {key} " in line}
-        assert len(told) in (0, 2), height
+        lines = drawing.frame(sample_view.view(), width=80, height=height, colour=False)
+        parts = {key for key in ("TARGETS", "24/20") for line in lines if f" {key} " in line}
+        assert len(parts) in (0, 2), height
 
 
-def test_the_latest_events_are_shown() -> None:
+def test_frame_shows_the_latest_events() -> None:
     events = tuple(Event(seconds=each, text=f"event {each}") for each in range(99))
-    lines = re.findall(r"event (\d+)", drawn(sample.view(events=events)))
+    lines = re.findall(r"event (\d+)", draw(sample_view.view(events=events)))
 
     assert lines == [str(each) for each in range(99 - len(lines), 99)]
     assert len(lines) > 3
@@ -199,32 +201,32 @@ def test_the_latest_events_are_shown() -> None:
     ("view", "line"),
     [
         pytest.param(
-            sample.after(66),
+            sample_view.view_at(66),
             "01:06  load 120 %  duty_cycle_current 100.0/20  replicas 5 (1 ready)",
             id="scaled",
         ),
         pytest.param(
-            sample.after(0),
+            sample_view.view_at(0),
             "00:00  load 15 %  duty_cycle_current <unknown>/20  replicas 1 (1 ready)",
             id="no value yet",
         ),
         pytest.param(
-            sample.after(5, autoscaler=None),
+            sample_view.view_at(5, autoscaler=None),
             "00:05  load 15 %  no HPA  replicas 1 (1 ready)",
             id="no HPA",
         ),
     ],
 )
-def test_a_log_has_the_same_in_a_line(view: View, line: str) -> None:
+def test_log_line_has_load_metric_and_replicas(view: View, line: str) -> None:
     assert drawing.line(view) == line
 
 
-def test_a_log_has_events_and_commands() -> None:
+def test_log_has_events_and_commands() -> None:
     assert drawing.event(Event(seconds=3725.9, text="scaled to 5")) == "62:05  scaled to 5"
-    assert drawing.commands(sample.view()) == SPACIOUS.splitlines()[-3:]
+    assert drawing.commands(sample_view.view()) == LARGE.splitlines()[-3:]
 
 
-def test_it_starts_with_a_single_look() -> None:
-    only = Moment(seconds=0.2, load=0, askers=0, value=None, wanted=0, ready=0)
+def test_frame_of_a_single_snapshot() -> None:
+    only = Snapshot(seconds=0.2, load=0, load_replicas=0, value=None, desired=0, ready=0)
 
-    assert "replicas  0      of 1 to 10\n" in drawn(sample.view(moments=[only]))
+    assert "replicas  0      of 1 to 10\n" in draw(sample_view.view(snapshots=[only]))

@@ -1,6 +1,6 @@
-"""The playground: what it prints to try is tried, and the replicas move.
+"""End-to-end test of the playground: runs the commands that it prints and watches the replicas.
 
-It runs as a process of its own, without a terminal, and ends as Ctrl-C ends it.
+The playground runs as a process without a terminal, and is ended by SIGINT as by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import PATIENCE
+from tests.walkthroughs.walkthrough import STEP_TIMEOUT
 
 COMMAND = re.compile(r" {3}\S.*? {2,}((?:export|kubectl) .*)")
-"""A line that says what for, and what to type."""
+"""Line with the purpose of a command and its text."""
 REPLICAS = re.compile(r"bert-intent-detection .* (\d+) +\S+")
-"""A line of `kubectl get hpa`."""
+"""Line of `kubectl get hpa`."""
 
 
 class Process:
-    """A program whose lines are read as they come."""
+    """Process whose stdout is collected line by line."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.lines: list[str] = []
@@ -34,12 +34,12 @@ class Process:
         self._reader.start()
 
     def end(self, number: signal.Signals) -> int:
-        """Its status after this signal. Raises TimeoutExpired."""
+        """Send a signal and return the exit status. Raises TimeoutExpired."""
         self.popen.send_signal(number)
-        return self.popen.wait(PATIENCE)
+        return self.popen.wait(STEP_TIMEOUT)
 
     def close(self) -> None:
-        """End it at once where it still runs; all that it said has been read then."""
+        """Kill the process if it still runs, and read the rest of its output."""
         self.popen.kill()
         self.popen.wait()
         self._reader.join()
@@ -54,54 +54,66 @@ class Process:
 
 @contextlib.contextmanager
 def running(*command: str) -> Iterator[Process]:
-    with contextlib.closing(Process(command)) as found:
+    with contextlib.closing(Process(command)) as process:
         try:
-            yield found
+            yield process
         finally:
-            if found.popen.poll() is None:
-                found.end(signal.SIGTERM)
+            if process.popen.poll() is None:
+                process.end(signal.SIGTERM)
 
 
-def test_playground() -> None:
+def test_printed_commands_work_and_the_hpa_scales() -> None:
     with running(sys.executable, "-m", "tests.playground") as playground:
-        wait_for(lambda: commands(playground), "it tells what to try", seconds=2 * PATIENCE)
+        wait_for(
+            lambda: commands(playground),
+            "the playground prints its commands",
+            seconds=2 * STEP_TIMEOUT,
+        )
         print("\n".join(playground.lines))
-        enter, watch, ask, higher, none = commands(playground)
-        folder = Path(re.search(r"KUBECONFIG=(\S+)", enter)[1]).parent
-        with running("bash", "-c", f"{enter} && exec {watch}") as hpa:
-            wait_for(lambda: scaled(hpa)[-1:] == [1], "one pod is enough", seconds=PATIENCE)
-            (item,) = json.loads(shell(enter, ask))["items"]
+        set_up, watch, query, raise_load, remove_load = commands(playground)
+        folder = Path(re.search(r"KUBECONFIG=(\S+)", set_up)[1]).parent
+        with running("bash", "-c", f"{set_up} && exec {watch}") as hpa:
+            wait_for(
+                lambda: replicas(hpa)[-1:] == [1], "there is one replica", seconds=STEP_TIMEOUT
+            )
+            (item,) = json.loads(shell(set_up, query))["items"]
             assert item["describedObject"]["name"].startswith("bert-intent-detection-")
             assert 10 <= float(item["value"]) <= 20
 
-            shell(enter, higher)
-            wait_for(lambda: scaled(hpa)[-1] >= 5, "there are more pods", seconds=PATIENCE)
-            shell(enter, none)
-            wait_for(lambda: " 0/20 " in hpa.lines[-1], "there is no load", seconds=PATIENCE)
-            wait_for(lambda: scaled(hpa)[-1] == 1, "one pod is enough again", seconds=PATIENCE)
+            shell(set_up, raise_load)
+            wait_for(
+                lambda: replicas(hpa)[-1] >= 5,
+                "there are at least five replicas",
+                seconds=STEP_TIMEOUT,
+            )
+            shell(set_up, remove_load)
+            wait_for(lambda: " 0/20 " in hpa.lines[-1], "the metric is 0", seconds=STEP_TIMEOUT)
+            wait_for(
+                lambda: replicas(hpa)[-1] == 1, "there is one replica again", seconds=STEP_TIMEOUT
+            )
             print("\n".join(hpa.lines))
-        assert running_in(folder)
+        assert processes_using(folder)
         assert playground.end(signal.SIGINT) == 0
 
-    told = "\n".join(playground.lines)
+    output = "\n".join(playground.lines)
     print("\n".join(playground.lines[-8:]))
     assert re.search(
-        r"^\d\d:\d\d  scaled to \d+: pods metric duty_cycle_current above", told, re.MULTILINE
+        r"^\d\d:\d\d  scaled to \d+: pods metric duty_cycle_current above", output, re.MULTILINE
     )
-    assert "  load 15 % -> 120 %: 8 x bert-load\n" in told
+    assert "  load 15 % -> 120 %: 8 x bert-load\n" in output
     assert not folder.exists()
-    assert not running_in(folder)
+    assert not processes_using(folder)
 
 
 def commands(playground: Process) -> list[str]:
-    """All of those that it prints, in order, or none."""
-    assert playground.popen.poll() is None, "it ended"
-    found = [match[1] for match in map(COMMAND.fullmatch, playground.lines) if match]
-    return found if len(found) == 5 else []
+    """Return the five commands in order; empty until all are printed."""
+    assert playground.popen.poll() is None, "the playground exited"
+    texts = [match[1] for match in map(COMMAND.fullmatch, playground.lines) if match]
+    return texts if len(texts) == 5 else []
 
 
 def shell(*lines: str) -> str:
-    """What one terminal shows. Raises CalledProcessError."""
+    """Run commands in one shell and return stdout. Raises CalledProcessError."""
     print(f"$ {lines[-1]}")
     done = subprocess.run(
         ["bash", "-c", " && ".join(lines)], check=True, stdout=subprocess.PIPE, text=True
@@ -109,18 +121,18 @@ def shell(*lines: str) -> str:
     return done.stdout
 
 
-def scaled(hpa: Process) -> list[int]:
-    """The replicas of each line so far, but for what repeats the one before."""
+def replicas(hpa: Process) -> list[int]:
+    """Return the replicas in the lines so far, without repetitions."""
     counts = [int(match[1]) for match in map(REPLICAS.match, hpa.lines) if match]
     return [each for at, each in enumerate(counts) if not at or counts[at - 1] != each]
 
 
-def running_in(folder: Path) -> list[str]:
-    """The processes whose command lines name `folder`."""
-    found = []
+def processes_using(folder: Path) -> list[str]:
+    """Return the command lines of processes that contain `folder`."""
+    command_lines = []
     for each in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             line = each.read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if str(folder) in line:
-                found.append(line)
-    return found
+                command_lines.append(line)
+    return command_lines

@@ -1,4 +1,4 @@
-"""What there is to see of the playground, as values."""
+"""Data that the playground draws."""
 
 from __future__ import annotations
 
@@ -7,45 +7,46 @@ from collections.abc import Sequence
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """One look at it."""
+class Snapshot:
+    """State of load, metric and replicas at one time."""
 
     seconds: float
-    """Since the first look."""
+    """Seconds since the first snapshot."""
     load: float
-    """What is offered, in per cent of one GPU."""
-    askers: int
-    """Ready replicas of the load's Deployment."""
+    """Offered load in per cent of one GPU."""
+    load_replicas: int
+    """Ready replicas of the Deployment that generates the load."""
     value: float | None
-    """The metric as the HPA has it; None while it has none."""
-    wanted: int
-    """Replicas that the Deployment is to have."""
+    """Current value of the metric in the HPA's status; None if it has none."""
+    desired: int
+    """Replicas in the spec of the scaled Deployment."""
     ready: int
-    """Replicas that are ready."""
+    """Ready replicas of the scaled Deployment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaler:
-    """The HPA: what does not move, and what kubectl says of it now."""
+    """Spec of the HPA, and its line of `kubectl get hpa`."""
 
     metric: str
     target: float
-    smallest: int
-    largest: int
+    min_replicas: int
+    max_replicas: int
     header: tuple[str, ...]
     cells: tuple[str, ...]
-    """The two lines of `kubectl get hpa`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
+    """Event to list below the charts; `seconds` as in Snapshot."""
+
     seconds: float
     text: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """Something to type in another terminal."""
+    """Command to type in another terminal."""
 
     purpose: str
     text: str
@@ -56,24 +57,24 @@ class View:
     """Everything that is drawn."""
 
     title: str
-    setting: str
-    """What is running."""
-    moments: Sequence[Moment]
+    subtitle: str
+    snapshots: Sequence[Snapshot]
     """Oldest first; at least one."""
     autoscaler: Autoscaler | None
-    """None while there is none."""
+    """None while the HPA does not exist."""
     gpus: Sequence[Sequence[float | None]]
-    """For each node the utilisation of each GPU; None for one that nobody has."""
+    """Utilisation in per cent of each GPU of each node; None for a free GPU."""
     events: Sequence[Event]
     """Oldest first."""
     commands: Sequence[Command]
 
     @property
-    def now(self) -> Moment:
-        return self.moments[-1]
+    def now(self) -> Snapshot:
+        """Latest snapshot."""
+        return self.snapshots[-1]
 
     @property
-    def exhausted(self) -> bool:
-        """Whether pods wait for a GPU, and none is free."""
-        waiting = self.now.wanted > self.now.ready
-        return waiting and all(busy is not None for node in self.gpus for busy in node)
+    def out_of_gpus(self) -> bool:
+        """Whether pods are not ready and no GPU is free."""
+        pending = self.now.desired > self.now.ready
+        return pending and all(busy is not None for node in self.gpus for busy in node)

@@ -1,7 +1,7 @@
-"""A real Prometheus on data that the test wrote.
+"""A real Prometheus that holds samples written by a test.
 
-Data comes by remote write, so that a test says when each sample was taken, and when a series ended,
-and waits for neither: Prometheus itself would begin to scrape after five seconds.
+Samples arrive by remote write. A test can thus set the timestamp of each sample and end a series
+at once, without the five seconds that Prometheus waits before its first scrape.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from tests.control_plane.daemon import Daemon, free_ports
 
 Labels = Mapping[str, str]
 
-STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
-"""The value by which a scrape says that a series ended."""
+_STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+"""Staleness marker: the value that a scrape appends when a series has ended."""
 
-_DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-"""Whatever proxy is configured, it is not asked for what is on this machine."""
+_NO_PROXY_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Ignores HTTP_PROXY: every server that the tests contact listens on this machine."""
 
 
 class Prometheus:
-    """A Prometheus that can be stopped and started again on the same port and data."""
+    """Prometheus process that keeps its port and its data between stop and start."""
 
     def __init__(
         self,
@@ -48,52 +48,58 @@ class Prometheus:
     ) -> None:
         (self.port,) = free_ports(1)
         self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
-        configured, demanded = directory / "prometheus.yml", directory / "web.yml"
-        configured.write_text(config)
-        demanded.write_text(web)
+        config_file, web_config_file = directory / "prometheus.yml", directory / "web.yml"
+        config_file.write_text(config)
+        web_config_file.write_text(web)
         command = [
             binary.find(),
-            f"--config.file={configured}",
-            f"--web.config.file={demanded}",
+            f"--config.file={config_file}",
+            f"--web.config.file={web_config_file}",
             f"--storage.tsdb.path={directory / 'data'}",
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-remote-write-receiver",
             "--log.level=warn",
         ]
-        ready = urllib.request.Request(f"{self.url}/-/ready", headers=dict(headers))
+        readiness = urllib.request.Request(f"{self.url}/-/ready", headers=dict(headers))
         self._daemon = Daemon(
             "Prometheus",
             command,
             directory / "prometheus.log",
-            lambda: status(ready, context=context) == 200,
+            lambda: status(readiness, context=context) == 200,
         )
 
     @property
     def pid(self) -> int:
+        """Process id; Prometheus must be running."""
         return self._daemon.pid
 
     def start(self) -> None:
-        """Returns once it is ready. Raises RuntimeError with its last words where it is not."""
+        """Start Prometheus and wait until it is ready. Raises RuntimeError with its log."""
         self._daemon.start()
 
     def stop(self) -> None:
+        """Send SIGTERM and wait for the exit."""
         self._daemon.stop()
 
     def kill(self) -> None:
-        """As a lost machine ends it."""
+        """Send SIGKILL and wait for the exit."""
         self._daemon.kill()
 
     def put(self, *lines: str, at: float | None = None) -> None:
-        """Samples in the text format, `foo{pod="a"} 1`, taken `at` (Unix seconds; else now)."""
+        """Write samples given in the text format (`foo{pod="a"} 1`).
+
+        `at` is their timestamp in Unix seconds; the default is now.
+        """
         self.write(_samples(lines), at=at)
 
     def end(self, *lines: str, at: float | None = None) -> None:
-        """The series of these samples end, as when a scrape finds them no more."""
-        self.write(((labels, STALE) for labels, _ in _samples(lines)), at=at)
+        """Write staleness markers for the series of these samples."""
+        self.write(((labels, _STALE) for labels, _ in _samples(lines)), at=at)
 
     def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
-        moment = int((time.time() if at is None else at) * 1000)
-        body = b"".join(_field(1, _series(labels, value, moment)) for labels, value in samples)
+        """Write samples given as labels (with `__name__`) and a value."""
+        millis = int((time.time() if at is None else at) * 1000)
+        body = b"".join(_field(1, _series(labels, value, millis)) for labels, value in samples)
         request = urllib.request.Request(
             f"{self.url}/api/v1/write",
             data=_uncompressed_snappy(body),
@@ -103,13 +109,18 @@ class Prometheus:
                 "X-Prometheus-Remote-Write-Version": "0.1.0",
             },
         )
-        with _DIRECTLY.open(request, timeout=60):
+        with _NO_PROXY_OPENER.open(request, timeout=60):
             pass
 
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """Return the samples of an instant query: dictionaries of `metric` and `value`."""
+        result: list[dict[str, Any]] = self.get("/api/v1/query", query=promql)["result"]
+        return result
+
     def get(self, path: str, **parameters: str) -> Any:
-        """`data` of an API answer."""
+        """Return the `data` field of an API response."""
         url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with _DIRECTLY.open(url, timeout=60) as response:
+        with _NO_PROXY_OPENER.open(url, timeout=60) as response:
             return json.load(response)["data"]
 
 
@@ -122,36 +133,40 @@ def run(
     headers: Mapping[str, str] = MappingProxyType({}),
     context: ssl.SSLContext | None = None,
 ) -> Iterator[Prometheus]:
-    """A Prometheus for as long as the context lasts; `config` may tell it to scrape.
+    """Run Prometheus until the context ends.
 
-    `web` may have it demand TLS and passwords; `headers` and `context` are then what lets us in.
+    `config` is the text of prometheus.yml and may contain scrape configurations. `web` is the text
+    of the web configuration file, which may require TLS and a password. `headers` and `context` are
+    then what the readiness probe needs to be let in.
     """
-    found = Prometheus(directory, config, web=web, headers=headers, context=context)
+    prometheus = Prometheus(directory, config, web=web, headers=headers, context=context)
     try:
-        found.start()
-        yield found
+        prometheus.start()
+        yield prometheus
     finally:
-        found.stop()
+        prometheus.stop()
 
 
 def wait_for(condition: Callable[[], object], what: str, *, seconds: float = 20) -> None:
-    until = time.monotonic() + seconds
+    """Poll `condition` until it is true. Raises TimeoutError, whose text contains `what`."""
+    deadline = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > until:
-            raise TimeoutError(f"not within {seconds} s: {what}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"timed out after {seconds} s waiting until {what}")
         time.sleep(0.02)
 
 
-def status(asked: str | urllib.request.Request, *, context: ssl.SSLContext | None = None) -> int:
-    """What a server on this machine answers; 0 if it does not."""
-    opener = _DIRECTLY
+def status(target: str | urllib.request.Request, *, context: ssl.SSLContext | None = None) -> int:
+    """Return the status code of a response from this machine; 0 when there is no response."""
+    opener = _NO_PROXY_OPENER
     if context is not None:
-        secured = urllib.request.HTTPSHandler(context=context)
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), secured)
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+        )
     try:
-        with opener.open(asked, timeout=1) as response:
-            found: int = response.status
-            return found
+        with opener.open(target, timeout=1) as response:
+            code: int = response.status
+            return code
     except urllib.error.HTTPError as e:
         e.close()
         return e.code
@@ -165,28 +180,29 @@ def _samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:
             yield {"__name__": sample.name, **sample.labels}, sample.value
 
 
-def _series(labels: Labels, value: float, moment: int) -> bytes:
-    """prometheus.TimeSeries of prompb/types.proto, with one sample."""
+def _series(labels: Labels, value: float, millis: int) -> bytes:
+    """Encode prometheus.TimeSeries (prompb/types.proto) with one sample."""
     pairs = (
         _field(1, _field(1, name.encode()) + _field(2, text.encode()))
         for name, text in sorted(labels.items())
     )
-    sample = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(moment)
+    sample = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(millis)
     return b"".join(pairs) + _field(2, sample)
 
 
 def _field(number: int, content: bytes) -> bytes:
+    """Encode a length-delimited protobuf field."""
     return bytes((number << 3 | 2,)) + _varint(len(content)) + content
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    return bytes((*found, number))
+    return bytes((*encoded, number))
 
 
 def _uncompressed_snappy(content: bytes) -> bytes:
-    """One literal, as format_description.txt of google/snappy has it."""
+    """Encode `content` as one literal (format_description.txt of google/snappy)."""
     return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content

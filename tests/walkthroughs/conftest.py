@@ -1,4 +1,4 @@
-"""Each walkthrough has its subject above it, and below it how long it took."""
+"""Prints the subject of each walkthrough before it, and its duration after it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import pytest
 
 from tests.cluster import server
 from tests.control_plane.plane import ControlPlane
-from tests.walkthroughs.story import tell
+from tests.walkthroughs.walkthrough import echo
 
 
 @pytest.fixture(scope="session")
 def _installed(control_plane: ControlPlane) -> Iterator[None]:
-    """Our manifests, once for all: a namespace takes its time to go."""
+    """Install the adapter's manifests once: the deletion of a namespace takes long."""
     with server.installed(control_plane):
         yield
 
 
 @pytest.fixture(autouse=True)
-def _chapter(
+def _heading(
     request: pytest.FixtureRequest, control_plane: ControlPlane, _installed: None
 ) -> Iterator[None]:
     subject, *_ = request.module.__doc__.splitlines()
-    tell(f"\n\n=== {subject} (Kubernetes {control_plane.programs.version})")
-    began = time.monotonic()
+    echo(f"\n\n=== {subject} (Kubernetes {control_plane.programs.version})")
+    started = time.monotonic()
     yield
-    tell(f"=== {time.monotonic() - began:.0f} s")
+    echo(f"=== {time.monotonic() - started:.0f} s")

@@ -1,4 +1,4 @@
-"""The Deployment of k8s-gpu-hpa, which adds vectors on a GPU."""
+"""Deployment of ashrafgt/k8s-gpu-hpa, which adds vectors on a GPU."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ spec:
           limits:
             nvidia.com/gpu: 1
 """
-BUSY = f"kubectl exec deployment/{CUDA_TEST} -- bash -c 'while ./vectorAdd; do :; done' &"
-"""What an operator types for more load than the pod makes by itself."""
+LOAD_COMMAND = f"kubectl exec deployment/{CUDA_TEST} -- bash -c 'while ./vectorAdd; do :; done' &"
+"""Command with which an operator adds load to that of the pod itself."""

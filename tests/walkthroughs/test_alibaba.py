@@ -1,14 +1,13 @@
-"""Alibaba's rules on nvidia_gpu_*: a Pods metric, from nothing to three replicas and back.
+"""Alibaba's rules for nvidia_gpu_*: a Pods metric, from no pod to three replicas and back.
 
-The story of "Auto Scaling Kubernetes Clusters Based on GPU Metrics". Its rules and the adapter's
-flags are verbatim. Its manifests are in the versions of today's APIs; one command makes what a
-script of openssl and cfssl made, and a caBundle takes the place of insecureSkipTLSVerify.
+Follows "Auto Scaling Kubernetes Clusters Based on GPU Metrics". The rules and the flags of the
+adapter are unchanged. The manifests use current API versions. `certs issue` replaces the guide's
+script of openssl and cfssl, and a caBundle replaces insecureSkipTLSVerify.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -17,11 +16,10 @@ import pytest
 import yaml
 
 from tests.cluster import cluster
-from tests.cluster.cluster import Cluster
 from tests.cluster.server import NAMESPACE
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import PATIENCE, Story, example, tell
+from tests.walkthroughs.walkthrough import STEP_TIMEOUT, Walkthrough, echo, example, pod_values
 
 RULES = """\
 rules:
@@ -109,6 +107,7 @@ PRESS = "fast-style-transfer-press"
 API_SERVICE = "v1beta1.custom.metrics.k8s.io"
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 TEMPERATURE = f"{GROUP}/namespaces/default/pods/*/temperature_celsius_current"
+TEMPERATURE_SERIES = "nvidia_gpu_temperature_celsius"
 METRICS = {
     f"{series}_{what}"
     for what in ("current", "over_time")
@@ -124,107 +123,93 @@ METRICS = {
 
 def test_alibaba(control_plane: ControlPlane, tmp_path: Path) -> None:
     with cluster.running(control_plane, tmp_path, generation="alibaba", start_seconds=2) as c:
-        story = Story(c, hpa=SERVING)
-        tell(f"$ {CERTIFICATES} > {SECRET}.yaml")
-        story.apply(f"{SECRET}.yaml", certificates())
-        pair, authority = mounted(story, tmp_path)
-        # Of each node, the exporter also tells how many GPUs it has: a series without a uuid.
+        walkthrough = Walkthrough(c, hpa=SERVING)
+        echo(f"$ {CERTIFICATES} > {SECRET}.yaml")
+        walkthrough.apply(f"{SECRET}.yaml", issue_certificates())
+        tls, ca = mount_secret(walkthrough, tmp_path)
+        # The exporter also has the number of GPUs of each node: a series without a uuid.
         c.prometheus.put(
             *(f'nvidia_gpu_num_devices{{node_name="{node}"}} 4' for node in c.fleet.nodes)
         )
-        with c.adapter(*FLAGS, config=RULES, tls=pair, ca=authority) as adapter:
-            assert vouched_for(story) == authority
-            # The pod labels of idle GPUs are empty, and to Prometheus an empty label is none.
-            assert listed(story) == {f"nodes/{metric}" for metric in METRICS}
-            with pytest.raises(RuntimeError, match="NotFound") as refused:
-                story.kubectl("get", "--raw", TEMPERATURE)
-            tell(str(refused.value).partition(": ")[2])
+        with c.adapter(*FLAGS, config=RULES, tls=tls, ca=ca) as adapter:
+            assert ca_bundle(walkthrough) == ca
+            # Idle GPUs have empty pod labels, which Prometheus treats as missing.
+            assert walkthrough.resources(GROUP) == {f"nodes/{metric}" for metric in METRICS}
+            with pytest.raises(RuntimeError, match="NotFound") as error:
+                walkthrough.kubectl("get", "--raw", TEMPERATURE)
+            echo(str(error.value).partition(": ")[2])
 
-            story.apply("serving.yaml", SERVING_YAML)
-            story.ready(SERVING, 1)
-            wait_for(lambda: temperatures(c), "the pod's GPU is scraped", seconds=PATIENCE)
-            # Else it would be found by the relist, which is due within a minute.
-            tell("$ kubectl rollout restart deployment gpu-metrics-adapter")
+            walkthrough.apply("serving.yaml", SERVING_YAML)
+            walkthrough.wait_ready(SERVING, 1)
+            wait_for(
+                lambda: pod_values(c, TEMPERATURE_SERIES),
+                "the pod's GPU is scraped",
+                seconds=STEP_TIMEOUT,
+            )
+            # Without a restart, the metric is listed at the next relist, within a minute.
+            echo("$ kubectl rollout restart deployment gpu-metrics-adapter")
             adapter.stop()
             adapter.start()
-            assert listed(story) == {
+            assert walkthrough.resources(GROUP) == {
                 f"{resource}/{metric}"
                 for resource in ("pods", "nodes", "namespaces")
                 for metric in METRICS
             }
-            assert answered(story) == temperatures(c)
-            story.kubectl("scale", "deployment", SERVING, "--replicas=0")
-            wait_for(lambda: not c.fleet.pods, "the pod is gone", seconds=PATIENCE)
-            assert answered(story) == {}
+            assert walkthrough.metric_values(TEMPERATURE) == pod_values(c, TEMPERATURE_SERIES)
+            walkthrough.kubectl("scale", "deployment", SERVING, "--replicas=0")
+            wait_for(lambda: not c.fleet.pods, "the pod is deleted", seconds=STEP_TIMEOUT)
+            assert walkthrough.metric_values(TEMPERATURE) == {}
 
-            story.kubectl("scale", "deployment", SERVING, "--replicas=1")
-            story.apply("gpu-hpa.yaml", example("fast-style-transfer"))
-            story.settles("0/40", replicas=1)
+            walkthrough.kubectl("scale", "deployment", SERVING, "--replicas=1")
+            walkthrough.apply("gpu-hpa.yaml", example("fast-style-transfer"))
+            walkthrough.wait_until_settled("0/40", replicas=1)
 
-            story.apply("press.yaml", PRESS_YAML)
-            press(story, replicas=1, each=63)
-            story.shows("63/40", replicas=(1, 2))
-            story.settles("31500m/40", replicas=2)
-            # What comes once the press is at its full speed.
-            press(story, replicas=1, each=100)
-            story.shows("50/40", replicas=(2, 3))
-            hpa = story.settles("33333m/40", replicas=3)
+            walkthrough.apply("press.yaml", PRESS_YAML)
+            set_press_load(walkthrough, replicas=1, each=63)
+            walkthrough.wait_for_row("63/40", replicas=(1, 2))
+            walkthrough.wait_until_settled("31500m/40", replicas=2)
+            # The load generator reaches its full rate.
+            set_press_load(walkthrough, replicas=1, each=100)
+            walkthrough.wait_for_row("50/40", replicas=(2, 3))
+            hpa = walkthrough.wait_until_settled("33333m/40", replicas=3)
             assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
-            assert hpa.desired == 3
+            assert hpa.desired_replicas == 3
 
-            story.kubectl("scale", "deployment", PRESS, "--replicas=0")
-            press(story, replicas=0, each=100)
-            story.shows("0/40", replicas=3)
-            hpa = story.settles("0/40", replicas=1)
+            walkthrough.kubectl("scale", "deployment", PRESS, "--replicas=0")
+            set_press_load(walkthrough, replicas=0, each=100)
+            walkthrough.wait_for_row("0/40", replicas=3)
+            hpa = walkthrough.wait_until_settled("0/40", replicas=1)
             assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
 
 
-def certificates() -> str:
-    """The Secret that `certs issue` prints."""
+def issue_certificates() -> str:
+    """Return the Secret that `certs issue` prints."""
     _, *arguments = CERTIFICATES.split()
     command = [sys.executable, "-m", "adapter", *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def mounted(story: Story, folder: Path) -> tuple[tuple[Path, Path], bytes]:
-    """The certificate and its key as files of a volume, and who issued them."""
+def mount_secret(walkthrough: Walkthrough, folder: Path) -> tuple[tuple[Path, Path], bytes]:
+    """Write certificate and key of the Secret to files; return their paths and the CA (PEM)."""
     secret = yaml.safe_load(
-        story.kubectl("get", "secret", SECRET, f"--namespace={NAMESPACE}", "--output=yaml")
+        walkthrough.kubectl("get", "secret", SECRET, f"--namespace={NAMESPACE}", "--output=yaml")
     )
     content = {name: base64.b64decode(text) for name, text in secret["data"].items()}
-    pair = folder / "tls.crt", folder / "tls.key"
-    for file in pair:
+    tls = folder / "tls.crt", folder / "tls.key"
+    for file in tls:
         file.write_bytes(content[file.name])
-    return pair, content["ca.crt"]
+    return tls, content["ca.crt"]
 
 
-def vouched_for(story: Story) -> bytes:
-    """Whose certificates the aggregator believes, and no others."""
-    found = story.kubectl("get", "apiservice", API_SERVICE, "--output=yaml")
-    spec = yaml.safe_load(found)["spec"]
+def ca_bundle(walkthrough: Walkthrough) -> bytes:
+    """Return the caBundle of the APIService."""
+    text = walkthrough.kubectl("get", "apiservice", API_SERVICE, "--output=yaml")
+    spec = yaml.safe_load(text)["spec"]
     assert "insecureSkipTLSVerify" not in spec
     return base64.b64decode(spec["caBundle"])
 
 
-def listed(story: Story) -> set[str]:
-    """What discovery lists."""
-    found = json.loads(story.kubectl("get", "--raw", GROUP))
-    return {resource["name"] for resource in found["resources"]}
-
-
-def answered(story: Story) -> dict[str, float]:
-    """The temperature of each pod, as the adapter answers."""
-    found = json.loads(story.kubectl("get", "--raw", TEMPERATURE))
-    return {item["describedObject"]["name"]: float(item["value"]) for item in found["items"]}
-
-
-def temperatures(c: Cluster) -> dict[str, float]:
-    """The same as Prometheus has it."""
-    found = c.prometheus.get("/api/v1/query", query='nvidia_gpu_temperature_celsius{pod_name!=""}')
-    return {each["metric"]["pod_name"]: float(each["value"][1]) for each in found["result"]}
-
-
-def press(story: Story, *, replicas: int, each: float) -> None:
-    """Once the press has so many replicas, each of them offers a load, in per cent of a GPU."""
-    story.ready(PRESS, replicas)
-    story.cluster.fleet.offer("tensorflow-serving", replicas * each)
+def set_press_load(walkthrough: Walkthrough, *, replicas: int, each: float) -> None:
+    """Wait for the replicas of the load generator; each offers `each` per cent of a GPU."""
+    walkthrough.wait_ready(PRESS, replicas)
+    walkthrough.cluster.fleet.set_load("tensorflow-serving", replicas * each)

@@ -1,11 +1,11 @@
-"""An arbitrary query, here an average over pods, as an External metric: up to twelve replicas.
+"""Arbitrary query (an average over pods) as an External metric: up to twelve replicas.
 
-The story of a guide to KEDA, without KEDA, by the rule that manifests/examples/external-query.yaml
-recommends. The guide's query, avg(DCGM_FI_DEV_GPU_UTIL{pod_name=~"NAME-.*"}), finds nothing: the
-label is `pod` (and its version of the exporter has no GPU_UTIL among its default counters). With
-that label it also takes the pods of a Deployment NAME-b. And KEDA compares an AverageValue unless
-told otherwise, which divides the average by the replicas once more: as it never is more than 100,
-a target of 70 could never ask for more than two. A Value is compared as it is.
+Follows a guide to KEDA, but without KEDA: with the rule in manifests/examples/external-query.yaml.
+The guide's query, avg(DCGM_FI_DEV_GPU_UTIL{pod_name=~"NAME-.*"}), has no result, because the label
+is `pod` (and the guide's version of the exporter does not export GPU_UTIL by default). With the
+right label it would also include the pods of a Deployment NAME-b. KEDA's default target type,
+AverageValue, would divide this average by the number of replicas: as it is at most 100, a target of
+70 could never lead to more than two replicas. The HPA here has a target of type Value.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import itertools
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,66 +24,72 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
+from tests.walkthroughs.walkthrough import (
+    STEP_TIMEOUT,
+    Walkthrough,
+    echo,
+    example,
+    recommended_config,
+)
 
 MODEL, SIBLING = "model-server", "model-server-b"
 METRIC = "model_server_gpu_utilization"
-BUSY = 100 / 70
-"""How many times its replicas a Deployment needs while their GPUs have more to do than they can."""
+MAX_GROWTH = 100 / 70
+"""Largest factor of one scale-up: all GPUs at 100 %, and a target of 70 %."""
 
 GROUP = "/apis/external.metrics.k8s.io/v1beta1"
-ASKED = f"{GROUP}/namespaces/default/{METRIC}"
-CONFIG = yaml.safe_dump(advised("external-query"))
+METRIC_PATH = f"{GROUP}/namespaces/default/{METRIC}"
+CONFIG = yaml.safe_dump(recommended_config("external-query"))
 
 
 def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
     with cluster.running(control_plane, tmp_path, generation="dcgm", nodes=4, gpus=4) as c:
-        story = Story(c, hpa=MODEL)
+        walkthrough = Walkthrough(c, hpa=MODEL)
         for name in (MODEL, SIBLING):
-            story.apply(f"{name}.yaml", deployment(name))
+            walkthrough.apply(f"{name}.yaml", deployment(name))
         for name in (MODEL, SIBLING):
-            story.ready(name, 1)
-        c.fleet.offer(SIBLING, 40)
+            walkthrough.wait_ready(name, 1)
+        c.fleet.set_load(SIBLING, 40)
         with c.adapter(config=CONFIG):
-            assert [each["name"] for each in got(story, GROUP)["resources"]] == [METRIC]
-            wait_for(lambda: averages(c, "pod") == [20], "both are scraped", seconds=PATIENCE)
+            assert walkthrough.resources(GROUP) == {METRIC}
+            wait_for(
+                lambda: averages(c, "pod") == [20],
+                "both Deployments are scraped",
+                seconds=STEP_TIMEOUT,
+            )
             assert averages(c, "pod_name") == []
-            assert answered(story) == 0
-            story.apply("model-server-hpa.yaml", example("external-query"))
-            story.settles("0/70", replicas=1)
-            scales_out(story)
-            assert answered(story) == 85
-            both = pytest.approx([(12 * 85 + 40) / 13])
-            wait_for(lambda: averages(c, "pod") == both, "all are scraped", seconds=PATIENCE)
-            scales_in(story)
+            assert metric_value(walkthrough) == 0
+            walkthrough.apply("model-server-hpa.yaml", example("external-query"))
+            walkthrough.wait_until_settled("0/70", replicas=1)
+            check_scale_out(walkthrough)
+            assert metric_value(walkthrough) == 85
+            average_of_both = pytest.approx([(12 * 85 + 40) / 13])
+            wait_for(
+                lambda: averages(c, "pod") == average_of_both,
+                "all pods are scraped",
+                seconds=STEP_TIMEOUT,
+            )
+            walkthrough.check_scale_in(MODEL, "0/70", replicas=12)
 
 
-def scales_out(story: Story) -> None:
-    tell(f"$ hey -z 10m -c 1000 http://{MODEL}:8501/v1/models/{MODEL} &")
-    idle = len(story.table.rows)
-    story.cluster.fleet.offer(MODEL, 1020)
-    story.shows("100/70", replicas=(1, 2))
-    hpa = story.settles("85/70", replicas=12)
-    assert hpa.desired == 12
+def check_scale_out(walkthrough: Walkthrough) -> None:
+    echo(f"$ hey -z 10m -c 1000 http://{MODEL}:8501/v1/models/{MODEL} &")
+    first_row = len(walkthrough.table.rows)
+    walkthrough.cluster.fleet.set_load(MODEL, 1020)
+    walkthrough.wait_for_row("100/70", replicas=(1, 2))
+    hpa = walkthrough.wait_until_settled("85/70", replicas=12)
+    assert hpa.desired_replicas == 12
     assert hpa.condition("ScalingLimited").reason == "TooManyReplicas"
-    rows = [dict(zip(HEADER, row, strict=True)) for row in story.table.rows[idle:]]
+    rows = [dict(zip(HEADER, row, strict=True)) for row in walkthrough.table.rows[first_row:]]
     assert {row["TARGETS"] for row in rows if int(row["REPLICAS"]) <= 8} == {"100/70"}
-    # As a rule 1, 2, 3, 5, 8 and 12: what is ready is what counts, so there may be more steps.
+    # Usually 1, 2, 3, 5, 8 and 12. The controller counts only ready pods, so there may be more.
     steps = [int(row["REPLICAS"]) for row in rows]
     for before, after in itertools.pairwise(steps):
-        assert before <= after <= math.ceil(before * BUSY)
-
-
-def scales_in(story: Story) -> None:
-    tell("$ kill $(jobs -p)")
-    story.cluster.fleet.offer(MODEL, 0)
-    story.shows("0/70", replicas=12)
-    hpa = story.settles("0/70", replicas=1)
-    assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
+        assert before <= after <= math.ceil(before * MAX_GROWTH)
 
 
 def deployment(name: str) -> str:
-    """A Deployment of one pod that has a GPU."""
+    """Return a Deployment of one pod with one GPU."""
     return f"""\
 apiVersion: apps/v1
 kind: Deployment
@@ -109,19 +114,14 @@ spec:
 """
 
 
-def got(story: Story, path: str) -> Any:
-    return json.loads(story.kubectl("get", "--raw", path))
-
-
-def answered(story: Story) -> float:
-    """The one value, as the adapter answers."""
-    (item,) = got(story, ASKED)["items"]
-    tell(json.dumps(item))
+def metric_value(walkthrough: Walkthrough) -> float:
+    """Return the single value of the metric from the adapter."""
+    (item,) = walkthrough.get_raw(METRIC_PATH)["items"]
+    echo(json.dumps(item))
     return float(quantity.parse(item["value"]))
 
 
 def averages(c: Cluster, label: str) -> list[float]:
-    """What the guide's query gives, if `label` were the one that has the pod's name."""
-    query = f'avg(DCGM_FI_DEV_GPU_UTIL{{{label}=~"{MODEL}-.*"}})'
-    found = c.prometheus.get("/api/v1/query", query=query)["result"]
-    return [float(each["value"][1]) for each in found]
+    """Return the result of the guide's query with `label` as the pod label."""
+    samples = c.prometheus.query(f'avg(DCGM_FI_DEV_GPU_UTIL{{{label}=~"{MODEL}-.*"}})')
+    return [float(each["value"][1]) for each in samples]

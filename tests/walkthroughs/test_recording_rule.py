@@ -1,9 +1,9 @@
-"""A recording rule, cuda_test_gpu_avg: an Object metric on a Deployment, with default rules alone.
+"""Recording rule cuda_test_gpu_avg: an Object metric of a Deployment, with the default rules.
 
-The story of "HPA using GPU metrics" of ashrafgt/k8s-gpu-hpa. Its rule joined pods by their names
-alone; ours, the one that manifests/examples/cuda-test.yaml recommends, by their namespaces too. The
-manifests are in the versions of today's APIs. The adapter is told of a Prometheus and of nothing
-else that is of this case: `prometheus-adapter` is the preset of the original's default rules.
+Follows "HPA using GPU metrics" of ashrafgt/k8s-gpu-hpa. Its recording rule joins pods by name; the
+one here, from manifests/examples/cuda-test.yaml, also by namespace. The manifests use current API
+versions. The adapter needs no rule for this metric: the preset `prometheus-adapter` contains the
+default rules of the original.
 """
 
 from __future__ import annotations
@@ -17,11 +17,17 @@ import yaml
 from tests.cluster import cluster
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
-from tests.walkthroughs.cuda_test import BUSY, CUDA_TEST, DEPLOYMENT_YAML
-from tests.walkthroughs.story import PATIENCE, Story, advised, example, tell
+from tests.walkthroughs.cuda_test import CUDA_TEST, DEPLOYMENT_YAML, LOAD_COMMAND
+from tests.walkthroughs.walkthrough import (
+    STEP_TIMEOUT,
+    Walkthrough,
+    echo,
+    example,
+    recommended_config,
+)
 
 METRIC = "cuda_test_gpu_avg"
-RULES = {"groups": [{"name": "gpu-rule-group", "rules": [advised(CUDA_TEST)]}]}
+RULES = {"groups": [{"name": "gpu-rule-group", "rules": [recommended_config(CUDA_TEST)]}]}
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 OBJECT = f"{GROUP}/namespaces/default/deployments.apps/{CUDA_TEST}/{METRIC}"
@@ -35,29 +41,34 @@ def test_recording_rule(control_plane: ControlPlane, tmp_path: Path) -> None:
         rules_yaml=yaml.safe_dump(RULES),
         start_seconds=1,
     ) as c:
-        story = Story(c, hpa=CUDA_TEST)
-        # Without a pod the rule finds nothing, so the metric is there only once the pod is.
+        walkthrough = Walkthrough(c, hpa=CUDA_TEST)
+        # The rule has no result while there is no pod.
         c.wait_scraped()
-        assert recorded(story) == []
-        story.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
-        story.ready(CUDA_TEST, 1)
-        wait_for(lambda: recorded(story), "the rule has its first sample", seconds=PATIENCE)
-        (series,) = recorded(story)
-        tell(f"$ curl localhost:9090/api/v1/query?query={METRIC}\n{json.dumps(series)}")
+        assert recorded_series(walkthrough) == []
+        walkthrough.apply("cuda-test-deployment.yaml", DEPLOYMENT_YAML)
+        walkthrough.wait_ready(CUDA_TEST, 1)
+        wait_for(
+            lambda: recorded_series(walkthrough), "the rule has a sample", seconds=STEP_TIMEOUT
+        )
+        (series,) = recorded_series(walkthrough)
+        echo(f"$ curl localhost:9090/api/v1/query?query={METRIC}\n{json.dumps(series)}")
         assert series == {"__name__": METRIC, "namespace": "default", "deployment": CUDA_TEST}
         with c.adapter("--preset=prometheus-adapter"):
-            assert listed(story) == {f"deployments.apps/{METRIC}", f"namespaces/{METRIC}"}
-            story.apply("cuda-test-hpa.yaml", example(CUDA_TEST))
-            story.settles("0/5", replicas=1)
-            answers_for_the_deployment(story)
-            scales_out(story)
-            scales_in(story)
-            knows_nothing_without_a_pod(story)
+            resources = {
+                each for each in walkthrough.resources(GROUP) if each.endswith(f"/{METRIC}")
+            }
+            assert resources == {f"deployments.apps/{METRIC}", f"namespaces/{METRIC}"}
+            walkthrough.apply("cuda-test-hpa.yaml", example(CUDA_TEST))
+            walkthrough.wait_until_settled("0/5", replicas=1)
+            check_metric(walkthrough)
+            check_scale_out(walkthrough)
+            walkthrough.check_scale_in(CUDA_TEST, "0/5", replicas=3)
+            check_unknown_without_a_pod(walkthrough)
 
 
-def answers_for_the_deployment(story: Story) -> None:
-    (item,) = json.loads(story.kubectl("get", "--raw", OBJECT))["items"]
-    tell(json.dumps(item))
+def check_metric(walkthrough: Walkthrough) -> None:
+    (item,) = walkthrough.get_raw(OBJECT)["items"]
+    echo(json.dumps(item))
     assert item["describedObject"] == {
         "kind": "Deployment",
         "namespace": "default",
@@ -67,53 +78,37 @@ def answers_for_the_deployment(story: Story) -> None:
     assert (item["metricName"], item["value"]) == (METRIC, "0")
 
 
-def scales_out(story: Story) -> None:
-    offer = story.cluster.fleet.offer
-    tell(f"$ {BUSY}")
-    offer(CUDA_TEST, 12)
-    story.shows("12/5", replicas=(1, 3))
-    story.settles("4/5", replicas=3)
-    tell(f"$ {BUSY}")
-    offer(CUDA_TEST, 23)
-    # These would be five pods, of which there may be three.
-    hpa = story.shows("7666m/5", replicas=3)
-    assert hpa.desired == 3
+def check_scale_out(walkthrough: Walkthrough) -> None:
+    set_load = walkthrough.cluster.fleet.set_load
+    echo(f"$ {LOAD_COMMAND}")
+    set_load(CUDA_TEST, 12)
+    walkthrough.wait_for_row("12/5", replicas=(1, 3))
+    walkthrough.wait_until_settled("4/5", replicas=3)
+    echo(f"$ {LOAD_COMMAND}")
+    set_load(CUDA_TEST, 23)
+    # The metric requires five replicas; maxReplicas is three.
+    hpa = walkthrough.wait_for_row("7666m/5", replicas=3)
+    assert hpa.desired_replicas == 3
     assert hpa.condition("ScalingLimited").reason == "TooManyReplicas"
-    offer(CUDA_TEST, 15)
-    hpa = story.shows("5/5", replicas=3)
-    assert hpa.desired == 3
+    set_load(CUDA_TEST, 15)
+    hpa = walkthrough.wait_for_row("5/5", replicas=3)
+    assert hpa.desired_replicas == 3
     assert hpa.condition("ScalingLimited").reason == "DesiredWithinRange"
 
 
-def scales_in(story: Story) -> None:
-    tell("$ kill $(jobs -p)")
-    story.cluster.fleet.offer(CUDA_TEST, 0)
-    story.shows("0/5", replicas=3)
-    hpa = story.settles("0/5", replicas=1)
-    assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
-
-
-def knows_nothing_without_a_pod(story: Story) -> None:
-    # Long enough that the controller looks at least once, whatever else the machine has to do.
-    story.cluster.kubelet.start_seconds = 5
-    story.kubectl("delete", "pods", f"--selector=app={CUDA_TEST}")
-    hpa = story.shows("<unknown>/5", replicas=1)
+def check_unknown_without_a_pod(walkthrough: Walkthrough) -> None:
+    # Long enough for at least one sync of the HPA controller, also on a busy machine.
+    walkthrough.cluster.kubelet.start_seconds = 5
+    walkthrough.kubectl("delete", "pods", f"--selector=app={CUDA_TEST}")
+    hpa = walkthrough.wait_for_row("<unknown>/5", replicas=1)
     active = hpa.condition("ScalingActive")
-    tell(active.message)
+    echo(active.message)
     assert active.reason == "FailedGetObjectMetric"
     assert METRIC in active.message
-    hpa = story.settles("0/5", replicas=1)
+    hpa = walkthrough.wait_until_settled("0/5", replicas=1)
     assert hpa.condition("ScalingActive").reason == "ValidMetricFound"
 
 
-def listed(story: Story) -> set[str]:
-    """What discovery lists of the metric."""
-    found = json.loads(story.kubectl("get", "--raw", GROUP))
-    names = {resource["name"] for resource in found["resources"]}
-    return {name for name in names if name.endswith(f"/{METRIC}")}
-
-
-def recorded(story: Story) -> list[Any]:
-    """The labels of what the rule has recorded, as of now."""
-    found = story.cluster.prometheus.get("/api/v1/query", query=METRIC)
-    return [each["metric"] for each in found["result"]]
+def recorded_series(walkthrough: Walkthrough) -> list[Any]:
+    """Return the labels of the series that the rule records now."""
+    return [each["metric"] for each in walkthrough.cluster.prometheus.query(METRIC)]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.hpa import Hpa
-from tests.playground import sample, watch
+from tests.playground import observer, sample_view
 
 
 def event(uid: str, message: str, *, count: int = 1, at: str = "2026-01-01T00:00:00Z") -> dict:
@@ -19,7 +19,7 @@ def event(uid: str, message: str, *, count: int = 1, at: str = "2026-01-01T00:00
 def hpa(metric: dict, current: list[dict] | None) -> Hpa:
     spec = {"minReplicas": 1, "maxReplicas": 10, "metrics": [metric]}
     document = {"spec": spec, "status": {"currentMetrics": current}}
-    return Hpa(document=document, cells=sample.CELLS)
+    return Hpa(document=document, cells=sample_view.CELLS)
 
 
 def pods(amount: str) -> dict:
@@ -38,7 +38,7 @@ def resource(amount: int) -> dict:
 
 
 @pytest.mark.parametrize(
-    ("reason", "message", "told"),
+    ("reason", "message", "line"),
     [
         pytest.param(
             "SuccessfulRescale",
@@ -50,23 +50,23 @@ def resource(amount: int) -> dict:
             "FailedGetPodsMetric",
             "unable to get metric:\n no metrics   returned",
             "FailedGetPodsMetric: unable to get metric: no metrics returned",
-            id="anything else",
+            id="other event",
         ),
     ],
 )
-def test_an_event_is_a_sentence(reason: str, message: str, told: str) -> None:
-    assert watch.sentence(reason, message) == told
+def test_event_is_one_line(reason: str, message: str, line: str) -> None:
+    assert observer.format_event(reason, message) == line
 
 
-def test_an_event_is_told_once_and_again_when_it_comes_again() -> None:
-    told: dict[str, int] = {}
+def test_event_is_yielded_once_and_again_when_its_count_rises() -> None:
+    counts: dict[str, int] = {}
     first = event("a", "New size: 2; reason: x")
     later = event("b", "New size: 5; reason: y", at="2026-01-01T00:00:09Z")
 
-    assert list(watch.news([later, first], told)) == ["scaled to 2: x", "scaled to 5: y"]
-    assert list(watch.news([first, later], told)) == []
+    assert list(observer.new_events([later, first], counts)) == ["scaled to 2: x", "scaled to 5: y"]
+    assert list(observer.new_events([first, later], counts)) == []
     again = event("a", "New size: 2; reason: x", count=2, at="2026-01-01T00:01:00Z")
-    assert list(watch.news([again, later], told)) == ["scaled to 2: x"]
+    assert list(observer.new_events([again, later], counts)) == ["scaled to 2: x"]
 
 
 @pytest.mark.parametrize(
@@ -77,20 +77,18 @@ def test_an_event_is_told_once_and_again_when_it_comes_again() -> None:
         pytest.param(resource(80), "cpu", 80.0, id="resource"),
     ],
 )
-def test_the_autoscaler_is_what_its_first_metric_says(
-    metric: dict, name: str, target: float
-) -> None:
-    found = watch.autoscaler(hpa(metric, None))
+def test_autoscaler_has_the_first_metric(metric: dict, name: str, target: float) -> None:
+    scaler = observer.autoscaler(hpa(metric, None))
 
-    assert (found.metric, found.target) == (name, target)
-    assert (found.smallest, found.largest) == (1, 10)
-    assert dict(zip(found.header, found.cells, strict=True))["REPLICAS"] == "5"
+    assert (scaler.metric, scaler.target) == (name, target)
+    assert (scaler.min_replicas, scaler.max_replicas) == (1, 10)
+    assert dict(zip(scaler.header, scaler.cells, strict=True))["REPLICAS"] == "5"
 
 
 @pytest.mark.parametrize(
-    ("value", "read"), [("20", 20.0), ("19666m", 19.666), ("1k", 1000.0), (None, None)]
+    ("value", "parsed"), [("20", 20.0), ("19666m", 19.666), ("1k", 1000.0), (None, None)]
 )
-def test_a_value_is_read_as_kubernetes_writes_it(value: str | None, read: float | None) -> None:
+def test_current_value_is_parsed_as_a_quantity(value: str | None, parsed: float | None) -> None:
     current = value and [{"type": "Pods", "pods": {"current": {"averageValue": value}}}]
 
-    assert watch.current(hpa(pods("20"), current)) == read
+    assert observer.current_value(hpa(pods("20"), current)) == parsed

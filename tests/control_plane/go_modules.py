@@ -1,8 +1,9 @@
-"""The go.mod and go.sum by which a version of Kubernetes is built, each in a folder of its own.
+"""The go.mod and go.sum with which build.py compiles each version of Kubernetes.
 
-`python -m tests.control_plane.modules VERSION` writes them. Kubernetes' programs are packages of
-one Go module, which requires its staging modules at v0.0.0 and replaces them by folders; whoever
-builds it from outside replaces each by its published version, v0.MINOR.PATCH.
+`python -m tests.control_plane.go_modules VERSION` writes both files for a new version. All programs
+of Kubernetes belong to the Go module k8s.io/kubernetes. It requires its staging modules at v0.0.0
+and replaces them by folders of its own repository; a build from outside has to replace each of them
+by its published version v0.MINOR.PATCH.
 """
 
 from __future__ import annotations
@@ -15,26 +16,27 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubectl")
 
 
 def folder(version: str) -> Path:
-    """Where the module files of Kubernetes `version` ("1.36.3") lie."""
+    """Return the folder with the module files of Kubernetes `version` ("1.36.3")."""
     return Path(__file__).parent / "go" / version
 
 
 def versions() -> list[str]:
-    """Those that have theirs here, the oldest first."""
-    return sorted((each.name for each in folder("").iterdir()), key=_numbers)
+    """Return the versions that have module files, oldest first."""
+    return sorted((each.name for each in folder("").iterdir()), key=_version_key)
 
 
 def package(program: str) -> str:
+    """Return the Go package of a program."""
     return f"k8s.io/kubernetes/cmd/{program}"
 
 
 def write(version: str, into: Path) -> None:
+    """Write go.mod and go.sum of Kubernetes `version` into a folder; downloads modules."""
     text = _go_mod(version)
     into.mkdir(parents=True, exist_ok=True)
     (into / "go.mod").write_text(text)
@@ -42,11 +44,11 @@ def write(version: str, into: Path) -> None:
 
 
 def _go_mod(version: str) -> str:
-    fetched = _json(_go("mod", "download", "-json", f"k8s.io/kubernetes@v{version}"))
-    own = _json(_go("mod", "edit", "-json", fetched["GoMod"]))
-    staging = [each["Path"] for each in own["Require"] if each["Version"] == "v0.0.0"]
+    download = json.loads(_go("mod", "download", "-json", f"k8s.io/kubernetes@v{version}"))
+    kubernetes = json.loads(_go("mod", "edit", "-json", download["GoMod"]))
+    staging = [each["Path"] for each in kubernetes["Require"] if each["Version"] == "v0.0.0"]
     minor = version.partition(".")[2]
-    go = max(own["Go"], "1.24.0", key=_numbers)  # 1.24 was the first to know `tool`
+    go = max(kubernetes["Go"], "1.24.0", key=_version_key)  # `tool` lines need Go 1.24
     return "\n\n".join(
         (
             "module gpu-metrics-adapter/tests/control_plane",
@@ -62,14 +64,14 @@ def _block(keyword: str, lines: Iterable[str]) -> str:
     return "\n".join((f"{keyword} (", *(f"\t{line}" for line in lines), ")"))
 
 
-def _numbers(version: str) -> list[int]:
+def _version_key(version: str) -> list[int]:
     return [int(each) for each in version.split(".")]
 
 
 def _go(*arguments: str, folder: Path | None = None) -> str:
     if not shutil.which("go"):
-        sys.exit("module files are written by Go: install it (https://go.dev/dl/)")
-    # Outside any module, so that the one of the working directory is not asked about.
+        sys.exit("Go is not installed, and it writes the module files: see https://go.dev/dl/")
+    # The default folder is outside of any module: Go must not read the one of the caller's folder.
     done = subprocess.run(
         ["go", *arguments],
         cwd=folder or "/",
@@ -83,13 +85,9 @@ def _go(*arguments: str, folder: Path | None = None) -> str:
     return done.stdout
 
 
-def _json(text: str) -> Any:
-    return json.loads(text)
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("version", help='of Kubernetes, like "1.36.3"')
-    asked = parser.parse_args().version
-    write(asked, folder(asked))
-    print(folder(asked))
+    parser.add_argument("version", help='version of Kubernetes, for example "1.36.3"')
+    version = parser.parse_args().version
+    write(version, folder(version))
+    print(folder(version))

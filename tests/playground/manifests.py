@@ -1,7 +1,7 @@
-"""What the playground puts into its cluster: BERT, whoever asks it, and BERT's autoscaler.
+"""Manifests of the playground: BERT, its load generator and its HPA.
 
-Nothing of it is ever pulled or run: the kubelet's shadow says that it runs, and the fleet how busy
-its GPUs are.
+No image is ever pulled: the simulated kubelet reports the pods as Running, and the simulated fleet
+reports the load of their GPUs.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import yaml
 
 BERT = "bert-intent-detection"
 LOAD = "bert-load"
-EACH = 15.0
-"""What each ready replica of LOAD offers, in per cent of one GPU."""
+LOAD_PER_REPLICA = 15.0
+"""Load of each ready replica of LOAD, in per cent of one GPU."""
 
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / f"{BERT}.yaml"
-PATIENCE = {"scaleDown": {"stabilizationWindowSeconds": 15}}
-"""Instead of the five minutes for which a load that is gone might come back."""
+BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 15}}
+"""Replaces the default window of five minutes, so that a scale-down can be watched."""
 
 
 def bert() -> str:
-    """The Deployment of the reference walkthrough: each pod has a GPU."""
+    """Return the Deployment of the ACK walkthrough, whose pods have one GPU each."""
     container = {
         "name": "bert-container",
         "image": "bert-intent-detection:1.0.1",
@@ -33,7 +33,7 @@ def bert() -> str:
 
 
 def load(replicas: int) -> str:
-    """A Deployment whose replicas ask BERT, as the walkthrough does with `hey`."""
+    """Return the Deployment of the load generator, which stands for requests sent to BERT."""
     container = {
         "name": "hey",
         "image": "williamyeh/hey",
@@ -43,9 +43,9 @@ def load(replicas: int) -> str:
 
 
 def hpa() -> str:
-    """manifests/examples/bert-intent-detection.yaml, but for its `behavior`."""
+    """Return manifests/examples/bert-intent-detection.yaml with another `behavior`."""
     document = yaml.safe_load(EXAMPLE.read_text())
-    document["spec"]["behavior"] = PATIENCE
+    document["spec"]["behavior"] = BEHAVIOR
     return yaml.safe_dump(document, sort_keys=False)
 
 

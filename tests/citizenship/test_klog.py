@@ -1,10 +1,10 @@
-"""What counts as a complaint about us."""
+"""Which log lines count as warnings about the adapter."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.citizenship.complaints import Log, found
+from tests.citizenship.klog import LogFile, all_warnings
 
 E = "E1121 10:00:00.000000       1 handler.go:1] "
 
@@ -20,20 +20,20 @@ E = "E1121 10:00:00.000000       1 handler.go:1] "
         ("Error: not klog's, custom.metrics.k8s.io", False),
     ],
 )
-def test_warnings_and_errors_about_us_count(tmp_path, line, counts):
+def test_warnings_and_errors_about_the_adapter_count(tmp_path, line, counts):
     path = tmp_path / "kube-apiserver.log"
     path.write_text(f"{line}\n")
 
-    assert found([Log(name="api", path=path)]) == ([f"api: {line}"] if counts else [])
+    assert all_warnings([LogFile(name="api", path=path)]) == ([f"api: {line}"] if counts else [])
 
 
-def test_what_was_said_before_is_passed_over(tmp_path):
+def test_earlier_lines_are_skipped(tmp_path):
     path = tmp_path / "log"
     path.write_text(f"{E}openapi: early\n")
-    log = Log(name="api", path=path)
+    log = LogFile(name="api", path=path)
 
-    log.pass_over()
-    with path.open("a") as more:
-        more.write(f"{E}openapi: late\n")
+    log.skip_to_end()
+    with path.open("a") as file:
+        file.write(f"{E}openapi: late\n")
 
-    assert found([log]) == [f"api: {E}openapi: late"]
+    assert all_warnings([log]) == [f"api: {E}openapi: late"]

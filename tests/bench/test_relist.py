@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.bench import relist
+from tests.real import prometheus
+
+
+@pytest.mark.parametrize("operation", relist.OPERATIONS)
+async def test_operation_is_measured(operation: str, tmp_path) -> None:
+    with prometheus.run(tmp_path) as running:
+        running.write(relist._series(0, 100))
+
+        row = await relist._measure(operation, running.url, running.pid)
+
+    assert row["bytes"] > 0
