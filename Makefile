@@ -62,10 +62,10 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-fix: $(READY) ## Format, repair what ruff can, and write the README's generated parts anew
+fix: $(READY) ## Format, apply ruff's fixes, and write the generated parts of the documents
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python -m tests.readme --write
+	$(BIN)/python -m tests.docs
 
 lock: $(READY) ## Write both locks anew from the floors in setup.cfg
 	$(BIN)/pip install --disable-pip-version-check --quiet uv
