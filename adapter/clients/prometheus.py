@@ -7,6 +7,7 @@ BackendError whose text has what was asked and what the other side said: for the
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -20,6 +21,8 @@ from adapter import errors, telemetry
 from adapter.clients import abort, json_stream
 from adapter.clients.credentials import Authorization
 from adapter.clients.prometheus_result import QueryResult, data, query_result, strings
+
+log = logging.getLogger(__name__)
 
 Verb = Literal["GET", "POST"]
 T = TypeVar("T")
@@ -172,9 +175,13 @@ class Prometheus:
             outcome = type(error).__name__
             raise error from e
         finally:
+            spent = self._monotonic() - began
             if self._requests:
-                spent = self._monotonic() - began
                 self._requests.ended(path, outcome=outcome, seconds=spent, received=received)
+            if log.isEnabledFor(logging.DEBUG):
+                subject = _shown(asked.get("query") or asked.get("match[]") or "")
+                url = f"{self.address}{path}"
+                log.debug("%s %s %s: %s in %.0f ms", verb, url, subject, outcome, spent * 1000)
         return answer
 
     async def _signed(self) -> Mapping[str, str]:

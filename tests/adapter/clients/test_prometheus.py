@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -210,6 +212,18 @@ async def test_credentials_of_the_url_are_sent_and_never_told(serve, session):
 
     assert fake.asked[0].headers["Authorization"].startswith("Basic ")
     assert "secret" not in str(caught.value) + asking.address
+
+
+async def test_each_request_is_logged_at_debug_level_without_credentials(serve, session, caplog):
+    fake = await serve(fakes.says(EMPTY))
+    client = Prometheus(session, fake.url.replace("http://", "http://user:secret@"))
+
+    with caplog.at_level(logging.DEBUG, logger="adapter"):
+        await client.query("up == 1")
+
+    (message,) = caplog.messages
+    url = re.escape(f"{fake.url}api/v1/query")
+    assert re.fullmatch(rf"GET {url} 'up == 1': ok in \d+ ms", message)
 
 
 async def test_post_answered_405_falls_back_to_get_and_remembers(serve, session):
