@@ -1,4 +1,4 @@
-"""Generated parts of the documents: tables of flags, presets, own metrics and make targets.
+"""Generated parts of the documents: tables of flags, presets, own metrics, layers and commands.
 
 `python -m tests.docs` writes them. Each part stands between `<!-- NAME -->` and `<!-- /NAME -->`;
 tests/test_docs.py fails if one is out of date.
@@ -6,6 +6,8 @@ tests/test_docs.py fails if one is out of date.
 
 from __future__ import annotations
 
+import ast
+import configparser
 import contextlib
 import inspect
 import io
@@ -106,6 +108,27 @@ def check_output() -> str:
     )
 
 
+def layers(package: str) -> str:
+    """Return the layers of a package by setup.cfg, with the summary of each module."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = setup[f"importlinter:contract:{package}-layers"]["layers"].split("\n")
+    rows = (
+        (str(number), f"`{name}`", _summary(ROOT / package / name))
+        for number, layer in enumerate(filter(None, listed), start=1)
+        for name in layer.split(" | ")
+    )
+    return _table(("Layer", "Module", "What it is"), rows)
+
+
+def _summary(module: Path) -> str:
+    """Return the first sentence of the docstring of a module or package."""
+    file = module.with_suffix(".py")
+    file = file if file.exists() else module / "__init__.py"
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=\.)\s", " ".join(docstring.split()))[0]
+
+
 def make_targets() -> str:
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
@@ -119,6 +142,10 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/architecture.md": {
+        "adapter": lambda: layers("adapter"),
+        "rules": lambda: layers("rules"),
+    },
     "docs/flags.md": {"flags": settings.markdown},
     "docs/operations.md": {"metrics": own_metrics},
     "docs/presets.md": {
