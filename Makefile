@@ -62,10 +62,10 @@ types: $(READY)
 layers: $(READY)
 	$(BIN)/lint-imports
 
-fix: $(READY) ## Format, apply ruff's fixes, and regenerate parts of README.md
+fix: $(READY) ## Format, apply ruff's fixes, and write the generated parts of the documents
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/python -m tests.readme --write
+	$(BIN)/python -m tests.docs
 
 lock: $(READY) ## Update both lock files from the minimum versions in setup.cfg
 	$(BIN)/pip install --disable-pip-version-check --quiet uv

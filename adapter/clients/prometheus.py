@@ -203,9 +203,13 @@ class Prometheus:
             outcome = type(error).__name__
             raise error from e
         finally:
+            elapsed = self._monotonic() - started
             if self._requests:
-                elapsed = self._monotonic() - started
                 self._requests.ended(path, outcome=outcome, seconds=elapsed, received=received)
+            if log.isEnabledFor(logging.DEBUG):
+                subject = _quoted(params.get("query") or params.get("match[]") or "")
+                url = f"{self.address}{path}"
+                log.debug("%s %s %s: %s in %.0f ms", verb, url, subject, outcome, elapsed * 1000)
         return result
 
     async def _request_headers(self) -> Mapping[str, str]:

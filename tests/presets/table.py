@@ -124,7 +124,7 @@ TITLES: Mapping[str, str] = {
     "e1-hami": "HAMi vGPU monitor",
     "e2-nvidia-smi": "nvidia_gpu_exporter",
 }
-"""Exporter variant -> its title in README.md."""
+"""Exporter variant -> its title in docs/presets.md."""
 
 LACKING: Mapping[str, frozenset[str]] = {
     "c1-2.4.0-default": frozenset({"duty_cycle_current"}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
@@ -213,6 +214,18 @@ async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
 
     assert fake.requests[0].headers["Authorization"].startswith("Basic ")
     assert "secret" not in str(caught.value) + client.address
+
+
+async def test_each_request_is_logged_at_debug_level_without_credentials(serve, session, caplog):
+    fake = await serve(fakes.says(EMPTY))
+    client = Prometheus(session, fake.url.replace("http://", "http://user:secret@"))
+
+    with caplog.at_level(logging.DEBUG, logger="adapter"):
+        await client.query("up == 1")
+
+    (message,) = caplog.messages
+    url = re.escape(f"{fake.url}api/v1/query")
+    assert re.fullmatch(rf"GET {url} 'up == 1': ok in \d+ ms", message)
 
 
 async def test_refused_post_switches_to_get_for_five_minutes(serve, session, caplog):

@@ -1,0 +1,176 @@
+"""Generated parts of the documents: tables of flags, presets, own metrics, layers and commands.
+
+`python -m tests.docs` writes them. Each part stands between `<!-- NAME -->` and `<!-- /NAME -->`;
+tests/test_docs.py fails if one is out of date.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import contextlib
+import inspect
+import io
+import re
+import tempfile
+from collections.abc import Callable, Container, Iterable, Mapping
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry
+
+from adapter import settings, telemetry
+from adapter.commands import check
+from rules import presets
+from tests.presets.table import LACKING, METRICS, NODES, PRESETS, TITLES, VARIANTS
+from tests.presets.worlds import GOLDEN
+
+ROOT = Path(__file__).parents[1]
+
+_CURRENT = [name for name in METRICS if name.endswith("_current")]
+_NO_VARIANT = ("gpu-dcgm-mig", "gpu-node")
+"""Presets whose exporters are only in golden.json, and not among the variants of the fleet."""
+_INVALID_RULES = """\
+rules:
+- seriesQuery: DCGM_FI_DEV_GPU_UTIL
+  name: {as: duty_cycle}
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  metricQuery: avg(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+- seriesQuery: queue_length
+  resources: {overrides: {pod: {resource: pod}}}
+  name: {matches: '^(queue'}
+  metricsQuery: sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
+
+
+def preset_list() -> str:
+    rows = ((f"`{name}`", presets.describe(name)) for name in presets.names())
+    return _table(("Preset", "What it reads"), rows)
+
+
+def preset_metrics() -> str:
+    rows = ((f"`{name}`", METRICS[name].unit, METRICS[name].meaning) for name in _CURRENT)
+    return _table(("Metric", "Unit", "Value for an object with several GPUs"), rows)
+
+
+def generations() -> str:
+    """Return which metrics each exporter provides, by the expectations of the preset tests."""
+    columns = [name.removesuffix("_current").replace("_", " ") for name in _CURRENT]
+    rows = []
+    for variant, names in VARIANTS.items():
+        metrics = {metric for name in names for metric in PRESETS[name]}
+        schemes = NODES.get(variant)
+        nodes = "✓" if schemes is None else "relabelled" if schemes else ""
+        rows.append(_generation(variant, names, metrics - LACKING.get(variant, set()), nodes))
+    for case in GOLDEN["cases"]:
+        if case["preset"] not in _NO_VARIANT:
+            continue
+        objects = {**case["pods"], **case["nodes"]}
+        metrics = {metric for values in objects.values() for metric in values}
+        nodes = "✓" if case["pods"] else "relabelled, no pods" if "scheme" in case else "no pods"
+        rows.append(_generation(case["variant"], (case["preset"],), metrics, nodes))
+    return _table(("Exporter", "Presets", *columns, "nodes"), rows)
+
+
+def _generation(
+    variant: str, names: Iterable[str], metrics: Container[str], nodes: str
+) -> tuple[str, ...]:
+    provided = ("✓" if metric in metrics else "" for metric in _CURRENT)
+    return TITLES[variant], ", ".join(f"`{name}`" for name in names), *provided, nodes
+
+
+def own_metrics() -> str:
+    """Return the metrics that the adapter exposes about itself."""
+    registry = CollectorRegistry()
+    for name, each in inspect.getmembers(telemetry, inspect.isclass):
+        if each.__module__ == telemetry.__name__ and not name.startswith("_"):
+            each(registry)
+    rows = []
+    for collector in registry._collector_to_names:
+        labels = getattr(collector, "_labelnames", None) or (getattr(collector, "_label", ""),)
+        for family in collector.collect():
+            name = f"{family.name}_total" if family.type == "counter" else family.name
+            shown = ", ".join(f"`{label}`" for label in labels if label)
+            rows.append((f"`{name}`", family.type, shown, family.documentation))
+    return _table(("Metric", "Type", "Labels", "Meaning"), sorted(rows))
+
+
+def check_output() -> str:
+    """Return a rules file with mistakes, and what `check` prints for it."""
+    output = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("rules.yaml").write_text(_INVALID_RULES, encoding="utf-8")
+        with contextlib.redirect_stdout(output):
+            check.main(["rules.yaml"])
+    # `text`, because the YAML blocks of the documents must be valid.
+    return (
+        f"```text\n{_INVALID_RULES}```\n\n"
+        f"```console\n$ gpu-metrics-adapter check rules.yaml\n{output.getvalue()}```"
+    )
+
+
+def layers(package: str) -> str:
+    """Return the layers of a package by setup.cfg, with the summary of each module."""
+    setup = configparser.ConfigParser(interpolation=None)
+    setup.read(ROOT / "setup.cfg", encoding="utf-8")
+    listed = setup[f"importlinter:contract:{package}-layers"]["layers"].split("\n")
+    rows = (
+        (str(number), f"`{name}`", _summary(ROOT / package / name))
+        for number, layer in enumerate(filter(None, listed), start=1)
+        for name in layer.split(" | ")
+    )
+    return _table(("Layer", "Module", "What it is"), rows)
+
+
+def _summary(module: Path) -> str:
+    """Return the first sentence of the docstring of a module or package."""
+    file = module.with_suffix(".py")
+    file = file if file.exists() else module / "__init__.py"
+    docstring = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+    return re.split(r"(?<=\.)\s", " ".join(docstring.split()))[0]
+
+
+def make_targets() -> str:
+    lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
+    rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
+    return _table(("Command", "What it does"), ((f"`make {name}`", help_) for name, help_ in rows))
+
+
+def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    header = tuple(header)
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
+    "docs/architecture.md": {
+        "adapter": lambda: layers("adapter"),
+        "rules": lambda: layers("rules"),
+    },
+    "docs/flags.md": {"flags": settings.markdown},
+    "docs/operations.md": {"metrics": own_metrics},
+    "docs/presets.md": {
+        "presets": preset_list,
+        "metrics": preset_metrics,
+        "generations": generations,
+    },
+    "docs/rules.md": {"check": check_output},
+    ".github/CONTRIBUTING.md": {"make": make_targets},
+}
+"""Document -> its generated parts."""
+
+
+def generate(document: str) -> str:
+    """Return the text of a document with its parts generated again."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for name, part in PARTS[document].items():
+        replacement = f"<!-- {name} -->\n{part().strip()}\n<!-- /{name} -->"
+        pattern = re.compile(f"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
+        text, count = pattern.subn(lambda _, new=replacement: new, text)
+        if count != 1:
+            raise ValueError(f"{document} has {count} parts called {name}")
+    return text
+
+
+if __name__ == "__main__":
+    for each in PARTS:
+        (ROOT / each).write_text(generate(each), encoding="utf-8")
