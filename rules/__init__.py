@@ -1,5 +1,4 @@
 """The rule language of prometheus-adapter, with the extensions of this project.
 
-Everything here is pure: no sockets, no clock, no event loop. The README's section "Rules" describes
-the language.
+Everything here is pure: no sockets, no clock, no event loop. docs/rules.md describes the language.
 """

@@ -1,4 +1,4 @@
-"""Reference of all flags: the text of --help, and the tables in README.md."""
+"""Reference of all flags: the text of --help, and the tables in docs/flags.md."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def flag_help(*groups: type[Group]) -> str:
 
 
 def markdown() -> str:
-    """Return the tables of flags for README.md."""
+    """Return the tables of flags for docs/flags.md."""
     lines: list[str] = []
     for group in GROUPS.values():
         lines += [f"### {group.TITLE}", "", "| Flag | Default | Meaning |", "|---|---|---|"]

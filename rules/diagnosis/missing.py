@@ -169,9 +169,9 @@ def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
 
 
 def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
-    """Return the cause for an object that does not exist or has finished."""
+    """Return the cause for a pod that has finished."""
     pod = f"{resource}/{printable(name)} in namespace {printable(namespace)}"
-    sentence = f"{pod} does not exist or has finished"
+    sentence = f"{pod} has succeeded or failed, so it has no current value"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 

@@ -128,10 +128,12 @@ def _combined(plan: Plan, step: Step, name: str, samples: list[tuple[float, floa
 
 
 def _sum(numbers: list[float]) -> int:
+    """Return the double nearest to the exact sum, whatever the order; beyond doubles the sum."""
+    total = sum(map(Fraction, numbers))
     try:
-        return quantity.milli(math.fsum(numbers))
+        return quantity.milli(float(total))
     except OverflowError:
-        return int(sum(map(Fraction, numbers)) * 1000)
+        return int(total * 1000)
 
 
 def _avg(numbers: list[float]) -> int:

@@ -4,7 +4,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules import ruleset
@@ -187,6 +187,11 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
     numbers=st.lists(FINITE, min_size=2, max_size=8),
     method=st.sampled_from(["avg", "max", "min", "sum"]),
     shuffle=st.randoms(use_true_random=False),
+)
+@example(
+    numbers=[8.988465674311579e307, 8.98846567431158e307, -4.9896007738368e291],
+    method="sum",
+    shuffle=random.Random(1),
 )
 def test_order_of_the_samples_does_not_matter(
     numbers: list[float], method: str, shuffle: random.Random
