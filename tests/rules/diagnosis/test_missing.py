@@ -614,7 +614,9 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
     finished = missing.no_object(PODS, namespace="default", name="a")
     failed = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
 
-    assert str(finished) == "NoObject: pods/a in namespace default has succeeded or failed, so it has no current value"
+    assert str(finished) == (
+        "NoObject: pods/a in namespace default has succeeded or failed, so it has no current value"
+    )
     assert str(failed) == "NoQuery: rules.yaml: rules[0]: no such"
 
 
