@@ -119,7 +119,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def servers(
-    scheme: str, tmp_path_factory: pytest.TempPathFactory
+    real_servers: None, scheme: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Mapping[World, real.Prometheus]]:
     folders = {World(each, scheme): tmp_path_factory.mktemp("prometheus") for each in FITTING}
     with worlds.scraping(folders) as running:
@@ -200,6 +200,7 @@ GENERATIONS_AT_ONCE = [
 ]
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize(("jobs", "presets"), GENERATIONS_AT_ONCE, ids=["c+d", "e2+c+b", "b1+b2"])
 async def test_presets_of_several_generations_are_combined_from_new_to_old(
     jobs: Mapping[str, str],
@@ -213,6 +214,7 @@ async def test_presets_of_several_generations_are_combined_from_new_to_old(
     assert detected.presets == presets
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_several_scrape_schemes_of_one_generation_are_detected(
     tmp_path: Path, session: aiohttp.ClientSession
 ) -> None:
@@ -235,7 +237,7 @@ HONORED = 'job="gpu",instance="a",namespace="default",pod="bert-0"'
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[real.Prometheus]:
+def server(real_servers: None, tmp_path: Path) -> Iterator[real.Prometheus]:
     with real.run(tmp_path) as running:
         yield running
 

@@ -25,7 +25,7 @@ EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory) -> Iterator[real.Prometheus]:
+def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
     with real.run(tmp_path_factory.mktemp("prometheus")) as server:
         server.put(
             'gpu_used{pod="a",uuid="1"} 12.5',

@@ -75,6 +75,7 @@ async def get(url: str) -> dict:
         return await response.json()
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_demo_serves_the_values_of_the_rules_query() -> None:
     port = free_port()
     async with started(
@@ -106,6 +107,7 @@ async def test_demo_serves_the_values_of_the_rules_query() -> None:
     assert f"kubectl --server={url} --insecure-skip-tls-verify" in output
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_demo_has_values_for_every_generation_of_exporters() -> None:
     limit = asyncio.Semaphore(4)
 
@@ -161,6 +163,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
         pid = await pid_in(never_ready)
@@ -170,6 +173,7 @@ async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
     assert is_gone(pid)
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv, of util-linux")
 async def test_a_killed_demo_leaves_no_prometheus(never_ready: Path) -> None:
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
@@ -214,6 +218,7 @@ def test_demo_without_prometheus_explains_what_to_do(
     assert "$PROMETHEUS: " in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     port = free_port()
@@ -234,6 +239,7 @@ async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None
     assert "--logtostderr: has no effect" in output
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     arguments = (

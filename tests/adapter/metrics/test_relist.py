@@ -53,7 +53,7 @@ SWITCHING = "namespace: namespace, exported_pod: pod, pod: pod"
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory) -> Iterator[real.Prometheus]:
+def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
     with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
         yield prometheus
 
@@ -191,7 +191,11 @@ async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed
     await relist.once()
     assert "brief" in metrics(relist)
 
-    await asyncio.sleep(1.2)
+    selector = {"match[]": "brief"}
+    real.wait_for(
+        lambda: not running.get("/api/v1/series", start=str(time.time() - 3), **selector),
+        "the sample is older than three seconds",
+    )
     await relist.once()
     assert "brief" in metrics(relist)  # the exact query is not due yet
 
@@ -650,6 +654,7 @@ async def test_attempted_is_set_without_rules(make, running):
     assert relist.catalog.entries == ()
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
     late = real.Prometheus(tmp_path)
     relist = make(late.url, rule('{__name__=~"late"}'), random=lambda: 0.0)

@@ -138,21 +138,23 @@ def test_certificate_that_openssl_refuses_changes_nothing(tmp_path, tls, caplog)
 
 
 async def test_run_polls_every_second(tmp_path, tls, caplog):
-    polls = asyncio.Queue()
+    polls, polled = asyncio.Queue(), asyncio.Queue()
 
     async def sleep(seconds):
         assert seconds == 1.0
+        polled.put_nowait(None)
         await polls.get()
 
     pair = write(tmp_path, FIRST)
     watcher = files.CertificateWatcher(tls, pair, sleep=sleep)
     running = asyncio.create_task(watcher.run())
+    await polled.get()
 
     for contents in (b"nonsense", SECOND.chain_pem):
         pair.certificate.write_bytes(contents)
         pair.key.write_bytes(SECOND.key_pem)
         polls.put_nowait(None)
-        await asyncio.sleep(0.01)
+        await polled.get()
     running.cancel()
 
     assert tls.served == [FIRST.leaf, SECOND.leaf]

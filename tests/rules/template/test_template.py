@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules import errors, template
@@ -70,7 +70,6 @@ def test_text_without_actions_renders_to_itself(text):
     assert render(text) == text
 
 
-@settings(max_examples=300, deadline=None)
 @given(_SOURCES, st.dictionaries(st.sampled_from(sorted(QUERY)), st.text()))
 @example("<<js .Series>>", {"Series": "\udcff"})
 def test_only_the_two_template_errors_are_raised(source, fields):
