@@ -165,12 +165,15 @@ def _metric_selector(info: RequestInfo) -> Selector:
 
 
 async def _resolve(target: _Target, backend: Backend) -> tuple[Kinds, Kind]:
-    """Return the target's kind and the snapshot it is from; discover kinds anew on a miss."""
+    """Return the target's kind and the snapshot it is from; a miss starts a discovery."""
     kinds = backend.objects.kinds
     try:
         return kinds, kinds.resolve(target.resource, target.group)
     except UnknownResourceError:
-        await _refresh_kinds(backend)
+        try:
+            await backend.objects.refresh()
+        except BackendError as error:
+            log.warning("API discovery failed, new custom resources stay unknown: %s", error)
     kinds = backend.objects.kinds
     try:
         return kinds, kinds.resolve(target.resource, target.group)
@@ -179,13 +182,6 @@ async def _resolve(target: _Target, backend: Backend) -> tuple[Kinds, Kind]:
             raise errors.internal("unable to list matching resources") from error
         cause = missing.unknown_resource(target.resource_in_url, kinds)
         raise _not_found(target, backend, [cause]) from error
-
-
-async def _refresh_kinds(backend: Backend) -> None:
-    try:
-        await backend.objects.refresh()
-    except BackendError as error:
-        log.warning("API discovery failed, new custom resources stay unknown: %s", error)
 
 
 async def _entry(target: _Target, kind: Kind, backend: Backend) -> Entry:
@@ -219,7 +215,7 @@ async def _check_not_finished(target: _Target, kind: Kind, backend: Backend) -> 
         live = await backend.objects.live(PODS, namespace=target.namespace, name=target.name)
     except BackendError as error:
         log.warning(
-            "phase of pod %s/%s is unknown, its metrics are queried anyway: %s",
+            "pod %s/%s: phase unknown; its metrics are queried anyway: %s",
             target.namespace,
             target.name,
             error,
@@ -251,7 +247,7 @@ async def _evaluate(query: Plan, backend: Backend, deadline: float | None) -> Ma
 
 
 async def _explain(target: _Target, entry: Entry, query: Plan | None, backend: Backend) -> None:
-    """Handle an answer without values: raise ApiError (404), or log why the list is empty."""
+    """Raise ApiError (404) for an answer without values, or log why its list is empty."""
     if not entry.listed:
         # No relist has seen the metric, and neither has this query: it does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
@@ -288,39 +284,31 @@ def _value_list(
 
     https://github.com/kubernetes/metrics/tree/master/pkg/apis/custom_metrics
     """
-    items: list[encoding.Document]
-    if version == "v1beta1":
-        items = [
-            {
-                "describedObject": reference,
-                "metricName": metric,
-                "timestamp": encoding.timestamp(value.time),
-                "value": quantity.decimal(value.milli),
-                "selector": selector,
-            }
-            for reference, value in values
-        ]
-    else:
-        identifier = {"name": metric, "selector": selector}
-        items = [
-            {
-                "describedObject": reference,
-                "metric": identifier,
-                "timestamp": encoding.timestamp(value.time),
-                "value": quantity.decimal(value.milli),
-            }
-            for reference, value in values
-        ]
+    v1beta1 = version == "v1beta1"
+    identifier = {"name": metric, "selector": selector}
     return {
         "kind": "MetricValueList",
         "apiVersion": f"{NAME}/{version}",
         "metadata": {},
-        "items": items,
+        "items": [
+            {
+                "describedObject": reference,
+                **({"metricName": metric} if v1beta1 else {"metric": identifier}),
+                "timestamp": encoding.timestamp(value.time),
+                "value": quantity.decimal(value.milli),
+                **({"selector": selector} if v1beta1 else {}),
+            }
+            for reference, value in values
+        ],
     }
 
 
 def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:
     """Build an ObjectReference; like the original, the core group is written `/v1`."""
-    reference = {"kind": kind.kind, "namespace": namespace, "name": name}
-    reference["apiVersion"] = f"{kind.group}/{kind.version}"
+    reference = {
+        "kind": kind.kind,
+        "namespace": namespace,
+        "name": name,
+        "apiVersion": f"{kind.group}/{kind.version}",
+    }
     return {key: value for key, value in reference.items() if value}

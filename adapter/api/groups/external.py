@@ -62,7 +62,12 @@ async def answer(
         options.check_resource_version(info)
     options.check_fields(info, requirements)
     if info.watch:
-        raise _watch_not_supported()
+        raise ApiError(
+            405,
+            f'watch is not supported on resources of kind "*.{NAME}"',
+            reason="MethodNotAllowed",
+            details={"group": NAME, "kind": "*"},
+        )
     metric = info.resource
     subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
@@ -102,15 +107,6 @@ def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Docume
             for each in values
         ],
     }
-
-
-def _watch_not_supported() -> ApiError:
-    return ApiError(
-        405,
-        f'watch is not supported on resources of kind "*.{NAME}"',
-        reason="MethodNotAllowed",
-        details={"group": NAME, "kind": "*"},
-    )
 
 
 def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError:
