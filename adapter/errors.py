@@ -77,26 +77,6 @@ def no_route() -> ApiError:
     )
 
 
-def wrong_method() -> ApiError:
-    """Return the 405."""
-    return ApiError(
-        405,
-        "the server does not allow this method on the requested resource",
-        reason="MethodNotAllowed",
-        details={},
-    )
-
-
-def not_acceptable(representations: Sequence[str]) -> ApiError:
-    """Return the 406 of the router, which precedes every handler."""
-    return ApiError(
-        406,
-        f"406: Not Acceptable\n\nAvailable representations: {', '.join(representations)}",
-        reason="NotAcceptable",
-        details={},
-    )
-
-
 class Unauthenticated(Exception):
     """Rejected credentials; the message says why and never contains them."""
 
