@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--secure-port",
-        type=int,
+        type=_up_to(65535),
         default=6443,
         metavar="PORT",
         help="HTTPS port of the adapter on 127.0.0.1 (default %(default)s)",
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--nodes",
-        type=_nodes,
+        type=_up_to(1000),
         default=3,
         help="number of nodes, with four GPUs each (default %(default)s)",
     )
@@ -109,11 +109,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _nodes(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if not 1 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"{text}: must be between 1 and 1000")
-    return number
+def _up_to(maximum: int) -> Callable[[str], int]:
+    """Return a parser of integers from 1 to `maximum`."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isdecimal() else 0
+        if not 1 <= number <= maximum:
+            raise argparse.ArgumentTypeError(f"{text}: must be between 1 and {maximum}")
+        return number
+
+    return parse
 
 
 def _load(text: str) -> float | None:

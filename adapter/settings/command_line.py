@@ -1,7 +1,7 @@
 """Parser of the command line, by the rules of Go's pflag.
 
 `--flag=value`, `--flag value`, `--switch`, `--switch=false`, `-v=6`, `-v6`, `-v 6`; `--` ends the
-flags. Unlike pflag it collects all problems instead of stopping at the first.
+flags. Unlike pflag, it reports all problems instead of the first.
 """
 
 from __future__ import annotations
@@ -35,18 +35,21 @@ class CommandLine:
     """One instance of each group, in the order of the groups."""
     given: tuple[Flag[Any], ...]
     """Every flag that was given with a valid value, in order."""
+    words: tuple[str, ...]
+    """Arguments that are neither flags nor their values."""
     problems: tuple[str, ...]
 
 
 def parse_groups(argv: Iterable[str], *groups: type[Group], words: str = "") -> tuple[Any, ...]:
-    """Parse `argv`, which may hold the flags of `groups` only.
+    """Parse the command line of a command that has the flags of `groups` only.
 
     Return one instance of each group. Arguments that are not flags become values of the flag
-    `words`. Raises UsageError and HelpRequested.
+    `words`. Raises UsageError, also for such arguments without `words`, and HelpRequested.
     """
     line = parse(argv, groups, words=words)
-    if line.problems:
-        raise UsageError(line.problems)
+    problems = (*line.problems, *(f"{word}: unexpected argument" for word in line.words))
+    if problems:
+        raise UsageError(problems)
     return line.groups
 
 
@@ -59,8 +62,7 @@ def parse(
 ) -> CommandLine:
     """Parse `argv` (without the program's name). Raises HelpRequested.
 
-    Arguments that are not flags become values of the flag `words`; without `words` they are
-    ignored, as by the original, whose chart passes `/adapter` first.
+    With `words`, arguments that are not flags become values of the flag of that name.
     """
     parser = _Parser(argv, groups, ignored, words)
     parser.run()
@@ -69,7 +71,10 @@ def parse(
     valid = (group for group in built if type(group) not in parser.invalid)
     conflicts = (problem for group in valid for problem in group.problems())
     return CommandLine(
-        groups=built, given=tuple(parser.given), problems=(*parser.problems, *conflicts)
+        groups=built,
+        given=tuple(parser.given),
+        words=tuple(parser.words),
+        problems=(*parser.problems, *conflicts),
     )
 
 
@@ -82,7 +87,6 @@ class _Parser:
         words: str,
     ) -> None:
         self.rest = deque(argv)
-        self.words = words
         self.values: dict[type[Group], dict[str, Any]] = {group: {} for group in groups}
         self.flags: dict[str, Flag[Any]] = {each.name: each for each in ignored}
         self.targets: dict[str, tuple[type[Group], str]] = {}
@@ -91,6 +95,8 @@ class _Parser:
                 self.flags[declared.name] = declared
                 self.targets[declared.name] = (group, field)
         self.shorthands = {each.shorthand: each for each in self.flags.values() if each.shorthand}
+        self.flag_for_words = self.flags[words] if words else None
+        self.words: list[str] = []
         self.given: list[Flag[Any]] = []
         self.problems: list[str] = []
         self.invalid: set[type[Group]] = set()
@@ -99,13 +105,15 @@ class _Parser:
         while self.rest:
             argument = self.rest.popleft()
             if argument == "--":
-                return
+                break
             if argument.startswith("--"):
                 self.long(argument)
             elif argument.startswith("-") and argument != "-":
                 self.short(argument)
-            elif self.words:
-                self.take(self.flags[self.words], argument)
+            else:
+                self.word(argument)
+        for argument in self.rest:
+            self.word(argument)
 
     def long(self, argument: str) -> None:
         name, equals, value = argument[2:].partition("=")
@@ -128,10 +136,16 @@ class _Parser:
         else:
             self.unknown(argument.partition("=")[0], argument[1:])
 
+    def word(self, argument: str) -> None:
+        if self.flag_for_words is None:
+            self.words.append(argument)
+        else:
+            self.take(self.flag_for_words, argument)
+
     def take(self, flag: Flag[Any], text: str | None) -> None:
         if text is None and flag.kind.name == "":
             text = "true"
-        if text is None:
+        elif text is None:
             if not self.rest:
                 example = f"--{flag.name}={flag.kind.name.upper()}"
                 self.problems.append(f"--{flag.name}: needs a value: {example}")
