@@ -62,11 +62,7 @@ class AlwaysAllowedPaths:
     """Always-allowed paths: exact ones, and prefixes that end in `*`."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        """Raise ValueError for a `*` that is not at the end."""
         trimmed = [path.removeprefix("/") for path in paths]
-        for path in trimmed:
-            if "*" in path[:-1]:
-                raise ValueError(f"only trailing * allowed in {quote(path)}")
         self._exact = frozenset(path for path in trimmed if not path.endswith("*"))
         self._prefixes = tuple(path[:-1] for path in trimmed if path.endswith("*"))
 
@@ -78,8 +74,7 @@ class AlwaysAllowedPaths:
 class Authorizer:
     """Authorizer by SubjectAccessReview, with a single-flight cache of decisions.
 
-    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds. Raises
-    ValueError for `always_allow_paths` with a `*` that is not at the end.
+    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds.
     """
 
     def __init__(

@@ -189,16 +189,14 @@ async def _start(
     ]
     if generation.preset == "gpu-dcgm":
         flags.append("--preset=gpu-dcgm-prof")
-    server = await stack.enter_async_context(app.running(settings.parse(flags)))
+    url = await stack.enter_async_context(app.running(settings.parse(flags)))
     if generation.preset == "gpu-node":
         metric, expected = _NODES, len(fleet.nodes)
     else:
         metric, expected = _PODS, sum(pod.app == _APP for pod in fleet.pods)
-    await _wait_for_values(server.url + metric, expected)
+    await _wait_for_values(url + metric, expected)
     _say(
-        _READY.format(
-            url=server.url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url
-        )
+        _READY.format(url=url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url)
     )
 
 
