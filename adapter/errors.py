@@ -82,7 +82,7 @@ class Unauthenticated(Exception):
 
 
 class TextError(ApiError):
-    """Error answered as text/plain: the message and a newline."""
+    """Error whose body is text/plain: the message and a newline."""
 
     def __init__(
         self, code: int, message: str, *, headers: Mapping[str, str] | None = None
@@ -94,10 +94,7 @@ class BackendError(Exception):
     """Failed request to Prometheus or to the Kubernetes API server."""
 
     retry_after: float | None = None
-    """Seconds to wait before a retry; None if a retry is pointless.
-
-    Set for the errors that Kubernetes' webhook clients retry.
-    """
+    """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
 
 
 class Unreachable(BackendError):

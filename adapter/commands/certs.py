@@ -1,4 +1,4 @@
-"""`certs issue`: issues a CA and a serving certificate, for adapters that may not issue their own.
+"""`certs issue`: issues a CA and a serving certificate, for an adapter without rights to Secrets.
 
 It replaces the original's `gencerts.sh`, and needs neither openssl nor cfssl.
 """

@@ -135,7 +135,7 @@ def _load(text: str) -> float | None:
 
 
 def _check_free(port: int) -> None:
-    """Raise StartError if the port is in use: early, because Prometheus needs time to start."""
+    """Raise StartError if the port is in use, before Prometheus takes its time to start."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -158,7 +158,7 @@ async def _run(options: argparse.Namespace, program: Path) -> None:
 async def _start(
     options: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
 ) -> None:
-    """Start everything; return once each pod has a value and the user knows what to try."""
+    """Start everything, wait until each pod has a value, and print what to try."""
     generation = GENERATIONS[options.generation]
     fleet = Fleet.of(
         nodes=options.nodes,

@@ -16,7 +16,7 @@ def _check_paths(paths: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization(Group):
-    """SubjectAccessReviews and paths without them."""
+    """SubjectAccessReviews, and paths that need none."""
 
     TITLE = "Authorization"
 

@@ -12,7 +12,7 @@ N = TypeVar("N", int, float)
 
 
 def _or_default(kind: Kind[N], default: N) -> Kind[N]:
-    """Return `kind`, but with `default` for 0 and below."""
+    """Return a kind like `kind` that replaces values of 0 and below with `default`."""
 
     def parse(text: str) -> N:
         value = kind.parse(text)

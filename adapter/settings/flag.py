@@ -1,4 +1,4 @@
-"""How a flag is declared: as a field of a frozen dataclass, with its text forms as metadata."""
+"""Declaration of flags: fields of frozen dataclasses that hold a `Flag` as metadata."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ class Kind(Generic[T]):
     parse: Callable[[str], T]
     """Raises ValueError; its text says what is expected."""
     repeatable: bool = False
-    """Whether the value is a tuple that grows each time the flag is given."""
+    """Whether each occurrence of the flag appends to its value, a tuple."""
     redact: Callable[[str], str] = str
-    """Return the text as it may appear in an error message."""
+    """Function that removes secrets from the text, for an error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag(Generic[T]):
-    """A flag by name."""
+    """Declaration of one flag."""
 
     name: str
     kind: Kind[T]
     help: str = ""
     default: str = ""
-    """As written on the command line."""
+    """Text as on the command line."""
     shorthand: str = ""
     ignored: str = ""
-    """Why the flag has no effect; empty for a flag that has one."""
+    """Why the flag has no effect; empty if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Flags of the original that are accepted, but have no effect here.
+"""Flags of the original that are accepted without effect.
 
 They are those of its release 0.12.0, of klog in its releases up to 0.10, and of newer generic API
 servers.

@@ -14,8 +14,6 @@ from rules.errors import DurationError
 S = TypeVar("S", bound=str)
 T = TypeVar("T")
 
-_NANOSECONDS = 1_000_000_000
-
 
 def _switch(text: str) -> bool:
     if text in ("1", "t", "T", "true", "TRUE", "True"):
@@ -42,7 +40,7 @@ NUMBER = Kind(name="number", parse=_number)
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf) -> Kind[int]:
-    """Return a kind for decimal integers between both bounds, inclusive."""
+    """Return a kind for decimal integers from `minimum` to `maximum`."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text):
@@ -60,7 +58,7 @@ def duration(*, positive: bool = False) -> Kind[float]:
 
     def parse(text: str) -> float:
         try:
-            seconds = quantity.go_duration(text) / _NANOSECONDS
+            seconds = quantity.go_duration(text) / 1e9
         except DurationError as error:
             raise ValueError(f"must be a duration such as 90s or 1m30s: {error}") from error
         if seconds < 0 or (positive and seconds == 0):
@@ -99,7 +97,7 @@ def comma_separated(
 def repeated(
     name: str, parse_item: Callable[[str], T], *, redact: Callable[[str], str] = str
 ) -> Kind[tuple[T, ...]]:
-    """Return a kind for lists with one item each time the flag is given."""
+    """Return a kind for lists: each occurrence of the flag adds one item, unless it is empty."""
 
     def parse(text: str) -> tuple[T, ...]:
         return (parse_item(text),) if text else ()

@@ -41,7 +41,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _without_value(header: str) -> str:
-    """Return the name only: `Authorization: Bearer ...` is a likely mistake."""
+    """Return the name only. A likely mistake is `Authorization: Bearer ...`, with a secret."""
     name = _HEADER_NAME.match(header)
     return f"{name[0] if name else ''}..."
 
