@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adapter.settings.flag import Group, flag
-from adapter.settings.kinds import FILE, comma_separated, duration
+from adapter.settings.flag_types import FILE, comma_separated, duration
 
 
 def _check_paths(paths: tuple[str, ...]) -> None:

@@ -143,18 +143,18 @@ class _Parser:
             self.take(self.flag_for_words, argument)
 
     def take(self, flag: Flag[Any], text: str | None) -> None:
-        if text is None and flag.kind.name == "":
+        if text is None and flag.type.name == "":
             text = "true"
         elif text is None:
             if not self.rest:
-                example = f"--{flag.name}={flag.kind.name.upper()}"
+                example = f"--{flag.name}={flag.type.name.upper()}"
                 self.problems.append(f"--{flag.name}: needs a value: {example}")
                 return
             text = self.rest.popleft()
         try:
-            value = flag.kind.parse(text)
+            value = flag.type.parse(text)
         except ValueError as error:
-            self.problems.append(f"--{flag.name}={flag.kind.redact(text)}: {error}")
+            self.problems.append(f"--{flag.name}={flag.type.redact(text)}: {error}")
             if not flag.ignored:
                 self.invalid.add(self.targets[flag.name][0])
             return
@@ -162,7 +162,7 @@ class _Parser:
         if not flag.ignored:
             group, field = self.targets[flag.name]
             values = self.values[group]
-            values[field] = values.get(field, ()) + value if flag.kind.repeatable else value
+            values[field] = values.get(field, ()) + value if flag.type.repeatable else value
 
     def unknown(self, spelled: str, name: str) -> None:
         near = difflib.get_close_matches(name.partition("=")[0], self.flags, n=1)

@@ -13,7 +13,7 @@ _METADATA = "flags"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[T]):
+class FlagType(Generic[T]):
     """Type of a flag's value."""
 
     name: str
@@ -31,7 +31,7 @@ class Flag(Generic[T]):
     """Declaration of one flag."""
 
     name: str
-    kind: Kind[T]
+    type: FlagType[T]
     help: str = ""
     default: str = ""
     """Text as on the command line."""
@@ -53,15 +53,17 @@ class Group:
 
 
 def flag(
-    name: str, kind: Kind[T], description: str, *, default: str = "", shorthand: str = ""
+    name: str, flag_type: FlagType[T], description: str, *, default: str = "", shorthand: str = ""
 ) -> T:
     """Declare a dataclass field that one flag sets."""
-    return flags(Flag(name=name, kind=kind, help=description, default=default, shorthand=shorthand))
+    return flags(
+        Flag(name=name, type=flag_type, help=description, default=default, shorthand=shorthand)
+    )
 
 
 def flags(*declared: Flag[T]) -> T:
     """Declare a dataclass field that several flags set, in the order of the command line."""
-    default = declared[0].kind.parse(declared[0].default)
+    default = declared[0].type.parse(declared[0].default)
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 

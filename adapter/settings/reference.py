@@ -29,7 +29,7 @@ def flag_help(*groups: type[Group]) -> str:
         lines = [f"{group.TITLE}:"]
         for _, flag in fields_of(group):
             default = f" (default {flag.default})" if _has_default(flag) else ""
-            lines.append(f"  {_spelled(flag)} {flag.kind.name}".rstrip())
+            lines.append(f"  {_spelled(flag)} {flag.type.name}".rstrip())
             lines += _wrapped(flag.help + default)
         sections.append("\n".join(lines))
     return "\n\n".join(sections)

@@ -9,8 +9,8 @@ import pytest
 
 from adapter import settings
 from adapter.settings.flag import Flag, Group, fields_of, flags
+from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
-from adapter.settings.kinds import comma_separated
 from adapter.settings.settings import GROUPS
 from adapter.tls import ciphers, files
 
@@ -444,7 +444,7 @@ def test_a_list_replaces_its_default_and_then_grows():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Lists(Group):
         TITLE = "Lists"
-        field: tuple[str, ...] = flags(Flag(name="x", kind=comma_separated(), default="a,b"))
+        field: tuple[str, ...] = flags(Flag(name="x", type=comma_separated(), default="a,b"))
 
     assert settings.parse_groups((), Lists) == (Lists(field=("a", "b")),)
     assert settings.parse_groups(("--x=c", "--x=d,,e"), Lists) == (Lists(field=("c", "d", "e")),)
