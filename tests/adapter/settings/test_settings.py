@@ -13,6 +13,7 @@ from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
 from adapter.settings.settings import GROUPS
 from adapter.tls import ciphers, files
+from tests import docs
 
 RULES = ("--config", "rules.yaml")
 FLAGS = [flag for group in GROUPS.values() for _, flag in fields_of(group)]
@@ -465,8 +466,8 @@ def test_the_help_text_has_every_flag_with_its_default():
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_readme_has_every_flag_once():
-    works, ignored = settings.markdown().split("### Accepted, without effect")
+def test_the_reference_has_every_flag_once():
+    works, ignored = docs.flags().split("### Accepted, without effect")
     rows = re.findall(r"^\| `(?:-v, )?--([^`]+)` \|", works, re.MULTILINE)
 
     assert rows == [flag.name for flag in FLAGS]
