@@ -35,19 +35,21 @@ class CommandLine:
     """One instance of each group, in the order of the groups."""
     given: tuple[Flag[Any], ...]
     """Every flag that was given with a valid value, in order."""
-    words: tuple[str, ...]
+    positional: tuple[str, ...]
     """Arguments that are neither flags nor their values."""
     problems: tuple[str, ...]
 
 
-def parse_groups(argv: Iterable[str], *groups: type[Group], words: str = "") -> tuple[Any, ...]:
-    """Parse the command line of a command that has the flags of `groups` only.
+def parse_groups(
+    argv: Iterable[str], *groups: type[Group], positional_flag: str = ""
+) -> tuple[Any, ...]:
+    """Parse the command line of a command with the flags of `groups`; return their instances.
 
-    Return one instance of each group. Arguments that are not flags become values of the flag
-    `words`. Raises UsageError, also for such arguments without `words`, and HelpRequested.
+    Positional arguments are values of the flag `positional_flag`; without one they are an error.
+    Raises UsageError and HelpRequested.
     """
-    line = parse(argv, groups, words=words)
-    problems = (*line.problems, *(f"{word}: unexpected argument" for word in line.words))
+    line = parse(argv, groups, positional_flag=positional_flag)
+    problems = (*line.problems, *(f"{text}: unexpected argument" for text in line.positional))
     if problems:
         raise UsageError(problems)
     return line.groups
@@ -58,13 +60,13 @@ def parse(
     groups: Sequence[type[Group]],
     *,
     ignored: Iterable[Flag[Any]] = (),
-    words: str = "",
+    positional_flag: str = "",
 ) -> CommandLine:
     """Parse `argv` (without the program's name). Raises HelpRequested.
 
-    With `words`, arguments that are not flags become values of the flag of that name.
+    Positional arguments become values of the flag `positional_flag`, if there is one.
     """
-    parser = _Parser(argv, groups, ignored, words)
+    parser = _Parser(argv, groups, ignored, positional_flag)
     parser.run()
     built = tuple(group(**values) for group, values in parser.values.items())
     # A default in place of an invalid value could conflict with a valid one.
@@ -73,7 +75,7 @@ def parse(
     return CommandLine(
         groups=built,
         given=tuple(parser.given),
-        words=tuple(parser.words),
+        positional=tuple(parser.positional),
         problems=(*parser.problems, *conflicts),
     )
 
@@ -84,7 +86,7 @@ class _Parser:
         argv: Iterable[str],
         groups: Sequence[type[Group]],
         ignored: Iterable[Flag[Any]],
-        words: str,
+        positional_flag: str,
     ) -> None:
         self.rest = deque(argv)
         self.values: dict[type[Group], dict[str, Any]] = {group: {} for group in groups}
@@ -95,8 +97,8 @@ class _Parser:
                 self.flags[declared.name] = declared
                 self.targets[declared.name] = (group, field)
         self.shorthands = {each.shorthand: each for each in self.flags.values() if each.shorthand}
-        self.flag_for_words = self.flags[words] if words else None
-        self.words: list[str] = []
+        self.positional_flag = self.flags.get(positional_flag)
+        self.positional: list[str] = []
         self.given: list[Flag[Any]] = []
         self.problems: list[str] = []
         self.invalid: set[type[Group]] = set()
@@ -111,9 +113,9 @@ class _Parser:
             elif argument.startswith("-") and argument != "-":
                 self.short(argument)
             else:
-                self.word(argument)
+                self.take_positional(argument)
         for argument in self.rest:
-            self.word(argument)
+            self.take_positional(argument)
 
     def long(self, argument: str) -> None:
         name, equals, value = argument[2:].partition("=")
@@ -136,11 +138,11 @@ class _Parser:
         else:
             self.unknown(argument.partition("=")[0], argument[1:])
 
-    def word(self, argument: str) -> None:
-        if self.flag_for_words is None:
-            self.words.append(argument)
+    def take_positional(self, argument: str) -> None:
+        if self.positional_flag is None:
+            self.positional.append(argument)
         else:
-            self.take(self.flag_for_words, argument)
+            self.take(self.positional_flag, argument)
 
     def take(self, flag: Flag[Any], text: str | None) -> None:
         if text is None and flag.type.name == "":

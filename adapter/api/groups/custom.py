@@ -101,7 +101,6 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
             name=f"{entry.resource}/{entry.metric}",
             namespaced=entry.namespaced,
             kind="MetricValueList",
-            verbs=("get",),
         )
         for entry in catalog.entries
     ]

@@ -42,8 +42,7 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: AR
 def resources(catalog: Catalog) -> Sequence[Resource]:
     """Return every metric, including those that rules pin and that have no series."""
     return [
-        # Like the original, discovery says `get` although requests are authorized as `list`.
-        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList", verbs=("get",))
+        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList")
         for metric in catalog.external
     ]
 

@@ -63,7 +63,6 @@ class Resource:
     name: str
     namespaced: bool
     kind: str
-    verbs: tuple[str, ...]
 
 
 class Group(Protocol):

@@ -540,7 +540,6 @@ def test_discovery_lists_each_metric_of_each_resource(backend):
             name="deployments.apps/gpu_util",
             namespaced=True,
             kind="MetricValueList",
-            verbs=("get",),
         )
         in listed
     )
