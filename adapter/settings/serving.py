@@ -39,7 +39,7 @@ def _tls_version(text: str) -> str:
 
 
 def _cert_key_pair(text: str) -> CertKeyPair:
-    # It imports `cryptography`, which would double the time of --help.
+    # Imported here, because it imports `cryptography`, which would double the time of --help.
     from adapter.tls import files  # noqa: PLC0415
 
     return files.parse_sni_pair(text)

@@ -42,7 +42,7 @@ _NAMESPACE_METRICS = "metrics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """The objects and the metric that a URL asks for."""
+    """Objects and metric that a URL names."""
 
     resource: str
     group: str
@@ -67,8 +67,8 @@ def routes(segments: Sequence[str]) -> bool:
     """Return whether the path is a route of the group.
 
     Routes are `RES/NAME/METRIC`, `namespaces/NS/RES/NAME/METRIC`, `namespaces/NS/metrics/METRIC`.
-    The original also answers `namespaces/NS/metrics/METRIC/ANY`, but authorizes it as the
-    subresource ANY.
+    The original also serves `namespaces/NS/metrics/METRIC/ANY`, but authorizes it as the
+    subresource ANY. It is not served here.
     """
     if len(segments) > 3 and segments[0] == "namespaces":
         return len(segments) == (4 if segments[2] == _NAMESPACE_METRICS else 5)
@@ -79,8 +79,9 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
     """Return `info` without its namespace if it names a cluster-scoped object.
 
     The HPA controller asks for `namespaces/NS/nodes/NAME/METRIC`. Without the namespace, the access
-    review is at cluster scope: rights in NS say nothing about nodes. `*` keeps the namespace and is
-    not found. Namespaces keep it, too: their route is `namespaces/NS/metrics/METRIC`.
+    review is at cluster scope: rights in NS say nothing about nodes. A request for `*` keeps the
+    namespace and gets a 404. So does one for namespaces, whose route is
+    `namespaces/NS/metrics/METRIC`.
     """
     if not info.namespace or len(info.parts) != 3 or info.name in {"", _ALL}:
         return info
@@ -95,7 +96,7 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:
-    """Return an entry `RESOURCE/METRIC` for each metric that is listed."""
+    """Return an entry `RESOURCE/METRIC` for each metric that a relist listed."""
     return [
         Resource(
             name=f"{entry.resource}/{entry.metric}",
@@ -248,7 +249,7 @@ async def _evaluate(query: Plan, backend: Backend, deadline: float | None) -> Ma
 async def _explain(target: _Target, entry: Entry, query: Plan | None, backend: Backend) -> None:
     """Raise ApiError (404) for an answer without values, or log why its list is empty."""
     if not entry.listed:
-        # No relist has seen the metric, and neither has this query: it does not exist.
+        # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise _not_found(target, backend, causes)
     if query is None:  # no object matches the label selector
