@@ -1,7 +1,7 @@
 """Creates what secures the server: TLS, authentication and authorization.
 
-Callers are authenticated and authorized by the cluster. With --objects there is no cluster, and
-thus no guard; the settings then allow loopback addresses only.
+The cluster authenticates and authorizes callers. With --objects there is no cluster, so there is
+no guard; the settings then allow loopback addresses only.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Security:
     """None without a cluster: every request is allowed."""
     checks: tuple[health.Check, ...]
     on_listening: Callable[[], None]
-    """To be called once the server listens."""
+    """Function to call once the server listens."""
 
 
 async def from_settings(
@@ -56,7 +56,7 @@ async def from_settings(
     background: Background,
     registry: CollectorRegistry,
 ) -> Security:
-    """Build everything, and start its background tasks. Raises StartError."""
+    """Build TLS and access control, and start their background tasks. Raises StartError."""
     meter = telemetry.CertificateMetrics(registry)
     pair = _pair(settings)
     live = _reloading_context(settings, pair, meter)

@@ -1,4 +1,4 @@
-"""Builds the server: creates every part in order, and closes them in reverse.
+"""Builds the server: creates its parts in order, and closes them in reverse order.
 
 Only this package and the commands know `Settings`; each part gets plain arguments.
 """
@@ -10,7 +10,6 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
@@ -38,20 +37,12 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_PRESET = "gpu-dcgm"
 _DETECTION_TIMEOUT = 10.0
-"""Seconds; the server does not listen before it has its rules."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """Server that listens."""
-
-    url: str
-    relist: Relist
+"""Seconds; the server listens only once it has its rules."""
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Running]:
-    """Run a server as `settings` say. On entry it listens, but may not be ready.
+async def running(settings: Settings) -> AsyncIterator[str]:
+    """Run a server with `settings` and yield its URL. It listens, but may not be ready.
 
     Raises ConfigError for invalid rules, and StartError for everything else that prevents a start.
     """
@@ -65,7 +56,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
                 settings.prometheus, telemetry.PrometheusRequestMetrics(registry)
             )
         )
-        ruleset = rule_files.load(settings.rules.sources or await _detected(prometheus))
+        ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         objects = await _objects(settings, stack, background)
@@ -114,10 +105,10 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
-        yield Running(url=url, relist=relist)
+        yield url
 
 
-async def _detected(prometheus: Prometheus) -> tuple[Source, ...]:
+async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
     """Return the presets that match the series in Prometheus, for a command line without rules."""
     try:
         async with asyncio.timeout(_DETECTION_TIMEOUT):
@@ -128,7 +119,7 @@ async def _detected(prometheus: Prometheus) -> tuple[Source, ...]:
     else:
         names = list(choice.presets) or [_DEFAULT_PRESET]
         if choice.provisional and _DEFAULT_PRESET not in names:
-            names.append(_DEFAULT_PRESET)  # for pods that are yet to come
+            names.append(_DEFAULT_PRESET)  # it may fit once a pod uses a GPU
         reason = "; ".join(choice.findings) or "they match the series in Prometheus"
     flags = " ".join(f"--preset={name}" for name in names)
     log.warning("no --config and no --preset given: using %s: %s", flags, reason)

@@ -98,7 +98,7 @@ async def test_a_server_counts_authentication_and_authorization(aiohttp_server, 
         )
     )
 
-    async with running(parsed) as server, aiohttp.ClientSession(server.url) as session:
+    async with running(parsed) as url, aiohttp.ClientSession(url) as session:
 
         async def fetch(path, token):
             async with session.get(path, headers=bearer(token), ssl=False) as response:
