@@ -74,7 +74,7 @@ def legacy_groups(document: Any) -> list[LegacyGroup]:
 
 
 def legacy_group(group: LegacyGroup, documents: Mapping[str, Any]) -> ApiGroup:
-    """Combine a group with its APIResourceLists by version; versions without one are left out."""
+    """Combine a group with its APIResourceLists by version; there must be at least one."""
     resources = {
         version: tuple(
             _resource(item["name"], item.get("singularName"), item["kind"], item["namespaced"])
@@ -93,7 +93,7 @@ def _group(
     return ApiGroup(
         name=name,
         versions=versions,
-        preferred=preferred if preferred in versions else next(iter(versions), ""),
+        preferred=preferred if preferred in versions else versions[0],
         resources=resources,
     )
 
