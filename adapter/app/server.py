@@ -141,7 +141,7 @@ async def _objects(
     cluster = settings.cluster
     if cluster.objects:
         try:
-            return FileObjects.load(cluster.objects)
+            return FileObjects(cluster.objects)
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:

@@ -25,17 +25,12 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class FileObjects:
-    """Objects in manifest files; create it with `load`.
+    """Objects in manifest files.
 
     A kind that is not built into Kubernetes counts as namespaced, and its plural is guessed.
     """
 
-    def __init__(self, kinds: Kinds, objects: Mapping[GroupResource, Sequence[_Object]]) -> None:
-        self._kinds = kinds
-        self._objects = objects
-
-    @classmethod
-    def load(cls, paths: Iterable[str | Path]) -> FileObjects:
+    def __init__(self, paths: Iterable[str | Path]) -> None:
         """Read all files; a later manifest of an object replaces an earlier one.
 
         Raises Broken with one line per problem.
@@ -50,20 +45,15 @@ class FileObjects:
                     problems.append(f"{place}: {error}")
         if problems:
             raise errors.Broken("\n".join(problems))
-        kinds = _kinds(manifests)
-        return cls(kinds, _objects(manifests, kinds))
-
-    @property
-    def kinds(self) -> Kinds:
-        """Kinds of the built-in resources and of the manifests."""
-        return self._kinds
+        self.kinds = _kinds(manifests)
+        self._objects = _objects(manifests, self.kinds)
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the objects that match the selector; see `ClusterObjects`."""
         try:
-            kind = self._kinds.first(resource.resource, resource.group)
+            kind = self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
         all_namespaces = not (kind.namespaced and namespace)

@@ -48,7 +48,7 @@ def load(tmp_path):
             path = tmp_path / f"{number}.yaml"
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
             paths.append(path)
-        return FileObjects.load(paths)
+        return FileObjects(paths)
 
     return _load
 
@@ -124,7 +124,7 @@ async def test_items_of_a_typed_list_need_no_kind(load):
 
 
 async def test_builtin_kinds_need_no_manifests():
-    objects = FileObjects.load([])
+    objects = FileObjects([])
 
     assert objects.kinds.resolve("deployment").api_version == "apps/v1"
     assert await objects.names(NAMESPACES, namespace="", selector=ALL) == ()
@@ -211,7 +211,7 @@ def test_problems_of_all_files_are_reported_together(load, tmp_path):
     load(FLEET)
 
     with pytest.raises(errors.Broken) as caught:
-        FileObjects.load([tmp_path / "none.yaml", _written(tmp_path, "5\n---\n6"), tmp_path])
+        FileObjects([tmp_path / "none.yaml", _written(tmp_path, "5\n---\n6"), tmp_path])
 
     assert str(caught.value).splitlines() == [
         f"{tmp_path}/none.yaml: No such file or directory",
