@@ -107,6 +107,8 @@ def _documents(path: Path, problems: list[str]) -> Iterator[tuple[Any, str]]:
             number += 1
             if document is not None:
                 yield from _flatten(document, f"{path}: document {number}")
+    except _InvalidManifest as error:
+        problems.append(f"{path}: document {number}: {error}")
     except (yaml.YAMLError, ValueError) as error:
         text = " ".join(str(error).split())
         problems.append(f"{path}: document {number + 1}: not YAML: {text}")
@@ -117,7 +119,8 @@ def _documents(path: Path, problems: list[str]) -> Iterator[tuple[Any, str]]:
 def _flatten(document: Any, place: str) -> Iterator[tuple[Any, str]]:
     """Yield a document, or the items of a list, each with its place.
 
-    The items of a typed list (PodList) need no apiVersion and kind of their own.
+    The items of a typed list (PodList) need no apiVersion and kind of their own. Raises
+    _InvalidManifest.
     """
     kind = document.get("kind") if isinstance(document, dict) else None
     if not (isinstance(kind, str) and kind.endswith("List") and "items" in document):
@@ -126,7 +129,10 @@ def _flatten(document: Any, place: str) -> Iterator[tuple[Any, str]]:
     inherited = {}
     if kind != "List":
         inherited = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
-    for index, item in enumerate(document["items"] or ()):
+    items = document["items"] or []
+    if not isinstance(items, list):
+        raise _InvalidManifest("items must be a list")
+    for index, item in enumerate(items):
         merged = {**inherited, **item} if isinstance(item, dict) else item
         yield merged, f"{place}: items[{index}]"
 

@@ -197,6 +197,8 @@ async def test_unknown_resource_is_refused(load):
             "{apiVersion: v1, kind: List, items: [5]}",
             "document 1: items[0]: must be a mapping",
         ),
+        ("{apiVersion: v1, kind: List, items: 5}", "document 1: items must be a list"),
+        ("{apiVersion: v1, kind: PodList, items: {a: b}}", "document 1: items must be a list"),
     ],
 )
 def test_problem_names_file_and_document(load, tmp_path, text, expected):
