@@ -99,7 +99,7 @@ def _group(
 
 
 def _aggregated_resources(version: Mapping[str, Any]) -> tuple[ApiResource, ...]:
-    """Parse the resources of a version; those that only carry subresources have no kind."""
+    """Parse the resources of a version; one without a kind only carries subresources."""
     return tuple(
         _resource(
             item["resource"],

@@ -54,9 +54,9 @@ async def _observe(prometheus: Prometheus) -> detect.Observations:
     labels = [label for label in generations.LABELS if label in present]
     hostnames = [label for label in ("Hostname", "hostname") if label in present]
     live, honored, direct, recently_foreign = await gather_or_cancel(
-        _names(prometheus, query)
+        lister.names_in(query)
         for query in (
-            f"({_SELECTOR})",
+            _SELECTOR,
             f"{_FOREIGN} and {_TARGETS_WITH_POD}",
             f"{_FOREIGN} unless {_TARGETS_WITH_POD}",
             _RECENTLY_FOREIGN,
@@ -66,7 +66,7 @@ async def _observe(prometheus: Prometheus) -> detect.Observations:
         lister.live(_SELECTOR, (promql.matcher(label, "!=", ""),)) for label in labels
     )
     hostname_is_pod = await gather_or_cancel(
-        _names(prometheus, _HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR))
+        lister.names_in(_HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR))
         for label in hostnames
     )
     return detect.Observations(
@@ -85,12 +85,6 @@ async def _observe(prometheus: Prometheus) -> detect.Observations:
         down=down,
         anything=True,
     )
-
-
-async def _names(prometheus: Prometheus, vector: str) -> frozenset[str]:
-    """Return the names of the series in an instant vector."""
-    result = await prometheus.query(f"group by (__name__) ({vector})")
-    return frozenset(sample.labels.get("__name__", "") for sample in result.samples)
 
 
 async def _count(prometheus: Prometheus, query: str) -> int:

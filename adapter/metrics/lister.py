@@ -64,8 +64,8 @@ class Lister:
         """List the names of the selector's series, and which of `labels` each of them carries.
 
         With `fits`, also checks every label of these series for which it returns true. Uses the
-        index, which is cheap; a Prometheus that ignores or refuses `match[]` there is asked for
-        its series instead.
+        index, which is cheap. If Prometheus ignores or refuses `match[]` there, lists all series
+        instead.
         """
         if self._match_supported is not False:
             try:
@@ -97,8 +97,11 @@ class Lister:
 
     async def live(self, selector: str, matchers: Sequence[str]) -> frozenset[str]:
         """List the names of series that match now; series that ended are stale and do not count."""
-        series = promql.with_matchers(selector, matchers)
-        return _names(await self._query(f"group by (__name__) ({series})"))
+        return await self.names_in(promql.with_matchers(selector, matchers))
+
+    async def names_in(self, vector: str) -> frozenset[str]:
+        """List the names of the series in an instant vector."""
+        return _names(await self._query(f"group by (__name__) ({vector})"))
 
     async def labels(self, selector: str, name: str) -> frozenset[str]:
         """List all labels that the selector's series of this name carry, by the index.

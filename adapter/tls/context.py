@@ -17,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from adapter.tls.ciphers import TLSOptions
-from certs import issue
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
@@ -36,11 +35,6 @@ def load(certificate: Path, key: Path) -> Bundle:
         raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
     except CertificateError as error:
         raise CertificateError(f"{certificate} and {key}: {error}") from error
-
-
-def temporary_bundle(bind_address: str, *, now: datetime) -> Bundle:
-    """Issue a certificate for this machine from a CA that is thrown away."""
-    return issue.issue_temporary((bind_address,), now=now)
 
 
 class ReloadingContext:
