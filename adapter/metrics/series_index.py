@@ -71,8 +71,6 @@ class SeriesIndex:
         """Series names with their label names; None before the first success."""
         self._last_indexed: Mapping[str, float] = {}
         """When Prometheus' index last had each of `_names`, in monotonic time."""
-        self._shared: tuple[Mapping[str, frozenset[str]] | None, tuple[Series, ...]] = (None, ())
-        """`_names` and the series built from it, once for all rules: there may be thousands."""
         self._ended: frozenset[str] = frozenset()
         """Names that the last exact query did not find, and that the index still has."""
         self._exact_queried: float | None = None
@@ -104,20 +102,16 @@ class SeriesIndex:
         """Return the listing of each rule, by index; empty before the first success."""
         if self._names is None:
             return {}
-        return {
-            index: Listing(series=self._series(index), live=dict(live))
-            for index, live in self._live.items()
-        }
-
-    def _series(self, index: int) -> tuple[Series, ...]:
-        """Return one rule's series: all of the index, or only the name that the rule pins."""
-        names, series = self._shared
-        if names is not self._names:
-            ordered = sorted((self._names or {}).items())
-            series = tuple(Series(name=name, labels=labels) for name, labels in ordered)
-            self._shared = self._names, series
-        pinned = self._pinned_names.get(index)
-        return series if pinned is None else tuple(each for each in series if each.name == pinned)
+        # All rules share these, because there may be thousands.
+        series = {name: Series(name=name, labels=self._names[name]) for name in sorted(self._names)}
+        every = tuple(series.values())
+        listings: dict[int, Listing] = {}
+        for index, live in self._live.items():
+            own = every
+            if (pinned := self._pinned_names.get(index)) is not None:
+                own = (series[pinned],) if pinned in series else ()
+            listings[index] = Listing(series=own, live=dict(live))
+        return listings
 
     async def relist(self, kinds: Kinds) -> bool:
         """List names and labels, then refresh live labels. Return whether the listing succeeded."""
@@ -138,8 +132,9 @@ class SeriesIndex:
         self._succeeded = started
         self._unlisted.end()
         if self._meter is not None:
-            for index, rule in self._places.items():
-                self._meter.listed(rule, names=len(self._series(index)), at=started)
+            for index, listing in self.listings().items():
+                names = len(listing.series)
+                self._meter.listed(self._places[index], names=names, at=started)
         return True
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
