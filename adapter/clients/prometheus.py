@@ -97,17 +97,17 @@ class Prometheus:
 
         A Prometheus that refuses POST with 405 is queried by GET for the next five minutes.
         """
-        if self._verb == "GET" or self._post_was_refused():
-            return await self._query("GET", promql, deadline)
-        try:
-            result = await self._query("POST", promql, deadline)
-        except errors.Refused as error:
-            if error.status != 405:
-                raise
-            self._note_refused_post(error)
-            return await self._query("GET", promql, deadline)
-        self._post_refused_at = None
-        return result
+        if self._verb == "POST" and not self._post_was_refused():
+            try:
+                result = await self._query("POST", promql, deadline)
+            except errors.Refused as error:
+                if error.status != 405:
+                    raise
+                self._note_refused_post(error)
+            else:
+                self._post_refused_at = None
+                return result
+        return await self._query("GET", promql, deadline)
 
     async def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
