@@ -32,6 +32,7 @@ from adapter.tls import serving_certificate
 from adapter.tls.apiservices import APIServiceController
 from adapter.tls.files import CertificateWatcher, CertKeyPair
 from certs.bundle import CertificateError
+from certs.issue import issue_temporary
 
 _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 """Reviews per second, as in the original's webhook clients."""
@@ -114,7 +115,7 @@ def _reloading_context(
     """Return a context with the certificate of `pair`, or with a self-issued one."""
     try:
         bundle = (
-            tls.temporary_bundle(settings.serving.bind_address, now=dt.datetime.now(dt.UTC))
+            issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )

@@ -20,6 +20,7 @@ from adapter import __main__ as program
 from adapter.commands import serve
 from adapter.demo.generations import GENERATIONS
 from adapter.tls import context
+from certs.issue import issue_temporary
 from rules import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -461,9 +462,7 @@ def test_a_server_name_that_is_not_ascii_is_logged_in_one_line(monkeypatch, capl
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
     outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-    live = context.ReloadingContext(
-        context.temporary_bundle("127.0.0.1", now=dt.datetime.now(dt.UTC))
-    )
+    live = context.ReloadingContext(issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC)))
     server = live.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
 
     with pytest.raises(ssl.SSLWantReadError):
