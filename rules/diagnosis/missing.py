@@ -134,9 +134,10 @@ def of_query(inventory: Inventory, plan: ExternalPlan) -> Cause:
     # The query was answered, which says more than a relist that failed or did not run yet.
     if unseen and unseen.reason is Reason.NO_SERIES:
         return unseen
+    query = wording.code(plan.step.promql)
     sentence = (
-        f"{place(rule)} returned no sample: {wording.query(plan.step)} has no result now, or only "
-        "NaN or Inf (`onNaN: zero` counts them as 0)"
+        f"{place(rule)} returned no sample: {query} has no result now, or only NaN or Inf "
+        "(`onNaN: zero` counts them as 0)"
     )
     return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
 
@@ -252,7 +253,7 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
     status = inventory.statuses.get(rule.index, NEVER_LISTED)
     certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
     produces = f"{place(rule)} {'produces' if certain else 'may produce'} it"
-    query = wording.selector(rule)
+    query = wording.code(rule.config.series_query)
     if status.failed:
         last = "never" if status.listed is None else wording.age(status.listed, inventory.now)
         sentence = (

@@ -221,40 +221,6 @@ def test_invalid_prometheus_duration_is_refused_in_the_words_of_prometheus(text,
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize(
-    ("nanoseconds", "go", "prometheus"),
-    [
-        (0, "0s", "0s"),
-        (1, "1ns", "0s"),
-        (1_100, "1.1µs", "0s"),
-        (2_200_000, "2.2ms", "2ms"),
-        (3_300_000_000, "3.3s", "3s300ms"),
-        (65_001_000_000, "1m5.001s", "1m5s1ms"),
-        (HOUR, "1h0m0s", "1h"),
-        (90 * 24 * HOUR, "2160h0m0s", "90d"),
-        (84 * 24 * HOUR, "2016h0m0s", "12w"),
-        (730 * 24 * HOUR, "17520h0m0s", "2y"),
-        (-1_500_000, "-1.5ms", "-1ms"),
-        (-(2**63), "-2562047h47m16.854775808s", "-106751d23h47m16s854ms"),
-    ],
-)
-def test_duration_is_formatted_in_both_languages(nanoseconds, go, prometheus):
-    assert quantity.format_go_duration(nanoseconds) == go
-    assert quantity.format_prometheus_duration(nanoseconds) == prometheus
-
-
-@given(st.integers(-(2**63) + 1, 2**63 - 1))
-def test_formatted_go_duration_parses_to_the_same_number(nanoseconds):
-    assert quantity.go_duration(quantity.format_go_duration(nanoseconds)) == nanoseconds
-
-
-@given(st.integers(0, (2**63 - 1) // 10**6))
-def test_formatted_prometheus_duration_parses_to_the_same_number(milliseconds):
-    text = quantity.format_prometheus_duration(milliseconds * 10**6)
-
-    assert quantity.prometheus_duration(text) == milliseconds * 10**6
-
-
 @given(st.text("0123456789.-+hmsnuµdwy \n", max_size=12))
 def test_any_text_is_a_duration_or_a_duration_error(text):
     for parse in (quantity.go_duration, quantity.prometheus_duration):
