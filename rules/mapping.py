@@ -31,7 +31,7 @@ class LabelTemplate:
         match = self.shape.search(label)
         if not match:
             return None
-        groups = dict(zip(self.shape.names, match.groups[1:], strict=True))
+        groups = dict(zip(self.shape.names, match[1:], strict=True))
         return GroupResource(groups.get("group") or "", groups["resource"] or "")
 
     def label(self, group: str, singular: str) -> str:

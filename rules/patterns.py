@@ -38,12 +38,8 @@ _MAX_DEPTH = 1000
 """As in Go; RE2 needs gigabytes for deeper nesting."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """A match of a pattern."""
-
-    groups: tuple[str | None, ...]
-    """The whole match, then each capturing group; None for a group that did not participate."""
+Match = tuple[str | None, ...]
+"""The whole match, then each capturing group; None for a group that did not participate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +62,7 @@ class Pattern:
         if not found:
             return None
         groups = (found.group(), *found.groups())
-        return Match(groups=tuple(g if g is None else g.decode(errors=_ERRORS) for g in groups))
+        return tuple(g if g is None else g.decode(errors=_ERRORS) for g in groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +77,7 @@ class Expansion:
         return "".join(
             part
             if isinstance(part, str)
-            else next((group for number in part if (group := match.groups[number])), "")
+            else next((group for number in part if (group := match[number])), "")
             for part in self.parts
         )
 

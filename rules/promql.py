@@ -46,14 +46,6 @@ class Matcher:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorSelector:
-    """A parsed series selector."""
-
-    matchers: tuple[Matcher, ...]
-    """All must hold, the metric name first; empty if `or` joins alternatives (VictoriaMetrics)."""
-
-
 def parse(query: str) -> promql_parser.Expr:
     """Parse a query into a syntax tree, for inspection only.
 
@@ -71,10 +63,11 @@ def parse(query: str) -> promql_parser.Expr:
         raise PlanError(str(error)) from error
 
 
-def selector(text: str) -> VectorSelector:
-    """Parse an instant vector selector.
+def selector(text: str) -> tuple[Matcher, ...]:
+    """Return the matchers of an instant vector selector, the metric name first.
 
-    Raises PlanError for any other expression, and for syntax that promql-parser does not know.
+    It has none if `or` joins alternatives (VictoriaMetrics). Raises PlanError for any other
+    expression, and for syntax that promql-parser does not know.
     """
     try:
         parsed = parse(in_expression(text))
@@ -86,21 +79,17 @@ def selector(text: str) -> VectorSelector:
             'write a name, matchers in braces, or both (up{job="x"})'
         )
     name = [Matcher(label="__name__", operator="=", value=parsed.name)] if parsed.name else []
-    return VectorSelector(
-        matchers=(
-            *name,
-            *(
-                Matcher(label=each.name, operator=_OPERATORS[str(each.op)], value=each.value)
-                for each in parsed.matchers.matchers
-            ),
-        )
+    others = (
+        Matcher(label=each.name, operator=_OPERATORS[str(each.op)], value=each.value)
+        for each in parsed.matchers.matchers
     )
+    return (*name, *others)
 
 
 def pinned_name(text: str) -> str | None:
     """Return the one metric name that a selector requires by equality; None without one."""
     try:
-        matchers = selector(text).matchers
+        matchers = selector(text)
     except PlanError:
         return None
     names = {each.value for each in matchers if (each.label, each.operator) == ("__name__", "=")}

@@ -41,10 +41,18 @@ class CompiledRule:
     """Position in the RuleSet, counted from 0; the first external rule follows the last rule."""
     section: Literal["rules", "externalRules"]
     config: config.Rule
-    filters: naming.Filters
+    filters: tuple[naming.Filter, ...]
     namer: naming.Namer
     mapping: mapping.LabelMapping
     query: template.Template
+
+    def accepts(self, series: str) -> bool:
+        """Return whether a series' name passes every filter."""
+        return all(each.accepts(series) for each in self.filters)
+
+    def metric(self, series: str) -> str | None:
+        """Return the metric's name for a series' name; None if a filter or `matches` rejects it."""
+        return self.namer.metric(series) if self.accepts(series) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -145,18 +153,21 @@ class _Compiler:
         self, rule: config.Rule, index: int, section: Literal["rules", "externalRules"]
     ) -> CompiledRule | None:
         self._check_selector(rule)
-        filters = self._filters(rule)
+        filters = [
+            self._attempt(rule.where, f"seriesFilters[{index}]", naming.compile_filter, entry)
+            for index, entry in enumerate(rule.series_filters)
+        ]
         name = "name.matches" if rule.name.matches else "name"
         namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
         labels = self._mapping(rule.where, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
-        if filters is None or namer is None or labels is None or query is None:
+        if None in filters or namer is None or labels is None or query is None:
             return None
         return CompiledRule(
             index=index,
             section=section,
             config=rule,
-            filters=filters,
+            filters=tuple(filter(None, filters)),
             namer=namer,
             mapping=labels,
             query=query,
@@ -171,13 +182,6 @@ class _Compiler:
         return CompiledResourceRule(
             config=rule, mapping=labels, container_query=container, node_query=node
         )
-
-    def _filters(self, rule: config.Rule) -> naming.Filters | None:
-        each = [
-            self._attempt(rule.where, f"seriesFilters[{index}]", naming.Filters.of, [entry])
-            for index, entry in enumerate(rule.series_filters)
-        ]
-        return None if None in each else naming.Filters.of(rule.series_filters)
 
     def _mapping(
         self, where: config.Where, resources: config.ResourceMapping

@@ -22,11 +22,6 @@ SeriesByMetric = Mapping[int, Mapping[str, tuple[Series, ...]]]
 """`CompiledRule.index` -> metric -> its series."""
 
 
-def metric_name(rule: CompiledRule, series: str) -> str | None:
-    """Return the metric name that `rule` gives to a series; None if its filters reject it."""
-    return rule.namer.metric(series) if rule.filters.accept(series) else None
-
-
 def pinned_series(rule: CompiledRule) -> str | None:
     """Return the series name that the selector matches by equality; None without one."""
     return _pinned_name(rule.config.series_query)
@@ -36,7 +31,7 @@ def fixed_name(rule: CompiledRule) -> str | None:
     """Return the metric name that the rules file fixes; None where it depends on series."""
     pinned = pinned_series(rule)
     if pinned is not None:
-        return metric_name(rule, pinned)
+        return rule.metric(pinned)
     parts = rule.namer.metric_name.parts
     literal = [part for part in parts if isinstance(part, str)]
     return "".join(literal) if len(literal) == len(parts) else None
@@ -78,7 +73,7 @@ def series_by_metric(ruleset: RuleSet, listings: Mapping[int, Listing]) -> Serie
 def _metrics(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Series, ...]]:
     metrics: dict[str, list[Series]] = {}
     for each in series:
-        if (metric := metric_name(rule, each.name)) is not None:
+        if (metric := rule.metric(each.name)) is not None:
             metrics.setdefault(metric, []).append(each)
     return {metric: tuple(of_metric) for metric, of_metric in metrics.items()}
 
@@ -92,7 +87,7 @@ _pinned_name = functools.lru_cache(_CACHE_SIZE)(promql.pinned_name)
 def _name_matchers(selector: str) -> tuple[promql.Matcher, ...]:
     """Return the matchers on `__name__`; none for a selector that cannot be parsed."""
     try:
-        matchers = promql.selector(selector).matchers
+        matchers = promql.selector(selector)
     except PlanError:
         return ()
     return tuple(each for each in matchers if each.label == "__name__")
@@ -105,9 +100,9 @@ def _ignores_case(rule: CompiledRule) -> bool:
 def _accepts(rule: CompiledRule, name: str) -> bool:
     """Return whether the filters accept this name, in any case for an external metric."""
     if not _ignores_case(rule):
-        return rule.filters.accept(name)
-    required = (patterns.compile(f"(?i){each.text}") for each in rule.filters.required)
-    return all(each.search(name) for each in required)
+        return rule.accepts(name)
+    required = (each.pattern.text for each in rule.filters if not each.negated)
+    return all(patterns.compile(f"(?i){text}").search(name) for text in required)
 
 
 def _selects(rule: CompiledRule, name: str) -> bool:

@@ -57,7 +57,7 @@ def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: st
     for rule in rules:
         series = (candidates.pinned_series(rule), *(each.name for each in inventory.series(rule)))
         same = next((each for each in series if candidates.matches_name(rule, metric, each)), None)
-        name = candidates.metric_name(rule, same) if same is not None else None
+        name = rule.metric(same) if same is not None else None
         if name is not None:
             place = wording.place(rule)
             exposed = wording.printable(name)

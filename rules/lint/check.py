@@ -74,7 +74,7 @@ def _unknown_resources(where: Where, bound: BoundMapping) -> Iterator[Problem]:
 def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
     try:
-        matchers = promql.selector(rule.series_query).matchers
+        matchers = promql.selector(rule.series_query)
     except PlanError:
         return  # reported when the rule was compiled
     narrowed = any(each.is_ for each in rule.series_filters) or rule.name.matches not in {
@@ -104,7 +104,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
     series = promql.pinned_name(rule.series_query)
     if series is not None:
-        accepted = compiled.filters.accept(series)
+        accepted = compiled.accepts(series)
         if not accepted or compiled.namer.metric(series) is None:
             yield _warning(
                 rule,
@@ -136,7 +136,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
 def _pins_name(rule: Rule) -> bool:
     """Return whether a regular expression without metacharacters pins the series' name."""
     try:
-        matchers = promql.selector(rule.series_query).matchers
+        matchers = promql.selector(rule.series_query)
     except PlanError:
         matchers = ()
     names = [each for each in matchers if each.label == "__name__" and each.operator == "=~"]
@@ -234,7 +234,7 @@ def _naming(compiled: CompiledRule) -> object:
     """Return a key that is equal for rules that give their metrics the same names."""
     rule = compiled.config
     series = promql.pinned_name(rule.series_query)
-    if series is not None and compiled.filters.accept(series):
+    if series is not None and compiled.accepts(series):
         return compiled.namer.metric(series) or compiled.index
     if rule.name.as_ and "$" not in rule.name.as_:
         return rule.name.as_

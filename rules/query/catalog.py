@@ -187,7 +187,7 @@ def _sources(
         # Thousands of series names share a few sets of labels.
         bindings: dict[frozenset[str], Mapping[GroupResource, tuple[LabelBinding, ...]]] = {}
         for series in listing.series:
-            metric = rule.namer.metric(series.name) if rule.filters.accept(series.name) else None
+            metric = rule.metric(series.name)
             if metric is None:
                 continue
             if series.labels not in bindings:

@@ -21,7 +21,7 @@ from rules.errors import PlanError
     ],
 )
 def test_selector_is_parsed_into_matchers(text, matchers):
-    parsed = promql.selector(text).matchers
+    parsed = promql.selector(text)
 
     assert [(each.label, each.operator, each.value) for each in parsed] == matchers
 
