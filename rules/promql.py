@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import promql_parser
@@ -86,12 +86,8 @@ def selector(text: str) -> tuple[Matcher, ...]:
     return (*name, *others)
 
 
-def pinned_name(text: str) -> str | None:
-    """Return the one metric name that a selector requires by equality; None without one."""
-    try:
-        matchers = selector(text)
-    except PlanError:
-        return None
+def pinned_name(matchers: Iterable[Matcher]) -> str | None:
+    """Return the one metric name that matchers require by equality; None without one."""
     names = {each.value for each in matchers if (each.label, each.operator) == ("__name__", "=")}
     return names.pop() if len(names) == 1 else None
 

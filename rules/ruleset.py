@@ -41,6 +41,10 @@ class CompiledRule:
     """Position in the RuleSet, counted from 0; the first external rule follows the last rule."""
     section: Literal["rules", "externalRules"]
     config: config.Rule
+    matchers: tuple[promql.Matcher, ...]
+    """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""
+    pinned_series: str | None
+    """The series name that `seriesQuery` requires by equality; None without one."""
     filters: tuple[naming.Filter, ...]
     namer: naming.Namer
     mapping: mapping.LabelMapping
@@ -152,7 +156,7 @@ class _Compiler:
     def _rule(
         self, rule: config.Rule, index: int, section: Literal["rules", "externalRules"]
     ) -> CompiledRule | None:
-        self._check_selector(rule)
+        matchers = self._matchers(rule)
         filters = [
             self._attempt(rule.where, f"seriesFilters[{index}]", naming.compile_filter, entry)
             for index, entry in enumerate(rule.series_filters)
@@ -167,6 +171,8 @@ class _Compiler:
             index=index,
             section=section,
             config=rule,
+            matchers=matchers,
+            pinned_series=promql.pinned_name(matchers),
             filters=tuple(filter(None, filters)),
             namer=namer,
             mapping=labels,
@@ -199,14 +205,16 @@ class _Compiler:
             self._problems.append(where.problem("error", path, message, offset=field.offset))
         return None if unknown else parsed
 
-    def _check_selector(self, rule: config.Rule) -> None:
+    def _matchers(self, rule: config.Rule) -> tuple[promql.Matcher, ...]:
+        """Return the matchers of `seriesQuery`; none, with a warning, if it does not parse."""
         if not rule.series_query:
-            return
+            return ()
         try:
-            promql.selector(rule.series_query)
+            return promql.selector(rule.series_query)
         except PlanError as error:
             message = f"{error}; if Prometheus rejects it too, the rule has no metrics"
             self._problems.append(rule.where.problem("warning", "seriesQuery", message))
+            return ()
 
     def _attempt(
         self, where: config.Where, path: str, function: Callable[..., _T], *args: object

@@ -6,11 +6,10 @@ until a relist finds them; there, every name that is not impossible counts as po
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 
 from rules import patterns, promql
-from rules.errors import PatternError, PlanError
+from rules.errors import PatternError
 from rules.patterns import Expansion
 from rules.query.catalog import Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
@@ -22,16 +21,10 @@ SeriesByMetric = Mapping[int, Mapping[str, tuple[Series, ...]]]
 """`CompiledRule.index` -> metric -> its series."""
 
 
-def pinned_series(rule: CompiledRule) -> str | None:
-    """Return the series name that the selector matches by equality; None without one."""
-    return _pinned_name(rule.config.series_query)
-
-
 def fixed_name(rule: CompiledRule) -> str | None:
     """Return the metric name that the rules file fixes; None where it depends on series."""
-    pinned = pinned_series(rule)
-    if pinned is not None:
-        return rule.metric(pinned)
+    if rule.pinned_series is not None:
+        return rule.metric(rule.pinned_series)
     parts = rule.namer.metric_name.parts
     literal = [part for part in parts if isinstance(part, str)]
     return "".join(literal) if len(literal) == len(parts) else None
@@ -50,7 +43,7 @@ def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
 def may_produce(rule: CompiledRule, metric: str) -> bool:
     """Return whether there may be a series that `rule` names `metric`."""
     fixed = fixed_name(rule)
-    if fixed is not None or pinned_series(rule) is not None:
+    if fixed is not None or rule.pinned_series is not None:
         return matches_name(rule, metric, fixed)
     expansion = rule.namer.metric_name
     if expansion == _WHOLE_MATCH and rule.namer.metric(metric) == metric:
@@ -78,21 +71,6 @@ def _metrics(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Se
     return {metric: tuple(of_metric) for metric, of_metric in metrics.items()}
 
 
-_CACHE_SIZE = 4096
-"""Parsed selectors: each 404 needs those of all rules."""
-_pinned_name = functools.lru_cache(_CACHE_SIZE)(promql.pinned_name)
-
-
-@functools.lru_cache(_CACHE_SIZE)
-def _name_matchers(selector: str) -> tuple[promql.Matcher, ...]:
-    """Return the matchers on `__name__`; none for a selector that cannot be parsed."""
-    try:
-        matchers = promql.selector(selector)
-    except PlanError:
-        return ()
-    return tuple(each for each in matchers if each.label == "__name__")
-
-
 def _ignores_case(rule: CompiledRule) -> bool:
     return rule.section == "externalRules"
 
@@ -107,8 +85,9 @@ def _accepts(rule: CompiledRule, name: str) -> bool:
 
 def _selects(rule: CompiledRule, name: str) -> bool:
     """Return whether the selector may match this name."""
+    matchers = (each for each in rule.matchers if each.label == "__name__")
     try:
-        return all(_matches(rule, each, name) for each in _name_matchers(rule.config.series_query))
+        return all(_matches(rule, each, name) for each in matchers)
     except PatternError:
         return True
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rules import promql
 from rules.document.config import Rule, Where
-from rules.errors import PlanError, Problem, UnknownResourceError
+from rules.errors import Problem, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.lint import check_queries
 from rules.mapping import BoundMapping
@@ -73,15 +73,11 @@ def _unknown_resources(where: Where, bound: BoundMapping) -> Iterator[Problem]:
 
 def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
-    try:
-        matchers = promql.selector(rule.series_query)
-    except PlanError:
-        return  # reported when the rule was compiled
     narrowed = any(each.is_ for each in rule.series_filters) or rule.name.matches not in {
         "",
         *_ANYTHING,
     }
-    if matchers and not narrowed and all(map(_is_broad, matchers)):
+    if compiled.matchers and not narrowed and all(map(_is_broad, compiled.matchers)):
         yield _warning(
             rule,
             "seriesQuery",
@@ -101,8 +97,7 @@ def _is_broad(matcher: promql.Matcher) -> bool:
 
 
 def _names(compiled: CompiledRule) -> Iterator[Problem]:
-    rule = compiled.config
-    series = promql.pinned_name(rule.series_query)
+    rule, series = compiled.config, compiled.pinned_series
     if series is not None:
         accepted = compiled.accepts(series)
         if not accepted or compiled.namer.metric(series) is None:
@@ -112,7 +107,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
             )
         return
-    if not rule.name.as_ or _pins_name(rule):
+    if not rule.name.as_ or _pins_name(compiled):
         return
     if "$" not in rule.name.as_:
         yield _warning(
@@ -133,16 +128,17 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
         )
 
 
-def _pins_name(rule: Rule) -> bool:
+def _pins_name(compiled: CompiledRule) -> bool:
     """Return whether a regular expression without metacharacters pins the series' name."""
-    try:
-        matchers = promql.selector(rule.series_query)
-    except PlanError:
-        matchers = ()
-    names = [each for each in matchers if each.label == "__name__" and each.operator == "=~"]
+    rule = compiled.config
+    names = [
+        each.value
+        for each in compiled.matchers
+        if each.label == "__name__" and each.operator == "=~"
+    ]
     filters = [each.is_ for each in rule.series_filters]
     anchored = [each for each in (rule.name.matches, *filters) if re.match(r"\^.*\$\Z", each)]
-    patterns = (*(each.value for each in names), *anchored)
+    patterns = (*names, *anchored)
     return any(re.fullmatch(r"\^?[\w:]+\$?", each) for each in patterns)
 
 
@@ -232,8 +228,7 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
 
 def _naming(compiled: CompiledRule) -> object:
     """Return a key that is equal for rules that give their metrics the same names."""
-    rule = compiled.config
-    series = promql.pinned_name(rule.series_query)
+    rule, series = compiled.config, compiled.pinned_series
     if series is not None and compiled.accepts(series):
         return compiled.namer.metric(series) or compiled.index
     if rule.name.as_ and "$" not in rule.name.as_:

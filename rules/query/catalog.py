@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from rules import promql
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.label_binding import LabelBinding
@@ -152,7 +151,7 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
     """
     listings = {}
     for rule in (*ruleset.rules, *ruleset.external):
-        name = promql.pinned_name(rule.config.series_query)
+        name = rule.pinned_series
         if name is None or (rule.section == "rules" and rule.config.resources.template):
             continue
         labels = frozenset(override.label for override in rule.config.resources.overrides)

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from rules import ruleset
@@ -84,26 +82,6 @@ EXTERNAL = {
 def test_external_metrics_are_compared_case_insensitively(rule, possible, impossible):
     assert [name for name in possible if not candidates.may_produce(rule, name)] == []
     assert [name for name in impossible if candidates.may_produce(rule, name)] == []
-
-
-def test_selectors_of_many_rules_are_parsed_once():
-    text = "".join(
-        f"""
-- seriesQuery: '{{__name__=~"read_once_{number}_.*",job!="x",pod!="",namespace!=""}}'
-  resources: {{namespaced: false}}
-  metricsQuery: m"""
-        for number in range(100)
-    )
-    rules = ruleset.load([("rules.yaml", f"externalRules:{text}")]).external
-    seconds = []
-
-    for _ in range(4):
-        began = time.process_time()
-        assert sum(candidates.may_produce(each, "read_once_7_b") for each in rules) == 1
-        seconds.append(time.process_time() - began)
-
-    first, *later = seconds
-    assert min(later) < first / 2
 
 
 def test_the_metrics_of_a_listing():
