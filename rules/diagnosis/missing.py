@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rules.diagnosis import candidates, suggestions, wording
 from rules.diagnosis.inventory import NEVER_LISTED, Inventory
-from rules.diagnosis.wording import place, printable
+from rules.diagnosis.wording import printable
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query.catalog import Series
@@ -118,7 +118,7 @@ def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
             causes.append(unseen)
             continue
         sentence = (
-            f"{place(rule)} returned no sample for {wording.objects(plan)}. It matches "
+            f"{rule.config.where} returned no sample for {wording.objects(plan)}. It matches "
             f"{printable(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
             "objects are scraped and their series have these label values"
         )
@@ -136,7 +136,7 @@ def of_query(inventory: Inventory, plan: ExternalPlan) -> Cause:
         return unseen
     query = wording.code(plan.step.promql)
     sentence = (
-        f"{place(rule)} returned no sample: {query} has no result now, or only NaN or Inf "
+        f"{rule.config.where} returned no sample: {query} has no result now, or only NaN or Inf "
         "(`onNaN: zero` counts them as 0)"
     )
     return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
@@ -200,22 +200,22 @@ def _unlabelled(
     unseen = [label for label in expected if label in present]
     if unseen and resource in bound.associations(present):
         sentence = (
-            f"{place(rule)}: {wording.series(series)} has the label {wording.names(unseen)}, but "
-            "the last relist did not see it. The metric appears after the next relist"
+            f"{rule.config.where}: {wording.series(series)} has the label {wording.names(unseen)}, "
+            "but the last relist did not see it. The metric appears after the next relist"
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
     if unseen:
         mapped = wording.names(map(str, bound.associations(unseen))) or "an unknown resource"
         sentence = (
-            f"{place(rule)}: label {wording.names(unseen)} is mapped to {mapped}, not to "
+            f"{rule.config.where}: label {wording.names(unseen)} is mapped to {mapped}, not to "
             f"{resource}. Change the resource in the request, or add an override to `resources`"
         )
         return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
     if expected or not others:
         return _labels_missing(rule, series, resource, expected, labels, provided=provided)
     sentence = (
-        f"{place(rule)} provides the metric only for {provided}. Request it for these, or map a "
-        f"label to {resource} in `resources`"
+        f"{rule.config.where} provides the metric only for {provided}. Request it for these, or "
+        f"map a label to {resource} in `resources`"
     )
     return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
 
@@ -241,9 +241,9 @@ def _labels_missing(
     found = f"found {wording.names(present)}" if present else "found none that a rule maps"
     only = f" The metric exists only for {provided}." if provided else ""
     sentence = (
-        f"{place(rule)}: {wording.series(series)} has no label for {resource}: {wanted}; {found}."
-        f"{only} Map the right label in `resources`, or add it in the exporter or scrape config; "
-        "idle GPUs have none"
+        f"{rule.config.where}: {wording.series(series)} has no label for {resource}: {wanted}; "
+        f"{found}.{only} Map the right label in `resources`, or add it in the exporter or scrape "
+        "config; idle GPUs have none"
     )
     return Cause(reason=Reason.LABELS_MISSING, rule=rule.index, sentence=sentence)
 
@@ -252,7 +252,7 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
     """Return why no series of `rule` is named `metric`; None if that is to be expected."""
     status = inventory.statuses.get(rule.index, NEVER_LISTED)
     certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
-    produces = f"{place(rule)} {'produces' if certain else 'may produce'} it"
+    produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"
     query = wording.code(rule.config.series_query)
     if status.failed:
         last = "never" if status.listed is None else wording.age(status.listed, inventory.now)

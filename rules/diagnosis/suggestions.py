@@ -59,9 +59,8 @@ def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: st
         same = next((each for each in series if candidates.matches_name(rule, metric, each)), None)
         name = rule.metric(same) if same is not None else None
         if name is not None:
-            place = wording.place(rule)
-            exposed = wording.printable(name)
-            return f"; that is the name of a series, which {place} exposes as {exposed}"
+            where, exposed = rule.config.where, wording.printable(name)
+            return f"; that is the name of a series, which {where} exposes as {exposed}"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Parts of diagnosis sentences: names, places and lists, each of bounded length."""
+"""Parts of diagnosis sentences: names, queries and lists, each of bounded length."""
 
 from __future__ import annotations
 
@@ -9,19 +9,9 @@ from rules.query.catalog import Series
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan
 from rules.quoting import quote
-from rules.ruleset import CompiledRule
 
 _MAX_LENGTH = 200
 _MAX_NAMES = 20
-
-
-def place(rule: CompiledRule) -> str:
-    """Return where a rule is: `rules[3] (rules.yaml:12)`."""
-    where = rule.config.where
-    line, _ = where.positions.get("", (0, 0))
-    file = ":".join(str(part) for part in (where.file, line) if part)
-    path = where.path or f"{rule.section}[{rule.index}]"
-    return f"{path} ({file})" if file else path
 
 
 def printable(text: str) -> str:

@@ -31,6 +31,11 @@ class Where:
     scalars: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
     """Path below the rule -> the scalar there."""
 
+    def __str__(self) -> str:
+        """Return the place of the rule as messages show it: `rules[3] (rules.yaml:12)`."""
+        line, _ = self.positions.get("", (0, 0))
+        return f"{self.path} ({self.file}:{line})"
+
     def problem(
         self, severity: Severity, path: str, message: str, *, offset: int | None = None
     ) -> Problem:

@@ -212,14 +212,12 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
         if not (resources & theirs) or (rule.merge and other.config.merge):
             continue
         custom = compiled.section == "rules"
-        where = other.config.where
-        line, _ = where.positions.get("", (0, 0))
         shared = f" of {', '.join(sorted(map(str, resources & theirs)))}" if custom else ""
         merging = ", or set merge: true in both" if custom else ""
         yield _warning(
             rule,
             "name",
-            f"produces the same metric{shared} as {where.path} ({where.file}:{line}): only this "
+            f"produces the same metric{shared} as {other.config.where}: only this "
             f"later rule is queried. Rename one of them{merging}",
         )
         break

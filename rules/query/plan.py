@@ -165,7 +165,7 @@ def _step(
 ) -> Step:
     """Return the query of one source by one binding; an empty `namespace` is not matched."""
     rule = source.rule
-    where = _where(rule)
+    where = str(rule.config.where)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if namespace:
@@ -181,14 +181,6 @@ def _step(
         group_by = (binding.resource,)
     text = _rendered(rule.query, where, source.series, matchers, group_by)
     return Step(rule=rule, series=source.series, binding=binding, promql=text)
-
-
-def _where(rule: CompiledRule) -> str:
-    """Return the place of a rule: `rules.yaml:12: rules[3]`."""
-    where = rule.config.where
-    line, _ = where.positions.get("", (0, 0))
-    file = f"{where.file}:{line}" if line else where.file
-    return ": ".join(part for part in (file, where.path) if part)
 
 
 def _required(requirement: Requirement) -> _Matcher:

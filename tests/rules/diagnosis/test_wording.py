@@ -56,4 +56,4 @@ def test_a_selector_is_put_on_one_line():
     (rule,) = ruleset.load([("rules.yaml", text)]).rules
 
     assert wording.code(rule.config.series_query) == '`{a="b", c="d"}`'
-    assert wording.place(rule) == "rules[0] (rules.yaml:2)"
+    assert str(rule.config.where) == "rules[0] (rules.yaml:2)"
