@@ -76,7 +76,7 @@ class SelectorError(RulesError):
 
 
 class QuantityError(RulesError):
-    """Text that is not a Kubernetes quantity."""
+    """A number that a Kubernetes quantity cannot hold."""
 
 
 class DurationError(RulesError):
