@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query import label_binding
@@ -65,9 +64,7 @@ class Listing:
 
     series: tuple[Series, ...]
     """In the order in which Prometheus lists them."""
-    live: Mapping[tuple[str, GroupResource], tuple[LabelBinding, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    live: Mapping[tuple[str, GroupResource], tuple[LabelBinding, ...]] = field(default_factory=dict)
     """Series name and resource -> those of its ambiguous bindings that live series carry, or last
     carried. A key is absent if nothing is ambiguous, and if no series was live yet. The resource
     is NAMESPACES for external rules."""
@@ -96,7 +93,7 @@ class Catalog:
         named = {each.metric: each for each in sorted(external, key=lambda each: each.metric)}
         return cls(
             entries=tuple(each for each in ordered if each.listed),
-            external=MappingProxyType(named),
+            external=named,
             _by_resource=by_resource,
             _by_lower_case={name.lower(): each for name, each in reversed(named.items())},
         )

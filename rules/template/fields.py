@@ -105,7 +105,10 @@ class _Check:
 
 
 def _followed(value: _Type) -> _Type:
-    """Return the type of a value as dot: only the data is followed, for a field may be empty."""
+    """Return the type of a value that becomes dot; only the data itself is followed.
+
+    A field may be empty, and `with` skips its body then.
+    """
     return value if value == "data" else "unknown"
 
 
