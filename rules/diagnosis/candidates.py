@@ -1,7 +1,7 @@
 """The metric names that a rule produces, or may produce.
 
-Some rules fix the name in the file. Others derive it from the names of series, which are unknown
-until a relist finds them; there, every name that is not impossible counts as possible.
+Some rules fix the name in the file. Others derive it from the names of series. Before a relist
+finds these, every name that the rule does not exclude counts as possible.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def fixed_name(rule: CompiledRule) -> str | None:
 
 
 def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
-    """Return whether a request for `metric` means the name that `rule` produces.
+    """Return whether a request for `metric` matches `name`, which `rule` produces.
 
     External metrics are compared case-insensitively: an HPA requests them in lower case.
     """

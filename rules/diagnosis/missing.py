@@ -62,7 +62,7 @@ class Cause:
 def of_metric(
     inventory: Inventory, metric: str, resource: GroupResource | None, labels: LabelsBySeries
 ) -> tuple[Cause, ...]:
-    """Return why no series provides `metric` for `resource`; empty if one does by now.
+    """Return why no series provides `metric` for `resource`; empty if the last relist found one.
 
     `resource` is None for an external metric. `labels` has the present labels of the series that
     `series_without_label` returns; for others, those that relists queried are reported.
@@ -249,7 +249,10 @@ def _labels_missing(
 
 
 def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
-    """Return why no series of `rule` is named `metric`; None if that is to be expected."""
+    """Return why no series of `rule` is named `metric`; None for no reason.
+
+    There is no reason if the last relist found series and none of them must have this name.
+    """
     status = inventory.statuses.get(rule.index, NEVER_LISTED)
     certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
     produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"

@@ -1,7 +1,7 @@
-"""Which GPU exporters a Prometheus scrapes, and which presets read them.
+"""Detects which GPU exporters a Prometheus scrapes, and which presets read them.
 
-`analyze` draws the conclusions from `Observations`; `adapter.metrics.detection` makes those with
-queries. The texts are in `advice`.
+`analyze` evaluates `Observations`, which `adapter.metrics.detection` queries. The texts of findings
+are in `advice`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def analyze(observations: Observations) -> Report:
     if any(each.preset for each in present):
         # HAMi reports its old names as well as the new ones, which suffice.
         present = [each for each in present if each.preset]
-    exporters = tuple(_sighting(each, observations) for each in present)
+    exporters = tuple(_detected(each, observations) for each in present)
     fitting = dict.fromkeys(name for each in exporters for name in each.presets)
     findings: tuple[Finding, ...] = ()
     if not exporters:
@@ -124,7 +124,7 @@ def analyze(observations: Observations) -> Report:
         )
     return Report(
         exporters=exporters,
-        presets=tuple(sorted(fitting, key=lambda name: name in _LAST and _LAST.index(name) + 1)),
+        presets=tuple(sorted(fitting, key=lambda name: _LAST.index(name) if name in _LAST else -1)),
         findings=findings,
     )
 
@@ -139,7 +139,7 @@ def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> froz
     )
 
 
-def _sighting(generation: Generation, observations: Observations) -> DetectedExporter:
+def _detected(generation: Generation, observations: Observations) -> DetectedExporter:
     names = _names(generation, observations.live)
     labels = _labels(names, observations.live)
     schemes = _schemes(

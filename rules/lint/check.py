@@ -25,7 +25,7 @@ _ANCHORED_START = re.compile(r"(?:\(\?[a-zA-Z]+\))?(?:\((?:\?:|\?P?<\w+>)?)*(?:\
 _ANCHORED_END = re.compile(r"(?:(?<!\\)\$|\\z|(?<!\\)\.[*+]\??)(?:\)[?*+]?)*\Z")
 
 _Earlier = dict[object, list[tuple[CompiledRule, frozenset[object]]]]
-"""What names the metrics of a rule -> the rules so far that share it, each with its resources."""
+"""Result of `_naming` -> the earlier rules with this result, each with its resources."""
 
 
 def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
@@ -203,7 +203,7 @@ def _overridden(rule: Rule, kinds: Kinds) -> frozenset[GroupResource]:
 def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -> Iterator[Problem]:
     """Yield a warning if an earlier rule of the section produces the same metric.
 
-    Only what the file alone shows: series that become one metric at run time are not known here.
+    It does not see series of different rules that become one metric only at run time.
     """
     rule = compiled.config
     resources = _resources(compiled, bound)

@@ -128,7 +128,7 @@ def _combined(plan: Plan, step: Step, name: str, samples: list[tuple[float, floa
 
 
 def _sum(numbers: list[float]) -> int:
-    """Return the double nearest to the exact sum, whatever the order; beyond doubles the sum."""
+    """Return the sum in thousandths: added exactly, then rounded to a double if in range."""
     total = sum(map(Fraction, numbers))
     try:
         return quantity.milli(float(total))
@@ -137,7 +137,7 @@ def _sum(numbers: list[float]) -> int:
 
 
 def _avg(numbers: list[float]) -> int:
-    """Return the double nearest to the exact mean: the mean of 0.1, 0.2 and 0.3 is 0.2."""
+    """Return the mean in thousandths, rounded to a double once: of 0.1, 0.2 and 0.3 it is 0.2."""
     if len(numbers) == 1:
         return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))

@@ -1,7 +1,7 @@
 """Catalog: which metrics exist, for which resources, and by which label bindings.
 
-Built from the series names and labels that relists found, and replaced as a whole. Which PromQL
-answers one request is the responsibility of `rules.query.plan`.
+It is built from the series names and labels that relists found, and replaced as a whole.
+`rules.query.plan` renders the PromQL of a request.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ def _winners(listed: Sequence[Source], pinned: Sequence[Source]) -> tuple[Source
 
 
 def _borrowed(source: Source, other: Source) -> tuple[LabelBinding, ...]:
-    """Return those bindings of `other` that the rule of `source` maps too, if any, else its own."""
+    """Return the bindings of `other` that the rule of `source` maps, too; without any, its own."""
     mapped = {override.label for override in source.rule.config.resources.overrides}
     fitting = (each for each in other.bindings if {each.resource, each.namespace} <= {*mapped, ""})
     return tuple(fitting) or source.bindings

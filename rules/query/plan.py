@@ -1,9 +1,11 @@
-"""Plans: the PromQL steps that answer one request, as plain data; evaluating them is not done here.
+"""Plans: the PromQL steps that answer one request, as plain data.
 
-Which rules, series and labels a metric has is the responsibility of `rules.query.catalog`. Queries
-are rendered from the rules' templates, so their text is the original's, except where that would be
-invalid or match other objects: names are escaped in regular expressions, and label names that are
-not classic ones are quoted.
+`rules.query.catalog` has the rules, series and labels of a metric; `adapter.metrics.evaluation`
+evaluates plans.
+
+Queries are rendered from the rules' templates. Their text is the original's, except where that
+would be invalid or match other objects: several names are escaped for a regular expression, and
+label names that are not classic ones are quoted.
 """
 
 from __future__ import annotations
