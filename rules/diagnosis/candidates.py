@@ -40,11 +40,15 @@ def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
     return name == metric or (_ignores_case(rule) and name.lower() == metric.lower())
 
 
+def must_produce(rule: CompiledRule, metric: str) -> bool:
+    """Return whether `rule` names all its series `metric`."""
+    return matches_name(rule, metric, fixed_name(rule))
+
+
 def may_produce(rule: CompiledRule, metric: str) -> bool:
     """Return whether there may be a series that `rule` names `metric`."""
-    fixed = fixed_name(rule)
-    if fixed is not None or rule.pinned_series is not None:
-        return matches_name(rule, metric, fixed)
+    if fixed_name(rule) is not None or rule.pinned_series is not None:
+        return must_produce(rule, metric)
     expansion = rule.namer.metric_name
     if expansion == _WHOLE_MATCH and rule.namer.metric(metric) == metric:
         return _accepts(rule, metric) and _selects(rule, metric)

@@ -72,16 +72,14 @@ def of_metric(
     certain = False
     for rule in rules:
         series = inventory.series_of(rule, metric)
-        if series and resource is None:
-            return ()
-        if series and resource is not None:
-            if _has_label(inventory, rule, series, resource):
+        if series:
+            if resource is None or _has_label(inventory, rule, series, resource):
                 return ()
             causes.append(_unlabelled(inventory, rule, series, resource, labels))
             certain = True
         elif candidates.may_produce(rule, metric) and (cause := _unseen(inventory, rule, metric)):
             causes.append(cause)
-            certain |= candidates.matches_name(rule, metric, candidates.fixed_name(rule))
+            certain |= candidates.must_produce(rule, metric)
     if not certain:
         cause = _wrong_name(inventory, rules, metric, resource)
         if cause.reason is Reason.WRONG_NAME or not causes:
@@ -249,12 +247,12 @@ def _labels_missing(
 
 
 def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
-    """Return why no series of `rule` is named `metric`; None for no reason.
+    """Return why no series of `rule` is named `metric`.
 
-    There is no reason if the last relist found series and none of them must have this name.
+    Returns None if the last relist found series, and none of them must have this name.
     """
     status = inventory.statuses.get(rule.index, NEVER_LISTED)
-    certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
+    certain = candidates.must_produce(rule, metric)
     produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"
     query = wording.code(rule.config.series_query)
     if status.failed:

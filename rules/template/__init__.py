@@ -17,12 +17,6 @@ from dataclasses import dataclass, field
 
 from rules import errors
 from rules.template import execution, fields, parser
-from rules.template.fields import UnknownField
-
-__all__ = ["LABEL_FIELDS", "Template", "UnknownField", "parse"]
-
-LABEL_FIELDS: Mapping[str, type] = {"Group": str, "Resource": str}
-"""Data of a label template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,7 +33,7 @@ class Template:
         """
         return execution.render(self._parsed, data)
 
-    def unknown_fields(self, known: Mapping[str, type]) -> list[UnknownField]:
+    def unknown_fields(self, known: Mapping[str, type]) -> list[fields.UnknownField]:
         """Return the fields in the template that data with these fields and types cannot have."""
         return fields.unknown_fields(self._parsed, known)
 
