@@ -68,7 +68,7 @@ class TemplateExecError(TemplateError):
 
 
 class PatternError(RulesError):
-    """A regular expression, or an expansion of its groups, that RE2 or Go rejects."""
+    """A regular expression that RE2 or Go rejects, or a filter or name that does not fit it."""
 
 
 class SelectorError(RulesError):

@@ -217,28 +217,20 @@ def _presets(
     podless: bool,
     idle: bool,
 ) -> Iterator[str]:
+    engine = generation.profiling.get("gr_engine_active", ())
     if generation.preset and (idle or names & generations.needed(generation.fields)):
-        yield _preset(generation, names, labels, schemes, podless=podless)
+        if podless and generation.podless_preset:
+            yield generation.podless_preset
+        elif generation.name == "dcgm" and "GPU_I_PROFILE" in labels and names.issuperset(engine):
+            yield generations.MIG
+        elif (
+            generation.name == "dcgm-compat" and schemes == ("own names",) and "UUID" not in labels
+        ):
+            yield generations.OLD_NAMES
+        else:
+            yield generation.preset
     if names & generations.needed(generation.profiling) and not podless:
         yield generations.PROFILING
-
-
-def _preset(
-    generation: Generation,
-    names: frozenset[str],
-    labels: frozenset[str],
-    schemes: tuple[Scheme, ...],
-    *,
-    podless: bool,
-) -> str:
-    engine = generation.profiling.get("gr_engine_active", ())
-    if podless and generation.podless_preset:
-        return generation.podless_preset
-    if generation.name == "dcgm" and "GPU_I_PROFILE" in labels and names.issuperset(engine):
-        return generations.MIG
-    if generation.name == "dcgm-compat" and schemes == ("own names",) and "UUID" not in labels:
-        return generations.OLD_NAMES
-    return generation.preset
 
 
 def _node_labels(generation: Generation, presets: tuple[str, ...]) -> tuple[str, ...]:

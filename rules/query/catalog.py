@@ -126,8 +126,13 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
     another rule has series for the same name.
     """
     pins = pinned_listings(ruleset)
+    unlisted = {
+        index: pin
+        for index, pin in pins.items()
+        if index not in listings or not listings[index].series
+    }
     external = {
-        **_external(_sources(ruleset.external, _without_series(pins, listings), kinds)),
+        **_external(_sources(ruleset.external, unlisted, kinds)),
         **_external(_sources(ruleset.external, listings, kinds)),
     }
     listed = _sources(ruleset.rules, listings, kinds)
@@ -154,16 +159,6 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
         labels = frozenset(override.label for override in rule.config.resources.overrides)
         listings[rule.index] = Listing(series=(Series(name=name, labels=labels),))
     return listings
-
-
-def _without_series(
-    pins: Mapping[int, Listing], listings: Mapping[int, Listing]
-) -> dict[int, Listing]:
-    return {
-        index: pin
-        for index, pin in pins.items()
-        if index not in listings or not listings[index].series
-    }
 
 
 _Sources = Mapping[GroupResource, Mapping[str, Sequence[Source]]]

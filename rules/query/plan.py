@@ -238,10 +238,6 @@ def _rendered(
         raise PlanError(f"{where}: cannot render the query template: {error}") from error
     if not text:
         raise PlanError(f"{where}: the query template renders to nothing for this request")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # `slice` can cut a character in two
-        raise PlanError(f"{where}: the query template renders invalid UTF-8: {text!r}") from error
     return text
 
 

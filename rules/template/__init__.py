@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rules import errors
 from rules.template import execution, fields, parser
 
 
@@ -40,9 +39,4 @@ class Template:
 
 def parse(source: str, *, name: str = "metrics-query") -> Template:
     """Parse a template, which can invoke itself as `name`. Raises TemplateSyntaxError."""
-    try:
-        source.encode()
-    except UnicodeEncodeError as error:
-        message = "the template is not Unicode text"
-        raise errors.TemplateSyntaxError(message, source=source, offset=error.start) from error
     return Template(source=source, _parsed=parser.parse(source, name))
