@@ -20,7 +20,8 @@ _COMMON_LABELS = frozenset(
     ("__name__", "job", "instance", "namespace", "pod", "container", "service", "endpoint", "node")
 )
 """Labels that nearly every series of a cluster has."""
-_ANYTHING = frozenset((".*", ".+", "^.*$", "^.+$", "^.*", ".*$", "^.+", ".+$", "(.*)", "(.+)"))
+_ANYTHING = re.compile(r"\^?\(?\.[*+]\)?\$?")
+"""Patterns that match every name."""
 _ANCHORED_START = re.compile(r"(?:\(\?[a-zA-Z]+\))?(?:\((?:\?:|\?P?<\w+>)?)*(?:\^|\\A|\.[*+])")
 _ANCHORED_END = re.compile(r"(?:(?<!\\)\$|\\z|(?<!\\)\.[*+]\??)(?:\)[?*+]?)*\Z")
 
@@ -73,10 +74,8 @@ def _unknown_resources(where: Where, bound: BoundMapping) -> Iterator[Problem]:
 
 def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
-    narrowed = any(each.is_ for each in rule.series_filters) or rule.name.matches not in {
-        "",
-        *_ANYTHING,
-    }
+    patterns = (rule.name.matches, *(each.is_ for each in rule.series_filters))
+    narrowed = not all(map(_ANYTHING.fullmatch, filter(None, patterns)))
     if compiled.matchers and not narrowed and all(map(_is_broad, compiled.matchers)):
         yield _warning(
             rule,
@@ -93,7 +92,7 @@ def _is_broad(matcher: promql.Matcher) -> bool:
         return False
     if matcher.operator in {"!=", "!~"}:
         return True
-    return matcher.operator == "=~" and matcher.value in _ANYTHING
+    return matcher.operator == "=~" and _ANYTHING.fullmatch(matcher.value) is not None
 
 
 def _names(compiled: CompiledRule) -> Iterator[Problem]:
