@@ -47,6 +47,6 @@ class Inventory:
 
     def series_of(self, rule: CompiledRule, metric: str) -> tuple[Series, ...]:
         """Return those series of the last successful relist that `rule` names `metric`."""
-        return (
-            self.series_by_metric[rule.index].get(metric, ()) if rule.index in self.listings else ()
-        )
+        if rule.index not in self.listings:
+            return ()
+        return self.series_by_metric[rule.index].get(metric, ())

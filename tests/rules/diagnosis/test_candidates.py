@@ -43,6 +43,7 @@ CASES = {
     "from excluded names": (rule('{__name__!~"a.*",__name__!="c",job="x"}'), None, ["b"],
                             ["ab", "c"]),
     "from series of an invalid pattern": (rule('{__name__=~"["}'), None, ["a"], []),
+    "from series of a pattern that RE2 refuses": (rule('{__name__=~"a{1001}"}'), None, ["b"], []),
     "from series of an invalid selector": (rule("{{"), None, ["a"], []),
     "from a part of the name": (rule(ANY, matches="^a_(.*)$"), None, ["b"], []),
     "between literals": (rule(ANY, matches="^(.*)_total$", as_="x_${1}_rate"), None,
@@ -69,7 +70,7 @@ EXTERNAL = {
     "from any series": (external(ANY), ["abc"], []),
     "from series of a pattern": (external('{__name__=~"A.*"}'), ["abc", "ABC"], ["b", "ba"]),
     "pinned, with a second matcher": (external('{__name__="A",__name__!="b"}'), ["a"], ["b"]),
-    "from excluded names": (external('{__name__!~"a.*",__name__!="b"}'), ["abc", "b"], []),
+    "from excluded names": (external('{__name__!~"a.*",__name__!="b",job="x"}'), ["abc", "b"], []),
     "from series accepted by seriesFilters": (external(ANY, is_="^Ab"), ["abc"], ["bc"]),
     "from series not rejected": (external(ANY, is_not="^ab"), ["abc"], []),
     "between literals": (
