@@ -94,7 +94,7 @@ class Kinds:
         """Index the kinds of `groups`, which are in discovery order."""
         groups = tuple(groups)
         kinds: list[Kind] = []
-        preferred: dict[tuple[str, str], tuple[_Rank, Kind]] = {}
+        preferred: dict[tuple[str, str], tuple[tuple[int, int], Kind]] = {}
         first: dict[tuple[str, str], Kind] = {}
         for position, group in enumerate(groups):
             for version in group.versions:
@@ -165,10 +165,7 @@ class Kinds:
         )
 
 
-_Rank = tuple[int, int]
-
-
-def _rank(position: int, group: ApiGroup, version: str) -> _Rank:
+def _rank(position: int, group: ApiGroup, version: str) -> tuple[int, int]:
     """Return the priority of a version in the RESTMapper; the lowest is preferred."""
     if group.name == "" and version == "v1":
         return 0, 0

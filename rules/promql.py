@@ -1,7 +1,7 @@
 """PromQL as far as rules need it: series selectors, matchers, and whether a query parses.
 
-Queries are only ever edited as text: promql-parser does not print every expression back as it was.
-It also refuses some valid PromQL, so its refusal is reason for a warning but never for an error.
+Queries are edited as text, because promql-parser does not print every expression as it was written.
+It also refuses some valid PromQL, so a query that it refuses is a warning, never an error.
 """
 
 from __future__ import annotations

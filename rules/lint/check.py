@@ -98,11 +98,10 @@ def _is_broad(matcher: promql.Matcher) -> bool:
 def _names(compiled: CompiledRule) -> Iterator[Problem]:
     rule, series = compiled.config, compiled.pinned_series
     if series is not None:
-        accepted = compiled.accepts(series)
-        if not accepted or compiled.namer.metric(series) is None:
+        if compiled.metric(series) is None:
             yield _warning(
                 rule,
-                "name.matches" if accepted else "seriesFilters",
+                "name.matches" if compiled.accepts(series) else "seriesFilters",
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
             )
         return
@@ -225,9 +224,9 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
 
 def _naming(compiled: CompiledRule) -> object:
     """Return a key that is equal for rules that give their metrics the same names."""
-    rule, series = compiled.config, compiled.pinned_series
-    if series is not None and compiled.accepts(series):
-        return compiled.namer.metric(series) or compiled.index
+    rule = compiled.config
+    if compiled.pinned_series is not None:
+        return compiled.metric(compiled.pinned_series) or compiled.index
     if rule.name.as_ and "$" not in rule.name.as_:
         return rule.name.as_
     return (rule.series_query, rule.series_filters, rule.name)

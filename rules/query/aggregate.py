@@ -62,14 +62,8 @@ def custom(
     for step, vector in zip(plan.steps, vectors, strict=True):
         for name, samples in _by_object(step, vector, wanted - values.keys()).items():
             values[name] = _combined(plan, step, name, samples)
-    constant = next(
-        (
-            step.rule.config.on_missing.value
-            for step in plan.steps
-            if step.rule.config.on_missing.value is not None
-        ),
-        None,
-    )
+    constants = (step.rule.config.on_missing.value for step in plan.steps)
+    constant = next((each for each in constants if each is not None), None)
     if constant is not None:
         missing = Value(milli=quantity.milli(constant), time=now, samples=0)
         values = {name: values.get(name, missing) for name in plan.names}
