@@ -145,7 +145,7 @@ class Kinds:
         return self._find(self._preferred, resource, group)
 
     def first(self, resource: str, group: str = "") -> Kind:
-        """Return the first match in discovery order, whatever the preferred version.
+        """Return the first match in discovery order, which may not be the preferred version.
 
         Raises UnknownResourceError if there is none.
         """

@@ -1,6 +1,6 @@
 """Compiles `seriesFilters` and `name`: which series a rule takes, and its metrics' names.
 
-Which resources a metric belongs to is up to `rules.mapping`.
+`rules.mapping` determines the resources of a metric.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Compiles the rules of several files: templates, patterns and label mappings.
 
-`rules.document` parses the files. What a cluster's kinds make of a rule is up to `rules.mapping`.
+`rules.document` parses the files. `rules.mapping` resolves the resources of a rule in a cluster.
 """
 
 from __future__ import annotations

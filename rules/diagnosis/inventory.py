@@ -32,7 +32,7 @@ class Inventory:
     catalog: Catalog
     kinds: Kinds
     listings: Mapping[int, Listing]
-    """`CompiledRule.index` -> last successful relist; without listings that a rule only pins."""
+    """`CompiledRule.index` -> last successful relist. Pinned listings are not included."""
     series_by_metric: SeriesByMetric
     """The metrics of `listings`; it may have those of further rules."""
     statuses: Mapping[int, ListingStatus]

@@ -1,6 +1,6 @@
 """Go's text/template with the delimiters `<<` and `>>`, the language of queries and label names.
 
-Follows Go 1.26 for data of strings, lists and maps. Left out is what no rules file uses: methods,
+Follows Go 1.26 for data of strings, lists and maps, without what no rules file uses: methods,
 complex numbers, hexadecimal floats, capacities of slices, strings that are not UTF-8, names of Go
 types and rare verbs of printf.
 

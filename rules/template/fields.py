@@ -1,7 +1,7 @@
 """Static check for fields that the data of a template does not have.
 
 Follows dot and `$` while they are the data, also into `with` and into templates that are invoked.
-Not checked are fields of any other dot, of variables, and of `$` after it was declared or assigned.
+Does not check fields of any other dot, of variables, and of `$` after it was declared or assigned.
 """
 
 from __future__ import annotations
