@@ -22,7 +22,7 @@ _GROUP_IN_LABEL = str.maketrans(".-", "__")
 class LabelTemplate:
     """`resources.template`, compiled."""
 
-    template: template.Template
+    parsed: template.Template
     shape: patterns.Pattern
     """Matches the labels that the template renders; groups `resource` and, optionally, `group`."""
 
@@ -125,7 +125,7 @@ class BoundMapping:
             # The original looks the singular up by the resource's name, without its group.
             singular = self._kinds.first(resource.resource).singular
             group = resource.group.translate(_GROUP_IN_LABEL)
-            return self._template.template.render({"Group": group, "Resource": singular})
+            return self._template.parsed.render({"Group": group, "Resource": singular})
         except (UnknownResourceError, TemplateExecError):
             return ""
 
@@ -160,4 +160,4 @@ def _label_template(source: str) -> LabelTemplate:
         ) from error
     if "resource" not in pattern.names:
         raise MappingError(f"the label template {source!r} does not contain <<.Resource>>: add it")
-    return LabelTemplate(template=parsed, shape=pattern)
+    return LabelTemplate(parsed=parsed, shape=pattern)

@@ -178,7 +178,7 @@ def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterat
             "namespace: {resource: namespace}",
         )
     template = compiled.mapping.template
-    uses_group = template and template.template.unknown_fields({"Resource": str})
+    uses_group = template and template.parsed.unknown_fields({"Resource": str})
     if uses_group and all(each.group for each in resources):
         yield _warning(
             rule,
