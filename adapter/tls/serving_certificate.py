@@ -81,12 +81,11 @@ class ServingCertificateController:
         self._publish_failure = ""
 
     def check(self) -> str:
-        """Return for /readyz how long the CA is valid. Raises RuntimeError if there is none."""
-        if self._state is None:
-            raise RuntimeError(self._failure or f"{self._secret} was not read yet")
-        until = self._state.authority.certificate.not_valid_after_utc
-        problems = filter(None, (self._failure, self._publish_failure))
-        return "; ".join((f"CA valid until {until}", *problems))
+        """Report the CA for /readyz. Never fails: an unready adapter serves nobody."""
+        state = "no CA is shared with other replicas"
+        if self._state is not None:
+            state = f"CA valid until {self._state.authority.certificate.not_valid_after_utc}"
+        return "; ".join(filter(None, (state, self._failure, self._publish_failure)))
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""
