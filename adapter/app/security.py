@@ -89,7 +89,7 @@ async def from_settings(
         )
         await issuer.attempt()
         background.start("serving certificate", issuer.run())
-        checks.append(health.Check(name="serving-ca", run=lambda: _ca_status(issuer.check)))
+        checks.append(health.Check(name="serving-ca", run=issuer.check))
     checks.append(health.Check(name="apiservices", run=apiservices.check))
     return Security(
         context=live.context,
@@ -181,11 +181,3 @@ async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> 
         raise errors.StartError(str(error)) from error
     stack.push_async_callback(kube.close)
     return kube
-
-
-def _ca_status(check: Callable[[], str]) -> str:
-    """Return the status of the shared CA. Never raises: an unready adapter serves nobody."""
-    try:
-        return check()
-    except RuntimeError:
-        return "not shared with other replicas and not published; see the log"

@@ -154,21 +154,21 @@ class Kube:
                 if kube_discovery.is_aggregated(media_type):
                     groups += kube_discovery.aggregated_groups(document)
                     continue
-                for group in kube_discovery.legacy_groups(document):
-                    if resources := await self._legacy_resources(group):
-                        groups.append(kube_discovery.legacy_group(group, resources))
+                for name, preferred, paths in kube_discovery.legacy_groups(document):
+                    if documents := await self._get_all(paths):
+                        groups.append(kube_discovery.legacy_group(name, preferred, documents))
             except (AttributeError, KeyError, TypeError) as error:
                 raise errors.Broken(
                     f"GET {path}: the response is not a discovery document: {error!r}"
                 ) from error
         return tuple(groups)
 
-    async def _legacy_resources(self, group: kube_discovery.LegacyGroup) -> dict[str, Any]:
-        """Return the APIResourceLists of a group by version."""
+    async def _get_all(self, paths: Mapping[str, str]) -> dict[str, Any]:
+        """Return the documents by the keys of `paths`, without those whose request fails."""
         documents = {}
-        for version, path in group.paths.items():
+        for key, path in paths.items():
             with contextlib.suppress(errors.BackendError):
-                documents[version] = await self.get(path)
+                documents[key] = await self.get(path)
         return documents
 
     async def _collect_pages(

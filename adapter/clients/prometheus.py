@@ -231,7 +231,7 @@ class _LabelSets:
     """Reader of `/api/v1/series` that keeps only series names and their label names."""
 
     def __init__(self) -> None:
-        self._elements = json_stream.ObjectArray("data")
+        self._elements = json_stream.DataArray()
         self._label_names: dict[str, set[str]] = {}
 
     def feed(self, chunk: bytes) -> None:

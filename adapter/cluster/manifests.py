@@ -135,6 +135,8 @@ def _parse(document: Any) -> _Object:
         raise _InvalidManifest("must be a mapping with apiVersion, kind and metadata")
     group, _, version = _text(document, "apiVersion").rpartition("/")
     kind = _text(document, "kind")
+    if "/" in kind:
+        raise _InvalidManifest("kind must not contain a slash")
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise _InvalidManifest("metadata must be a mapping")

@@ -36,7 +36,7 @@ def find(program: Program, folder: Path, environ: Mapping[str, str]) -> Path:
     Downloads the package if necessary. Raises NoProgramError.
     """
     if path := environ.get(program.variable):
-        if os.access(path, os.X_OK):
+        if Path(path).is_file() and os.access(path, os.X_OK):
             return Path(path)
         raise NoProgramError(f"${program.variable}: {path} is not an executable file")
     if on_path := shutil.which(program.name, path=environ.get("PATH")):

@@ -15,13 +15,14 @@ from rules import promql
 from rules.exporters import detect, generations
 
 _LOOKBACK = 2 * 3600.0
-"""Seconds, which Prometheus still has in memory. GPUs that are idle now may have had a pod."""
+"""Seconds. Prometheus still has them in memory, and GPUs that are idle now may have had a pod."""
 
 _SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
 _ANY_SERIES = '{__name__!=""}'
 _WITH_POD = promql.with_matchers(_SELECTOR, ('pod!=""',))
 _SAME_TARGET = "on (job, instance, namespace, pod)"
 _FOREIGN = f"({_WITH_POD} unless {_SAME_TARGET} up)"
+"""Series whose `pod` is not that of their target."""
 _TARGETS_WITH_POD = 'on (job, instance) up{pod!=""}'
 _RECENTLY_FOREIGN = (
     f"last_over_time({_WITH_POD}[{_LOOKBACK:.0f}s])"

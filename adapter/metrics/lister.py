@@ -24,6 +24,7 @@ _MATCHES_NOTHING = '{__name__="gpu_metrics_adapter_probe",__name__="matches_noth
 
 _MAX_IN_FLIGHT = 8
 _MATCH_REFUSED = frozenset({400, 404, 422})
+"""Statuses of a backend that refuses `match[]`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

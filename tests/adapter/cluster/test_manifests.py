@@ -180,6 +180,7 @@ async def test_unknown_resource_is_refused(load):
         ("{apiVersion: 1}", "document 1: apiVersion must be a string that is not empty"),
         ("{apiVersion: v1, kind: Pod}", "document 1: metadata must be a mapping"),
         ("{apiVersion: v1, metadata: {name: a}}", "document 1: kind must be a string that"),
+        ("{apiVersion: Deployment, kind: apps/v1}", "document 1: kind must not contain a slash"),
         ("{apiVersion: v1, kind: Pod, metadata: {}}", "document 1: metadata.name must be a string"),
         (
             "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: 5}}",
