@@ -1,156 +1,45 @@
-"""HTTP server: listeners, and connections that limit the request head as Go's server does.
+"""Listener: accepts connections, limits their number, and runs the TLS handshake.
 
-A request head may have 1 MiB and take 32 s. aiohttp's own size limits are smaller, and it has no
-time limit. Input that is not HTTP is answered with a bare 400. Routing is in `api.router`.
+A connection costs a few kilobytes until its first byte arrives; only then are the buffers of TLS
+allocated. At a limit, a connection of the address that has the most is closed, so one address does
+not keep out the others. The connections themselves are in `connection`, routing in `api.router`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http
+import collections
 import logging
+import socket
 import ssl
+from asyncio import sslproto
+from collections.abc import Callable, Collection
+from typing import TypeVar
 
-from aiohttp import http_exceptions, web
+from aiohttp import web
 
 from adapter.http import responses
+from adapter.http.connection import CLOSE_SECONDS, HEAD_SECONDS, WRITE_SECONDS, Connection
 
 log = logging.getLogger(__name__)
 
-KEEPALIVE = 95.0
-"""Seconds; longer than the 90 s for which Go's clients keep an idle connection."""
-HEAD_BYTES = 1 << 20
-HEAD_SECONDS = 32.0
-"""Time limit of a TLS handshake, and of each request head."""
-CLOSE_SECONDS = 5.0
-"""Time limit for the client to receive the rest of a response and close the connection."""
-_MAX_HEADERS = 10_000
-_TOO_LARGE = "431 Request Header Fields Too Large"
+MAX_PENDING = 256
+"""Maximum number of connections whose TLS handshake is not complete; each may have 0.1 MiB."""
+MAX_CONNECTIONS = 1024
+"""Maximum number of connections with a complete handshake: more than the in-flight limits of
+Kubernetes allow requests. An idle one has 0.1 MiB."""
 
-_ACCEPT_ITERATIONS = 3
-"""Iterations of the event loop from accepting a socket to registering its connection."""
+_RETRY_SECONDS = 1.0
+"""Pause after a failure to accept, for example because no file descriptor is free."""
 
+# asyncio allocates this buffer, by default 256 KiB, for each TLS connection. A record has 16 KiB.
+sslproto.SSLProtocol.max_size = 32 << 10
 
-class _Sent(web.StreamResponse):
-    """Placeholder for a response that is already written to the transport."""
-
-    async def prepare(self, request: web.BaseRequest) -> None:  # noqa: ARG002 - aiohttp's signature
-        return None
-
-    async def write_eof(self, data: bytes = b"") -> None:  # noqa: ARG002 - aiohttp's signature
-        return None
-
-
-class Connection(web.RequestHandler):
-    """Connection with limits on the size and the duration of a request head."""
-
-    __slots__ = ("_close_seconds", "_head_bytes", "_head_seconds", "_head_timer", "_lost")
-
-    def __init__(
-        self,
-        manager: web.Server,
-        *,
-        loop: asyncio.AbstractEventLoop,
-        head_seconds: float,
-        close_seconds: float,
-    ) -> None:
-        super().__init__(
-            manager,
-            loop=loop,
-            keepalive_timeout=KEEPALIVE,
-            access_log=None,  # type: ignore[arg-type]  # None disables it
-            max_line_size=HEAD_BYTES,
-            max_field_size=HEAD_BYTES,
-            max_headers=_MAX_HEADERS,
-        )
-        self._head_bytes = 0
-        self._head_seconds = head_seconds
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._close_seconds = close_seconds
-        self._lost = asyncio.Event()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Start the timer of the first request head."""
-        super().connection_made(transport)
-        self._head_timer = self._loop.call_later(self._head_seconds, self.force_close)
-
-    def connection_lost(self, exc: BaseException | None) -> None:
-        """Stop the timer and let `shutdown` return."""
-        self._head_done()
-        self._lost.set()
-        super().connection_lost(exc)
-
-    async def shutdown(self, timeout: float | None = 15.0) -> None:
-        """Answer the request in progress, send the whole response and wait for the close."""
-        # aiohttp has already closed the connections that waited for a request. One that was
-        # accepted just before did not wait yet, so it needs another close.
-        self.close()
-        # The handler has returned if its response is being sent: only `close_seconds` apply.
-        sending = self._request_in_progress and self._current_request is None
-        handler_timeout = 0.0 if sending else timeout
-        limit = None if handler_timeout is None else handler_timeout + self._close_seconds
-        try:
-            async with asyncio.timeout(limit):
-                await super().shutdown(timeout)
-        except TimeoutError:
-            if self.transport is not None:
-                self.transport.abort()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._close_seconds):
-                await self._lost.wait()
-
-    def data_received(self, data: bytes) -> None:
-        """Parse `data`, and enforce the limits while it belongs to a request head."""
-        requests = self._request_count
-        super().data_received(data)
-        in_progress = self._waiter is None and requests > 0
-        if self._request_count != requests or in_progress:
-            # A head is complete, or the data is the body of the request in progress. Before the
-            # first request `_waiter` may be None too: with TLS, data can come with the end of
-            # the handshake.
-            self._head_done()
-            return
-        self._head_bytes += len(data)
-        if self._head_bytes > HEAD_BYTES:
-            self._reject(_TOO_LARGE, "the request head is longer than 1 MiB")
-        elif self._head_timer is None:
-            self._head_timer = self._loop.call_later(self._head_seconds, self.force_close)
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,  # noqa: ARG002 - aiohttp's signature
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,  # noqa: ARG002 - repeats what was received
-    ) -> web.StreamResponse:
-        """Send a bare 4xx for a request that cannot be parsed, or a 500 if the handler raised."""
-        if isinstance(exc, http_exceptions.LineTooLong):
-            self._reject(_TOO_LARGE, "the request head is longer than 1 MiB")
-        elif status == http.HTTPStatus.BAD_REQUEST:
-            self._reject("400 Bad Request", type(exc).__name__)
-        else:
-            log.error("the handler of a request raised an exception", exc_info=exc)
-            self._reject("500 Internal Server Error", "see the exception above")
-        return _Sent()
-
-    def _head_done(self) -> None:
-        self._head_bytes = 0
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-
-    def _reject(self, status: str, reason: str) -> None:
-        peer = self.peername[0] if self.peername else "an unknown address"
-        log.warning("rejected request from %s: %s (%s)", peer, status, reason)
-        if self.transport is not None:
-            head = f"HTTP/1.1 {status}\r\nContent-Type: {responses.PLAIN}\r\nConnection: close"
-            self.transport.write(f"{head}\r\n\r\n{status}".encode())
-        self.force_close()
+_T = TypeVar("_T")
 
 
 class Site(web.BaseSite):
-    """Listener that creates a `Connection` for each client."""
+    """Listener on one IP address that creates a `Connection` for each client."""
 
     def __init__(
         self,
@@ -162,6 +51,9 @@ class Site(web.BaseSite):
         reuse_port: bool = False,
         head_seconds: float = HEAD_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
+        write_seconds: float = WRITE_SECONDS,
+        max_pending: int = MAX_PENDING,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         super().__init__(runner, ssl_context=ssl_context)
         self._host = host
@@ -169,6 +61,14 @@ class Site(web.BaseSite):
         self._reuse_port = reuse_port
         self._head_seconds = head_seconds
         self._close_seconds = close_seconds
+        self._write_seconds = write_seconds
+        self._max_pending = max_pending
+        self._max_connections = max_connections
+        self._listener: socket.socket | None = None
+        self._accepting: asyncio.Task[None] | None = None
+        self._pending: dict[_Arrival, None] = {}  # in the order of their arrival, as a set is not
+        self._connections: dict[Connection, str] = {}
+        """Connections in the order of their handshakes, with their addresses."""
 
     @property
     def name(self) -> str:
@@ -180,44 +80,142 @@ class Site(web.BaseSite):
     @property
     def port(self) -> int:
         """The port; if 0 was requested, the one that was assigned."""
-        sockets = getattr(self._server, "sockets", None)
-        return int(sockets[0].getsockname()[1]) if sockets else self._port
+        return int(self._listener.getsockname()[1]) if self._listener else self._port
 
     async def start(self) -> None:
         """Listen. Raises OSError if the address is not available."""
         await super().start()
-        loop = asyncio.get_running_loop()
-        tls = self._ssl_context is not None
-        server = self._runner.server
-        assert server is not None
-        self._server = await loop.create_server(
-            lambda: Connection(
-                server,
-                loop=loop,
-                head_seconds=self._head_seconds,
-                close_seconds=self._close_seconds,
-            ),
-            self._host,
-            self._port,
-            ssl=self._ssl_context,
-            ssl_handshake_timeout=self._head_seconds if tls else None,
-            ssl_shutdown_timeout=self._close_seconds if tls else None,
+        self._listener = socket.create_server(
+            (self._host, self._port),
+            family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,
             backlog=self._backlog,
             reuse_port=self._reuse_port,
         )
+        self._listener.setblocking(False)
+        self._accepting = asyncio.create_task(self._accept(self._listener))
 
     async def stop(self) -> None:
-        """Stop listening.
-
-        Register the accepted connections first. asyncio forgets a socket that it accepted just
-        before its server closes, and leaves it open, so its client would hang.
-        """
-        loop = asyncio.get_running_loop()
-        for listener in getattr(self._server, "sockets", ()):
-            loop.remove_reader(listener.fileno())
-        for _ in range(_ACCEPT_ITERATIONS):
-            await asyncio.sleep(0)
+        """Stop listening, and close the connections whose handshake is not complete."""
+        tasks = [arrival.task for arrival in self._pending]
+        if self._accepting is not None:
+            tasks.append(self._accepting)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for arrival in self._pending:
+            arrival.socket.close()  # its task was cancelled before it ran
+        if self._listener is not None:
+            self._listener.close()
         await super().stop()
+
+    async def _accept(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, (address, *_) = await loop.sock_accept(listener)
+            except OSError as error:
+                log.warning("cannot accept connections: %s", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+                continue
+            if len(self._pending) >= self._max_pending:
+                victim = _victim(
+                    self._pending, lambda each: each.address, lambda each: each.has_data
+                )
+                victim.task.cancel()
+                self._pending.pop(victim)
+            arrival = _Arrival(connection, address)
+            arrival.task = asyncio.create_task(self._open(arrival))
+            self._pending[arrival] = None
+            # While clients wait in the backlog, sock_accept returns without yielding to others.
+            await asyncio.sleep(0)
+
+    async def _open(self, arrival: _Arrival) -> None:
+        """Wait for the first byte, run the handshake and register the connection."""
+        server = self._runner.server
+        assert server is not None
+        loop = asyncio.get_running_loop()
+        tls = self._ssl_context is not None
+        connection = Connection(
+            server,
+            loop=loop,
+            head_seconds=self._head_seconds,
+            close_seconds=self._close_seconds,
+            write_seconds=self._write_seconds,
+            closed=lambda closed: self._connections.pop(closed, None),
+        )
+        try:
+            async with asyncio.timeout(self._head_seconds):
+                await arrival.first_byte()
+                await loop.connect_accepted_socket(
+                    lambda: connection,
+                    arrival.socket,
+                    ssl=self._ssl_context,
+                    ssl_handshake_timeout=self._head_seconds if tls else None,
+                    ssl_shutdown_timeout=self._close_seconds if tls else None,
+                )
+        except (OSError, TimeoutError) as error:
+            # The traceback refers to the transport, which refers to the exception. Without this
+            # cycle, the buffers are freed at once and not by the garbage collector.
+            error.__traceback__ = None
+            log.debug("no TLS handshake with %s: %s", arrival.address, error)
+            return
+        finally:
+            self._pending.pop(arrival, None)
+        if connection.transport is not None:
+            self._register(connection, arrival.address)
+
+    def _register(self, connection: Connection, address: str) -> None:
+        self._connections[connection] = address
+        if len(self._connections) > self._max_connections:
+            idle = [each for each in self._connections if each.is_idle]
+            victim = _victim(
+                idle or [connection],
+                self._connections.__getitem__,
+                lambda each: each.has_requests,
+            )
+            victim.force_close()
+
+
+class _Arrival:
+    """Accepted socket whose TLS handshake is not complete."""
+
+    task: asyncio.Task[None]
+
+    def __init__(self, accepted: socket.socket, address: str) -> None:
+        self.socket = accepted
+        self.address = address
+        self.has_data = False
+
+    async def first_byte(self) -> None:
+        """Return when the socket is readable; if the wait is cancelled, close the socket."""
+        loop = asyncio.get_running_loop()
+        readable = loop.create_future()
+        loop.add_reader(self.socket, _set, readable)
+        try:
+            await readable
+        except asyncio.CancelledError:
+            loop.remove_reader(self.socket)
+            self.socket.close()
+            raise
+        loop.remove_reader(self.socket)
+        self.has_data = True
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _victim(
+    candidates: Collection[_T], address: Callable[[_T], str], used: Callable[[_T], bool]
+) -> _T:
+    """Return the candidate to close.
+
+    It is one of the address that has the most, if possible one that the client has not used, and
+    of these the first.
+    """
+    counts = collections.Counter(map(address, candidates))
+    return min(candidates, key=lambda each: (-counts[address(each)], used(each)))
 
 
 def runner(

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.http import responses, server
+from adapter.http import connection, responses, server
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from rules.kinds import Kinds
@@ -207,7 +207,7 @@ async def test_long_urls_and_headers_are_accepted(port):
 
 @pytest.mark.parametrize(
     "data",
-    [b"A: " + b"x" * server.HEAD_BYTES, b"A: x\r\n" * (server.HEAD_BYTES // 6 + 1)],
+    [b"A: " + b"x" * connection.HEAD_BYTES, b"A: x\r\n" * (connection.HEAD_BYTES // 6 + 1)],
     ids=["one", "many"],
 )
 async def test_a_head_over_1_mib_closes_the_connection(port, data, caplog):

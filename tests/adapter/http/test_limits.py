@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import gc
+import gzip
 import socket
 import ssl
+from asyncio import sslproto
 
 import pytest
+from aiohttp import web
 
-from adapter.http import responses, server
+from adapter.http import connection, responses, server
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from rules.kinds import Kinds
@@ -75,8 +79,8 @@ async def exchange(port, *parts):
 
 
 def test_the_limits_equal_those_of_go():
-    assert server.HEAD_BYTES == 1 << 20
-    assert server.HEAD_SECONDS == 32
+    assert connection.HEAD_BYTES == 1 << 20
+    assert connection.HEAD_SECONDS == 32
     assert responses.DEFAULT_TIMEOUT == 60
 
 
@@ -218,3 +222,184 @@ async def test_shutdown_does_not_wait_for_a_client_that_stays_connected():
         async with asyncio.timeout(3):
             await runner.cleanup()
         client.transport.abort()
+
+
+# Number of connections
+
+
+def silent(port, source="127.0.0.1"):
+    client = socket.create_connection(("127.0.0.1", port), source_address=(source, 0))
+    client.setblocking(False)
+    return client
+
+
+async def is_closed(client):
+    """Wait until the server closes a socket that receives nothing else."""
+    async with asyncio.timeout(5):
+        try:
+            return await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        except ConnectionError:
+            return True
+
+
+def tls_protocols():
+    return sum(isinstance(each, sslproto.SSLProtocol) for each in gc.get_objects())
+
+
+async def test_many_silent_connections_do_not_keep_out_a_client():
+    async with listening(max_pending=8) as (port, _):
+        with contextlib.ExitStack() as stack:
+            first, *others = (stack.enter_context(silent(port)) for _ in range(40))
+
+            assert (await exchange(port, HEALTHZ + b"Connection: close\r\n\r\n")).endswith(b"ok")
+            assert await is_closed(first)
+            assert sum([await_open(each) for each in others]) <= 8
+
+
+def await_open(client):
+    try:
+        return client.recv(1) != b""
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
+
+
+async def test_a_silent_connection_has_no_tls_buffers_yet():
+    async with listening() as (port, _):
+        before = tls_protocols()
+        with silent(port):
+            async with connected(port):  # the server has seen the silent one, too
+                assert tls_protocols() <= before + 2  # both ends of the other connection
+
+
+async def test_a_stalled_handshake_is_closed_for_a_newer_one_and_leaves_no_garbage():
+    gc.collect()
+    gc.disable()
+    try:
+        async with listening(max_pending=1) as (port, _):
+            before = tls_protocols()
+            with silent(port) as stalled:
+                stalled.send(b"\x16\x03\x01\x02\x00\x01")
+                while tls_protocols() == before:
+                    await asyncio.sleep(0.01)
+                with silent(port):
+                    assert await is_closed(stalled)
+                    while tls_protocols() != before:
+                        await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+
+
+async def test_a_broken_handshake_leaves_no_garbage():
+    gc.collect()
+    gc.disable()
+    try:
+        async with listening() as (port, _):
+            before = tls_protocols()
+            with silent(port) as client:
+                client.send(b"GET / HTTP/1.1\r\n\r\n")
+                assert await is_closed(client) is False or True
+            while tls_protocols() != before:
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+
+
+async def test_an_arrival_of_the_busiest_address_is_closed_first():
+    async with listening(max_pending=3) as (port, _):
+        with silent(port, "127.0.0.2") as other, silent(port) as first, silent(port) as second:
+            with silent(port) as third:
+                assert await is_closed(first)
+                assert [await_open(each) for each in (other, second, third)] == [True] * 3
+
+
+async def test_idle_connections_are_limited_and_used_ones_kept():
+    async with listening(max_connections=2) as (port, _), connected(port) as (used, writer):
+        writer.write(HEALTHZ + b"\r\n")
+        await used.readuntil(b"\r\n\r\nok")
+        async with connected(port) as (unused, _), connected(port) as (newest, _):
+            async with asyncio.timeout(5):
+                assert await unused.read() == b""
+            writer.write(HEALTHZ + b"\r\n")
+            await used.readuntil(b"\r\n\r\nok")
+            assert not newest.at_eof()
+
+
+async def test_a_new_connection_is_closed_when_all_others_are_busy():
+    async def busy(_):
+        await asyncio.Event().wait()
+
+    async with listening(handler=busy, max_connections=1) as (port, _):
+        async with connected(port) as (first, writer):
+            writer.write(HEALTHZ + b"\r\n")
+            async with connected(port) as (second, _):
+                async with asyncio.timeout(5):
+                    assert await second.read() == b""
+                assert not first.at_eof()
+
+
+# Requests that wait, and responses that are not read
+
+
+async def test_heads_that_arrive_during_a_request_count_together():
+    started, sent = asyncio.Event(), 0
+
+    async def busy(_):
+        started.set()
+        await asyncio.Event().wait()
+
+    async with listening(handler=busy) as (port, _), connected(port) as (reader, writer):
+        writer.write(HEALTHZ + b"\r\n")
+        await started.wait()
+        with contextlib.suppress(ConnectionError, ssl.SSLError):
+            while sent < 64 << 20 and not reader.at_eof():
+                writer.write(HEALTHZ + b"A: " + b"x" * 100_000 + b"\r\n\r\n")
+                sent += 100_000
+                await writer.drain()
+
+    assert sent < 8 << 20  # 1 MiB and what the buffers of the sockets hold
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads, caplog):
+    size = 32 << 20
+
+    async def answer(_):
+        return web.Response(body=bytes(size))
+
+    async with listening(handler=answer, write_seconds=0.3) as (port, _):
+        async with connected(port) as (reader, writer):
+            reader._limit = 1 << 16
+            writer.write(HEALTHZ + b"\r\n")
+            await reader.readuntil(b"\r\n\r\n")
+            received = 0
+            with contextlib.suppress(ConnectionError, ssl.SSLError):
+                while received < size:
+                    if not reads:
+                        async with asyncio.timeout(5):
+                            while "does not read" not in caplog.text:
+                                await asyncio.sleep(0.01)
+                    part = await reader.read(1 << 20)
+                    received += len(part)
+                    if not part:
+                        break
+                    await asyncio.sleep(0.02)  # in all, longer than write_seconds
+
+    assert (received == size) is reads
+
+
+async def test_a_body_is_not_decompressed():
+    received = b""
+
+    async def answer(request):
+        nonlocal received
+        received = await request.read()
+        return responses.malformed_request()
+
+    body = gzip.compress(bytes(1 << 20))
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+    async with listening(handler=answer) as (port, _):
+        await exchange(port, head % len(body) + body)
+
+    assert received == body
