@@ -47,9 +47,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(
-    info: RequestInfo, backend: Backend, *, deadline: float | None = None
-) -> encoding.Document:
+async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> encoding.Document:
     """Return an ExternalMetricValueList; `deadline` is in loop time. Raises ApiError.
 
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
