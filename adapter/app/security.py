@@ -183,7 +183,7 @@ async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> 
 
 
 def _ca_status(check: Callable[[], str]) -> str:
-    """Return the status of the shared CA. Never raises: an unready adapter serves nobody."""
+    """Return the status of the shared CA. Never raises: an unready adapter gets no requests."""
     try:
         return check()
     except RuntimeError:
