@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check fix lint types layers lock vectors bench image control-plane \
+.PHONY: help setup run quick test check fix lint types layers lock vectors bench image control-plane \
   playground walkthroughs citizenship
 
 help: ## Print this list
@@ -43,9 +43,15 @@ playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBE
 	@exec $(BIN)/python -m tests.playground --generation=$(GENERATION) --nodes=$(NODES) \
 	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
 
+quick: $(READY) ## Run the tests that start no server, in less than a minute
+	$(BIN)/pytest -n 2 -m "not real" --ignore=tests/walkthroughs $(ARGS)
+
+# Each file runs in one worker, so that its servers start once.
 test: setup ## Run every test and hold the coverage gates
+	@$(BIN)/python -m tests.control_plane.build >/dev/null
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest --ignore=tests/walkthroughs $(ARGS)
+	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
+	  --hypothesis-profile=ci --ignore=tests/walkthroughs $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
 	$(BIN)/coverage report --include='adapter/*' --fail-under=90

@@ -22,7 +22,7 @@ _GROUP_IN_LABEL = str.maketrans(".-", "__")
 class LabelTemplate:
     """`resources.template`, compiled."""
 
-    template: template.Template
+    parsed: template.Template
     shape: patterns.Pattern
     """Matches the labels that the template renders; groups `resource` and, optionally, `group`."""
 
@@ -31,17 +31,8 @@ class LabelTemplate:
         match = self.shape.search(label)
         if not match:
             return None
-        groups = dict(zip(self.shape.names, match.groups[1:], strict=True))
+        groups = dict(zip(self.shape.names, match[1:], strict=True))
         return GroupResource(groups.get("group") or "", groups["resource"] or "")
-
-    def label(self, group: str, singular: str) -> str:
-        """Render the label of a resource; "" if rendering fails."""
-        try:
-            return self.template.render(
-                {"Group": group.translate(_GROUP_IN_LABEL), "Resource": singular}
-            )
-        except TemplateExecError:
-            return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +124,10 @@ class BoundMapping:
         try:
             # The original looks the singular up by the resource's name, without its group.
             singular = self._kinds.first(resource.resource).singular
-        except UnknownResourceError:
+            group = resource.group.translate(_GROUP_IN_LABEL)
+            return self._template.parsed.render({"Group": group, "Resource": singular})
+        except (UnknownResourceError, TemplateExecError):
             return ""
-        return self._template.label(resource.group, singular)
 
 
 def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (as re.compile)
@@ -152,7 +144,7 @@ def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (a
 
 def _label_template(source: str) -> LabelTemplate:
     parsed = template.parse(source, name="resource-label")
-    if unknown := parsed.unknown_fields(template.LABEL_FIELDS):
+    if unknown := parsed.unknown_fields({"Group": str, "Resource": str}):
         raise MappingError(
             f"unknown field {unknown[0].name} in the label template {source!r}: "
             "the fields are .Group and .Resource"
@@ -168,4 +160,4 @@ def _label_template(source: str) -> LabelTemplate:
         ) from error
     if "resource" not in pattern.names:
         raise MappingError(f"the label template {source!r} does not contain <<.Resource>>: add it")
-    return LabelTemplate(template=parsed, shape=pattern)
+    return LabelTemplate(parsed=parsed, shape=pattern)

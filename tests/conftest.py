@@ -1,36 +1,56 @@
-"""Fixtures for all tests, and the summary of golden cases at the end of a run."""
+"""Fixtures and markers for all tests, and the summary of golden cases at the end of a run."""
 
 from __future__ import annotations
 
+import hypothesis
 import pytest
 
+from tests.control_plane.daemon import Daemon
 from tests.vectors import harness
 
 pytest_plugins = ("tests.control_plane.fixtures",)
 
-_REPORTS = pytest.StashKey[list[harness.Report]]()
+# `--hypothesis-profile=NAME` chooses another one; `make test` chooses `ci`.
+_COMMON = hypothesis.settings(
+    deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True
+)
+hypothesis.settings.register_profile("dev", _COMMON, max_examples=25)
+hypothesis.settings.register_profile("ci", _COMMON, max_examples=300)
+hypothesis.settings.load_profile("dev")
 
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[_REPORTS] = []
+_start = Daemon.start
 
 
 @pytest.fixture(scope="session")
-def vector_reports(pytestconfig: pytest.Config) -> list[harness.Report]:
-    """Return the list to which tests append reports on golden cases for the final summary."""
-    return pytestconfig.stash[_REPORTS]
+def real_servers() -> None:
+    """Permit a test to start servers and programs; marks each test that uses it as `real`."""
 
 
-def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
-    outcomes = [each for report in config.stash[_REPORTS] for each in report.outcomes]
-    if not outcomes:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "real_servers" in getattr(item, "fixturenames", ()):
+            item.add_marker("real")
+    # Slow files first: with several workers the fast ones then fill the gaps at the end.
+    items.sort(key=lambda item: item.get_closest_marker("real") is None)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    Daemon.start = _start if item.get_closest_marker("real") else _refuse_to_start
+
+
+def _refuse_to_start(daemon: Daemon) -> None:
+    pytest.fail(f"the test starts {daemon.name} without the fixture real_servers", pytrace=False)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    total, left_out = 0, []
+    for report in terminalreporter.stats.get("passed", []):
+        count, outcomes = dict(report.user_properties).get(harness.PROPERTY, (0, ()))
+        total += count
+        left_out += [harness.Outcome(name=name, exotic=exotic) for name, exotic in outcomes]
+    if not total:
         return
-    left_out = tuple(each for each in outcomes if each.problem and each.exotic)
-    failed = sum(bool(each.problem) for each in outcomes) - len(left_out)
     terminalreporter.section("golden cases")
-    terminalreporter.write_line(
-        f"{len(outcomes)} cases: {len(outcomes) - failed - len(left_out)} passed,"
-        f" {failed} failed, {len(left_out)} left out"
-    )
+    terminalreporter.write_line(f"{total - len(left_out)} passed, {len(left_out)} left out")
     for line in harness.by_reason(left_out):
         terminalreporter.write_line(f"left out for {line}")

@@ -32,6 +32,7 @@ from adapter.tls import serving_certificate
 from adapter.tls.apiservices import APIServiceController
 from adapter.tls.files import CertificateWatcher, CertKeyPair
 from certs.bundle import CertificateError
+from certs.issue import issue_temporary
 
 _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 """Reviews per second, as in the original's webhook clients."""
@@ -88,7 +89,7 @@ async def from_settings(
         )
         await issuer.attempt()
         background.start("serving certificate", issuer.run())
-        checks.append(health.Check(name="serving-ca", run=lambda: _ca_status(issuer.check)))
+        checks.append(health.Check(name="serving-ca", run=issuer.check))
     checks.append(health.Check(name="apiservices", run=apiservices.check))
     return Security(
         context=live.context,
@@ -114,7 +115,7 @@ def _reloading_context(
     """Return a context with the certificate of `pair`, or with a self-issued one."""
     try:
         bundle = (
-            tls.temporary_bundle(settings.serving.bind_address, now=dt.datetime.now(dt.UTC))
+            issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )
@@ -180,11 +181,3 @@ async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> 
         raise errors.StartError(str(error)) from error
     stack.push_async_callback(kube.close)
     return kube
-
-
-def _ca_status(check: Callable[[], str]) -> str:
-    """Return the status of the shared CA. Never raises: an unready adapter gets no requests."""
-    try:
-        return check()
-    except RuntimeError:
-        return "not shared with other replicas and not published; see the log"

@@ -112,15 +112,15 @@ async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
     """Return the presets that match the series in Prometheus, for a command line without rules."""
     try:
         async with asyncio.timeout(_DETECTION_TIMEOUT):
-            choice = await detection.choose(prometheus)
+            report = await detection.report(prometheus)
     except (errors.BackendError, TimeoutError) as error:
         names = [_DEFAULT_PRESET]
         reason = f"Prometheus cannot be queried: {str(error) or 'no response in time'}"
     else:
-        names = list(choice.presets) or [_DEFAULT_PRESET]
-        if choice.provisional and _DEFAULT_PRESET not in names:
+        names = list(report.presets) or [_DEFAULT_PRESET]
+        if report.provisional and _DEFAULT_PRESET not in names:
             names.append(_DEFAULT_PRESET)  # it may fit once a pod uses a GPU
-        reason = "; ".join(choice.findings) or "they match the series in Prometheus"
+        reason = "; ".join(report.sentences) or "they match the series in Prometheus"
     flags = " ".join(f"--preset={name}" for name in names)
     log.warning("no --config and no --preset given: using %s: %s", flags, reason)
     return tuple(Source(kind="preset", name=name) for name in names)
@@ -132,7 +132,7 @@ async def _objects(
     cluster = settings.cluster
     if cluster.objects:
         try:
-            return FileObjects.load(cluster.objects)
+            return FileObjects(cluster.objects)
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
@@ -172,9 +172,9 @@ def _check_first_relist(relist: Relist) -> None:
 
 def _relist_status(relist: Relist) -> str:
     """Report listed rules. Never raises: an unready adapter blocks namespace deletion."""
-    failing = sum(1 for state in relist.states if state.error)
-    total = len(relist.states)
-    return f"{total - failing} of {total} rules listed at the last attempt"
+    statuses = relist.statuses.values()
+    listed = sum(not each.failed for each in statuses)
+    return f"{listed} of {len(statuses)} rules listed at the last attempt"
 
 
 def _check_not_closing(closing: asyncio.Event) -> None:

@@ -160,7 +160,7 @@ class TrustSource:
 
     async def _follow_config_map(self, api: Kube) -> None:
         params = {"fieldSelector": f"metadata.name={NAME}"}
-        async for event, item in api.watch(_CONFIG_MAPS, params):
+        async for event, item in watch.follow(api, _CONFIG_MAPS, params):
             if event == watch.LISTED:
                 self._apply(next(iter(item), {}))
             else:

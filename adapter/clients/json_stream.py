@@ -26,14 +26,13 @@ class MalformedError(ValueError):
     """The document is not JSON, has another shape, or an element of it is too long."""
 
 
-class ObjectArray:
-    """Parser of the array at a top-level key; it never holds the whole array.
+class DataArray:
+    """Parser of the array at the top-level key `data`; it never holds the whole array.
 
     The elements must be objects whose values are scalars, like the label sets of `/api/v1/series`.
     """
 
-    def __init__(self, key: str) -> None:
-        self._key = orjson.dumps(key)
+    def __init__(self) -> None:
         self._pending = b""
         self._envelope = bytearray()
         self._depth = 0
@@ -90,7 +89,7 @@ class ObjectArray:
             elif mark := token["mark"]:
                 previous, self._last_mark = self._last_mark, mark
                 self._depth += (mark in b"{[") - (mark in b"}]")
-                if (mark, previous, self._depth, self._last_string) == (b"[", b":", 2, self._key):
+                if (mark, previous, self._depth, self._last_string) == (b"[", b":", 2, b'"data"'):
                     self._in_array = True
                     break
         return position

@@ -8,8 +8,7 @@ https://kubernetes.io/docs/concepts/overview/kubernetes-api/#discovery-api
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rules.kinds import ApiGroup, ApiResource
@@ -23,16 +22,6 @@ ACCEPT = ",".join(
     )
 )
 """Accept header for /api and /apis, which prefers aggregated discovery."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LegacyGroup:
-    """API group of the older form, without the resources of its versions."""
-
-    name: str
-    preferred: str
-    paths: Mapping[str, str]
-    """Version -> path of its APIResourceList, in discovery order."""
 
 
 def is_aggregated(media_type: str) -> bool:
@@ -54,36 +43,33 @@ def aggregated_groups(document: Any) -> list[ApiGroup]:
     return groups
 
 
-def legacy_groups(document: Any) -> list[LegacyGroup]:
-    """Parse an APIVersions (/api) or an APIGroupList (/apis)."""
+def legacy_groups(document: Any) -> Iterator[tuple[str, str, Mapping[str, str]]]:
+    """Parse an APIVersions (/api) or an APIGroupList (/apis).
+
+    Yields the name of each group, its preferred version, and the path of the APIResourceList of
+    each version.
+    """
     if document["kind"] == "APIVersions":
         versions = document["versions"]
-        paths = {version: f"/api/{version}" for version in versions}
-        return [LegacyGroup(name="", preferred=versions[0], paths=paths)]
-    return [
-        LegacyGroup(
-            name=item["name"],
-            preferred=item["preferredVersion"]["version"],
-            paths={
-                each["version"]: f"/apis/{item['name']}/{each['version']}"
-                for each in item["versions"]
-            },
-        )
-        for item in document["groups"] or ()
-    ]
+        yield "", versions[0], {version: f"/api/{version}" for version in versions}
+        return
+    for item in document["groups"] or ():
+        name = item["name"]
+        versions = [each["version"] for each in item["versions"]]
+        paths = {version: f"/apis/{name}/{version}" for version in versions}
+        yield name, item["preferredVersion"]["version"], paths
 
 
-def legacy_group(group: LegacyGroup, documents: Mapping[str, Any]) -> ApiGroup:
-    """Combine a group with its APIResourceLists by version; versions without one are left out."""
+def legacy_group(name: str, preferred: str, documents: Mapping[str, Any]) -> ApiGroup:
+    """Build a group from the APIResourceLists of its versions, of which there is at least one."""
     resources = {
         version: tuple(
             _resource(item["name"], item.get("singularName"), item["kind"], item["namespaced"])
-            for item in documents[version]["resources"] or ()
+            for item in document["resources"] or ()
         )
-        for version in group.paths
-        if version in documents
+        for version, document in documents.items()
     }
-    return _group(group.name, resources, group.preferred)
+    return _group(name, resources, preferred)
 
 
 def _group(
@@ -93,13 +79,13 @@ def _group(
     return ApiGroup(
         name=name,
         versions=versions,
-        preferred=preferred if preferred in versions else next(iter(versions), ""),
+        preferred=preferred if preferred in versions else versions[0],
         resources=resources,
     )
 
 
 def _aggregated_resources(version: Mapping[str, Any]) -> tuple[ApiResource, ...]:
-    """Parse the resources of a version; those that only carry subresources have no kind."""
+    """Parse the resources of a version; one without a kind only carries subresources."""
     return tuple(
         _resource(
             item["resource"],

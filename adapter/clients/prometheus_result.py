@@ -62,9 +62,9 @@ def query_result(document: Any) -> QueryResult:
             samples = ()
         else:
             raise errors.Broken(f"the result type is {kind!r}; a rule needs an instant vector")
+        warnings = tuple(map(str, document.get("warnings") or ()))
     except (AttributeError, KeyError, TypeError, ValueError) as e:
         raise errors.Broken(f"the result is not a {kind}: {e!r}") from e
-    warnings = tuple(map(str, document.get("warnings") or ()))
     return QueryResult(kind=kind, samples=samples, warnings=warnings)
 
 

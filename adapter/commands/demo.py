@@ -163,14 +163,15 @@ async def _start(
     fleet = Fleet.of(
         nodes=options.nodes,
         load=_DEFAULT_LOAD if options.load is None else options.load,
-        fixed=options.load is None,
         mig=generation.mig,
     )
     started = time.monotonic()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
-    exporters = await _serve_exporters(
-        exporter.application(fleet, generation, lambda: time.monotonic() - started), stack
-    )
+
+    def seconds() -> float:
+        return 0.0 if options.load is None else time.monotonic() - started
+
+    exporters = await _serve_exporters(exporter.application(fleet, generation, seconds), stack)
     _say(f"{len(fleet.gpus)} GPUs on {options.nodes} nodes, exporter: {generation.summary}")
     config = prometheus.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")

@@ -95,7 +95,7 @@ def _detect(argv: Sequence[str]) -> int:
 
 async def _observe(flags: settings.Prometheus) -> detect.Report:
     async with sources.connect_prometheus(flags) as prometheus:
-        return detect.analyze(await detection.observe(prometheus))
+        return await detection.report(prometheus)
 
 
 def _lines(report: detect.Report) -> Iterator[str]:

@@ -36,7 +36,7 @@ def find(program: Program, folder: Path, environ: Mapping[str, str]) -> Path:
     Downloads the package if necessary. Raises NoProgramError.
     """
     if path := environ.get(program.variable):
-        if os.access(path, os.X_OK):
+        if Path(path).is_file() and os.access(path, os.X_OK):
             return Path(path)
         raise NoProgramError(f"${program.variable}: {path} is not an executable file")
     if on_path := shutil.which(program.name, path=environ.get("PATH")):
@@ -94,7 +94,7 @@ def _run(program: Program, command: list[str], folder: Path, environ: Mapping[st
 
 
 def _try(command: list[str], folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Run `command`; return its error output if it fails."""
+    """Run `command`; return None, or its error output if it fails."""
     done = subprocess.run(  # noqa: S603 - fixed programs, no shell
         command, cwd=folder, env=dict(environ), capture_output=True, text=True, check=False
     )

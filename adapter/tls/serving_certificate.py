@@ -53,7 +53,7 @@ class ServingCertificateController:
     def __init__(
         self,
         api: Kube,
-        registration: APIServiceController,
+        apiservices: APIServiceController,
         serve: Callable[[Bundle], None],
         *,
         name: str,
@@ -65,10 +65,11 @@ class ServingCertificateController:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
-        self._registration = registration
+        self._apiservices = apiservices
         self._serve = serve
         self._name = name
         self._namespace = namespace
+        self._title = f"Secret {namespace}/{name}"
         self._policy = policy
         self._meter = meter
         self._clock = clock
@@ -81,12 +82,11 @@ class ServingCertificateController:
         self._publish_failure = ""
 
     def check(self) -> str:
-        """Return for /readyz how long the CA is valid. Raises RuntimeError if there is none."""
-        if self._state is None:
-            raise RuntimeError(self._failure or f"{self._secret} was not read yet")
-        until = self._state.authority.certificate.not_valid_after_utc
-        problems = filter(None, (self._failure, self._publish_failure))
-        return "; ".join((f"CA valid until {until}", *problems))
+        """Report the CA for /readyz. Never fails: an unready adapter serves nobody."""
+        state = "no CA is shared with other replicas"
+        if self._state is not None:
+            state = f"CA valid until {self._state.authority.certificate.not_valid_after_utc}"
+        return "; ".join(filter(None, (state, self._failure, self._publish_failure)))
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""
@@ -117,10 +117,6 @@ class ServingCertificateController:
             self._meter.reconciled("failed" if self._failure else "ok")
         return not self._failure
 
-    @property
-    def _secret(self) -> str:
-        return f"Secret {self._namespace}/{self._name}"
-
     async def _reconcile(self) -> None:
         for _ in range(_ATTEMPTS):
             # The APIServices are read before the Secret. If another replica publishes a newer state
@@ -135,7 +131,7 @@ class ServingCertificateController:
                 self._apply(state)
                 if services is None or await self._publish(services, state):
                     return
-        raise errors.Broken(f"{self._secret}: {_ATTEMPTS} attempts failed with conflicts")
+        raise errors.Broken(f"{self._title}: {_ATTEMPTS} attempts failed with conflicts")
 
     def _is_current(self, services: tuple[ApiService, ...]) -> bool:
         """Return whether the Secret was read recently and the caBundles match it."""
@@ -146,8 +142,9 @@ class ServingCertificateController:
         )
 
     async def _fetch_services(self) -> tuple[ApiService, ...] | None:
+        """Read the APIServices; return None and note the failure if that is not possible."""
         try:
-            return await self._registration.fetch()
+            return await self._apiservices.fetch()
         except errors.BackendError as error:
             self._note_publish_failure(str(error))
             return None
@@ -155,7 +152,7 @@ class ServingCertificateController:
     async def _publish(self, services: tuple[ApiService, ...], state: State) -> bool:
         """Publish the CAs; return False if an APIService has changed since it was read."""
         try:
-            done = await self._registration.publish(
+            done = await self._apiservices.publish(
                 services, frozenset(state.trusted), state.ca_bundle
             )
         except errors.BackendError as error:
@@ -183,7 +180,7 @@ class ServingCertificateController:
             before = None if document is None else secret.read(document)
         except CertificateError as error:
             raise CertificateError(
-                f"{self._secret}: {error}; delete the Secret to have a new one created"
+                f"{self._title}: {error}; delete the Secret to have a new one created"
             ) from error
 
         def known(authority: x509.Certificate) -> bool:

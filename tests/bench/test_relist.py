@@ -6,6 +6,7 @@ from tests.bench import relist
 from tests.real import prometheus
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("operation", relist.OPERATIONS)
 async def test_operation_is_measured(operation: str, tmp_path) -> None:
     with prometheus.run(tmp_path) as running:

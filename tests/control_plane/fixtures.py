@@ -10,7 +10,7 @@ from tests.control_plane import build, plane
 
 
 @pytest.fixture(scope="session")
-def programs(request: pytest.FixtureRequest) -> build.Programs:
+def programs(real_servers: None, request: pytest.FixtureRequest) -> build.Programs:
     """Programs of the control plane; builds missing ones, which takes minutes."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     # Shows the progress of the build even though pytest captures stderr.

@@ -18,6 +18,7 @@ def sleeper(folder: Path, script: str = "echo up; exec sleep 60") -> Daemon:
     return Daemon("sleeper", ["sh", "-c", script], log, lambda: "up" in log.read_text())
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_process_can_be_started_again_after_stop_and_kill(tmp_path):
     daemon = sleeper(tmp_path)
     for end in (daemon.stop, daemon.kill):
@@ -30,6 +31,7 @@ def test_process_can_be_started_again_after_stop_and_kill(tmp_path):
             os.kill(pid, 0)
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_stop_returns_the_exit_status(tmp_path):
     daemon = sleeper(tmp_path, "trap 'exit 3' TERM; echo up; while :; do sleep 0.01; done")
     daemon.start()
@@ -38,6 +40,7 @@ def test_stop_returns_the_exit_status(tmp_path):
     assert daemon.stop() == 0
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_exit_before_readiness_raises_with_the_end_of_the_log(tmp_path):
     daemon = sleeper(tmp_path, "echo no such flag >&2; exit 2")
 
@@ -45,6 +48,7 @@ def test_exit_before_readiness_raises_with_the_end_of_the_log(tmp_path):
         daemon.start()
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_no_process_outlives_the_interpreter_that_started_it(tmp_path):
     script = (
         "import pathlib, sys, time\n"
@@ -69,6 +73,11 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
     except OSError:
         return False
+
+
+def test_daemon_is_not_started_without_the_fixture_that_permits_it(tmp_path):
+    with pytest.raises(pytest.fail.Exception, match=r"starts sleeper without .* real_servers"):
+        sleeper(tmp_path).start()
 
 
 def test_free_ports_are_free_and_outside_the_ephemeral_range(tmp_path):

@@ -92,7 +92,7 @@ def external_metrics(programs):
 
 
 @pytest.fixture(params=["base", "cert_manager", "external_metrics"])
-def built(request):
+def built(real_servers, request):
     return request.getfixturevalue(request.param)
 
 

@@ -25,7 +25,7 @@ OUTAGE = float(os.environ.get("OUTAGE", "0"))
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
         for later in range(0, 900, 120):
             running.put(

@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.walkthrough import STEP_TIMEOUT
 
@@ -62,6 +64,7 @@ def running(*command: str) -> Iterator[Process]:
                 process.end(signal.SIGTERM)
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_printed_commands_work_and_the_hpa_scales() -> None:
     with running(sys.executable, "-m", "tests.playground") as playground:
         wait_for(

@@ -17,7 +17,7 @@ import aiohttp
 
 from adapter import settings
 from adapter.app import server as app
-from rules import quantity
+from tests import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 

@@ -33,7 +33,9 @@ SPECIAL_CASES: Mapping[str, tuple[World, Mapping[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def prometheuses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[World, Prometheus]]:
+def prometheuses(
+    real_servers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[World, Prometheus]]:
     folders = {
         World(variant, scheme): tmp_path_factory.mktemp("prometheus")
         for variant in VARIANTS

@@ -64,6 +64,7 @@ async def every_pod(served: api.Api) -> dict[str, Fraction]:
     }
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("scheme", ["exported", "honored"])
 async def test_every_pod_keeps_its_value_during_the_upgrade(scheme: str, tmp_path: Path) -> None:
     presets = ("--preset=gpu-dcgm49", "--preset=gpu-dcgm")

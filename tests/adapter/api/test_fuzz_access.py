@@ -10,7 +10,7 @@ import re
 from urllib.parse import unquote_to_bytes
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapter.auth import authentication, authorization, filters, tokens, trust
@@ -293,7 +293,6 @@ methods = st.sampled_from([b"GET", b"HEAD", b"POST", b"DELETE", b"OPTIONS", b"CO
 
 @given(target=targets, headers=headers, method=methods)
 @example(target=b"/version", headers=[(b"X-Remote-Group", b"system:masters")], method=b"GET")
-@settings(max_examples=300, deadline=None)
 def test_no_header_replaces_the_token(send, target, headers, method):
     answer = send(request(target, headers, method=method))
 
@@ -384,7 +383,6 @@ queries = st.lists(
 
 
 @given(path=near_paths() | st.lists(segments, max_size=9).map(b"/".join), query=queries)
-@settings(max_examples=400, deadline=None)
 def test_the_token_allows_only_two_paths(send, path, query):
     target = path + b"?" + query
 
@@ -398,7 +396,6 @@ def test_the_token_allows_only_two_paths(send, path, query):
     headers=headers,
     method=methods,
 )
-@settings(max_examples=200, deadline=None)
 def test_no_header_adds_to_the_rights_of_the_token(send, path, headers, method):
     answer = send(request(path, [*headers, AUTHORIZED], method=method))
 
@@ -411,7 +408,6 @@ def test_no_header_adds_to_the_rights_of_the_token(send, path, headers, method):
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=200, deadline=None)
 def test_random_bytes_are_not_authorized(send, data):
     assert 200 not in statuses_of(send(data))
 
@@ -459,7 +455,6 @@ lines = st.sampled_from(
     end=st.sampled_from([b"\r\n", b"\n", b"\r"]),
     noise=st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=3)), max_size=3),
 )
-@settings(max_examples=250, deadline=None)
 def test_no_arrangement_of_http_lines_is_authorized(send, lines, end, noise):
     data = end.join(lines) + end + end
     for place, piece in noise:

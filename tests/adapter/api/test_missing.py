@@ -187,7 +187,7 @@ async def test_a_log_line_is_truncated(metrics, caplog):
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
         server.put(
             'DCGM_FI_DEV_GPU_TEMP{UUID="u",namespace="default",pod="bert-0",Hostname="n"} 60',

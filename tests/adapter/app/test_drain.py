@@ -18,6 +18,7 @@ from aiohttp import web
 
 from adapter.http import server as serving
 from adapter.tls import context as tls
+from certs.issue import issue_temporary
 from tests.fakes import prometheus
 
 ROOT = Path(__file__).parents[3]
@@ -140,7 +141,7 @@ def slow():
 
 
 @pytest.fixture
-async def replicas(tmp_path, slow, aiohttp_server):
+async def replicas(real_servers, tmp_path, slow, aiohttp_server):
     """Return a function that starts a server."""
     (tmp_path / "rules.yaml").write_text(RULES)
     (tmp_path / "objects.yaml").write_text(POD)
@@ -208,7 +209,8 @@ async def test_a_second_signal_ends_the_process_immediately(replicas, slow, dela
     pending = asyncio.create_task(replica.get(METRIC))
     await slow.queried.wait()
     replica.process.terminate()
-    await asyncio.sleep(0.5)
+    while await replica.ready() == 200:  # noqa: ASYNC110 - another process
+        await asyncio.sleep(0.05)
     assert replica.process.returncode is None
 
     replica.process.send_signal(second)
@@ -237,6 +239,7 @@ async def silent():
             finished.set()
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize("preset", [True, False], ids=["cluster", "prometheus"])
 async def test_a_server_that_is_still_starting_ends_immediately(tmp_path, preset):
     """It waits for the API server or, without --preset, for Prometheus."""
@@ -287,7 +290,7 @@ async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
         raise AssertionError
 
     now = dt.datetime.now(dt.UTC)
-    context = tls.ReloadingContext(tls.temporary_bundle("127.0.0.1", now=now)).context
+    context = tls.ReloadingContext(issue_temporary(("127.0.0.1",), now=now)).context
     runner = serving.runner(never_called)
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1)

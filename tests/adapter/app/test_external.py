@@ -55,7 +55,7 @@ HPA = yaml.safe_load(EXAMPLE.read_text())
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
         now = time.time()
         for at in (now - 30, now, now + 120):

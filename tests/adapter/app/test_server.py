@@ -93,7 +93,7 @@ PODS = ("default/a", "default/b", "default/c.d")
 
 
 @pytest.fixture(scope="module")
-def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
         now = time.time()
         for at in (now - 30, now, now + 120):
@@ -241,6 +241,7 @@ def test_all_unreadable_files_are_reported(tmp_path: Path) -> None:
     ] * 2
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.parametrize(
     ("lines", "chosen"),
     [

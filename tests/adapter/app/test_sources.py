@@ -73,7 +73,7 @@ def serving(folder, name, one, **more):
 
 
 @pytest.fixture(scope="module")
-def password_protected(folder, tmp_path_factory):
+def password_protected(real_servers, folder, tmp_path_factory):
     """URL of a Prometheus with a certificate for 127.0.0.1 that demands the password."""
     config = serving(folder, "one", holder("one", CA, usages=SERVING, addresses=["127.0.0.1"]))
     config["basic_auth_users"] = {USER: HASHED}
@@ -87,7 +87,7 @@ def password_protected(folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def certificate_protected(folder, tmp_path_factory):
+def certificate_protected(real_servers, folder, tmp_path_factory):
     """URL of a Prometheus for `prometheus.monitoring` that demands client certificates."""
     one = holder("two", CA, usages=SERVING, dns=["prometheus.monitoring"])
     ca = str(folder / "ca.crt")

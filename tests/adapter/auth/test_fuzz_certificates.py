@@ -14,7 +14,7 @@ import time
 
 import pytest
 from cryptography import x509
-from hypothesis import HealthCheck, event, example, given, settings
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
@@ -29,13 +29,13 @@ from adapter.auth.user import User
 from adapter.auth.x509 import certificate_user
 from adapter.http import responses
 from adapter.http.server import Site, runner
-from adapter.tls.context import ReloadingContext, temporary_bundle
+from adapter.tls.context import ReloadingContext
 from certs.bundle import Bundle, CertificateError
 from certs.chain import ClientCAs
+from certs.issue import issue_temporary
 from tests import chains, der
 from tests.chains import NOW, PROXY_NAME, ROOTS
 
-FUZZ = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HEADERS = RequestHeaderConfig(
     allowed_names=(PROXY_NAME,),
     username_headers=("X-Remote-User",),
@@ -93,7 +93,6 @@ some_headers = st.sampled_from(({}, CAROL, CAROL, {**CAROL, **GOOD}, {**CAROL, *
 @example(chain=chains.simple("client", PROXY_NAME), headers=CAROL)
 @example(chain=chains.simple("client", "jane", more=(chains.MORE[7],)), headers={})
 @example(chain=chains.simple("client", "jane", version=1), headers={})
-@settings(FUZZ, max_examples=400)
 def test_the_user_is_one_that_a_trusted_ca_issued(chain, headers):
     leaf = chain.presented[0].der
 
@@ -122,7 +121,6 @@ def test_the_user_is_one_that_a_trusted_ca_issued(chain, headers):
 
 
 @given(chain=chains.chains())
-@settings(FUZZ, max_examples=100)
 def test_an_unambiguous_chain_is_trusted_until_its_first_expiry(chain):
     certificates = [certificate.der for certificate in chain.presented]
     for root in ROOTS:
@@ -140,7 +138,6 @@ def test_an_unambiguous_chain_is_trusted_until_its_first_expiry(chain):
 
 
 @given(subject=st.lists(chains.attributes(), max_size=6).map(tuple))
-@settings(FUZZ, max_examples=300)
 def test_the_subject_alone_determines_the_certificate_user(subject):
     leaf = chains.simple("client", "x").presented[0]
     certificate = dataclasses.replace(leaf, subject=der.name(*subject)).der
@@ -207,7 +204,6 @@ def signed_bytes(certificate):
 
 
 @given(client=st.sampled_from(("jane", "proxy")), index=st.integers(0, 1), changes=changes)
-@settings(FUZZ, max_examples=300)
 def test_a_modified_certificate_gives_no_other_identity(client, index, changes):
     chain = [JANE_LEAF.der, JANE_CA.der] if client == "jane" else list(PROXY_CHAIN)
     before = chain[index]
@@ -224,7 +220,6 @@ def test_a_modified_certificate_gives_no_other_identity(client, index, changes):
 
 
 @given(st.lists(st.binary(max_size=60), min_size=1, max_size=4))
-@settings(FUZZ, max_examples=100)
 def test_arbitrary_bytes_are_rejected(chain):
     assert authenticate(chain, CAROL) is None
 
@@ -267,7 +262,7 @@ def test_path_building_is_bounded():
 # TLS handshakes
 
 
-SERVING = temporary_bundle("127.0.0.1", now=NOW)
+SERVING = issue_temporary(("127.0.0.1",), now=NOW)
 REFUSED = "refused"
 
 
@@ -411,7 +406,6 @@ def outcome_name(outcome):
 
 
 @given(chain=chains.chains())
-@settings(FUZZ, max_examples=100)
 def test_a_server_survives_every_chain(server, chain):
     certificates = [certificate.der for certificate in chain.presented]
 
@@ -430,7 +424,6 @@ def test_a_server_survives_every_chain(server, chain):
 
 
 @given(index=st.integers(0, 1), changes=changes)
-@settings(FUZZ, max_examples=100)
 def test_a_server_survives_every_modified_certificate(server, index, changes):
     chain = list(PROXY_CHAIN)
     before = chain[index]
@@ -448,7 +441,6 @@ def test_a_server_survives_every_modified_certificate(server, index, changes):
     position=st.integers(0, 1000),
     content=st.binary(min_size=1, max_size=3),
 )
-@settings(FUZZ, max_examples=100)
 def test_a_certificate_modified_in_transit_ends_the_handshake(server, index, position, content):
     before = PROXY_CHAIN[index]
     start = position % (len(before) - len(content))

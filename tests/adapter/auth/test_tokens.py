@@ -247,7 +247,8 @@ async def test_concurrent_requests_share_one_review(cluster, token_reviews):
     async with asyncio.timeout(5):
         cancelled = asyncio.create_task(reviews.user(SECRET))
         others = [asyncio.create_task(reviews.user(SECRET)) for _ in range(3)]
-        await asyncio.sleep(0.05)
+        while not cluster.requests:  # noqa: ASYNC110 - the fake has no event
+            await asyncio.sleep(0.01)
         cancelled.cancel()
         users = await asyncio.gather(*others)
 

@@ -16,7 +16,7 @@ NUMBERS = st.integers(-(2**63), 2**64 - 1)
 
 def parse(document: bytes, cuts: list[int]) -> tuple[list, dict]:
     """Feed the document in chunks that end at `cuts`; return the elements and the rest."""
-    array = json_stream.ObjectArray("data")
+    array = json_stream.DataArray()
     ends = sorted({min(cut, len(document)) for cut in cuts} | {len(document)})
     elements = []
     begin = 0
@@ -55,7 +55,7 @@ def test_arrays_at_other_keys_or_depths_stay_in_the_rest():
 
 def test_only_one_element_is_held(monkeypatch):
     monkeypatch.setattr(json_stream, "_MAX_PENDING", 1000)
-    array = json_stream.ObjectArray("data")
+    array = json_stream.DataArray()
     element = orjson.dumps({"a": "b" * 500})
 
     elements = list(array.feed(b'{"data":[' + b",".join([element] * 100)))

@@ -20,6 +20,7 @@ from adapter import __main__ as program
 from adapter.commands import serve
 from adapter.demo.generations import GENERATIONS
 from adapter.tls import context
+from certs.issue import issue_temporary
 from rules import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -75,6 +76,7 @@ async def get(url: str) -> dict:
         return await response.json()
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_demo_serves_the_values_of_the_rules_query() -> None:
     port = free_port()
     async with started(
@@ -106,6 +108,7 @@ async def test_demo_serves_the_values_of_the_rules_query() -> None:
     assert f"kubectl --server={url} --insecure-skip-tls-verify" in output
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_demo_has_values_for_every_generation_of_exporters() -> None:
     limit = asyncio.Semaphore(4)
 
@@ -161,6 +164,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
         pid = await pid_in(never_ready)
@@ -170,6 +174,7 @@ async def test_demo_can_be_stopped_while_it_starts(never_ready: Path) -> None:
     assert is_gone(pid)
 
 
+@pytest.mark.usefixtures("real_servers")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv, of util-linux")
 async def test_a_killed_demo_leaves_no_prometheus(never_ready: Path) -> None:
     async with started("demo", f"--secure-port={free_port()}", until="starting /") as (process, _):
@@ -223,6 +228,7 @@ def test_demo_without_prometheus_explains_what_to_do(
     assert "$PROMETHEUS: " in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     port = free_port()
@@ -243,6 +249,7 @@ async def test_serve_ends_with_exit_code_0_after_sigterm(tmp_path: Path) -> None
     assert "--logtostderr: has no effect" in output
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_two_servers_share_a_port_if_both_permit_it(tmp_path: Path) -> None:
     (tmp_path / "objects.yaml").write_text("")
     arguments = (
@@ -455,9 +462,7 @@ def test_a_server_name_that_is_not_ascii_is_logged_in_one_line(monkeypatch, capl
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
     outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-    live = context.ReloadingContext(
-        context.temporary_bundle("127.0.0.1", now=dt.datetime.now(dt.UTC))
-    )
+    live = context.ReloadingContext(issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC)))
     server = live.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
 
     with pytest.raises(ssl.SSLWantReadError):

@@ -46,6 +46,8 @@ def test_the_variable_takes_precedence(tmp_path: Path) -> None:
 def test_a_variable_without_a_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(debian.NoProgramError, match="is not an executable file"):
         binary.find({"PROMETHEUS": str(tmp_path / "none")})
+    with pytest.raises(debian.NoProgramError, match="is not an executable file"):
+        binary.find({"PROMETHEUS": str(tmp_path)})
 
 
 def test_the_path_takes_precedence_over_the_cache(tmp_path: Path) -> None:

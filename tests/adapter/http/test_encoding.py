@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.http import encoding
@@ -37,7 +37,6 @@ def test_pretty_documents_are_indented_by_two_without_a_final_newline():
 
 
 @given(text=st.text(), pretty=st.booleans())
-@settings(max_examples=200, deadline=None)
 def test_encoded_text_can_be_decoded(text, pretty):
     text = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 

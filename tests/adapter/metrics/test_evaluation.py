@@ -29,7 +29,7 @@ PODS = GroupResource("", "pods")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory) -> Iterator[real.Prometheus]:
+def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
     with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
         prometheus.put(
             'used{namespace="n",exported_pod="a",gpu="0"} 10',
@@ -214,7 +214,7 @@ async def test_cancelled_caller_does_not_cancel_the_query_of_the_others(gated):
     await until(lambda: fake.requests)
 
     first.cancel()
-    await asyncio.sleep(0.05)
+    await asyncio.wait([first])
     gate.opened.set()
 
     assert len((await second).samples) == 4

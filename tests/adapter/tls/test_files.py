@@ -9,10 +9,11 @@ import pytest
 
 from adapter.tls import context, files
 from certs.bundle import Bundle, CertificateError
+from certs.issue import issue_temporary
 from tests.certificates import Holder
 
 NOW = dt.datetime.now(dt.UTC)
-FIRST, SECOND = (context.temporary_bundle("127.0.0.1", now=NOW) for _ in range(2))
+FIRST, SECOND = (issue_temporary(("127.0.0.1",), now=NOW) for _ in range(2))
 NAMED = Holder("named", now=NOW, dns=("own.test",)).bundle
 
 
@@ -138,21 +139,23 @@ def test_certificate_that_openssl_refuses_changes_nothing(tmp_path, tls, caplog)
 
 
 async def test_run_polls_every_second(tmp_path, tls, caplog):
-    polls = asyncio.Queue()
+    polls, polled = asyncio.Queue(), asyncio.Queue()
 
     async def sleep(seconds):
         assert seconds == 1.0
+        polled.put_nowait(None)
         await polls.get()
 
     pair = write(tmp_path, FIRST)
     watcher = files.CertificateWatcher(tls, pair, sleep=sleep)
     running = asyncio.create_task(watcher.run())
+    await polled.get()
 
     for contents in (b"nonsense", SECOND.chain_pem):
         pair.certificate.write_bytes(contents)
         pair.key.write_bytes(SECOND.key_pem)
         polls.put_nowait(None)
-        await asyncio.sleep(0.01)
+        await polled.get()
     running.cancel()
 
     assert tls.served == [FIRST.leaf, SECOND.leaf]
