@@ -5,17 +5,14 @@ Pure: parses headers only. The caller verifies the front proxy or authorizes the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from types import MappingProxyType
-from urllib.parse import unquote_to_bytes
 
 from multidict import MultiMapping
 
 from adapter.auth.trust import RequestHeaderConfig
 from adapter.auth.user import NO_EXTRA, Extra, Impersonation, User, with_authenticated_group
-
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+from adapter.http.request_info import BAD_ESCAPE, unquote
 
 
 def front_proxy_user(headers: MultiMapping[str], config: RequestHeaderConfig) -> User | None:
@@ -66,18 +63,16 @@ def _first_value(headers: MultiMapping[str], names: Iterable[str]) -> str:
 
 
 def _extra(headers: MultiMapping[str], prefixes: Iterable[str]) -> Extra:
-    """Return the values by key: the lower-cased rest of the header's name, percent-decoded."""
+    """Return the values by key: the lower-cased rest of the header's name.
+
+    A key is percent-decoded, unless one of its escapes is malformed.
+    """
     extra: dict[str, tuple[str, ...]] = {}
     for prefix in map(str.lower, prefixes):
         for header, value in headers.items():
             if header[: len(prefix)].lower() == prefix:
-                key = _unescape(header[len(prefix) :].lower())
+                key = header[len(prefix) :].lower()
+                if not BAD_ESCAPE.search(key):
+                    key = unquote(key)
                 extra[key] = (*extra.get(key, ()), value)
     return MappingProxyType(extra) if extra else NO_EXTRA
-
-
-def _unescape(key: str) -> str:
-    if _BAD_ESCAPE.search(key):
-        return key
-    raw = key.encode("utf-8", "surrogateescape")
-    return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
+
 from adapter import errors
 from adapter.clients.kubernetes import Kube
+from adapter.http import encoding
 
 _BACKOFF = (0.5, 0.75, 1.125, 1.6875)
 """Seconds before each retry, without jitter."""
 _JITTER = 0.2
 """Maximum jitter, as a fraction of the backoff."""
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 async def post_review(
@@ -37,7 +38,8 @@ async def post_review(
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/webhook.go
     """
-    document = _replace_surrogates(document)
+    # `encode` replaces what is not UTF-8.
+    document = orjson.loads(encoding.encode(document))
     for backoff in _BACKOFF:
         try:
             return await api.post(path, document, timeout=timeout)
@@ -48,15 +50,3 @@ async def post_review(
             delay = max(error.retry_after, jittered)
         await sleep(delay)
     return await api.post(path, document, timeout=timeout)
-
-
-def _replace_surrogates(document: Any) -> Any:
-    if isinstance(document, str):
-        return _SURROGATE.sub("\ufffd", document)
-    if isinstance(document, dict):
-        return {
-            _replace_surrogates(key): _replace_surrogates(value) for key, value in document.items()
-        }
-    if isinstance(document, list):
-        return [_replace_surrogates(item) for item in document]
-    return document

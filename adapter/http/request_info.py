@@ -27,7 +27,7 @@ _MAX_CACHED_URL = 2048
 """Characters; longer URLs are parsed each time."""
 
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
-_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -122,23 +122,24 @@ def _decode_path(raw: str) -> str:
     origin = _ORIGIN.match(raw)
     if origin:
         raw = raw[origin.end() :]
-    if _BAD_ESCAPE.search(raw) or _CONTROL.search(raw):
+    if BAD_ESCAPE.search(raw) or _CONTROL.search(raw):
         raise MalformedError(raw)
-    return _unquote(raw)
+    return unquote(raw)
 
 
 def _decode_query(raw: str) -> _Query:
     """Decode a query; malformed pairs are dropped, as Go's `URL.Query` drops them."""
     values: dict[str, list[str]] = {}
     for pair in raw.split("&"):
-        if not pair or ";" in pair or _BAD_ESCAPE.search(pair):
+        if not pair or ";" in pair or BAD_ESCAPE.search(pair):
             continue
         key, _, value = pair.replace("+", " ").partition("=")
-        values.setdefault(_unquote(key), []).append(_unquote(value))
+        values.setdefault(unquote(key), []).append(unquote(value))
     return MappingProxyType({key: tuple(each) for key, each in values.items()})
 
 
-def _unquote(text: str) -> str:
+def unquote(text: str) -> str:
+    """Percent-decode `text`; bytes that are not UTF-8 become lone surrogates."""
     raw = text.encode("utf-8", "surrogateescape")
     return unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
 

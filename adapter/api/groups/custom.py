@@ -107,9 +107,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(
-    info: RequestInfo, backend: Backend, *, deadline: float | None = None
-) -> encoding.Document:
+async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> encoding.Document:
     """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
     target = _target(info)
     selector = options.label_selector(info)
@@ -239,7 +237,7 @@ def _plan(
         raise _not_found(target, backend, [missing.no_query(error)]) from error
 
 
-async def _evaluate(query: Plan, backend: Backend, deadline: float | None) -> Mapping[str, Value]:
+async def _evaluate(query: Plan, backend: Backend, deadline: float) -> Mapping[str, Value]:
     try:
         return await backend.evaluation.values(query, deadline=deadline)
     except (BackendError, AmbiguousSampleError) as error:

@@ -47,9 +47,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(
-    info: RequestInfo, backend: Backend, *, deadline: float | None = None
-) -> encoding.Document:
+async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> encoding.Document:
     """Return an ExternalMetricValueList; `deadline` is in loop time. Raises ApiError.
 
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
@@ -82,7 +80,7 @@ async def answer(
         raise ApiError(500, "encountered an unexpected query result type") from error
     except (PlanError, BackendError) as error:
         raise errors.internal("unable to fetch metrics") from error
-    if not values:  # an empty list does not tell the client why
+    if not values:  # the list is empty and has no place for causes
         backend.missing_metrics.log_causes(subject, backend.missing_metrics.of_plan(query))
     return _value_list(metric, values)
 

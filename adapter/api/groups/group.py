@@ -84,9 +84,7 @@ class Group(Protocol):
         """
         ...
 
-    async def answer(
-        self, info: RequestInfo, backend: Backend, *, deadline: float | None = None
-    ) -> Document:
+    async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Document:
         """Return the document of a route; `deadline` is in loop time. Raises ApiError."""
         ...
 

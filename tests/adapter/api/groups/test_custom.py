@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from adapter import errors
@@ -106,7 +108,8 @@ def backend(objects, evaluation, missing_metrics):
 async def answer(backend, path, query="", version="v1beta2"):
     info = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
     assert custom.routes(info.below_version)
-    return await custom.answer(custom.to_object_scope(info, backend.objects.kinds), backend)
+    info = custom.to_object_scope(info, backend.objects.kinds)
+    return await custom.answer(info, backend, deadline=asyncio.get_running_loop().time() + 60)
 
 
 async def error_of(backend, path, query=""):
