@@ -29,6 +29,8 @@ DEFAULT_TIMEOUT = 60.0
 """Seconds that a request may take; `?timeout=` can only shorten it."""
 
 _GZIP_THRESHOLD = 128 * 1024
+_PIECE = 256 * 1024
+"""Bytes of a body that are written at once."""
 _HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
 _TIMED_OUT = (
     b'{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the '
@@ -65,7 +67,21 @@ WebHandler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class Response(web.Response):
-    """A response without a Server header."""
+    """A response without a Server header, whose body is sent in pieces.
+
+    What is written at once is buffered without limit and without notice if the client does not
+    read. After a piece, the next waits until the client has received most of it.
+    """
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Send the body."""
+        body = self.body
+        if isinstance(body, bytes) and len(body) > _PIECE and not self._must_be_empty_body:
+            for start in range(0, len(body), _PIECE):
+                await self.write(body[start : start + _PIECE])
+            await web.StreamResponse.write_eof(self, data)
+        else:
+            await super().write_eof(data)
 
     async def _prepare_headers(self) -> None:
         await super()._prepare_headers()

@@ -64,11 +64,12 @@ class Site(web.BaseSite):
         self._write_seconds = write_seconds
         self._max_pending = max_pending
         self._max_connections = max_connections
+        self._loop = asyncio.get_running_loop()
         self._listener: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
-        self._pending: dict[_Arrival, None] = {}  # in the order of their arrival, as a set is not
+        # Both in the order in which they began.
+        self._pending: dict[asyncio.Task[None], _Arrival] = {}
         self._connections: dict[Connection, str] = {}
-        """Connections in the order of their handshakes, with their addresses."""
+        """Connections with a complete handshake -> addresses of the clients."""
 
     @property
     def name(self) -> str:
@@ -92,52 +93,60 @@ class Site(web.BaseSite):
             reuse_port=self._reuse_port,
         )
         self._listener.setblocking(False)
-        self._accepting = asyncio.create_task(self._accept(self._listener))
+        self._listen()
 
     async def stop(self) -> None:
         """Stop listening, and close the connections whose handshake is not complete."""
-        tasks = [arrival.task for arrival in self._pending]
-        if self._accepting is not None:
-            tasks.append(self._accepting)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for arrival in self._pending:
-            arrival.socket.close()  # its task was cancelled before it ran
         if self._listener is not None:
+            self._loop.remove_reader(self._listener)
             self._listener.close()
+        pending = dict(self._pending)
+        for task in pending:
+            task.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        for arrival in pending.values():
+            if not arrival.has_data:
+                arrival.socket.close()  # the task may have been cancelled before it ran
         await super().stop()
 
-    async def _accept(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                connection, (address, *_) = await loop.sock_accept(listener)
-            except OSError as error:
-                log.warning("cannot accept connections: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                continue
-            if len(self._pending) >= self._max_pending:
-                victim = _victim(
-                    self._pending, lambda each: each.address, lambda each: each.has_data
-                )
-                victim.task.cancel()
-                self._pending.pop(victim)
-            arrival = _Arrival(connection, address)
-            arrival.task = asyncio.create_task(self._open(arrival))
-            self._pending[arrival] = None
-            # While clients wait in the backlog, sock_accept returns without yielding to others.
-            await asyncio.sleep(0)
+    def _accept(self) -> None:
+        """Accept one connection. The event loop calls this once per iteration."""
+        assert self._listener is not None
+        try:
+            accepted, (address, *_) = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            log.warning("cannot accept connections: %s", error)
+            self._loop.remove_reader(self._listener)
+            self._loop.call_later(_RETRY_SECONDS, self._listen)
+            return
+        accepted.setblocking(False)
+        if len(self._pending) >= self._max_pending:
+            victim = _victim(
+                self._pending,
+                lambda task: self._pending[task].address,
+                lambda task: self._pending[task].has_data,
+            )
+            victim.cancel()
+            self._pending.pop(victim)
+        arrival = _Arrival(accepted, address)
+        task = self._loop.create_task(self._open(arrival))
+        self._pending[task] = arrival
+        task.add_done_callback(lambda done: self._pending.pop(done, None))
+
+    def _listen(self) -> None:
+        if self._listener is not None and self._listener.fileno() >= 0:
+            self._loop.add_reader(self._listener, self._accept)
 
     async def _open(self, arrival: _Arrival) -> None:
         """Wait for the first byte, run the handshake and register the connection."""
         server = self._runner.server
         assert server is not None
-        loop = asyncio.get_running_loop()
         tls = self._ssl_context is not None
         connection = Connection(
             server,
-            loop=loop,
+            loop=self._loop,
             head_seconds=self._head_seconds,
             close_seconds=self._close_seconds,
             write_seconds=self._write_seconds,
@@ -146,21 +155,19 @@ class Site(web.BaseSite):
         try:
             async with asyncio.timeout(self._head_seconds):
                 await arrival.first_byte()
-                await loop.connect_accepted_socket(
+                await self._loop.connect_accepted_socket(
                     lambda: connection,
                     arrival.socket,
                     ssl=self._ssl_context,
                     ssl_handshake_timeout=self._head_seconds if tls else None,
                     ssl_shutdown_timeout=self._close_seconds if tls else None,
                 )
-        except (OSError, TimeoutError) as error:
-            # The traceback refers to the transport, which refers to the exception. Without this
+        except (OSError, asyncio.CancelledError) as error:
+            # A frame of the traceback refers to a future that refers to the exception. Without this
             # cycle, the buffers are freed at once and not by the garbage collector.
             error.__traceback__ = None
             log.debug("no TLS handshake with %s: %s", arrival.address, error)
             return
-        finally:
-            self._pending.pop(arrival, None)
         if connection.transport is not None:
             self._register(connection, arrival.address)
 
@@ -178,8 +185,6 @@ class Site(web.BaseSite):
 
 class _Arrival:
     """Accepted socket whose TLS handshake is not complete."""
-
-    task: asyncio.Task[None]
 
     def __init__(self, accepted: socket.socket, address: str) -> None:
         self.socket = accepted
