@@ -1,7 +1,6 @@
 """Entry point: `gpu-metrics-adapter [COMMAND] [FLAGS]`.
 
-The default command is `serve`, so that a Deployment can start this program with the flags of the
-original.
+The default command is `serve`, so that a Deployment can keep the arguments of the original.
 """
 
 from __future__ import annotations

@@ -98,30 +98,24 @@ class SingleFlightCache(Generic[K, V]):
         self._ttl = ttl
         self._size = size
         self._clock = clock
-        self._cached: LRUCache[K, _Cached[V]] = LRUCache(max_size)
+        self._cached: LRUCache[K, tuple[V, float]] = LRUCache(max_size)
         self._in_flight: SingleFlight[K, V] = SingleFlight()
 
     async def get(self, key: K) -> V:
         """Return the value of `key`: cached, from the call in flight, or from a new call."""
         cached = self._cached.get(key)
         if cached is not None:
-            if self._clock() < cached.expires:
-                return cached.value
+            value, expires = cached
+            if self._clock() < expires:
+                return value
             self._cached.discard(key)
         return await self._in_flight.run(key, lambda: self._fetch(key))
 
     async def _fetch(self, key: K) -> V:
         value = await self._find(key)
         if (ttl := self._ttl(key, value)) > 0:
-            cached = _Cached(value=value, expires=self._clock() + ttl)
-            self._cached.set(key, cached, size=self._size(key))
+            self._cached.set(key, (value, self._clock() + ttl), size=self._size(key))
         return value
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Cached(Generic[V]):
-    value: V
-    expires: float
 
 
 @dataclass(slots=True, kw_only=True)

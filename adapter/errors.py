@@ -77,32 +77,12 @@ def no_route() -> ApiError:
     )
 
 
-def wrong_method() -> ApiError:
-    """Return the 405."""
-    return ApiError(
-        405,
-        "the server does not allow this method on the requested resource",
-        reason="MethodNotAllowed",
-        details={},
-    )
-
-
-def not_acceptable(representations: Sequence[str]) -> ApiError:
-    """Return the 406 of the router, which precedes every handler."""
-    return ApiError(
-        406,
-        f"406: Not Acceptable\n\nAvailable representations: {', '.join(representations)}",
-        reason="NotAcceptable",
-        details={},
-    )
-
-
 class Unauthenticated(Exception):
     """Rejected credentials; the message says why and never contains them."""
 
 
 class TextError(ApiError):
-    """Error answered as text/plain: the message and a newline."""
+    """Error whose body is text/plain: the message and a newline."""
 
     def __init__(
         self, code: int, message: str, *, headers: Mapping[str, str] | None = None
@@ -114,10 +94,7 @@ class BackendError(Exception):
     """Failed request to Prometheus or to the Kubernetes API server."""
 
     retry_after: float | None = None
-    """Seconds to wait before a retry; None if a retry is pointless.
-
-    Set for the errors that Kubernetes' webhook clients retry.
-    """
+    """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
 
 
 class Unreachable(BackendError):

@@ -1,7 +1,7 @@
 """Verification of client certificate chains against trusted CAs.
 
-Follows Go's x509.Verify with the key usage clientAuth, as in the API server: names are not checked,
-and key usages restrict, also those of a CA, only where a certificate has them.
+Follows Go's x509.Verify with the key usage clientAuth, as the API server does: names are not
+checked, and a certificate without key usages, CA or not, may be used for everything.
 """
 
 from __future__ import annotations

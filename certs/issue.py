@@ -64,10 +64,15 @@ class Authority:
         """Issue a serving certificate for DNS names and addresses, valid from an hour before `now`.
 
         It expires with the CA at the latest. Unspecified addresses (`0.0.0.0`, `::`) are left out.
-        Raises CertificateError for a host that is neither a DNS name nor an address.
+        Raises CertificateError if the CA has expired, and for a host that is neither a DNS name nor
+        an address.
         """
+        ca_until = self.certificate.not_valid_after_utc
+        if now >= ca_until:
+            subject = self.certificate.subject.rfc4514_string()
+            raise CertificateError(f"{subject} expired at {ca_until}; use another CA")
         key = ec.generate_private_key(ec.SECP256R1())
-        until = min(now + valid, self.certificate.not_valid_after_utc)
+        until = min(now + valid, ca_until)
         public, own = key.public_key(), self.key.public_key()
         leaf = (
             _builder(_name(name, now), self.certificate.subject, public, own, now, until)

@@ -98,6 +98,8 @@ def reconcile(
     `known` returns whether a CA certificate is in the caBundle of all clients. `jitter`, from 0 to
     1, differs between replicas, so that they do not renew at the same moment.
     """
+    if state.next_ca is not None and now >= state.next_ca.certificate.not_valid_after_utc:
+        state = dataclasses.replace(state, next_ca=None)
     if _due(state.authority.certificate, now, jitter):
         state = announce(state, policy, now=now)
     if state.next_ca is not None and _may_issue(state, policy, now, known):

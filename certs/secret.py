@@ -4,7 +4,7 @@
     ca.crt, ca.key            CA that issued it
     next-ca.crt, next-ca.key  next CA, if one is announced
     previous.crt              for each retired CA: the last certificate that it issued, then the CA,
-                              until the former expires
+                              until that certificate expires
 
 All values are PEM. The first three keys are those of the type `kubernetes.io/tls` and cert-manager.
 """

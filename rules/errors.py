@@ -68,7 +68,7 @@ class TemplateExecError(TemplateError):
 
 
 class PatternError(RulesError):
-    """A regular expression, or an expansion of its groups, that RE2 or Go rejects."""
+    """A regular expression that RE2 or Go rejects, or a filter or name that does not fit it."""
 
 
 class SelectorError(RulesError):
@@ -76,7 +76,7 @@ class SelectorError(RulesError):
 
 
 class QuantityError(RulesError):
-    """Text that is not a Kubernetes quantity."""
+    """A number that a Kubernetes quantity cannot hold."""
 
 
 class DurationError(RulesError):

@@ -6,7 +6,7 @@ the original does. `adapter.clients.kube_discovery` reads the kinds from a clust
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -50,7 +50,7 @@ class ApiGroup:
     versions: tuple[str, ...]
     """In the order of discovery."""
     preferred: str
-    resources: Mapping[str, tuple[ApiResource, ...]]
+    resources: Mapping[str, Sequence[ApiResource]]
     """Version -> its resources, without the versions whose discovery failed."""
 
 
@@ -94,7 +94,7 @@ class Kinds:
         """Index the kinds of `groups`, which are in discovery order."""
         groups = tuple(groups)
         kinds: list[Kind] = []
-        preferred: dict[tuple[str, str], tuple[_Rank, Kind]] = {}
+        preferred: dict[tuple[str, str], tuple[tuple[int, int], Kind]] = {}
         first: dict[tuple[str, str], Kind] = {}
         for position, group in enumerate(groups):
             for version in group.versions:
@@ -118,20 +118,18 @@ class Kinds:
     @classmethod
     def builtin(cls) -> Kinds:
         """Return the kinds that every cluster serves, to work without a cluster."""
+        groups: dict[str, dict[str, list[ApiResource]]] = {}
+        for group, version, plural, kind, namespaced in builtin_kinds.RESOURCES:
+            resource = ApiResource(name=plural, kind=kind, namespaced=namespaced)
+            groups.setdefault(group, {}).setdefault(version, []).append(resource)
         return cls.of(
             ApiGroup(
                 name=name,
-                versions=versions,
-                preferred=versions[0],
-                resources=dict.fromkeys(
-                    versions,
-                    tuple(
-                        ApiResource(name=plural, kind=kind, namespaced=namespaced)
-                        for plural, kind, namespaced in resources
-                    ),
-                ),
+                versions=tuple(versions),
+                preferred=next(iter(versions)),
+                resources=versions,
             )
-            for name, versions, resources in builtin_kinds.GROUPS
+            for name, versions in groups.items()
         )
 
     def __iter__(self) -> Iterator[Kind]:
@@ -147,7 +145,7 @@ class Kinds:
         return self._find(self._preferred, resource, group)
 
     def first(self, resource: str, group: str = "") -> Kind:
-        """Return the first match in discovery order, whatever the preferred version.
+        """Return the first match in discovery order, which may not be the preferred version.
 
         Raises UnknownResourceError if there is none.
         """
@@ -167,10 +165,7 @@ class Kinds:
         )
 
 
-_Rank = tuple[int, int]
-
-
-def _rank(position: int, group: ApiGroup, version: str) -> _Rank:
+def _rank(position: int, group: ApiGroup, version: str) -> tuple[int, int]:
     """Return the priority of a version in the RESTMapper; the lowest is preferred."""
     if group.name == "" and version == "v1":
         return 0, 0

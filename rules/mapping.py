@@ -31,17 +31,8 @@ class LabelTemplate:
         match = self.shape.search(label)
         if not match:
             return None
-        groups = dict(zip(self.shape.names, match.groups[1:], strict=True))
+        groups = dict(zip(self.shape.names, match[1:], strict=True))
         return GroupResource(groups.get("group") or "", groups["resource"] or "")
-
-    def label(self, group: str, singular: str) -> str:
-        """Render the label of a resource; "" if rendering fails."""
-        try:
-            return self.template.render(
-                {"Group": group.translate(_GROUP_IN_LABEL), "Resource": singular}
-            )
-        except TemplateExecError:
-            return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,9 +124,10 @@ class BoundMapping:
         try:
             # The original looks the singular up by the resource's name, without its group.
             singular = self._kinds.first(resource.resource).singular
-        except UnknownResourceError:
+            group = resource.group.translate(_GROUP_IN_LABEL)
+            return self._template.template.render({"Group": group, "Resource": singular})
+        except (UnknownResourceError, TemplateExecError):
             return ""
-        return self._template.label(resource.group, singular)
 
 
 def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (as re.compile)
@@ -152,7 +144,7 @@ def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (a
 
 def _label_template(source: str) -> LabelTemplate:
     parsed = template.parse(source, name="resource-label")
-    if unknown := parsed.unknown_fields(template.LABEL_FIELDS):
+    if unknown := parsed.unknown_fields({"Group": str, "Resource": str}):
         raise MappingError(
             f"unknown field {unknown[0].name} in the label template {source!r}: "
             "the fields are .Group and .Resource"

@@ -1,11 +1,10 @@
 """Compiles `seriesFilters` and `name`: which series a rule takes, and its metrics' names.
 
-Which resources a metric belongs to is up to `rules.mapping`.
+`rules.mapping` determines the resources of a metric.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rules import patterns
@@ -44,34 +43,26 @@ def compile(matches: str, as_: str) -> Namer:  # noqa: A001 (naming.compile read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filters:
-    """`seriesFilters`, compiled."""
+class Filter:
+    """One entry of `seriesFilters`, compiled."""
 
-    required: tuple[patterns.Pattern, ...]
-    """Every one must match."""
-    refused: tuple[patterns.Pattern, ...]
-    """None may match."""
+    pattern: patterns.Pattern
+    negated: bool
+    """Whether the entry is `isNot`, which accepts names that do not match."""
 
-    @classmethod
-    def of(cls, series_filters: Iterable[config.SeriesFilter]) -> Filters:
-        """Compile the entries.
+    def accepts(self, series: str) -> bool:
+        """Return whether a series' name passes the filter."""
+        return (self.pattern.search(series) is None) == self.negated
 
-        Raises PatternError if a pattern is invalid, or if an entry has not exactly one of `is` and
-        `isNot`.
-        """
-        entries = tuple(series_filters)
-        for entry in entries:
-            if entry.is_ and entry.is_not:
-                raise PatternError("has both is and isNot: remove one")
-            if not entry.is_ and not entry.is_not:
-                raise PatternError("has neither is nor isNot: add one")
-        return cls(
-            required=tuple(patterns.compile(entry.is_) for entry in entries if entry.is_),
-            refused=tuple(patterns.compile(entry.is_not) for entry in entries if entry.is_not),
-        )
 
-    def accept(self, name: str) -> bool:
-        """Return whether a series' name passes every filter."""
-        return all(entry.search(name) for entry in self.required) and not any(
-            entry.search(name) for entry in self.refused
-        )
+def compile_filter(entry: config.SeriesFilter) -> Filter:
+    """Compile an entry of `seriesFilters`.
+
+    Raises PatternError if the pattern is invalid, or if the entry has not exactly one of `is` and
+    `isNot`.
+    """
+    if entry.is_ and entry.is_not:
+        raise PatternError("has both is and isNot: remove one")
+    if not entry.is_ and not entry.is_not:
+        raise PatternError("has neither is nor isNot: add one")
+    return Filter(pattern=patterns.compile(entry.is_ or entry.is_not), negated=bool(entry.is_not))

@@ -38,12 +38,8 @@ _MAX_DEPTH = 1000
 """As in Go; RE2 needs gigabytes for deeper nesting."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
-    """A match of a pattern."""
-
-    groups: tuple[str | None, ...]
-    """The whole match, then each capturing group; None for a group that did not participate."""
+Match = tuple[str | None, ...]
+"""The whole match, then each capturing group; None for a group that did not participate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +62,7 @@ class Pattern:
         if not found:
             return None
         groups = (found.group(), *found.groups())
-        return Match(groups=tuple(g if g is None else g.decode(errors=_ERRORS) for g in groups))
+        return tuple(g if g is None else g.decode(errors=_ERRORS) for g in groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +77,7 @@ class Expansion:
         return "".join(
             part
             if isinstance(part, str)
-            else next((group for number in part if (group := match.groups[number])), "")
+            else next((group for number in part if (group := match[number])), "")
             for part in self.parts
         )
 
@@ -96,8 +92,6 @@ def compile(text: str) -> Pattern:  # noqa: A001 (patterns.compile, as re.compil
         raise _error(text, "expression nests too deeply")
     try:
         regexp = re2.compile(text, _OPTIONS)
-    except UnicodeEncodeError as error:
-        raise _error(text, "it is not valid Unicode") from error
     except re2.error as error:
         (reason,) = error.args
         raise _error(text, reason.decode(errors="replace")) from error
@@ -117,16 +111,12 @@ def expansion(text: str, pattern: Pattern) -> Expansion:
     """Parse a replacement text for matches of `pattern`, by the rules of Go's `Regexp.Expand`.
 
     `$name` takes the longest run of letters, digits and `_`; `${name}` is exact; `$$` is `$`; any
-    other `$` is literal; a group that does not exist is empty. Raises PatternError for text that
-    is not valid Unicode. https://pkg.go.dev/regexp#Regexp.Expand
+    other `$` is literal; a group that does not exist is empty.
+    https://pkg.go.dev/regexp#Regexp.Expand
     """
-    try:
-        references = tuple(_REFERENCE.finditer(text))
-    except UnicodeEncodeError as error:
-        raise PatternError(f"cannot expand {text!r}: it is not valid Unicode") from error
     parts: list[str | tuple[int, ...]] = []
     end = 0
-    for reference in references:
+    for reference in _REFERENCE.finditer(text):
         parts.append(text[end : reference.start()])
         end = reference.end()
         dollar, name, exact = reference.groups()

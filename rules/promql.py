@@ -1,14 +1,14 @@
 """PromQL as far as rules need it: series selectors, matchers, and whether a query parses.
 
-Queries are only ever edited as text: promql-parser does not print every expression back as it was.
-It also refuses some valid PromQL, so its refusal is reason for a warning but never for an error.
+Queries are edited as text, because promql-parser does not print every expression as it was written.
+It also refuses some valid PromQL, so a query that it refuses is a warning, never an error.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import promql_parser
@@ -46,14 +46,6 @@ class Matcher:
     value: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorSelector:
-    """A parsed series selector."""
-
-    matchers: tuple[Matcher, ...]
-    """All must hold, the metric name first; empty if `or` joins alternatives (VictoriaMetrics)."""
-
-
 def parse(query: str) -> promql_parser.Expr:
     """Parse a query into a syntax tree, for inspection only.
 
@@ -71,10 +63,11 @@ def parse(query: str) -> promql_parser.Expr:
         raise PlanError(str(error)) from error
 
 
-def selector(text: str) -> VectorSelector:
-    """Parse an instant vector selector.
+def selector(text: str) -> tuple[Matcher, ...]:
+    """Return the matchers of an instant vector selector, the metric name first.
 
-    Raises PlanError for any other expression, and for syntax that promql-parser does not know.
+    It has none if `or` joins alternatives (VictoriaMetrics). Raises PlanError for any other
+    expression, and for syntax that promql-parser does not know.
     """
     try:
         parsed = parse(in_expression(text))
@@ -86,23 +79,15 @@ def selector(text: str) -> VectorSelector:
             'write a name, matchers in braces, or both (up{job="x"})'
         )
     name = [Matcher(label="__name__", operator="=", value=parsed.name)] if parsed.name else []
-    return VectorSelector(
-        matchers=(
-            *name,
-            *(
-                Matcher(label=each.name, operator=_OPERATORS[str(each.op)], value=each.value)
-                for each in parsed.matchers.matchers
-            ),
-        )
+    others = (
+        Matcher(label=each.name, operator=_OPERATORS[str(each.op)], value=each.value)
+        for each in parsed.matchers.matchers
     )
+    return (*name, *others)
 
 
-def pinned_name(text: str) -> str | None:
-    """Return the one metric name that a selector requires by equality; None without one."""
-    try:
-        matchers = selector(text).matchers
-    except PlanError:
-        return None
+def pinned_name(matchers: Iterable[Matcher]) -> str | None:
+    """Return the one metric name that matchers require by equality; None without one."""
     names = {each.value for each in matchers if (each.label, each.operator) == ("__name__", "=")}
     return names.pop() if len(names) == 1 else None
 

@@ -8,26 +8,11 @@ from __future__ import annotations
 
 import math
 import re
-from fractions import Fraction
 
 from rules.errors import DurationError, QuantityError
 from rules.quoting import quote
 
-_DECIMAL = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
-_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_FACTORS = {suffix: Fraction(10) ** exponent for exponent, suffix in _DECIMAL.items()} | {
-    suffix: Fraction(1024**power) for power, suffix in enumerate(_BINARY) if suffix
-}
-_QUANTITY = re.compile(
-    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?"
-    r"(?P<suffix>[eEinumkKMGTP]*[-+]?[0-9]*)"
-)
-_EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)")
-_MAX_DIGITS = 4000
-"""Python refuses to convert decimal text of more than 4300 digits."""
-
-_NANO = 10**9
-_INT64_MAX = 2**63 - 1
+_SUFFIXES = {-3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
 def milli(value: float) -> int:
@@ -55,53 +40,7 @@ def decimal(thousandths: int) -> str:
     while exponent < 18 and not mantissa % 1000:
         mantissa //= 1000
         exponent += 3
-    return f"{mantissa}{_DECIMAL[exponent]}"
-
-
-def binary(thousandths: int) -> str:
-    """Return the canonical BinarySI form: `14Gi` for 15032385536000.
-
-    Below 1024 and with a fraction it is the decimal form, as in k8s.io/apimachinery.
-    """
-    if abs(thousandths) < 1024 * 1000 or thousandths % 1000:
-        return decimal(thousandths)
-    mantissa, power = thousandths // 1000, 0
-    while power < len(_BINARY) - 1 and not mantissa % 1024:
-        mantissa //= 1024
-        power += 1
-    return f"{mantissa}{_BINARY[power]}"
-
-
-def parse(text: str) -> Fraction:
-    """Parse a quantity as resource.ParseQuantity of k8s.io/apimachinery does.
-
-    As there, the result is rounded away from zero to a billionth, and a binary quantity is capped
-    at the largest 64-bit integer. Raises QuantityError with the messages of Kubernetes.
-    """
-    match = _QUANTITY.fullmatch(text)
-    if match is None or not text:
-        raise QuantityError(
-            "quantities must match the regular expression"
-            " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
-    sign, whole, part, suffix = match.group("sign", "whole", "part", "suffix")
-    digits = whole + (part or "")
-    if len(digits) > _MAX_DIGITS:
-        raise QuantityError("unable to parse numeric part of quantity")
-    number = Fraction(int(digits or "0"), 10 ** len(part or "")) * _factor(suffix)
-    number = Fraction(math.ceil(number * _NANO), _NANO)
-    if suffix in _BINARY[1:]:
-        number = min(number, Fraction(_INT64_MAX))
-    return -number if sign == "-" else number
-
-
-def _factor(suffix: str) -> Fraction:
-    if suffix in _FACTORS:
-        return _FACTORS[suffix]
-    match = _EXPONENT.fullmatch(suffix)
-    if match is None or len(suffix) > 20 or abs(int(match[1])) > _MAX_DIGITS:
-        raise QuantityError("unable to parse quantity's suffix")
-    return Fraction(10) ** int(match[1])
+    return f"{mantissa}{_SUFFIXES[exponent]}"
 
 
 _GO_UNITS = {
@@ -222,45 +161,3 @@ def prometheus_duration(text: str) -> int:
         if total >= _LIMIT:
             raise DurationError("duration out of range")
     return total
-
-
-def format_go_duration(nanoseconds: int) -> str:
-    """Format as Go's time.Duration.String does: `1h15m30.918s`, `1.5µs`, `0s`."""
-    sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
-    if not left:
-        return "0s"
-    if left < 1_000:
-        return f"{sign}{left}ns"
-    if left < 1_000_000:
-        return f"{sign}{_with_point(left, 3)}µs"
-    if left < 1_000_000_000:
-        return f"{sign}{_with_point(left, 6)}ms"
-    minutes, seconds = divmod(left, _GO_UNITS["m"])
-    text = f"{_with_point(seconds, 9)}s"
-    if minutes:
-        hours, minutes = divmod(minutes, 60)
-        text = (f"{hours}h" if hours else "") + f"{minutes}m{text}"
-    return sign + text
-
-
-def _with_point(number: int, places: int) -> str:
-    whole, rest = divmod(number, 10**places)
-    part = f"{rest:0{places}d}".rstrip("0")
-    return f"{whole}.{part}" if part else str(whole)
-
-
-def format_prometheus_duration(nanoseconds: int) -> str:
-    """Format as model.Duration of prometheus/common does: `1d12h`, truncated to milliseconds.
-
-    Years and weeks are used only for whole ones: 90 days are `90d`.
-    """
-    sign, left = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
-    left -= left % _PROMETHEUS_UNITS["ms"]
-    if not left:
-        return "0s"
-    text = ""
-    for unit, size in _PROMETHEUS_UNITS.items():
-        if left >= size and (unit not in ("y", "w") or not left % size):
-            text += f"{left // size}{unit}"
-            left %= size
-    return sign + text

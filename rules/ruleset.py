@@ -1,6 +1,6 @@
 """Compiles the rules of several files: templates, patterns and label mappings.
 
-`rules.document` parses the files. What a cluster's kinds make of a rule is up to `rules.mapping`.
+`rules.document` parses the files. `rules.mapping` resolves the resources of a rule in a cluster.
 """
 
 from __future__ import annotations
@@ -41,10 +41,22 @@ class CompiledRule:
     """Position in the RuleSet, counted from 0; the first external rule follows the last rule."""
     section: Literal["rules", "externalRules"]
     config: config.Rule
-    filters: naming.Filters
+    matchers: tuple[promql.Matcher, ...]
+    """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""
+    pinned_series: str | None
+    """The series name that `seriesQuery` requires by equality; None without one."""
+    filters: tuple[naming.Filter, ...]
     namer: naming.Namer
     mapping: mapping.LabelMapping
     query: template.Template
+
+    def accepts(self, series: str) -> bool:
+        """Return whether a series' name passes every filter."""
+        return all(each.accepts(series) for each in self.filters)
+
+    def metric(self, series: str) -> str | None:
+        """Return the metric's name for a series' name; None if a filter or `matches` rejects it."""
+        return self.namer.metric(series) if self.accepts(series) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -144,19 +156,24 @@ class _Compiler:
     def _rule(
         self, rule: config.Rule, index: int, section: Literal["rules", "externalRules"]
     ) -> CompiledRule | None:
-        self._check_selector(rule)
-        filters = self._filters(rule)
+        matchers = self._matchers(rule)
+        filters = [
+            self._attempt(rule.where, f"seriesFilters[{index}]", naming.compile_filter, entry)
+            for index, entry in enumerate(rule.series_filters)
+        ]
         name = "name.matches" if rule.name.matches else "name"
         namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
         labels = self._mapping(rule.where, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
-        if filters is None or namer is None or labels is None or query is None:
+        if None in filters or namer is None or labels is None or query is None:
             return None
         return CompiledRule(
             index=index,
             section=section,
             config=rule,
-            filters=filters,
+            matchers=matchers,
+            pinned_series=promql.pinned_name(matchers),
+            filters=tuple(filter(None, filters)),
             namer=namer,
             mapping=labels,
             query=query,
@@ -171,13 +188,6 @@ class _Compiler:
         return CompiledResourceRule(
             config=rule, mapping=labels, container_query=container, node_query=node
         )
-
-    def _filters(self, rule: config.Rule) -> naming.Filters | None:
-        each = [
-            self._attempt(rule.where, f"seriesFilters[{index}]", naming.Filters.of, [entry])
-            for index, entry in enumerate(rule.series_filters)
-        ]
-        return None if None in each else naming.Filters.of(rule.series_filters)
 
     def _mapping(
         self, where: config.Where, resources: config.ResourceMapping
@@ -195,14 +205,16 @@ class _Compiler:
             self._problems.append(where.problem("error", path, message, offset=field.offset))
         return None if unknown else parsed
 
-    def _check_selector(self, rule: config.Rule) -> None:
+    def _matchers(self, rule: config.Rule) -> tuple[promql.Matcher, ...]:
+        """Return the matchers of `seriesQuery`; none, with a warning, if it does not parse."""
         if not rule.series_query:
-            return
+            return ()
         try:
-            promql.selector(rule.series_query)
+            return promql.selector(rule.series_query)
         except PlanError as error:
             message = f"{error}; if Prometheus rejects it too, the rule has no metrics"
             self._problems.append(rule.where.problem("warning", "seriesQuery", message))
+            return ()
 
     def _attempt(
         self, where: config.Where, path: str, function: Callable[..., _T], *args: object

@@ -18,8 +18,11 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from adapter import settings, telemetry
+from adapter import telemetry
 from adapter.commands import check
+from adapter.settings import reference
+from adapter.settings.flag import fields_of
+from adapter.settings.settings import GROUPS
 from rules import presets
 from tests.presets.table import LACKING, METRICS, NODES, PRESETS, TITLES, VARIANTS
 from tests.presets.worlds import GOLDEN
@@ -40,6 +43,27 @@ rules:
   name: {matches: '^(queue'}
   metricsQuery: sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
+
+
+def flags() -> str:
+    """Return a table for each group of flags, and one for the flags without effect."""
+    sections = []
+    for group in GROUPS.values():
+        rows = (
+            (
+                f"`{reference.spelled(flag)}`",
+                f"`{flag.default}`" if reference.has_default(flag) else "",
+                flag.help,
+            )
+            for _, flag in fields_of(group)
+        )
+        sections.append(f"### {group.TITLE}\n\n{_table(('Flag', 'Default', 'Meaning'), rows)}")
+    ignored = (
+        (reason, ", ".join(f"`--{name}`" for name in names))
+        for reason, names in reference.ignored_by_reason().items()
+    )
+    table = _table(("Reason", "Flags"), ignored)
+    return "\n\n".join([*sections, f"### {reference.IGNORED_TITLE}\n\n{table}"])
 
 
 def preset_list() -> str:
@@ -146,7 +170,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "adapter": lambda: layers("adapter"),
         "rules": lambda: layers("rules"),
     },
-    "docs/flags.md": {"flags": settings.markdown},
+    "docs/flags.md": {"flags": flags},
     "docs/operations.md": {"metrics": own_metrics},
     "docs/presets.md": {
         "presets": preset_list,

@@ -17,6 +17,8 @@ from adapter.http.request_info import RequestInfo
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
+_VERBS = ("get",)
+"""Of every metric; like the original, also of those whose requests are authorized as `list`."""
 _NO_KIND = {"group": "", "version": "", "kind": ""}
 
 
@@ -147,7 +149,7 @@ def _resource_list(group: Group, version: str, catalog: Catalog) -> encoding.Doc
                 "singularName": "",
                 "namespaced": resource.namespaced,
                 "kind": resource.kind,
-                "verbs": list(resource.verbs),
+                "verbs": _VERBS,
             }
             for resource in _sorted(group, catalog)
         ],
@@ -210,10 +212,10 @@ def _with_subresources(
             parent["scope"] = "Namespaced"
         if slash:
             subresources.setdefault(name, []).append(
-                {"subresource": subresource, "responseKind": kind, "verbs": list(resource.verbs)}
+                {"subresource": subresource, "responseKind": kind, "verbs": _VERBS}
             )
         else:
-            parent |= {"responseKind": kind, "verbs": list(resource.verbs)}
+            parent |= {"responseKind": kind, "verbs": _VERBS}
     for name, nested in subresources.items():
         parents[name]["subresources"] = nested
     return list(parents.values())

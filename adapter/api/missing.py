@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 
 from adapter import errors
-from adapter.cache import SingleFlightCache
+from adapter.cache import LRUCache, SingleFlightCache
 from rules.diagnosis import missing
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause, Reason
@@ -25,11 +24,11 @@ from rules.ruleset import CompiledRule
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL = 600.0
-"""Unchanged causes of the same subject are logged again after this time."""
+"""Seconds after which unchanged causes of a subject are logged again."""
 _CAUSES_TTL = 5.0
 _LABELS_TTL = 60.0
 _LABELS_TIMEOUT = 2.0
-"""Causes are given without the present labels if Prometheus takes longer."""
+"""Seconds to wait for Prometheus; causes do without the present labels after that."""
 _CACHE_SIZE = 1024
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
@@ -61,10 +60,10 @@ class MissingMetrics:
         self._labels = SingleFlightCache(
             self._find_labels, ttl=lambda _, __: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
-        self._logged: OrderedDict[str, tuple[float, tuple[tuple[Reason, int | None], ...]]] = (
-            OrderedDict()
+        self._logged: LRUCache[str, tuple[float, tuple[tuple[Reason, int | None], ...]]] = LRUCache(
+            _MAX_LOGGED_SUBJECTS
         )
-        """Subject -> when its causes were logged last, and which (LRU)."""
+        """By subject: when its causes were last logged, and which."""
 
     async def of_metric(
         self, metric: str, resource: GroupResource | None = None
@@ -85,19 +84,16 @@ class MissingMetrics:
         return missing.of_plan(inventory, plan)
 
     def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Log why `subject` has no value, unless the same causes were logged in the last minutes.
+        """Log why `subject` has no value, unless the same causes were logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
         """
         now = self._clock()
         identity = tuple((cause.reason, cause.rule) for cause in causes)
-        last, logged = self._logged.get(subject, (now, None))
+        last, logged = self._logged.get(subject) or (now, None)
         if identity == logged and now - last < LOG_INTERVAL:
             return
-        self._logged[subject] = (now, identity)
-        self._logged.move_to_end(subject)
-        if len(self._logged) > _MAX_LOGGED_SUBJECTS:
-            self._logged.popitem(last=False)
+        self._logged.set(subject, (now, identity))
         line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
         log.warning("%s: %s", subject, line[:_MAX_LINE])
 

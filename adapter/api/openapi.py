@@ -15,7 +15,7 @@ import email.utils
 import hashlib
 import importlib.resources
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -65,16 +65,16 @@ class OpenApi:
         if info.path == _V2:
             return self._answer_v2(request)
         if info.path == _V3:
-            return self._v3_index.answer(request)
+            return self._v3_index.answer(request, {})
         if info.path.startswith(_BELOW_V3):
             return self._answer_v3(request, info)
         return None
 
     def _answer_v2(self, request: web.BaseRequest) -> Answer:
-        vary: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
+        headers: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
         if not _acceptable(request):
-            return _empty(406, vary)
-        return dataclasses.replace(self._v2.answer(request, **vary), gzip_threshold=0)
+            return _empty(406, headers)
+        return dataclasses.replace(self._v2.answer(request, headers), gzip_threshold=0)
 
     def _answer_v3(self, request: web.BaseRequest, info: RequestInfo) -> Answer:
         """Return one group version's document; immutable if the URL has its hash."""
@@ -97,11 +97,11 @@ class OpenApi:
             expires = email.utils.format_datetime(datetime.now(UTC) + _YEAR, usegmt=True)
             headers[hdrs.CACHE_CONTROL] = "public, immutable"
             headers[hdrs.EXPIRES] = expires.replace("GMT", "UTC")
-        return document.answer(request, **headers)
+        return document.answer(request, headers)
 
 
 class _Document:
-    """An encoded document with its ETag and its Last-Modified time."""
+    """Encoded document with its ETag and its Last-Modified time."""
 
     def __init__(self, content: encoding.Document) -> None:
         self.body = encoding.encode(content).rstrip()
@@ -109,10 +109,10 @@ class _Document:
         self.headers: dict[str, str] = {hdrs.ETAG: f'"{self.hash}"'}
         self._modified = int(time.time())
 
-    def answer(self, request: web.BaseRequest, **headers: str) -> Answer:
-        """Return the document, or 304 if the client has it."""
+    def answer(self, request: web.BaseRequest, headers: Mapping[str, str]) -> Answer:
+        """Return the document with `headers`, or 304 if the client has it."""
         if self._is_current(request):
-            return _empty(304, headers | self.headers)
+            return _empty(304, {**headers, **self.headers})
         modified = email.utils.formatdate(self._modified, usegmt=True)
         return Answer(
             body=self.body, headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified}
@@ -139,5 +139,5 @@ def _acceptable(request: web.BaseRequest) -> bool:
     return encoding.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
 
 
-def _empty(status: int, headers: dict[str, str]) -> Answer:
+def _empty(status: int, headers: Mapping[str, str]) -> Answer:
     return Answer(status=status, body=b"", content_type="", headers=headers)

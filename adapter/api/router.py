@@ -66,7 +66,8 @@ def build_router(
                 document = f"/apis/{group.NAME}/{group.VERSIONS[0]}"
                 error.causes_visible = guard is None or await _can_read(request, document)
             raise
-        return responses.document(content, info, request.headers)
+        pretty = responses.negotiate_pretty(info, request.headers)
+        return responses.Answer(body=encoding.encode(content, pretty=pretty))
 
     guarded = route if guard is None else guard(route)
 
@@ -95,6 +96,17 @@ def _check(
     if not found:
         raise errors.no_route()
     if request.method != hdrs.METH_GET:
-        raise errors.wrong_method()
+        raise errors.ApiError(
+            405,
+            "the server does not allow this method on the requested resource",
+            reason="MethodNotAllowed",
+            details={},
+        )
     if not encoding.routable(request.headers.get(hdrs.ACCEPT, ""), produced):
-        raise errors.not_acceptable((*produced, *streamed))
+        raise errors.ApiError(
+            406,
+            "406: Not Acceptable\n\n"
+            f"Available representations: {', '.join((*produced, *streamed))}",
+            reason="NotAcceptable",
+            details={},
+        )

@@ -1,7 +1,7 @@
 """Creates what secures the server: TLS, authentication and authorization.
 
-Callers are authenticated and authorized by the cluster. With --objects there is no cluster, and
-thus no guard; the settings then allow loopback addresses only.
+The cluster authenticates and authorizes callers. With --objects there is no cluster, so there is
+no guard; the settings then allow loopback addresses only.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from adapter.tls import serving_certificate
 from adapter.tls.apiservices import APIServiceController
 from adapter.tls.files import CertificateWatcher, CertKeyPair
 from certs.bundle import CertificateError
+from certs.issue import issue_temporary
 
 _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 """Reviews per second, as in the original's webhook clients."""
@@ -47,7 +48,7 @@ class Security:
     """None without a cluster: every request is allowed."""
     checks: tuple[health.Check, ...]
     on_listening: Callable[[], None]
-    """To be called once the server listens."""
+    """Function to call once the server listens."""
 
 
 async def from_settings(
@@ -56,7 +57,7 @@ async def from_settings(
     background: Background,
     registry: CollectorRegistry,
 ) -> Security:
-    """Build everything, and start its background tasks. Raises StartError."""
+    """Build TLS and access control, and start their background tasks. Raises StartError."""
     meter = telemetry.CertificateMetrics(registry)
     pair = _pair(settings)
     live = _reloading_context(settings, pair, meter)
@@ -114,7 +115,7 @@ def _reloading_context(
     """Return a context with the certificate of `pair`, or with a self-issued one."""
     try:
         bundle = (
-            tls.temporary_bundle(settings.serving.bind_address, now=dt.datetime.now(dt.UTC))
+            issue_temporary((settings.serving.bind_address,), now=dt.datetime.now(dt.UTC))
             if pair is None
             else tls.load(pair.certificate, pair.key)
         )

@@ -1,4 +1,4 @@
-"""Builds the server: creates every part in order, and closes them in reverse.
+"""Builds the server: creates its parts in order, and closes them in reverse order.
 
 Only this package and the commands know `Settings`; each part gets plain arguments.
 """
@@ -10,7 +10,6 @@ import contextlib
 import logging
 import ssl
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 
@@ -38,20 +37,12 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_PRESET = "gpu-dcgm"
 _DETECTION_TIMEOUT = 10.0
-"""Seconds; the server does not listen before it has its rules."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """Server that listens."""
-
-    url: str
-    relist: Relist
+"""Seconds; the server listens only once it has its rules."""
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings) -> AsyncIterator[Running]:
-    """Run a server as `settings` say. On entry it listens, but may not be ready.
+async def running(settings: Settings) -> AsyncIterator[str]:
+    """Run a server with `settings` and yield its URL. It listens, but may not be ready.
 
     Raises ConfigError for invalid rules, and StartError for everything else that prevents a start.
     """
@@ -65,7 +56,7 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
                 settings.prometheus, telemetry.PrometheusRequestMetrics(registry)
             )
         )
-        ruleset = rule_files.load(settings.rules.sources or await _detected(prometheus))
+        ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         objects = await _objects(settings, stack, background)
@@ -114,22 +105,22 @@ async def running(settings: Settings) -> AsyncIterator[Running]:
         await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
-        yield Running(url=url, relist=relist)
+        yield url
 
 
-async def _detected(prometheus: Prometheus) -> tuple[Source, ...]:
+async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
     """Return the presets that match the series in Prometheus, for a command line without rules."""
     try:
         async with asyncio.timeout(_DETECTION_TIMEOUT):
-            choice = await detection.choose(prometheus)
+            report = await detection.report(prometheus)
     except (errors.BackendError, TimeoutError) as error:
         names = [_DEFAULT_PRESET]
         reason = f"Prometheus cannot be queried: {str(error) or 'no response in time'}"
     else:
-        names = list(choice.presets) or [_DEFAULT_PRESET]
-        if choice.provisional and _DEFAULT_PRESET not in names:
-            names.append(_DEFAULT_PRESET)  # for pods that are yet to come
-        reason = "; ".join(choice.findings) or "they match the series in Prometheus"
+        names = list(report.presets) or [_DEFAULT_PRESET]
+        if report.provisional and _DEFAULT_PRESET not in names:
+            names.append(_DEFAULT_PRESET)  # it may fit once a pod uses a GPU
+        reason = "; ".join(report.sentences) or "they match the series in Prometheus"
     flags = " ".join(f"--preset={name}" for name in names)
     log.warning("no --config and no --preset given: using %s: %s", flags, reason)
     return tuple(Source(kind="preset", name=name) for name in names)
@@ -141,7 +132,7 @@ async def _objects(
     cluster = settings.cluster
     if cluster.objects:
         try:
-            return FileObjects.load(cluster.objects)
+            return FileObjects(cluster.objects)
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
@@ -181,9 +172,9 @@ def _check_first_relist(relist: Relist) -> None:
 
 def _relist_status(relist: Relist) -> str:
     """Report listed rules. Never raises: an unready adapter blocks namespace deletion."""
-    failing = sum(1 for state in relist.states if state.error)
-    total = len(relist.states)
-    return f"{total - failing} of {total} rules listed at the last attempt"
+    statuses = relist.statuses.values()
+    listed = sum(not each.failed for each in statuses)
+    return f"{listed} of {len(statuses)} rules listed at the last attempt"
 
 
 def _check_not_closing(closing: asyncio.Event) -> None:

@@ -33,7 +33,7 @@ async def connect_prometheus(
     Raises StartError if a file of `flags` cannot be used.
     """
     credentials = await _credentials(flags)
-    handshakes = _handshakes(credentials)
+    tls = _reloading_context(credentials)
     connector = aiohttp.TCPConnector(limit=0)
     proxy = credentials.proxy or proxies.proxy_for(flags.url)
     async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
@@ -42,7 +42,7 @@ async def connect_prometheus(
             flags.url,
             headers=dict(flags.headers),
             authorization=credentials.authorization,
-            tls_context=handshakes.context,
+            tls_context=tls.context,
             server_name=credentials.server_name,
             verb=flags.verb,
             timeout=flags.timeout,
@@ -89,7 +89,7 @@ def _token(file: str) -> Authorization:
     return token.authorization
 
 
-def _handshakes(credentials: Credentials) -> ReloadingClientContext:
+def _reloading_context(credentials: Credentials) -> ReloadingClientContext:
     try:
         return ReloadingClientContext(credentials)
     except errors.BackendError as error:

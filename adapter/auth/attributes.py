@@ -51,7 +51,7 @@ class Attributes:
 
     @property
     def controlled_size(self) -> int:
-        """Number of characters that the caller chose."""
+        """Number of characters that the caller can choose."""
         return (
             len(self.verb)
             + len(self.path)
@@ -86,7 +86,10 @@ def authorizer_attributes(user: User, info: RequestInfo) -> Attributes:
 
 
 def _has_verb_in_path(info: RequestInfo) -> bool:
-    """Return whether this is the deprecated `/apis/GROUP/VERSION/watch/...`, without selectors."""
+    """Return whether the path is a deprecated `/apis/GROUP/VERSION/watch/...`.
+
+    Kubernetes reviews such requests without their selectors.
+    """
     segments = info.path.strip("/").split("/")
     first = 2 if segments[0] == "api" else 3
     return info.is_resource_request and segments[first] in _VERBS_IN_PATHS

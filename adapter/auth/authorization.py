@@ -1,7 +1,7 @@
 """Authorization of a request: system:masters, always-allowed paths, else a SubjectAccessReview.
 
-Everything that the API server does not allow is answered with 403 in Kubernetes' wording. If the
-review fails, the answer is 500. Attributes and wording are in `attributes`.
+What the API server does not allow is answered with 403, in Kubernetes' wording. If the review
+fails, the answer is 500. Attributes and wording are in `attributes`.
 """
 
 from __future__ import annotations
@@ -10,24 +10,21 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.auth.attributes import Attributes, forbidden, review_spec, sanitize
 from adapter.auth.reviews import post_review
 from adapter.cache import SingleFlightCache
+from adapter.clients.kubernetes import Kube
 from rules.quoting import quote
-
-if TYPE_CHECKING:  # `--help` imports this module and must load neither of the two libraries
-    from adapter import telemetry
-    from adapter.clients.kubernetes import Kube
 
 MASTERS = "system:masters"
 ALWAYS_ALLOWED_PATHS = ("/healthz", "/readyz", "/livez")
 ALLOWED_TTL = 60.0
 DENIED_TTL = 10.0
 REVIEW_FAILED = "authorization check failed; see the log of the adapter"
-"""What clients see instead of the API server's error."""
+"""Message for clients, who must not see the API server's error."""
 
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews?timeout=10s"
 _TIMEOUT = 10.0
@@ -42,7 +39,7 @@ _ALLOWED_AND_DENIED = "webhook subject access review returned both allow and den
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Outcome of a review; a decision that is neither allowed nor an error is a 403."""
+    """Outcome of a review: 500 if `error` is set; else 403 unless the request is allowed."""
 
     allowed: bool
     denied: bool = False
@@ -65,11 +62,7 @@ class AlwaysAllowedPaths:
     """Always-allowed paths: exact ones, and prefixes that end in `*`."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        """Raise ValueError for a `*` that is not at the end."""
         trimmed = [path.removeprefix("/") for path in paths]
-        for path in trimmed:
-            if "*" in path[:-1]:
-                raise ValueError(f"only trailing * allowed in {quote(path)}")
         self._exact = frozenset(path for path in trimmed if not path.endswith("*"))
         self._prefixes = tuple(path[:-1] for path in trimmed if path.endswith("*"))
 
@@ -81,8 +74,7 @@ class AlwaysAllowedPaths:
 class Authorizer:
     """Authorizer by SubjectAccessReview, with a single-flight cache of decisions.
 
-    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds. Raises
-    ValueError for `always_allow_paths` with a `*` that is not at the end.
+    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds.
     """
 
     def __init__(

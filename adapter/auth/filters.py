@@ -32,7 +32,7 @@ MAX_MUTATING = 200
 
 _READ_ONLY_VERBS = frozenset({"get", "list"})
 _CAN_READ_TIMEOUT = 1.0
-"""Seconds that an answer may be delayed by the review whether it may include causes."""
+"""Seconds that an error may wait for the review that decides whether it includes causes."""
 _TOO_MANY_REQUESTS = "Too many requests, please try again later."
 
 

@@ -17,10 +17,10 @@ from adapter.auth.attributes import Attributes, forbidden
 from adapter.auth.authorization import REVIEW_FAILED, Decision
 from adapter.auth.user import (
     SYSTEM_ANONYMOUS,
-    SYSTEM_AUTHENTICATED,
     SYSTEM_UNAUTHENTICATED,
     Impersonation,
     User,
+    with_authenticated_group,
 )
 from rules.quoting import quote
 
@@ -40,7 +40,8 @@ async def impersonate(
 ) -> User:
     """Return the user that `requester` acts as.
 
-    Raises ApiError: 400 without a user name, 403 unless `review` allows every part.
+    Raises ApiError: 400 without a user name, 403 unless `review` allows each user, group, UID and
+    extra value.
     """
     if not requested.user:
         raise errors.ApiError(
@@ -101,12 +102,11 @@ def _impersonated(requested: Impersonation) -> User:
     groups = requested.groups
     if not groups and (service_account := _SERVICE_ACCOUNT.fullmatch(requested.user)):
         groups = ("system:serviceaccounts", f"system:serviceaccounts:{service_account[1]}")
-    if requested.user == SYSTEM_ANONYMOUS:
-        if SYSTEM_UNAUTHENTICATED not in groups:
-            groups = (*groups, SYSTEM_UNAUTHENTICATED)
-    elif {SYSTEM_AUTHENTICATED, SYSTEM_UNAUTHENTICATED}.isdisjoint(groups):
-        groups = (*groups, SYSTEM_AUTHENTICATED)
-    return User(name=requested.user, groups=groups, uid=requested.uid, extra=requested.extra)
+    if requested.user == SYSTEM_ANONYMOUS and SYSTEM_UNAUTHENTICATED not in groups:
+        groups = (*groups, SYSTEM_UNAUTHENTICATED)
+    return with_authenticated_group(
+        User(name=requested.user, groups=groups, uid=requested.uid, extra=requested.extra)
+    )
 
 
 def _go_syntax(requested: Impersonation) -> str:

@@ -19,7 +19,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 
 def front_proxy_user(headers: MultiMapping[str], config: RequestHeaderConfig) -> User | None:
-    """Return the user that the request-header settings of `config` select; None without a name.
+    """Return the user from the headers that `config` lists; None without a user name.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/headerrequest/requestheader.go
     """

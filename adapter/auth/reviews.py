@@ -9,16 +9,15 @@ import asyncio
 import random
 import re
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from adapter import errors
-
-if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
-    from adapter.clients.kubernetes import Kube
+from adapter.clients.kubernetes import Kube
 
 _BACKOFF = (0.5, 0.75, 1.125, 1.6875)
-"""Seconds before each retry; jitter comes on top."""
+"""Seconds before each retry, without jitter."""
 _JITTER = 0.2
+"""Maximum jitter, as a fraction of the backoff."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -33,8 +32,8 @@ async def post_review(
     """Return the API server's answer to `document`; `timeout` is in seconds for each attempt.
 
     Retries errors that have `retry_after`, five attempts in all, as Kubernetes' webhook clients do.
-    Raises the BackendError of the last attempt. Names and tokens may have bytes that are not UTF-8:
-    each is sent as U+FFFD, as Go encodes it in JSON.
+    Raises the BackendError of the last attempt. A byte that is not UTF-8 in a name or a token is
+    sent as U+FFFD, as Go encodes it in JSON.
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/util/webhook/webhook.go
     """

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 TIMEOUT = 10.0
 """Seconds for one review, including retries."""
 TTL = 10.0
-"""Default seconds for which the result of a review is cached."""
+"""Default number of seconds that the result of a review is cached."""
 CACHE_SIZE = 4096
 """Maximum number of cached results."""
 
@@ -53,7 +53,7 @@ class _ReviewResult:
 
 
 class _TokenKey:
-    """Cache key of a token: compares by keyed digest and drops the token once it is sent."""
+    """Cache key of a token: compares keyed digests, and drops the token when its review starts."""
 
     __slots__ = ("_token", "digest")
 
@@ -74,7 +74,7 @@ class _TokenKey:
 
 
 class TokenReviews:
-    """Token authenticator by TokenReview, with a single-flight cache of `ttl` seconds."""
+    """Token authenticator by TokenReview; a single-flight cache keeps results `ttl` seconds."""
 
     def __init__(
         self, api: Kube, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic

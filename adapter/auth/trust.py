@@ -1,7 +1,7 @@
 """Client CAs and request-header settings, from flags or extension-apiserver-authentication.
 
-Files and the ConfigMap are followed, so that a removed CA is no longer trusted from the next
-request on. Verifying certificates against them is in `authentication`.
+Files are polled and the ConfigMap is watched: once a CA is removed, no further request trusts it.
+Verifying certificates against the CAs is in `authentication`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,16 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from adapter import errors
 from adapter.clients import watch
+from adapter.clients.kubernetes import Kube
 from adapter.file_watcher import FileWatcher
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs
-
-if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
-    from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +66,7 @@ class Trust:
 
 
 class TrustSource:
-    """Source of the current `Trust`: call `start` once, then keep `run` running.
+    """Source of the current `Trust`: call `start` once, then run `run` in the background.
 
     Each CA file replaces its part of the ConfigMap. `headers` apply only together with
     `proxy_ca_file`. Without `api` the ConfigMap is not read. With `tolerant`, `start` succeeds even
@@ -129,33 +127,29 @@ class TrustSource:
             return
         try:
             config_map = await self._api.get(f"{_CONFIG_MAPS}/{NAME}")
-        except errors.Refused as error:
-            if error.status == 404:
+        except errors.BackendError as error:
+            if isinstance(error, errors.Refused) and error.status == 404:
                 log.warning(
                     "ConfigMap %s/%s does not exist: no front proxy is trusted until it appears",
                     NAMESPACE,
                     NAME,
                 )
-                return
-            self._tolerate(error)
-        except errors.BackendError as error:
-            self._tolerate(error)
+            elif self._tolerant or "proxy_cas" in self._files:
+                log.warning(
+                    "%s; started without it: requests may be anonymous until it can be read", error
+                )
+            else:
+                raise
         else:
             self._apply(config_map)
 
     async def run(self) -> None:
-        """Follow the files and the ConfigMap until cancelled."""
+        """Poll the files and watch the ConfigMap until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             if self._files:
                 tasks.create_task(self._follow_files())
             if self._api is not None:
                 tasks.create_task(self._follow_config_map(self._api))
-
-    def _tolerate(self, error: errors.BackendError) -> None:
-        """Log `error`, or raise it if the front proxies are unknown without the ConfigMap."""
-        if not self._tolerant and "proxy_cas" not in self._files:
-            raise error
-        log.warning("%s; started without it: requests may be anonymous until it can be read", error)
 
     async def _follow_files(self) -> None:
         while True:
@@ -166,14 +160,14 @@ class TrustSource:
 
     async def _follow_config_map(self, api: Kube) -> None:
         params = {"fieldSelector": f"metadata.name={NAME}"}
-        async for event, item in api.watch(_CONFIG_MAPS, params):
+        async for event, item in watch.follow(api, _CONFIG_MAPS, params):
             if event == watch.LISTED:
                 self._apply(next(iter(item), {}))
             else:
                 self._apply({} if event == "DELETED" else item)
 
     def _apply(self, config_map: Mapping[str, Any]) -> None:
-        """Take over the parts of the ConfigMap; a missing key clears its part."""
+        """Update what no file replaces from the ConfigMap; a missing key clears its part."""
         data = config_map.get("data") or {}
         fields: dict[str, Any] = {}
         for field, key in (("client_cas", _CLIENT_CA), ("proxy_cas", _PROXY_CA)):

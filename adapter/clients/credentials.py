@@ -90,7 +90,10 @@ class ReloadingClientContext:
 
 
 class ExecPlugin:
-    """`exec` plugin of a kubeconfig; its command is run again when its token has expired."""
+    """`exec` plugin of a kubeconfig, whose command is run again after its token has expired.
+
+    A token without an expiry is renewed once a minute.
+    """
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader

@@ -74,7 +74,7 @@ def legacy_groups(document: Any) -> list[LegacyGroup]:
 
 
 def legacy_group(group: LegacyGroup, documents: Mapping[str, Any]) -> ApiGroup:
-    """Combine a group with its APIResourceLists by version; versions without one are left out."""
+    """Combine a group with its APIResourceLists by version; there must be at least one."""
     resources = {
         version: tuple(
             _resource(item["name"], item.get("singularName"), item["kind"], item["namespaced"])
@@ -93,13 +93,13 @@ def _group(
     return ApiGroup(
         name=name,
         versions=versions,
-        preferred=preferred if preferred in versions else next(iter(versions), ""),
+        preferred=preferred if preferred in versions else versions[0],
         resources=resources,
     )
 
 
 def _aggregated_resources(version: Mapping[str, Any]) -> tuple[ApiResource, ...]:
-    """Parse the resources of a version; those that only carry subresources have no kind."""
+    """Parse the resources of a version; one without a kind only carries subresources."""
     return tuple(
         _resource(
             item["resource"],

@@ -20,7 +20,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import credentials, kube_discovery, proxies, status, watch
+from adapter.clients import credentials, kube_discovery, proxies, status
 from adapter.clients.abort import abort_on_exit
 from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
@@ -80,12 +80,10 @@ class Kube:
         """Close the connections."""
         await self._client.close()
 
-    async def get(
-        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = _JSON
-    ) -> Any:
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """Return the document at `path`, whose segments the caller has escaped."""
         await self._bucket.take(self._timeout)
-        _, document = await self._exchange("GET", path, params=params, accept=accept)
+        _, document = await self._exchange("GET", path, params=params)
         return document
 
     async def collect(
@@ -118,13 +116,6 @@ class Kube:
         """Apply a JSON merge patch to the object at `path` and return it."""
         return await self._write("PATCH", path, document, content_type=_MERGE_PATCH)
 
-    async def watch(
-        self, path: str, params: Mapping[str, str] | None = None
-    ) -> AsyncIterator[watch.Event]:
-        """Yield the list at `path` and its changes forever; see `watch.follow`."""
-        async for event in watch.follow(self, path, params or {}):
-            yield event
-
     async def stream(
         self, path: str, params: Mapping[str, str], *, ttl: float
     ) -> AsyncIterator[Any]:
@@ -151,7 +142,7 @@ class Kube:
         """Return the API groups that the cluster serves, in discovery order, core first.
 
         Aggregated discovery takes two requests. Older API servers need one more per group and
-        version; like client-go, this leaves out the versions whose request fails.
+        version. Like in client-go, versions whose request fails are left out.
         """
         groups: list[ApiGroup] = []
         for path in ("/api", "/apis"):

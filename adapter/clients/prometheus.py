@@ -72,7 +72,7 @@ class Prometheus:
         base = yarl.URL(url)
         if base.scheme not in {"http", "https"} or not base.host:
             raise ValueError(
-                f"not the URL of a Prometheus: {url!r}: http:// or https:// and a host"
+                f"{url!r} is not the URL of a Prometheus: it needs http:// or https:// and a host"
             )
         if any(name.lower() == "authorization" for name in headers or ()):
             base = base.with_user(None)  # aiohttp refuses both; Go prefers the header
@@ -81,6 +81,7 @@ class Prometheus:
             authorization = None
         self._session = session
         self._base = base.with_path(base.path.rstrip("/"))
+        self._address = str(self._base.with_user(None))  # without credentials, for the log
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
         self._tls_context = tls_context
@@ -91,57 +92,41 @@ class Prometheus:
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
 
-    @property
-    def address(self) -> str:
-        """Base URL without credentials, for the log."""
-        return str(self._base.with_user(None))
-
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the deadline.
 
         A Prometheus that refuses POST with 405 is queried by GET for the next five minutes.
         """
-        if self._verb == "GET" or self._post_was_refused():
-            return await self._query("GET", promql, deadline)
-        try:
-            result = await self._query("POST", promql, deadline)
-        except errors.Refused as error:
-            if error.status != 405:
-                raise
-            self._note_refused_post(error)
-            return await self._query("GET", promql, deadline)
-        self._post_refused_at = None
-        return result
+        if self._verb == "POST" and not self._post_was_refused():
+            try:
+                result = await self._query("POST", promql, deadline)
+            except errors.Refused as error:
+                if error.status != 405:
+                    raise
+                self._note_refused_post(error)
+            else:
+                self._post_refused_at = None
+                return result
+        return await self._query("GET", promql, deadline)
 
-    async def names(
-        self, selector: str, start: float, end: float, *, deadline: float | None = None
-    ) -> tuple[str, ...]:
+    async def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
 
         The index of the head block ignores the time range, so ended series may be included.
         """
-        params = _window(selector, start, end)
-        return await self._request("GET", _NAMES, params, self._left(deadline), _Document(strings))
+        return await self._list(_NAMES, selector, start, end, _Document(strings))
 
-    async def label_names(
-        self, selector: str, start: float, end: float, *, deadline: float | None = None
-    ) -> tuple[str, ...]:
+    async def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """Return the label names of the series that `selector` matches, without `__name__`."""
-        params = _window(selector, start, end)
-        names = await self._request(
-            "GET", _LABELS, params, self._left(deadline), _Document(strings)
-        )
+        names = await self._list(_LABELS, selector, start, end, _Document(strings))
         return tuple(name for name in names if name != "__name__")
 
-    async def series(
-        self, selector: str, start: float, end: float, *, deadline: float | None = None
-    ) -> dict[str, set[str]]:
+    async def series(self, selector: str, start: float, end: float) -> dict[str, set[str]]:
         """Return the label names, without `__name__`, of each series name that `selector` matches.
 
         Label sets are reduced while they arrive.
         """
-        params = _window(selector, start, end)
-        return await self._request("GET", _SERIES, params, self._left(deadline), _LabelSets())
+        return await self._list(_SERIES, selector, start, end, _LabelSets())
 
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
@@ -158,23 +143,26 @@ class Prometheus:
         self._post_refused_at = self._monotonic()
 
     async def _query(self, verb: Verb, promql: str, deadline: float | None) -> QueryResult:
-        left = self._left(deadline)
-        # Prometheus takes a timeout of 0 for no time at all.
+        left = self._timeout
+        if deadline is not None:
+            left = min(left, deadline - asyncio.get_running_loop().time())
+        if left <= 0:
+            raise errors.TimedOut(f"deadline exceeded before a request to {self._address}")
+        # With a timeout of 0 ms, Prometheus fails at once.
         params = {"query": promql, "timeout": f"{max(1, int(left * 1000))}ms"}
         return await self._request(verb, _QUERY, params, left + _GRACE, _Document(query_result))
 
-    def _left(self, deadline: float | None) -> float:
-        """Return the seconds that a request may take. Raises TimedOut if there are none."""
-        if deadline is None:
-            return self._timeout
-        left = min(deadline - asyncio.get_running_loop().time(), self._timeout)
-        if left <= 0:
-            raise errors.TimedOut(f"deadline exceeded before a request to {self.address}")
-        return left
+    async def _list(
+        self, path: str, selector: str, start: float, end: float, reader: _Reader[T]
+    ) -> T:
+        params = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
+        return await self._request("GET", path, params, self._timeout, reader)
 
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: _Reader[T]
     ) -> T:
+        subject = params.get("query") or params.get("match[]", "")
+        description = f"{verb} {self._address}{path} {_quoted(subject)}"
         started = self._monotonic()
         outcome, received = "Cancelled", 0
         try:
@@ -198,18 +186,14 @@ class Prometheus:
                         received = _received(response.content)
             outcome = "ok"
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
-            subject = params.get("query") or params.get("match[]") or ""
-            error = _backend_error(e, f"{verb} {self.address}{path} {_quoted(subject)}", seconds)
+            error = _backend_error(e, description, seconds)
             outcome = type(error).__name__
             raise error from e
         finally:
             elapsed = self._monotonic() - started
             if self._requests:
                 self._requests.ended(path, outcome=outcome, seconds=elapsed, received=received)
-            if log.isEnabledFor(logging.DEBUG):
-                subject = _quoted(params.get("query") or params.get("match[]") or "")
-                url = f"{self.address}{path}"
-                log.debug("%s %s %s: %s in %.0f ms", verb, url, subject, outcome, elapsed * 1000)
+            log.debug("%s: %s in %.0f ms", description, outcome, elapsed * 1000)
         return result
 
     async def _request_headers(self) -> Mapping[str, str]:
@@ -265,10 +249,6 @@ class _LabelSets:
         return self._label_names
 
 
-def _window(selector: str, start: float, end: float) -> dict[str, str]:
-    return {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
-
-
 async def _read(response: aiohttp.ClientResponse, reader: _Reader[T]) -> T:
     size = 0
     async for chunk in response.content.iter_chunked(_CHUNK):
@@ -280,7 +260,7 @@ async def _read(response: aiohttp.ClientResponse, reader: _Reader[T]) -> T:
 
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
-    """Raise the BackendError of a status other than 2xx, with Prometheus' error type and text."""
+    """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
     body = await response.content.read(_CHUNK)
     try:
         document = orjson.loads(body)

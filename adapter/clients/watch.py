@@ -11,17 +11,20 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from adapter import errors
+
+if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
+    from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 
 Event = tuple[str, Any]
-"""Type of the event, and the object, or for LISTED the objects."""
+"""Type of the event and its object; for LISTED, all objects."""
 
 LISTED = "LISTED"
-"""Type of the event with the complete list; objects that it lacks are deleted."""
+"""Type of the event with the complete list; objects that are not in it do not exist."""
 
 _MIN_WATCH = 120
 _MAX_WATCH = 240
@@ -33,18 +36,8 @@ _HEALTHY = 5.0
 """Seconds after which the end of a watch without events is not a failure."""
 
 
-class Source(Protocol):
-    """Client of the API server; see `kubernetes.Kube`."""
-
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """Return a document."""
-
-    def stream(self, path: str, params: Mapping[str, str], *, ttl: float) -> AsyncIterator[Any]:
-        """Yield the documents in the lines of a response that lasts up to `ttl` seconds."""
-
-
 async def follow(
-    source: Source,
+    api: Kube,
     path: str,
     params: Mapping[str, str],
     *,
@@ -62,7 +55,7 @@ async def follow(
         started = clock()
         try:
             if not version:
-                version, items = _parse_list(path, await source.get(path, params))
+                version, items = _parse_list(path, await api.get(path, params))
                 yield LISTED, items
             seconds = random.randint(_MIN_WATCH, _MAX_WATCH)  # noqa: S311 - jitter
             watch_params = {
@@ -72,7 +65,7 @@ async def follow(
                 "resourceVersion": version,
                 "timeoutSeconds": str(seconds),
             }
-            async for line in source.stream(path, watch_params, ttl=seconds + _GRACE):
+            async for line in api.stream(path, watch_params, ttl=seconds + _GRACE):
                 kind, item, version = _parse_event(path, line)
                 backoff = _MIN_BACKOFF
                 if kind != "BOOKMARK":

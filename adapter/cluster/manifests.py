@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ import yaml
 from adapter import errors
 from adapter.cluster.objects import FINISHED
 from rules.errors import UnknownResourceError
-from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.selectors.selectors import Selector
 
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -25,22 +25,17 @@ _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class FileObjects:
-    """Objects in manifest files; create it with `load`.
+    """Objects in manifest files.
 
     A kind that is not built into Kubernetes counts as namespaced, and its plural is guessed.
     """
 
-    def __init__(self, kinds: Kinds, objects: Mapping[GroupResource, Sequence[_Object]]) -> None:
-        self._kinds = kinds
-        self._objects = objects
-
-    @classmethod
-    def load(cls, paths: Iterable[str | Path]) -> FileObjects:
+    def __init__(self, paths: Iterable[str | Path]) -> None:
         """Read all files; a later manifest of an object replaces an earlier one.
 
         Raises Broken with one line per problem.
         """
-        manifests: list[_Manifest] = []
+        manifests: list[_Object] = []
         problems: list[str] = []
         for path in paths:
             for document, place in _documents(Path(path), problems):
@@ -50,20 +45,15 @@ class FileObjects:
                     problems.append(f"{place}: {error}")
         if problems:
             raise errors.Broken("\n".join(problems))
-        kinds = _kinds(manifests)
-        return cls(kinds, _objects(manifests, kinds))
-
-    @property
-    def kinds(self) -> Kinds:
-        """Kinds of the built-in resources and of the manifests."""
-        return self._kinds
+        self.kinds = _kinds(manifests)
+        self._objects = _objects(manifests, self.kinds)
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the objects that match the selector; see `ClusterObjects`."""
         try:
-            kind = self._kinds.first(resource.resource, resource.group)
+            kind = self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
         all_namespaces = not (kind.namespaced and namespace)
@@ -88,21 +78,13 @@ class FileObjects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Object:
-    namespace: str
-    name: str
-    labels: Mapping[str, str]
-    finished: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Manifest:
     group: str
     version: str
     kind: str
     name: str
     namespace: str
     labels: Mapping[str, str]
-    phase: str
+    finished: bool = False
 
 
 class _InvalidManifest(Exception):
@@ -117,6 +99,8 @@ def _documents(path: Path, problems: list[str]) -> Iterator[tuple[Any, str]]:
             number += 1
             if document is not None:
                 yield from _flatten(document, f"{path}: document {number}")
+    except _InvalidManifest as error:
+        problems.append(f"{path}: document {number}: {error}")
     except (yaml.YAMLError, ValueError) as error:
         text = " ".join(str(error).split())
         problems.append(f"{path}: document {number + 1}: not YAML: {text}")
@@ -127,7 +111,8 @@ def _documents(path: Path, problems: list[str]) -> Iterator[tuple[Any, str]]:
 def _flatten(document: Any, place: str) -> Iterator[tuple[Any, str]]:
     """Yield a document, or the items of a list, each with its place.
 
-    The items of a typed list (PodList) need no apiVersion and kind of their own.
+    The items of a typed list (PodList) need no apiVersion and kind of their own. Raises
+    _InvalidManifest.
     """
     kind = document.get("kind") if isinstance(document, dict) else None
     if not (isinstance(kind, str) and kind.endswith("List") and "items" in document):
@@ -136,13 +121,16 @@ def _flatten(document: Any, place: str) -> Iterator[tuple[Any, str]]:
     inherited = {}
     if kind != "List":
         inherited = {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
-    for index, item in enumerate(document["items"] or ()):
+    items = document["items"] or []
+    if not isinstance(items, list):
+        raise _InvalidManifest("items must be a list")
+    for index, item in enumerate(items):
         merged = {**inherited, **item} if isinstance(item, dict) else item
         yield merged, f"{place}: items[{index}]"
 
 
-def _parse(document: Any) -> _Manifest:
-    """Parse the identity of an object. Raises _InvalidManifest."""
+def _parse(document: Any) -> _Object:
+    """Parse a manifest. Raises _InvalidManifest."""
     if not isinstance(document, dict):
         raise _InvalidManifest("must be a mapping with apiVersion, kind and metadata")
     group, _, version = _text(document, "apiVersion").rpartition("/")
@@ -159,14 +147,15 @@ def _parse(document: Any) -> _Manifest:
                 f"metadata.labels: {key}: {value!r} must be a string: put it in quotes"
             )
     status = document.get("status")
-    return _Manifest(
+    phase = status.get("phase") if isinstance(status, dict) else None
+    return _Object(
         group=group,
         version=version,
         kind=kind,
         name=_text(metadata, "name", "metadata."),
         namespace=_text(metadata, "namespace", "metadata.", default=""),
         labels=labels,
-        phase=str(status.get("phase")) if isinstance(status, dict) else "",
+        finished=(group, kind) == ("", "Pod") and str(phase) in FINISHED,
     )
 
 
@@ -181,7 +170,7 @@ def _text(
     return value
 
 
-def _kinds(manifests: Iterable[_Manifest]) -> Kinds:
+def _kinds(manifests: Iterable[_Object]) -> Kinds:
     """Return the built-in kinds, and a guess for each other kind in the manifests."""
     builtin = Kinds.builtin()
     groups = {group.name: group for group in builtin.groups}
@@ -211,32 +200,28 @@ def _plural(kind: str) -> str:
 
 
 def _objects(
-    manifests: Iterable[_Manifest], kinds: Kinds
+    manifests: Iterable[_Object], kinds: Kinds
 ) -> Mapping[GroupResource, Sequence[_Object]]:
     """Return the objects of each resource in the order of namespace and name."""
     kind_of = {(kind.group, kind.kind): kind for kind in kinds}
     objects: dict[GroupResource, dict[tuple[str, str], _Object]] = defaultdict(dict)
     for manifest in manifests:
         kind = kind_of[manifest.group, manifest.kind]
-        resource, name, labels = kind.group_resource, manifest.name, manifest.labels
+        name, labels = manifest.name, manifest.labels
         namespace = (manifest.namespace or "default") if kind.namespaced else ""
         if namespace:
-            objects[NAMESPACES].setdefault(("", namespace), _namespace(namespace, {}))
-        objects[resource][namespace, name] = (
-            _namespace(name, labels)
-            if resource == NAMESPACES
-            else _Object(
-                namespace=namespace,
-                name=name,
-                labels=labels,
-                finished=resource == PODS and manifest.phase in FINISHED,
-            )
+            objects[NAMESPACES].setdefault(("", namespace), _namespace(namespace))
+        elif kind.group_resource == NAMESPACES:
+            labels = {**labels, **_namespace(name).labels}
+        objects[kind.group_resource][namespace, name] = replace(
+            manifest, namespace=namespace, labels=labels
         )
     return {
         resource: [by_name[key] for key in sorted(by_name)] for resource, by_name in objects.items()
     }
 
 
-def _namespace(name: str, labels: Mapping[str, str]) -> _Object:
+def _namespace(name: str) -> _Object:
     """Build a namespace with the label that every API server adds."""
-    return _Object(namespace="", name=name, labels={**labels, _NAMESPACE_LABEL: name})
+    metadata = {"name": name, "labels": {_NAMESPACE_LABEL: name}}
+    return _parse({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

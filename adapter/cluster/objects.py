@@ -50,20 +50,12 @@ class ClusterObjects:
         self._interval = interval
         self._clock = clock
         self._sleep = sleep
-        self._kinds = Kinds.builtin()
-        self._discovered = False
+        self.kinds = Kinds.builtin()
+        """Current snapshot of the kinds."""
+        self.discovered = False
+        """Whether a discovery has succeeded."""
         self._started_at: float | None = None
         self._discovering = asyncio.Lock()
-
-    @property
-    def kinds(self) -> Kinds:
-        """Current snapshot of the kinds."""
-        return self._kinds
-
-    @property
-    def discovered(self) -> bool:
-        """Whether a discovery has succeeded."""
-        return self._discovered
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -116,7 +108,7 @@ class ClusterObjects:
             except errors.BackendError as error:
                 consequence = (
                     "known resources stay as they are"
-                    if self._discovered
+                    if self.discovered
                     else "metrics of custom resources are not served yet"
                 )
                 log.warning("discovery of resources failed; %s: %s", consequence, error)
@@ -130,18 +122,18 @@ class ClusterObjects:
         self._started_at = self._clock()
         kinds = Kinds.of(await self._api.groups())
         # A new snapshot makes others rebuild what they derived from the old one.
-        if kinds != self._kinds:
-            self._kinds = kinds
-        self._discovered = True
+        if kinds != self.kinds:
+            self.kinds = kinds
+        self.discovered = True
 
     async def _kind(self, resource: GroupResource) -> Kind:
         """Return the first served version of a resource. Raises Refused with 404."""
         try:
-            return self._kinds.first(resource.resource, resource.group)
+            return self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError:
             await self.refresh()
         try:
-            return self._kinds.first(resource.resource, resource.group)
+            return self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
 

@@ -1,4 +1,4 @@
-"""`certs issue`: issues a CA and a serving certificate, for adapters that may not issue their own.
+"""`certs issue`: issues a CA and a serving certificate, for an adapter without rights to Secrets.
 
 It replaces the original's `gencerts.sh`, and needs neither openssl nor cfssl.
 """
@@ -44,8 +44,11 @@ def main(argv: Sequence[str]) -> int:
             print(files["secret.yaml"].decode(), end="")
         else:
             _write(options.out, files)
-    except (CertificateError, OSError) as error:
+    except CertificateError as error:
         print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{error.filename}: {error.strerror}", file=sys.stderr)
         return 1
     for certificate, noun in zip(state.serving.chain, ("certificate", "CA"), strict=True):
         subject = certificate.subject.rfc4514_string()

@@ -21,7 +21,7 @@ file and line. Exit code: 0 if the server would start, 1 if not, 2 for an invali
 def main(argv: Sequence[str]) -> int:
     """Return 0 if the server would start with the files, else 1; 2 for an invalid command line."""
     try:
-        (flags,) = settings.parse_groups(argv, settings.Rules, words="config")
+        (flags,) = settings.parse_groups(argv, settings.Rules, positional_flag="config")
     except settings.HelpRequested:
         print(_USAGE)
         return 0

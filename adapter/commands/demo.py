@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import aiohttp
@@ -73,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--secure-port",
-        type=int,
+        type=_up_to(65535),
         default=6443,
         metavar="PORT",
         help="HTTPS port of the adapter on 127.0.0.1 (default %(default)s)",
@@ -88,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--nodes",
-        type=_nodes,
+        type=_up_to(1000),
         default=3,
         help="number of nodes, with four GPUs each (default %(default)s)",
     )
@@ -109,11 +109,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _nodes(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if not 1 <= number <= 1000:
-        raise argparse.ArgumentTypeError(f"{text}: must be between 1 and 1000")
-    return number
+def _up_to(maximum: int) -> Callable[[str], int]:
+    """Return a parser of integers from 1 to `maximum`."""
+
+    def parse(text: str) -> int:
+        number = int(text) if text.isdecimal() else 0
+        if not 1 <= number <= maximum:
+            raise argparse.ArgumentTypeError(f"{text}: must be between 1 and {maximum}")
+        return number
+
+    return parse
 
 
 def _load(text: str) -> float | None:
@@ -130,7 +135,7 @@ def _load(text: str) -> float | None:
 
 
 def _check_free(port: int) -> None:
-    """Raise StartError if the port is in use: early, because Prometheus needs time to start."""
+    """Raise StartError if the port is in use, before Prometheus takes its time to start."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -153,19 +158,20 @@ async def _run(options: argparse.Namespace, program: Path) -> None:
 async def _start(
     options: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
 ) -> None:
-    """Start everything; return once each pod has a value and the user knows what to try."""
+    """Start everything, wait until each pod has a value, and print what to try."""
     generation = GENERATIONS[options.generation]
     fleet = Fleet.of(
         nodes=options.nodes,
         load=_DEFAULT_LOAD if options.load is None else options.load,
-        fixed=options.load is None,
         mig=generation.mig,
     )
     started = time.monotonic()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
-    exporters = await _serve_exporters(
-        exporter.application(fleet, generation, lambda: time.monotonic() - started), stack
-    )
+
+    def seconds() -> float:
+        return 0.0 if options.load is None else time.monotonic() - started
+
+    exporters = await _serve_exporters(exporter.application(fleet, generation, seconds), stack)
     _say(f"{len(fleet.gpus)} GPUs on {options.nodes} nodes, exporter: {generation.summary}")
     config = prometheus.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")
@@ -184,16 +190,14 @@ async def _start(
     ]
     if generation.preset == "gpu-dcgm":
         flags.append("--preset=gpu-dcgm-prof")
-    server = await stack.enter_async_context(app.running(settings.parse(flags)))
+    url = await stack.enter_async_context(app.running(settings.parse(flags)))
     if generation.preset == "gpu-node":
         metric, expected = _NODES, len(fleet.nodes)
     else:
         metric, expected = _PODS, sum(pod.app == _APP for pod in fleet.pods)
-    await _wait_for_values(server.url + metric, expected)
+    await _wait_for_values(url + metric, expected)
     _say(
-        _READY.format(
-            url=server.url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url
-        )
+        _READY.format(url=url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url)
     )
 
 

@@ -15,7 +15,7 @@ from adapter import errors, settings
 from adapter.app import sources
 from adapter.metrics import detection
 from adapter.settings.flag import Group, flag
-from adapter.settings.kinds import choice
+from adapter.settings.flag_types import choice
 from rules import presets
 from rules.errors import ConfigError
 from rules.exporters import detect
@@ -95,7 +95,7 @@ def _detect(argv: Sequence[str]) -> int:
 
 async def _observe(flags: settings.Prometheus) -> detect.Report:
     async with sources.connect_prometheus(flags) as prometheus:
-        return detect.analyze(await detection.observe(prometheus))
+        return await detection.report(prometheus)
 
 
 def _lines(report: detect.Report) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """`serve`: runs the server until SIGTERM or SIGINT.
 
-What the server needs is imported once the command line is known to be valid: it takes seconds.
+The server's modules take seconds to import, so they are imported after the flags are parsed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from adapter.commands import SEE_HELP
 log = logging.getLogger(__name__)
 
 _DEBUG_VERBOSITY = 6
-"""From this on the original logs every request to Prometheus."""
+"""Value of --v from which the original logs every request to Prometheus."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -46,9 +46,9 @@ def set_up_logging(level: int) -> None:
 
 
 def log_unraisable(event: sys.UnraisableHookArgs) -> None:
-    """Log an exception that Python cannot raise in one line, without a traceback.
+    """Log an exception that Python cannot raise: in one line, without a traceback.
 
-    Clients can cause one: a server name that is not ASCII ends their TLS handshake this way.
+    A client can cause it by sending a TLS server name that is not ASCII.
     """
     name = type(event.exc_value).__name__
     log.warning("%s: %r: %s: %s", event.err_msg or "ignored", event.object, name, event.exc_value)

@@ -1,4 +1,4 @@
-"""Ends a program that serves: on a signal, in every phase, without waiting for threads."""
+"""Shutdown on SIGTERM or SIGINT, also during the start, without waiting for threads."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def stopping() -> Iterator[asyncio.Event]:
         stop.set()
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-            # Not through the event loop: that may be what hangs.
+            # Not a handler of the event loop, because the loop may be what hangs.
             signal.signal(number, _exit)
 
     for number in _SIGNALS:
@@ -64,7 +64,7 @@ def _exit(_signal: int, _frame: types.FrameType | None) -> NoReturn:
 
 
 class DaemonThreadExecutor(futures.ThreadPoolExecutor):
-    """Executor that runs each call in a daemon thread, for which nothing waits at exit.
+    """Executor that runs each call in a daemon thread, so that the process can exit at any time.
 
     The event loop accepts subclasses of ThreadPoolExecutor only. It uses the executor for DNS
     lookups, which cannot be cancelled and take a minute if the name server does not respond.

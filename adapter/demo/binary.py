@@ -1,4 +1,4 @@
-"""Finds or fetches the Prometheus program.
+"""Finds the Prometheus program, or downloads it.
 
 `python -m adapter.demo.binary` prints its path.
 """
@@ -28,8 +28,8 @@ def cache(environ: Mapping[str, str]) -> Path:
     """
     if configured := environ.get("GPU_METRICS_ADAPTER_CACHE"):
         return Path(configured)
-    base = environ.get("XDG_CACHE_HOME") or os.path.join(environ.get("HOME", "/tmp"), ".cache")  # noqa: PTH118, S108 - HOME may be unset in a container
-    return Path(base) / "gpu-metrics-adapter"
+    home = environ.get("HOME", "/tmp")  # noqa: S108 - HOME may be unset in a container
+    return Path(environ.get("XDG_CACHE_HOME") or f"{home}/.cache", "gpu-metrics-adapter")
 
 
 def find(environ: Mapping[str, str] = os.environ) -> Path:

@@ -94,7 +94,7 @@ def _run(program: Program, command: list[str], folder: Path, environ: Mapping[st
 
 
 def _try(command: list[str], folder: Path, environ: Mapping[str, str]) -> str | None:
-    """Run `command`; return its error output if it fails."""
+    """Run `command`; return None, or its error output if it fails."""
     done = subprocess.run(  # noqa: S603 - fixed programs, no shell
         command, cwd=folder, env=dict(environ), capture_output=True, text=True, check=False
     )

@@ -19,20 +19,19 @@ def render(readings: Iterable[tuple[Gpu, Reading]], generation: Generation) -> s
         lines.append(f"# HELP {series.name} {series.help}")
         lines.append(f"# TYPE {series.name} gauge")
         for gpu, reading in gpus:
-            if (series.whole and gpu.instance is not None) or (
-                gpu.pod is None and not generation.idle
-            ):
+            if series.whole and gpu.instance is not None:
                 continue
-            lines.append(
-                f"{series.name}{label_set(generation.labels(gpu))} {series.value(reading):.10g}"
-            )
+            if gpu.pod is None and not generation.idle:
+                continue
+            labels = label_set(generation.labels(gpu))
+            lines.append(f"{series.name}{labels} {series.value(reading):.10g}")
     return "\n".join(lines) + "\n"
 
 
 def label_set(labels: Mapping[str, str]) -> str:
     """Return the labels of a sample, in braces."""
-    escaped = (
-        f'{name}="{value.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
-        for name, value in labels.items()
-    )
-    return "{" + ",".join(escaped) + "}"
+    pairs: list[str] = []
+    for name, value in labels.items():
+        escaped = value.replace("\\", r"\\").replace('"', r"\"")
+        pairs.append(f'{name}="{escaped}"')
+    return "{" + ",".join(pairs) + "}"

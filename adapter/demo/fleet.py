@@ -45,8 +45,6 @@ class Gpu:
     """None for an idle GPU."""
     instance: int | None = None
     """ID of the MIG instance; None for a whole GPU."""
-    profile: str = ""
-    """MIG profile; empty for a whole GPU."""
     offset: int = 0
     """Second of the recording that the GPU has at second 0."""
 
@@ -96,12 +94,10 @@ class Fleet:
     pods: tuple[Pod, ...]
     load: float
     """Factor for the recorded utilization."""
-    fixed: bool
-    """Whether values never change."""
     moments: tuple[trace.Moment, ...]
 
     @classmethod
-    def of(cls, *, nodes: int, load: float, fixed: bool, mig: bool = False) -> Fleet:
+    def of(cls, *, nodes: int, load: float, mig: bool = False) -> Fleet:
         """Build a fleet with `nodes` nodes.
 
         The first GPU of each node has a pod of `bert-intent-detection`. On the first node, one more
@@ -125,17 +121,7 @@ class Fleet:
             )
             for number, (index, instance) in enumerate(slots):
                 offset = BUSY + STEP * (len(pods) + number)
-                profile = "" if instance is None else "1g.18gb"
-                gpus.append(
-                    Gpu(
-                        node=node,
-                        index=index,
-                        pod=pod,
-                        instance=instance,
-                        profile=profile,
-                        offset=offset,
-                    )
-                )
+                gpus.append(Gpu(node=node, index=index, pod=pod, instance=instance, offset=offset))
             pods.append(pod)
 
         for number, node in enumerate(names):
@@ -156,7 +142,6 @@ class Fleet:
             gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.node, gpu.index, gpu.instance or 0))),
             pods=tuple(pods),
             load=load,
-            fixed=fixed,
             moments=trace.load(),
         )
 
@@ -164,7 +149,7 @@ class Fleet:
         """Yield the GPUs of `node` with their readings `seconds` after the start."""
         for gpu in self.gpus:
             if gpu.node == node:
-                yield gpu, self._reading(gpu, 0 if self.fixed else int(seconds))
+                yield gpu, self._reading(gpu, int(seconds))
 
     def _reading(self, gpu: Gpu, second: int) -> Reading:
         idle = self.moments[0]

@@ -14,7 +14,7 @@ from adapter.demo.fleet import MEMORY, Gpu, Reading
 MIB = 1048576.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Series:
     """One metric of an exporter."""
 
@@ -40,138 +40,130 @@ class Generation:
     """Whether idle GPUs are reported."""
 
 
-def _series(
-    name: str, text: str, value: Callable[[Reading], float], *, whole: bool = False
-) -> Series:
-    return Series(name=name, help=text, value=value, whole=whole)
-
-
 _DEV = (
-    _series("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
-    _series("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
-    _series("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", lambda r: r.temperature),
-    _series("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda r: r.power),
-    _series("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", lambda r: r.utilization, whole=True),
-    _series(
+    Series("DCGM_FI_DEV_SM_CLOCK", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
+    Series("DCGM_FI_DEV_MEM_CLOCK", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
+    Series("DCGM_FI_DEV_GPU_TEMP", "GPU temperature (in C).", lambda r: r.temperature),
+    Series("DCGM_FI_DEV_POWER_USAGE", "Power draw (in W).", lambda r: r.power),
+    Series("DCGM_FI_DEV_GPU_UTIL", "GPU utilization (in %).", lambda r: r.utilization, whole=True),
+    Series(
         "DCGM_FI_DEV_MEM_COPY_UTIL",
         "Memory utilization (in %).",
         lambda r: r.memory_copy,
         whole=True,
     ),
-    _series("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", lambda r: r.memory_free),
-    _series("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", lambda r: r.memory_used),
+    Series("DCGM_FI_DEV_FB_FREE", "Framebuffer memory free (in MiB).", lambda r: r.memory_free),
+    Series("DCGM_FI_DEV_FB_USED", "Framebuffer memory used (in MiB).", lambda r: r.memory_used),
 )
 _PROF = (
-    _series(
+    Series(
         "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
         "Ratio of time the graphics engine is active.",
         lambda r: r.graphics,
     ),
-    _series(
+    Series(
         "DCGM_FI_PROF_SM_ACTIVE",
         "The ratio of cycles an SM has at least 1 warp assigned.",
         lambda r: r.sm,
     ),
-    _series(
+    Series(
         "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
         "Ratio of cycles the tensor (HMMA) pipe is active.",
         lambda r: r.tensor,
     ),
-    _series(
+    Series(
         "DCGM_FI_PROF_DRAM_ACTIVE",
         "Ratio of cycles the device memory interface is active.",
         lambda r: r.dram,
     ),
 )
 _RENAMED = (
-    _series(
-        "DCGM_FI_DEV_SM_CLOCK_HERTZ", "SM clock frequency (in Hz).", lambda r: r.sm_clock * 1e6
-    ),
-    _series(
+    Series("DCGM_FI_DEV_SM_CLOCK_HERTZ", "SM clock frequency (in Hz).", lambda r: r.sm_clock * 1e6),
+    Series(
         "DCGM_FI_DEV_MEMORY_CLOCK_HERTZ",
         "Memory clock frequency (in Hz).",
         lambda r: r.memory_clock * 1e6,
     ),
-    _series("DCGM_FI_DEV_GPU_TEMP_CELSIUS", "GPU temperature (in C).", lambda r: r.temperature),
-    _series("DCGM_FI_DEV_BOARD_POWER_WATTS", "Board power draw (in W).", lambda r: r.power),
-    _series(
+    Series("DCGM_FI_DEV_GPU_TEMP_CELSIUS", "GPU temperature (in C).", lambda r: r.temperature),
+    Series("DCGM_FI_DEV_BOARD_POWER_WATTS", "Board power draw (in W).", lambda r: r.power),
+    Series(
         "DCGM_FI_DEV_GPU_UTIL_RATIO", "GPU utilization (0 to 1).", lambda r: r.utilization / 100
     ),
-    _series(
+    Series(
         "DCGM_FI_DEV_MEMORY_UTIL_RATIO",
         "Memory utilization (0 to 1).",
         lambda r: r.memory_copy / 100,
     ),
-    _series(
+    Series(
         "DCGM_FI_DEV_FB_FREE_BYTES",
         "Framebuffer memory free (in bytes).",
         lambda r: r.memory_free * MIB,
     ),
-    _series(
+    Series(
         "DCGM_FI_DEV_FB_USED_BYTES",
         "Framebuffer memory used (in bytes).",
         lambda r: r.memory_used * MIB,
     ),
-    _series(
+    Series(
         "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
         "Graphics engine utilization (0 to 1).",
         lambda r: r.graphics,
     ),
-    _series("DCGM_FI_PROF_SM_UTIL_RATIO", "SM utilization (0 to 1).", lambda r: r.sm),
-    _series(
+    Series("DCGM_FI_PROF_SM_UTIL_RATIO", "SM utilization (0 to 1).", lambda r: r.sm),
+    Series(
         "DCGM_FI_PROF_TENSOR_UTIL_RATIO", "Tensor pipe utilization (0 to 1).", lambda r: r.tensor
     ),
-    _series(
+    Series(
         "DCGM_FI_PROF_DRAM_UTIL_RATIO", "Memory interface utilization (0 to 1).", lambda r: r.dram
     ),
 )
 _COMPAT = (
-    _series("dcgm_sm_clock", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
-    _series("dcgm_memory_clock", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
-    _series("dcgm_gpu_temp", "GPU temperature (in C).", lambda r: r.temperature),
-    _series("dcgm_power_usage", "Power draw (in W).", lambda r: r.power),
-    _series("dcgm_gpu_utilization", "GPU utilization (in %).", lambda r: r.utilization),
-    _series("dcgm_mem_copy_utilization", "Memory utilization (in %).", lambda r: r.memory_copy),
-    _series("dcgm_fb_free", "Framebuffer memory free (in MiB).", lambda r: r.memory_free),
-    _series("dcgm_fb_used", "Framebuffer memory used (in MiB).", lambda r: r.memory_used),
+    Series("dcgm_sm_clock", "SM clock frequency (in MHz).", lambda r: r.sm_clock),
+    Series("dcgm_memory_clock", "Memory clock frequency (in MHz).", lambda r: r.memory_clock),
+    Series("dcgm_gpu_temp", "GPU temperature (in C).", lambda r: r.temperature),
+    Series("dcgm_power_usage", "Power draw (in W).", lambda r: r.power),
+    Series("dcgm_gpu_utilization", "GPU utilization (in %).", lambda r: r.utilization),
+    Series("dcgm_mem_copy_utilization", "Memory utilization (in %).", lambda r: r.memory_copy),
+    Series("dcgm_fb_free", "Framebuffer memory free (in MiB).", lambda r: r.memory_free),
+    Series("dcgm_fb_used", "Framebuffer memory used (in MiB).", lambda r: r.memory_used),
 )
 _COMPAT_PROF = (
-    _series("dcgm_fi_prof_gr_engine_active", "Graphics engine active.", lambda r: r.graphics),
-    _series("dcgm_fi_prof_pipe_tensor_active", "Tensor pipe active.", lambda r: r.tensor),
-    _series("dcgm_fi_prof_dram_active", "Memory interface active.", lambda r: r.dram),
+    Series("dcgm_fi_prof_gr_engine_active", "Graphics engine active.", lambda r: r.graphics),
+    Series("dcgm_fi_prof_pipe_tensor_active", "Tensor pipe active.", lambda r: r.tensor),
+    Series("dcgm_fi_prof_dram_active", "Memory interface active.", lambda r: r.dram),
 )
 _NVIDIA = (
-    _series(
+    Series(
         "nvidia_gpu_duty_cycle", "Percent of time the GPU was processing.", lambda r: r.utilization
     ),
-    _series("nvidia_gpu_memory_used_bytes", "Memory used in bytes.", lambda r: r.memory_used * MIB),
-    _series("nvidia_gpu_memory_total_bytes", "Total memory in bytes.", lambda _: MEMORY * MIB),
-    _series(
+    Series("nvidia_gpu_memory_used_bytes", "Memory used in bytes.", lambda r: r.memory_used * MIB),
+    Series("nvidia_gpu_memory_total_bytes", "Total memory in bytes.", lambda _: MEMORY * MIB),
+    Series(
         "nvidia_gpu_power_usage_milliwatts", "Power usage in milliwatts.", lambda r: r.power * 1000
     ),
-    _series("nvidia_gpu_temperature_celsius", "Temperature in celsius.", lambda r: r.temperature),
+    Series("nvidia_gpu_temperature_celsius", "Temperature in celsius.", lambda r: r.temperature),
 )
 _GKE = (
-    _series(
+    Series(
         "duty_cycle", "Percent of time the accelerator was processing.", lambda r: r.utilization
     ),
-    _series("memory_used", "Memory allocated in bytes.", lambda r: r.memory_used * MIB),
-    _series("memory_total", "Total memory in bytes.", lambda _: MEMORY * MIB),
+    Series("memory_used", "Memory allocated in bytes.", lambda r: r.memory_used * MIB),
+    Series("memory_total", "Total memory in bytes.", lambda _: MEMORY * MIB),
 )
 _HAMI = (
-    _series(
+    Series(
         "hami_container_device_utilization_ratio",
         "Container device utilization (in %).",
         lambda r: r.utilization,
     ),
-    _series("hami_vgpu_memory_used_bytes", "vGPU memory used.", lambda r: r.memory_used * MIB),
-    _series("hami_vgpu_memory_limit_bytes", "vGPU memory limit.", lambda _: MEMORY * MIB),
+    Series("hami_vgpu_memory_used_bytes", "vGPU memory used.", lambda r: r.memory_used * MIB),
+    Series("hami_vgpu_memory_limit_bytes", "vGPU memory limit.", lambda _: MEMORY * MIB),
 )
 _SMI = (
-    _series("nvidia_smi_utilization_gpu_ratio", "utilization.gpu", lambda r: r.utilization / 100),
-    _series("nvidia_smi_memory_used_bytes", "memory.used", lambda r: r.memory_used * MIB),
-    _series("nvidia_smi_power_draw_watts", "power.draw", lambda r: r.power),
-    _series("nvidia_smi_temperature_gpu", "temperature.gpu", lambda r: r.temperature),
+    Series("nvidia_smi_utilization_gpu_ratio", "utilization.gpu", lambda r: r.utilization / 100),
+    Series("nvidia_smi_memory_used_bytes", "memory.used", lambda r: r.memory_used * MIB),
+    Series("nvidia_smi_power_draw_watts", "power.draw", lambda r: r.power),
+    Series("nvidia_smi_temperature_gpu", "temperature.gpu", lambda r: r.temperature),
 )
 
 GENERATIONS: Mapping[str, Generation] = {

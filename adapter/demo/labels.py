@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from adapter.demo.fleet import MODEL, Gpu
 
 DRIVER = "570.86.15"
+MIG_PROFILE = "1g.18gb"
 
 
 def _pod_labels(
@@ -22,18 +23,8 @@ def _direct(gpu: Gpu, *, empty: bool = False) -> dict[str, str]:
     return _pod_labels(gpu, namespace="namespace", pod="pod", container="container", empty=empty)
 
 
-def _bus(gpu: Gpu) -> str:
-    return f"00000000:{gpu.index + 1}8:00.0"
-
-
 def _exporter_pod(gpu: Gpu) -> str:
     return f"dcgm-exporter-{gpu.node.rpartition('-')[2]}"
-
-
-def _instance(gpu: Gpu) -> dict[str, str]:
-    if gpu.instance is None:
-        return {}
-    return {"GPU_I_PROFILE": gpu.profile, "GPU_I_ID": str(gpu.instance)}
 
 
 def dcgm(
@@ -42,13 +33,14 @@ def dcgm(
     """Return the labels of dcgm-exporter since 3.5.0, as a function of the GPU."""
 
     def labels(gpu: Gpu) -> Mapping[str, str]:
+        instance = {"GPU_I_PROFILE": MIG_PROFILE, "GPU_I_ID": str(gpu.instance)}
         return {
             "gpu": str(gpu.index),
             "UUID": gpu.uuid,
-            "pci_bus_id": _bus(gpu),
+            "pci_bus_id": f"00000000:{gpu.index + 1}8:00.0",
             "device": f"nvidia{gpu.index}",
             "modelName": MODEL,
-            **_instance(gpu),
+            **({} if gpu.instance is None else instance),
             hostname: gpu.node,
             driver: DRIVER,
             **(_direct(gpu) if pods else {}),

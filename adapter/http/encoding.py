@@ -34,7 +34,7 @@ _Clause = tuple[str, str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """The outcome of content negotiation."""
+    """Outcome of content negotiation."""
 
     encoding: str
     """One of `PRODUCED`."""
@@ -52,7 +52,7 @@ class Accepted:
 
 
 def encode(document: Document, *, pretty: bool = False) -> bytes:
-    r"""Encode as Go's JSON encoder: compact and a newline, or indented by two and no newline.
+    r"""Encode like Go: compact with a newline at the end, or indented by two without one.
 
     `<`, `>`, `&`, U+2028 and U+2029 are escaped; bytes that are not UTF-8 become `\ufffd`.
     """
@@ -76,7 +76,7 @@ def timestamp(seconds: float) -> str:
 def routable(accept: str, produced: Sequence[str] = PRODUCED) -> bool:
     """Return whether Kubernetes' router (go-restful) accepts an Accept header.
 
-    The router ignores parameters and knows `*/*` but not `application/*`.
+    The router ignores parameters. It accepts `*/*`, but not `application/*`.
     """
     types = (clause.partition(";")[0].strip(" ") for clause in (accept or "*/*").split(","))
     return any(each == "*/*" or each in produced for each in types)
@@ -116,7 +116,7 @@ def accepts(accept: str, media_type: str) -> bool:
 
 
 def _clauses(accept: str) -> list[_Clause]:
-    """Parse an Accept header; most preferred clause first, malformed clauses left out."""
+    """Parse an Accept header; the most preferred clause is first, malformed ones are left out."""
     ranked = []
     for element in accept.split(","):
         media_type, *rest = element.strip(" ").split(";")
@@ -149,7 +149,11 @@ def _matches(clause: _Clause, media_type: str) -> bool:
 
 
 def _parameters_allowed(parameters: Mapping[str, str], *, aggregated: bool) -> bool:
-    """Return whether a document of these parameters exists; no other `sv` or `stream` does."""
+    """Return whether a clause's parameters select what is served.
+
+    There are no schema versions (`sv`) and no streams except `watch`. `g`, `v` and `as` select
+    aggregated discovery.
+    """
     if parameters.get("sv") or parameters.get("stream", "") not in {"", "watch"}:
         return False
     if not aggregated:

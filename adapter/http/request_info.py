@@ -1,7 +1,7 @@
 """Kubernetes' RequestInfo: what a request asks for, parsed once from its method and its URL.
 
-Pure. Kubernetes refuses a malformed list option or timeout only at the stage that uses it, so such
-errors are kept in `options_error` and `timeout_error`; the caller raises them.
+Pure. Kubernetes rejects a malformed list option or timeout only where it uses the value. Therefore
+`parse` keeps such errors in `options_error` and `timeout_error`, and the caller raises them.
 
 https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go
 """
@@ -22,7 +22,7 @@ from rules.quoting import quote
 from rules.selectors import selectors
 
 _CACHE_SIZE = 2048
-"""Parsing costs 23 µs, a tenth of what every request costs; autoscalers repeat their URLs."""
+"""Parsing takes 23 µs, a tenth of the fixed cost of a request; autoscalers repeat their URLs."""
 _MAX_CACHED_URL = 2048
 """Characters; longer URLs are parsed each time."""
 
@@ -45,7 +45,7 @@ _Query = Mapping[str, tuple[str, ...]]
 
 
 class MalformedError(Exception):
-    """A URL that Go's `url.Parse` refuses."""
+    """URL that Go's `url.Parse` rejects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class RequestInfo:
 
     path: str
     """Percent-decoded, otherwise unchanged."""
-    query: Mapping[str, tuple[str, ...]]
+    query: _Query
 
     is_resource_request: bool
     verb: str
@@ -152,7 +152,7 @@ def _is_true(query: _Query, key: str) -> bool:
 
 
 def _integer_error(query: _Query) -> str:
-    """Return Go's error for the first int64 option that does not parse, else an empty string."""
+    """Return Go's error for the first int64 option that cannot be parsed, else an empty string."""
     for key in ("timeoutSeconds", "limit"):
         if key not in query:
             continue
@@ -218,7 +218,7 @@ def _path_fields(path: str, query: _Query, method: str, options_error: str) -> d
 
 
 def _selected_name(query: _Query) -> str:
-    """Return the name that the field selector requires; empty if a selector does not parse."""
+    """Return the name that the field selector requires; empty if a selector cannot be parsed."""
     text = _first(query, "fieldSelector")
     if not text:
         return ""

@@ -41,12 +41,15 @@ DEADLINE = web.RequestKey("deadline", float)
 CAN_READ_DISCOVERY: web.RequestKey[Callable[[str], Awaitable[bool]]] = web.RequestKey(
     "can_read_discovery"
 )
-"""Returns whether the caller may also GET a non-resource path; set by the authorization filter."""
+"""Function that returns whether the caller may also GET a non-resource path.
+
+The filters in `auth` set it.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a handler returns: a response before compression and common headers."""
+    """What a handler returns: a response before compression, without the common headers."""
 
     body: bytes
     status: int = 200
@@ -106,13 +109,6 @@ def malformed_request() -> web.Response:
     response = Response(status=400, body=b"400 Bad Request", headers={hdrs.CONTENT_TYPE: PLAIN})
     response.force_close()
     return response
-
-
-def document(
-    content: encoding.Document, info: request_info.RequestInfo, headers: Mapping[str, str]
-) -> Answer:
-    """Encode `content` as the client accepts it. Raises ApiError (406) if it accepts nothing."""
-    return Answer(body=encoding.encode(content, pretty=negotiate_pretty(info, headers)))
 
 
 def negotiate_pretty(info: request_info.RequestInfo, headers: Mapping[str, str]) -> bool:
@@ -253,7 +249,7 @@ def _response(answer: Answer, request_headers: Mapping[str, str]) -> web.Respons
 
 
 def _accepts_gzip(headers: Mapping[str, str]) -> bool:
-    """Return whether `gzip` is accepted; like Kubernetes, `gzip;q=1` does not count."""
+    """Return whether gzip is accepted. Like Kubernetes, ignore tokens with a weight: `gzip;q=1`."""
     return "gzip" in (token.strip() for token in headers.get(hdrs.ACCEPT_ENCODING, "").split(","))
 
 

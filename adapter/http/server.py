@@ -1,7 +1,7 @@
 """HTTP server: listeners, and connections that limit the request head as Go's server does.
 
-A request head may have 1 MiB and take 32 s; aiohttp's own size limits are smaller, and it has no
-time limit. Input that is not HTTP gets a bare 400. Routing is in `api.router`.
+A request head may have 1 MiB and take 32 s. aiohttp's own size limits are smaller, and it has no
+time limit. Input that is not HTTP is answered with a bare 400. Routing is in `api.router`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ KEEPALIVE = 95.0
 """Seconds; longer than the 90 s for which Go's clients keep an idle connection."""
 HEAD_BYTES = 1 << 20
 HEAD_SECONDS = 32.0
-"""Limit of a TLS handshake and of each request head."""
+"""Time limit of a TLS handshake, and of each request head."""
 CLOSE_SECONDS = 5.0
-"""How long the client may take to receive the rest of a response and close the connection."""
+"""Time limit for the client to receive the rest of a response and close the connection."""
 _MAX_HEADERS = 10_000
 _TOO_LARGE = "431 Request Header Fields Too Large"
 
@@ -43,7 +43,7 @@ class _Sent(web.StreamResponse):
 
 
 class Connection(web.RequestHandler):
-    """A connection with limits on the size and the duration of a request head."""
+    """Connection with limits on the size and the duration of a request head."""
 
     __slots__ = ("_close_seconds", "_head_bytes", "_head_seconds", "_head_timer", "_lost")
 
@@ -83,10 +83,10 @@ class Connection(web.RequestHandler):
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
         """Answer the request in progress, send the whole response and wait for the close."""
-        # aiohttp has already told idle connections to close. One that was accepted just before
-        # began to wait for a request only after that, so it is told again.
+        # aiohttp has already closed the connections that waited for a request. One that was
+        # accepted just before did not wait yet, so it needs another close.
         self.close()
-        # A response that is being sent needs no handler, so only `close_seconds` apply to it.
+        # The handler has returned if its response is being sent: only `close_seconds` apply.
         sending = self._request_in_progress and self._current_request is None
         handler_timeout = 0.0 if sending else timeout
         limit = None if handler_timeout is None else handler_timeout + self._close_seconds
@@ -101,7 +101,7 @@ class Connection(web.RequestHandler):
                 await self._lost.wait()
 
     def data_received(self, data: bytes) -> None:
-        """Parse `data`; count it and time it as long as it belongs to a request head."""
+        """Parse `data`, and enforce the limits while it belongs to a request head."""
         requests = self._request_count
         super().data_received(data)
         in_progress = self._waiter is None and requests > 0
@@ -124,7 +124,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - repeats what was received
     ) -> web.StreamResponse:
-        """Answer what cannot be parsed, or a handler that raised: bare, without aiohttp's text."""
+        """Send a bare 4xx for a request that cannot be parsed, or a 500 if the handler raised."""
         if isinstance(exc, http_exceptions.LineTooLong):
             self._reject(_TOO_LARGE, "the request head is longer than 1 MiB")
         elif status == http.HTTPStatus.BAD_REQUEST:
@@ -150,7 +150,7 @@ class Connection(web.RequestHandler):
 
 
 class Site(web.BaseSite):
-    """A listener that creates a `Connection` for each client."""
+    """Listener that creates a `Connection` for each client."""
 
     def __init__(
         self,
@@ -209,8 +209,8 @@ class Site(web.BaseSite):
     async def stop(self) -> None:
         """Stop listening.
 
-        First registers the connections that are already accepted: asyncio forgets a socket that it
-        accepted just before its server is closed, and leaves it open, so its client would hang.
+        Register the accepted connections first. asyncio forgets a socket that it accepted just
+        before its server closes, and leaves it open, so its client would hang.
         """
         loop = asyncio.get_running_loop()
         for listener in getattr(self._server, "sockets", ()):

@@ -1,13 +1,12 @@
 """Detection of GPU exporters in a live Prometheus; `rules.exporters.detect` draws conclusions.
 
-Queries return only names of series and labels, never label values: whether a `pod` is the target's
-own is decided inside Prometheus, by a comparison with `up`, which has only target labels.
+Queries return only names of series and labels, never label values. Whether a `pod` is the target's
+own is decided in PromQL, by a comparison with `up`, which has only target labels.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
@@ -16,7 +15,7 @@ from rules import promql
 from rules.exporters import detect, generations
 
 _LOOKBACK = 2 * 3600.0
-"""Seconds; what Prometheus still has in memory. Shows the labels of GPUs that are idle now."""
+"""Seconds, which Prometheus still has in memory. GPUs that are idle now may have had a pod."""
 
 _SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
 _ANY_SERIES = '{__name__!=""}'
@@ -35,29 +34,13 @@ _HOSTNAME_IS_POD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """Presets for a Prometheus, with reasons."""
-
-    presets: tuple[str, ...]
-    """In the order of the flags; empty if none fits."""
-    findings: tuple[str, ...]
-    """Text for the log."""
-    provisional: bool
-    """Whether other presets may fit once a pod uses a GPU."""
+async def report(prometheus: Prometheus) -> detect.Report:
+    """Query Prometheus; return the exporters and the presets that fit. Raises BackendError."""
+    return detect.analyze(await _observe(prometheus))
 
 
-async def choose(prometheus: Prometheus) -> Choice:
-    """Return the presets to use if no rules are configured. Raises BackendError."""
-    report = detect.analyze(await observe(prometheus))
-    return Choice(presets=report.presets, findings=report.sentences, provisional=report.provisional)
-
-
-async def observe(prometheus: Prometheus) -> detect.Observations:
-    """Query the present series and labels, in two or three dozen cheap queries.
-
-    Raises BackendError.
-    """
+async def _observe(prometheus: Prometheus) -> detect.Observations:
+    """Query the present series and labels, in two or three dozen cheap queries."""
     lister = Lister(prometheus, max_age=_LOOKBACK)
     targets, down = await gather_or_cancel(
         _count(prometheus, query) for query in ("count(up)", "count(up == 0)")
@@ -71,9 +54,9 @@ async def observe(prometheus: Prometheus) -> detect.Observations:
     labels = [label for label in generations.LABELS if label in present]
     hostnames = [label for label in ("Hostname", "hostname") if label in present]
     live, honored, direct, recently_foreign = await gather_or_cancel(
-        _names(prometheus, query)
+        lister.names_in(query)
         for query in (
-            f"({_SELECTOR})",
+            _SELECTOR,
             f"{_FOREIGN} and {_TARGETS_WITH_POD}",
             f"{_FOREIGN} unless {_TARGETS_WITH_POD}",
             _RECENTLY_FOREIGN,
@@ -83,7 +66,7 @@ async def observe(prometheus: Prometheus) -> detect.Observations:
         lister.live(_SELECTOR, (promql.matcher(label, "!=", ""),)) for label in labels
     )
     hostname_is_pod = await gather_or_cancel(
-        _names(prometheus, _HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR))
+        lister.names_in(_HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR))
         for label in hostnames
     )
     return detect.Observations(
@@ -102,12 +85,6 @@ async def observe(prometheus: Prometheus) -> detect.Observations:
         down=down,
         anything=True,
     )
-
-
-async def _names(prometheus: Prometheus, vector: str) -> frozenset[str]:
-    """Return the names of the series in an instant vector."""
-    result = await prometheus.query(f"group by (__name__) ({vector})")
-    return frozenset(sample.labels.get("__name__", "") for sample in result.samples)
 
 
 async def _count(prometheus: Prometheus, query: str) -> int:

@@ -19,9 +19,9 @@ from rules.query.aggregate import ExternalValue, Sample, Value
 from rules.query.plan import ExternalPlan, Plan
 
 _MAX_LAST_VALUES = 100_000
-"""Objects whose last value is kept for rules with `onMissing: {lastKnown: …}`."""
+"""Maximum number of objects whose last value is kept, for `onMissing: {lastKnown: …}`."""
 _MAX_PRESENT = 100_000
-"""Objects of plans of several steps for which it is remembered that they had a value."""
+"""Maximum number of objects that are known to have had a value, for plans of several steps."""
 
 _Key = tuple[str, ...]
 
@@ -108,18 +108,19 @@ class Evaluation:
         self, plan: Plan, values: Mapping[str, Value], oldest: float
     ) -> dict[str, Value]:
         """Add the last values, not older than `oldest`, of names without a value."""
-        last = {name: self._last_values.get((*_key(plan), name)) for name in plan.names}
         complete: dict[str, Value] = {}
         for name in plan.names:
-            value = values.get(name) or last[name]
-            if value is not None and (name in values or value.time >= oldest):
-                complete[name] = value
-                self._last_values.set((*_key(plan), name), value)
+            key = (*_key(plan), name)
+            if name in values:
+                complete[name] = values[name]
+                self._last_values.set(key, values[name])
+            elif (last := self._last_values.get(key)) is not None and last.time >= oldest:
+                complete[name] = last
         return complete
 
 
 def _key(plan: Plan) -> _Key:
-    """Identify a plan whatever its object names."""
+    """Return what identifies a plan, without the names of its objects."""
     return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
 
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus_result import QueryResult
 from rules import promql
 
 T = TypeVar("T")
@@ -33,15 +34,6 @@ class IndexedNames:
     """In the order in which Prometheus lists them."""
     exact: bool
     """False if from the index, which may still contain names that ended before the window."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiveNames:
-    """Series names with a sample in the window."""
-
-    names: frozenset[str]
-    whole: bool
-    """False if Prometheus sent warnings: a remote store may not have answered."""
 
 
 class Lister:
@@ -72,12 +64,12 @@ class Lister:
         """List the names of the selector's series, and which of `labels` each of them carries.
 
         With `fits`, also checks every label of these series for which it returns true. Uses the
-        index, which is cheap; a Prometheus that ignores or refuses `match[]` there is asked for
-        its series instead.
+        index, which is cheap. If Prometheus ignores or refuses `match[]` there, lists all series
+        instead.
         """
         if self._match_supported is not False:
             try:
-                names = await self._names(selector)
+                names = await self._list(self._prometheus.names, selector)
             except errors.Refused as e:
                 if self._match_supported or e.status not in _MATCH_REFUSED:
                     raise
@@ -89,22 +81,27 @@ class Lister:
                 return await self._with_labels(selector, names, labels, fits)
         return await self._series(selector)
 
-    async def exact(self, selector: str) -> LiveNames:
-        """List the names with a sample in the window, by a query that reads the samples."""
+    async def exact(self, selector: str) -> frozenset[str] | None:
+        """List the names with a sample in the window, by a query that reads the samples.
+
+        Returns None if Prometheus sends warnings: a remote store may not have answered.
+        """
         window = f"{int(self._max_age * 1000)}ms"
         series = promql.in_expression(selector)
         query = f"group by (__name__) (last_over_time({series}[{window}]))"
-        result = await self._limited(lambda: self._prometheus.query(query))
-        names = frozenset(sample.labels.get("__name__", "") for sample in result.samples)
+        result = await self._query(query)
+        names = _names(result)
         if "" in names:
             raise errors.Broken(f"Prometheus returned series without a name for {query!r}")
-        return LiveNames(names=names, whole=not result.warnings)
+        return None if result.warnings else names
 
     async def live(self, selector: str, matchers: Sequence[str]) -> frozenset[str]:
         """List the names of series that match now; series that ended are stale and do not count."""
-        query = f"group by (__name__) ({promql.with_matchers(selector, matchers)})"
-        result = await self._limited(lambda: self._prometheus.query(query))
-        return frozenset(sample.labels.get("__name__", "") for sample in result.samples)
+        return await self.names_in(promql.with_matchers(selector, matchers))
+
+    async def names_in(self, vector: str) -> frozenset[str]:
+        """List the names of the series in an instant vector."""
+        return _names(await self._query(f"group by (__name__) ({vector})"))
 
     async def labels(self, selector: str, name: str) -> frozenset[str]:
         """List all labels that the selector's series of this name carry, by the index.
@@ -114,13 +111,14 @@ class Lister:
         if not self._match_supported:
             return frozenset()
         narrowed = promql.with_matchers(selector, (promql.matcher("__name__", "=", name),))
-        return frozenset(await self._label_names(narrowed))
+        return frozenset(await self._list(self._prometheus.label_names, narrowed))
 
     async def _probe(self) -> bool:
         """Return whether `match[]` is supported; the first call needs a Prometheus with series."""
         async with self._probing:
             if self._match_supported is None:
-                self._match_supported = not await self._names(_MATCHES_NOTHING)
+                names = await self._list(self._prometheus.names, _MATCHES_NOTHING)
+                self._match_supported = not names
             return self._match_supported
 
     async def _with_labels(
@@ -133,10 +131,13 @@ class Lister:
         """List which labels the names carry, by one request for each label."""
         wanted = set(labels) if names else set()
         if names and fits:
-            wanted.update(filter(fits, await self._label_names(selector)))
+            wanted.update(filter(fits, await self._list(self._prometheus.label_names, selector)))
         ordered = sorted(wanted)
         carriers = await gather_or_cancel(
-            self._names(promql.with_matchers(selector, (promql.matcher(label, "!=", ""),)))
+            self._list(
+                self._prometheus.names,
+                promql.with_matchers(selector, (promql.matcher(label, "!=", ""),)),
+            )
             for label in ordered
         )
         carried: dict[str, set[str]] = {name: set() for name in names}
@@ -145,24 +146,23 @@ class Lister:
                 carried[name].add(label)
         return IndexedNames(names={name: frozenset(carried[name]) for name in names}, exact=False)
 
-    async def _names(self, selector: str) -> tuple[str, ...]:
-        start, end = self._window()
-        return await self._limited(lambda: self._prometheus.names(selector, start, end))
-
-    async def _label_names(self, selector: str) -> tuple[str, ...]:
-        start, end = self._window()
-        return await self._limited(lambda: self._prometheus.label_names(selector, start, end))
-
     async def _series(self, selector: str) -> IndexedNames:
-        start, end = self._window()
-        series = await self._limited(lambda: self._prometheus.series(selector, start, end))
+        series = await self._list(self._prometheus.series, selector)
         names = {name: frozenset(labels) for name, labels in sorted(series.items()) if name}
         return IndexedNames(names=names, exact=True)
 
-    async def _limited(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    async def _list(
+        self, method: Callable[[str, float, float], Coroutine[Any, Any, T]], selector: str
+    ) -> T:
+        """Call a method of the client that lists what a selector matches in the window."""
         async with self._slots:
-            return await request()
+            now = self._clock()
+            return await method(selector, now - self._max_age, now)
 
-    def _window(self) -> tuple[float, float]:
-        now = self._clock()
-        return now - self._max_age, now
+    async def _query(self, query: str) -> QueryResult:
+        async with self._slots:
+            return await self._prometheus.query(query)
+
+
+def _names(result: QueryResult) -> frozenset[str]:
+    return frozenset(sample.labels.get("__name__", "") for sample in result.samples)

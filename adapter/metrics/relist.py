@@ -18,7 +18,7 @@ from adapter import telemetry
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
 from adapter.metrics.lister import Lister
-from adapter.metrics.series_index import RuleState, SeriesIndex
+from adapter.metrics.series_index import SeriesIndex
 from rules import promql
 from rules.diagnosis import candidates
 from rules.diagnosis.candidates import SeriesByMetric
@@ -103,10 +103,11 @@ class Relist:
         return self._snapshot.catalog
 
     @property
-    def states(self) -> tuple[RuleState, ...]:
-        """State of each rule's listing: those of `rules` first, in the order of the files."""
-        states = [state for index in self._indexes for state in index.states]
-        return tuple(sorted(states, key=lambda state: state.index))
+    def statuses(self) -> Mapping[int, ListingStatus]:
+        """Status of each rule, by `CompiledRule.index`."""
+        return {
+            rule: status for index in self._indexes for rule, status in index.statuses().items()
+        }
 
     @property
     def inventory(self) -> Inventory:
@@ -118,10 +119,7 @@ class Relist:
             kinds=snapshot.kinds,
             listings=snapshot.listings,
             series_by_metric=snapshot.metrics,
-            statuses={
-                state.index: ListingStatus(listed=state.succeeded, failed=bool(state.error))
-                for state in self.states
-            },
+            statuses=self.statuses,
             now=self._clock(),
         )
 
@@ -133,7 +131,7 @@ class Relist:
         return await self._lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
-        """List every rule now; failures are logged and shown by `states`."""
+        """List every rule now; failures are logged and shown by `statuses`."""
         await gather_or_cancel(self._relist(index) for index in self._indexes)
 
     async def refresh_live_labels(self) -> None:

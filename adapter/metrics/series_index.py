@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
-from adapter.metrics.lister import IndexedNames, Lister, LiveNames
+from adapter.metrics.lister import IndexedNames, Lister
 from rules import promql
+from rules.diagnosis.inventory import ListingStatus
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds
 from rules.query import label_binding
@@ -26,34 +26,13 @@ logger = logging.getLogger(__name__)
 _EXACT_PACE = 100
 """Minimum pause between exact queries, as a multiple of the duration of the last one."""
 _ABSENT_SECONDS = 3600.0
-"""How long a name is kept that Prometheus' index no longer lists, if no exact query succeeds."""
+"""How long a name is kept after Prometheus' index last had it, if no exact query succeeds."""
 
 _Bindings = tuple[LabelBinding, ...]
 _Ambiguous = Mapping[int, Mapping[GroupResource, _Bindings]]
 """By rule: the resources that several labels can identify, with all bindings of each."""
 _Probe = tuple[str, ...]
 """Matchers of the series that carry the labels of one binding."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RuleState:
-    """The listing status of one rule. Times are Unix seconds."""
-
-    index: int
-    rule: str
-    """Position in its file: `rules[3]`."""
-    selector: str
-    names: int
-    """Series names in the last good listing, before the rule's filters."""
-    attempted: float | None
-    succeeded: float | None
-    """When the last good listing was started."""
-    seconds: float
-    """Duration of the last attempt."""
-    error: str
-    """Why the last attempt failed, for operators; empty if it succeeded."""
-    remarks: tuple[str, ...]
-    """Partial failures of an attempt that succeeded."""
 
 
 class SeriesIndex:
@@ -71,7 +50,10 @@ class SeriesIndex:
     ) -> None:
         self.selector = selector
         self._rules = rules
-        self._places = {rule.index: _place(rule) for rule in rules}
+        self._places = {
+            rule.index: rule.config.where.path or f"{rule.section}[{rule.index}]" for rule in rules
+        }
+        """By rule: its position in its file, `rules[3]`."""
         self._pinned_names = {
             rule.index: name
             for rule in rules
@@ -89,8 +71,6 @@ class SeriesIndex:
         """Series names with their label names; None before the first success."""
         self._last_indexed: Mapping[str, float] = {}
         """When Prometheus' index last had each of `_names`, in monotonic time."""
-        self._shared: tuple[Mapping[str, frozenset[str]] | None, tuple[Series, ...]] = (None, ())
-        """The series of these `_names`, which all rules share: there may be thousands."""
         self._ended: frozenset[str] = frozenset()
         """Names that the last exact query did not find, and that the index still has."""
         self._exact_queried: float | None = None
@@ -99,9 +79,8 @@ class SeriesIndex:
             rule.index: {} for rule in rules
         }
 
-        self._attempted: float | None = None
         self._succeeded: float | None = None
-        self._seconds = 0.0
+        """When the last successful relist started, in Unix seconds."""
         first, *others = self._places.values()
         where = f"{first} and {len(others)} more" if others else first
         self._unlisted = Degraded(where, "relist", "known metrics stay listed")
@@ -114,63 +93,48 @@ class SeriesIndex:
         names = self._names or {}
         return bool(names) and all(name in names for name in self._pinned_names.values())
 
-    @property
-    def states(self) -> tuple[RuleState, ...]:
-        """The listing status of each rule."""
-        partial = (self._inexact, self._live_unknown)
-        return tuple(
-            RuleState(
-                index=rule.index,
-                rule=self._places[rule.index],
-                selector=rule.config.series_query,
-                names=len(self._series(rule.index)),
-                attempted=self._attempted,
-                succeeded=self._succeeded,
-                seconds=self._seconds,
-                error=self._unlisted.error,
-                remarks=tuple(str(each) for each in partial if each.error),
-            )
-            for rule in self._rules
-        )
+    def statuses(self) -> dict[int, ListingStatus]:
+        """Return the status of each rule, by index."""
+        status = ListingStatus(listed=self._succeeded, failed=self._unlisted.failing)
+        return dict.fromkeys(self._places, status)
 
     def listings(self) -> dict[int, Listing]:
         """Return the listing of each rule, by index; empty before the first success."""
         if self._names is None:
             return {}
-        return {
-            index: Listing(series=self._series(index), live=dict(live))
-            for index, live in self._live.items()
-        }
-
-    def _series(self, index: int) -> tuple[Series, ...]:
-        """Return one rule's series: all of the index, or only the name that the rule pins."""
-        names, series = self._shared
-        if names is not self._names:
-            ordered = sorted((self._names or {}).items())
-            series = tuple(Series(name=name, labels=labels) for name, labels in ordered)
-            self._shared = self._names, series
-        pinned = self._pinned_names.get(index)
-        return series if pinned is None else tuple(each for each in series if each.name == pinned)
+        # All rules share these, because there may be thousands.
+        series = {name: Series(name=name, labels=self._names[name]) for name in sorted(self._names)}
+        every = tuple(series.values())
+        listings: dict[int, Listing] = {}
+        for index, live in self._live.items():
+            own = every
+            if (pinned := self._pinned_names.get(index)) is not None:
+                own = (series[pinned],) if pinned in series else ()
+            listings[index] = Listing(series=own, live=dict(live))
+        return listings
 
     async def relist(self, kinds: Kinds) -> bool:
         """List names and labels, then refresh live labels. Return whether the listing succeeded."""
-        self._attempted, start = self._clock(), self._monotonic()
+        started = self._clock()
         try:
             found = await self._lister.index(
                 self.selector, self._override_labels, self._template_filter(kinds)
             )
         except (errors.BackendError, RulesError) as error:
             self._unlisted.begin(error)
-            self._measure(type(error).__name__)
+            if self._meter is not None:
+                for rule in self._places.values():
+                    self._meter.failed(rule, outcome=type(error).__name__)
             return False
-        finally:
-            self._seconds = self._monotonic() - start
         exact = None if found.exact else await self._exact()
         self._update(found, exact)
         await self.refresh_live_labels(kinds)
-        self._succeeded, self._seconds = self._attempted, self._monotonic() - start
+        self._succeeded = started
         self._unlisted.end()
-        self._measure("")
+        if self._meter is not None:
+            for index, listing in self.listings().items():
+                names = len(listing.series)
+                self._meter.listed(self._places[index], names=names, at=started)
         return True
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
@@ -240,21 +204,26 @@ class SeriesIndex:
                     carried = tuple(
                         each for each in bindings if name in carriers.get(each.probe_matchers(), ())
                     )
-                    live_labels = {label for each in carried for label in _labels(each)}
+                    live_labels = {
+                        label
+                        for each in carried
+                        for label in (each.resource, each.namespace)
+                        if label
+                    }
                     names[name] = labels | live_labels
                     if in_use := carried or last.get((name, resource)):
                         current[name, resource] = in_use
         self._names, self._live = names, live
 
-    def _update(self, found: IndexedNames, exact: LiveNames | None) -> None:
+    def _update(self, found: IndexedNames, exact: frozenset[str] | None) -> None:
         if found.exact:
             self._names, self._ended, self._last_indexed = found.names, frozenset(), {}
             return
         now = self._monotonic()
         known = self._names or {}
-        if exact and exact.whole:
-            self._ended = frozenset(found.names.keys() - exact.names)
-            known = {name: labels for name, labels in known.items() if name in exact.names}
+        if exact is not None:
+            self._ended = frozenset(found.names.keys() - exact)
+            known = {name: labels for name, labels in known.items() if name in exact}
         else:
             self._ended &= found.names.keys()
         new = {name: labels for name, labels in found.names.items() if name not in self._ended}
@@ -266,8 +235,8 @@ class SeriesIndex:
         }
         self._last_indexed = {name: last_indexed.get(name, now) for name in self._names}
 
-    async def _exact(self) -> LiveNames | None:
-        """Return the exact names; None if the query is not due yet or fails."""
+    async def _exact(self) -> frozenset[str] | None:
+        """Return the exact names; None if the query is not due yet, fails or is incomplete."""
         start = self._monotonic()
         last = self._exact_queried
         if last is not None and start - last < _EXACT_PACE * self._exact_seconds:
@@ -292,42 +261,30 @@ class SeriesIndex:
             return None
         return lambda label: any(mapping.associations((label,)) for mapping in mappings)
 
-    def _measure(self, failure: str) -> None:
-        if self._meter is None:
-            return
-        for index, rule in self._places.items():
-            if failure:
-                self._meter.failed(rule, outcome=failure)
-            else:
-                names = len(self._series(index))
-                self._meter.listed(rule, names=names, at=self._succeeded or 0.0)
-
 
 class Degraded:
     """An action that fails at times; logged when it begins to fail and when it succeeds again."""
 
     def __init__(self, where: str, action: str, consequence: str) -> None:
-        self.error = ""
-        """The last failure; empty if the last attempt succeeded."""
+        self.failing = False
+        """Whether the last attempt failed."""
         self._where = where
         self._action = action
         self._consequence = consequence
 
-    def __str__(self) -> str:
-        return f"{self._action} failed, {self._consequence}: {self.error}"
-
     def begin(self, error: Exception) -> None:
-        """Remember a failure, and log it if it is the first."""
-        is_first = not self.error
-        self.error = str(error) or type(error).__name__
-        if is_first:
-            logger.warning("%s: %s", self._where, str(self))
+        """Note a failure; log it if the previous attempt succeeded."""
+        if not self.failing:
+            logger.warning(
+                "%s: %s failed, %s: %s", self._where, self._action, self._consequence, error
+            )
+        self.failing = True
 
     def end(self) -> None:
-        """Forget the failure, and log that it is over."""
-        if self.error:
+        """Note a success; log it if the previous attempt failed."""
+        if self.failing:
             logger.info("%s: %s succeeds again", self._where, self._action)
-        self.error = ""
+        self.failing = False
 
 
 def _contested(ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]]) -> set[_Probe]:
@@ -339,11 +296,3 @@ def _contested(ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]])
         if any(carriers.get(each.probe_matchers()) for each in bindings)
         for each in bindings
     }
-
-
-def _labels(binding: LabelBinding) -> tuple[str, ...]:
-    return tuple(label for label in (binding.resource, binding.namespace) if label)
-
-
-def _place(rule: CompiledRule) -> str:
-    return rule.config.where.path or f"{rule.section}[{rule.index}]"

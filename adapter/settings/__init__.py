@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from adapter.settings.command_line import HelpRequested, UsageError, parse_groups
 from adapter.settings.prometheus import Prometheus
-from adapter.settings.reference import flag_help, markdown, usage
+from adapter.settings.reference import flag_help, usage
 from adapter.settings.rules import Rules, Source
 from adapter.settings.settings import Settings, parse
 
@@ -20,7 +20,6 @@ __all__ = [
     "Source",
     "UsageError",
     "flag_help",
-    "markdown",
     "parse",
     "parse_groups",
     "usage",

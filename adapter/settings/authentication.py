@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adapter.settings.flag import Group, flag
-from adapter.settings.kinds import FILE, SWITCH, comma_separated, duration
+from adapter.settings.flag_types import FILE, SWITCH, comma_separated, duration
 
 _CONFIG_MAP = "the ConfigMap kube-system/extension-apiserver-authentication"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adapter.settings.flag import Group, flag
-from adapter.settings.kinds import FILE, comma_separated, duration
+from adapter.settings.flag_types import FILE, comma_separated, duration
 
 
 def _check_paths(paths: tuple[str, ...]) -> None:
@@ -16,7 +16,7 @@ def _check_paths(paths: tuple[str, ...]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorization(Group):
-    """SubjectAccessReviews and paths without them."""
+    """SubjectAccessReviews, and paths that need none."""
 
     TITLE = "Authorization"
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from adapter.settings.flag import Group, Kind, flag
-from adapter.settings.kinds import FILE, NUMBER, duration, integer, repeated
+from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag_types import FILE, NUMBER, duration, integer, repeated
 
 N = TypeVar("N", int, float)
 
 
-def _or_default(kind: Kind[N], default: N) -> Kind[N]:
-    """Return `kind`, but with `default` for 0 and below."""
+def _or_default(flag_type: FlagType[N], default: N) -> FlagType[N]:
+    """Return a type like `flag_type` that replaces values of 0 and below with `default`."""
 
     def parse(text: str) -> N:
-        value = kind.parse(text)
+        value = flag_type.parse(text)
         return value if value > 0 else default
 
-    return replace(kind, parse=parse)
+    return replace(flag_type, parse=parse)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Parser of the command line, by the rules of Go's pflag.
 
 `--flag=value`, `--flag value`, `--switch`, `--switch=false`, `-v=6`, `-v6`, `-v 6`; `--` ends the
-flags. Unlike pflag it collects all problems instead of stopping at the first.
+flags. Unlike pflag, it reports all problems instead of the first.
 """
 
 from __future__ import annotations
@@ -35,18 +35,23 @@ class CommandLine:
     """One instance of each group, in the order of the groups."""
     given: tuple[Flag[Any], ...]
     """Every flag that was given with a valid value, in order."""
+    positional: tuple[str, ...]
+    """Arguments that are neither flags nor their values."""
     problems: tuple[str, ...]
 
 
-def parse_groups(argv: Iterable[str], *groups: type[Group], words: str = "") -> tuple[Any, ...]:
-    """Parse `argv`, which may hold the flags of `groups` only.
+def parse_groups(
+    argv: Iterable[str], *groups: type[Group], positional_flag: str = ""
+) -> tuple[Any, ...]:
+    """Parse the command line of a command with the flags of `groups`; return their instances.
 
-    Return one instance of each group. Arguments that are not flags become values of the flag
-    `words`. Raises UsageError and HelpRequested.
+    Positional arguments are values of the flag `positional_flag`; without one they are an error.
+    Raises UsageError and HelpRequested.
     """
-    line = parse(argv, groups, words=words)
-    if line.problems:
-        raise UsageError(line.problems)
+    line = parse(argv, groups, positional_flag=positional_flag)
+    problems = (*line.problems, *(f"{text}: unexpected argument" for text in line.positional))
+    if problems:
+        raise UsageError(problems)
     return line.groups
 
 
@@ -55,21 +60,23 @@ def parse(
     groups: Sequence[type[Group]],
     *,
     ignored: Iterable[Flag[Any]] = (),
-    words: str = "",
+    positional_flag: str = "",
 ) -> CommandLine:
     """Parse `argv` (without the program's name). Raises HelpRequested.
 
-    Arguments that are not flags become values of the flag `words`; without `words` they are
-    ignored, as by the original, whose chart passes `/adapter` first.
+    Positional arguments become values of the flag `positional_flag`, if there is one.
     """
-    parser = _Parser(argv, groups, ignored, words)
+    parser = _Parser(argv, groups, ignored, positional_flag)
     parser.run()
     built = tuple(group(**values) for group, values in parser.values.items())
     # A default in place of an invalid value could conflict with a valid one.
     valid = (group for group in built if type(group) not in parser.invalid)
     conflicts = (problem for group in valid for problem in group.problems())
     return CommandLine(
-        groups=built, given=tuple(parser.given), problems=(*parser.problems, *conflicts)
+        groups=built,
+        given=tuple(parser.given),
+        positional=tuple(parser.positional),
+        problems=(*parser.problems, *conflicts),
     )
 
 
@@ -79,10 +86,9 @@ class _Parser:
         argv: Iterable[str],
         groups: Sequence[type[Group]],
         ignored: Iterable[Flag[Any]],
-        words: str,
+        positional_flag: str,
     ) -> None:
         self.rest = deque(argv)
-        self.words = words
         self.values: dict[type[Group], dict[str, Any]] = {group: {} for group in groups}
         self.flags: dict[str, Flag[Any]] = {each.name: each for each in ignored}
         self.targets: dict[str, tuple[type[Group], str]] = {}
@@ -91,6 +97,8 @@ class _Parser:
                 self.flags[declared.name] = declared
                 self.targets[declared.name] = (group, field)
         self.shorthands = {each.shorthand: each for each in self.flags.values() if each.shorthand}
+        self.positional_flag = self.flags.get(positional_flag)
+        self.positional: list[str] = []
         self.given: list[Flag[Any]] = []
         self.problems: list[str] = []
         self.invalid: set[type[Group]] = set()
@@ -99,13 +107,15 @@ class _Parser:
         while self.rest:
             argument = self.rest.popleft()
             if argument == "--":
-                return
+                break
             if argument.startswith("--"):
                 self.long(argument)
             elif argument.startswith("-") and argument != "-":
                 self.short(argument)
-            elif self.words:
-                self.take(self.flags[self.words], argument)
+            else:
+                self.take_positional(argument)
+        for argument in self.rest:
+            self.take_positional(argument)
 
     def long(self, argument: str) -> None:
         name, equals, value = argument[2:].partition("=")
@@ -128,19 +138,25 @@ class _Parser:
         else:
             self.unknown(argument.partition("=")[0], argument[1:])
 
+    def take_positional(self, argument: str) -> None:
+        if self.positional_flag is None:
+            self.positional.append(argument)
+        else:
+            self.take(self.positional_flag, argument)
+
     def take(self, flag: Flag[Any], text: str | None) -> None:
-        if text is None and flag.kind.name == "":
+        if text is None and flag.type.name == "":
             text = "true"
-        if text is None:
+        elif text is None:
             if not self.rest:
-                example = f"--{flag.name}={flag.kind.name.upper()}"
+                example = f"--{flag.name}={flag.type.name.upper()}"
                 self.problems.append(f"--{flag.name}: needs a value: {example}")
                 return
             text = self.rest.popleft()
         try:
-            value = flag.kind.parse(text)
+            value = flag.type.parse(text)
         except ValueError as error:
-            self.problems.append(f"--{flag.name}={flag.kind.redact(text)}: {error}")
+            self.problems.append(f"--{flag.name}={flag.type.redact(text)}: {error}")
             if not flag.ignored:
                 self.invalid.add(self.targets[flag.name][0])
             return
@@ -148,7 +164,7 @@ class _Parser:
         if not flag.ignored:
             group, field = self.targets[flag.name]
             values = self.values[group]
-            values[field] = values.get(field, ()) + value if flag.kind.repeatable else value
+            values[field] = values.get(field, ()) + value if flag.type.repeatable else value
 
     def unknown(self, spelled: str, name: str) -> None:
         near = difflib.get_close_matches(name.partition("=")[0], self.flags, n=1)

@@ -1,4 +1,4 @@
-"""How a flag is declared: as a field of a frozen dataclass, with its text forms as metadata."""
+"""Declaration of flags: fields of frozen dataclasses that hold a `Flag` as metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _METADATA = "flags"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind(Generic[T]):
+class FlagType(Generic[T]):
     """Type of a flag's value."""
 
     name: str
@@ -21,23 +21,23 @@ class Kind(Generic[T]):
     parse: Callable[[str], T]
     """Raises ValueError; its text says what is expected."""
     repeatable: bool = False
-    """Whether the value is a tuple that grows each time the flag is given."""
+    """Whether each occurrence of the flag appends to its value, a tuple."""
     redact: Callable[[str], str] = str
-    """Return the text as it may appear in an error message."""
+    """Function that removes secrets from the text, for an error message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag(Generic[T]):
-    """A flag by name."""
+    """Declaration of one flag."""
 
     name: str
-    kind: Kind[T]
+    type: FlagType[T]
     help: str = ""
     default: str = ""
-    """As written on the command line."""
+    """Text as on the command line."""
     shorthand: str = ""
     ignored: str = ""
-    """Why the flag has no effect; empty for a flag that has one."""
+    """Why the flag has no effect; empty if it has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,15 +53,17 @@ class Group:
 
 
 def flag(
-    name: str, kind: Kind[T], description: str, *, default: str = "", shorthand: str = ""
+    name: str, flag_type: FlagType[T], description: str, *, default: str = "", shorthand: str = ""
 ) -> T:
     """Declare a dataclass field that one flag sets."""
-    return flags(Flag(name=name, kind=kind, help=description, default=default, shorthand=shorthand))
+    return flags(
+        Flag(name=name, type=flag_type, help=description, default=default, shorthand=shorthand)
+    )
 
 
 def flags(*declared: Flag[T]) -> T:
     """Declare a dataclass field that several flags set, in the order of the command line."""
-    default = declared[0].kind.parse(declared[0].default)
+    default = declared[0].type.parse(declared[0].default)
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 

@@ -1,4 +1,4 @@
-"""Flags of the original that are accepted, but have no effect here.
+"""Flags of the original that are accepted without effect.
 
 They are those of its release 0.12.0, of klog in its releases up to 0.10, and of newer generic API
 servers.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from adapter.settings.flag import Flag
-from adapter.settings.kinds import STRING, SWITCH
+from adapter.settings.flag_types import STRING, SWITCH
 
 _TABLE = (
     # why the flags have no effect, switches, flags with a value
@@ -57,8 +57,8 @@ _TABLE = (
 )
 
 IGNORED: tuple[Flag[Any], ...] = tuple(
-    Flag(name=name, kind=kind, ignored=reason)
+    Flag(name=name, type=flag_type, ignored=reason)
     for reason, switches, valued in _TABLE
-    for kind, names in ((SWITCH, switches), (STRING, valued))
+    for flag_type, names in ((SWITCH, switches), (STRING, valued))
     for name in names.split()
 )

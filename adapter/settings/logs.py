@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from adapter.settings.flag import Group, flag
-from adapter.settings.kinds import integer
+from adapter.settings.flag_types import integer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import Group, Kind, flag
-from adapter.settings.kinds import FILE, SWITCH, choice, duration, repeated
+from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag_types import FILE, SWITCH, choice, duration, repeated
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
 """RFC 9110, 5.1."""
@@ -41,7 +41,7 @@ def _header(text: str) -> tuple[str, str]:
 
 
 def _without_value(header: str) -> str:
-    """Return the name only: `Authorization: Bearer ...` is a likely mistake."""
+    """Return the name only. A likely mistake is `Authorization: Bearer ...`, with a secret."""
     name = _HEADER_NAME.match(header)
     return f"{name[0] if name else ''}..."
 
@@ -54,7 +54,7 @@ class Prometheus(Group):
 
     url: str = flag(
         "prometheus-url",
-        Kind(name="url", parse=_url, redact=_without_user),
+        FlagType(name="url", parse=_url, redact=_without_user),
         "Base URL of Prometheus. The path is kept; a query string is ignored.",
         default="https://localhost",
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from adapter.settings.flag import Group, flag
-from adapter.settings.kinds import duration
+from adapter.settings.flag_types import duration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

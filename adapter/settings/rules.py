@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapter.settings.flag import Flag, Group, flags
-from adapter.settings.kinds import repeated
+from adapter.settings.flag_types import repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,13 @@ class Rules(Group):
     sources: tuple[Source, ...] = flags(
         Flag(
             name="config",
-            kind=repeated("file", _source("config")),
+            type=repeated("file", _source("config")),
             help="Rules file, in the format of prometheus-adapter. Repeatable, also together with "
             "--preset: the rules keep the order of the command line.",
         ),
         Flag(
             name="preset",
-            kind=repeated("name", _source("preset")),
+            type=repeated("name", _source("preset")),
             help="Built-in rules; `gpu-metrics-adapter presets` lists them. Repeatable. Without "
             "--config and --preset, the adapter chooses presets that match the series in "
             "Prometheus.",

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from adapter.settings.flag import Group, Kind, flag
-from adapter.settings.kinds import (
+from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag_types import (
     FILE,
     STRING,
     SWITCH,
@@ -39,7 +39,7 @@ def _tls_version(text: str) -> str:
 
 
 def _cert_key_pair(text: str) -> CertKeyPair:
-    # It imports `cryptography`, which would double the time of --help.
+    # Imported here, because it imports `cryptography`, which would double the time of --help.
     from adapter.tls import files  # noqa: PLC0415
 
     return files.parse_sni_pair(text)
@@ -53,7 +53,7 @@ class Serving(Group):
 
     bind_address: str = flag(
         "bind-address",
-        Kind(name="address", parse=_address),
+        FlagType(name="address", parse=_address),
         "IP address to listen on, or `localhost`. With --objects it must be a loopback address, "
         "and is 127.0.0.1 by default.",
         default="0.0.0.0",  # noqa: S104 - as in the original, for a server in its own pod
@@ -77,7 +77,7 @@ class Serving(Group):
     )
     cert_dir: str = flag(
         "cert-dir",
-        Kind(name="directory", parse=str),
+        FlagType(name="directory", parse=str),
         "Directory with the serving certificate in `apiserver.crt` and `apiserver.key`, unless "
         "--tls-cert-file is given. If the files do not exist, the adapter issues a certificate: "
         "from a CA that all replicas share in a Secret and publish in the APIServices, or, with "
@@ -86,7 +86,7 @@ class Serving(Group):
     )
     tls_min_version: str = flag(
         "tls-min-version",
-        Kind(name="string", parse=_tls_version),
+        FlagType(name="string", parse=_tls_version),
         "Minimum TLS version: VersionTLS12 or VersionTLS13. VersionTLS10 and VersionTLS11 are "
         "accepted and mean VersionTLS12, which is also the default.",
     )

@@ -51,6 +51,7 @@ GROUPS: Mapping[str, type[Group]] = {
 def parse(argv: Iterable[str]) -> Settings:
     """Return the settings for `argv` (without the program's name).
 
+    Ignores arguments that are not flags, like the original, whose chart passes `/adapter` first.
     Raises UsageError with all problems, and HelpRequested for `-h` and `--help`.
     """
     line = command_line.parse(argv, tuple(GROUPS.values()), ignored=IGNORED)

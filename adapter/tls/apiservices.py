@@ -80,7 +80,7 @@ class APIServiceController:
         self._forbidden: frozenset[str] = frozenset()
 
     def check(self) -> str:
-        """Return the availability for /readyz. Never fails: only a ready adapter gets available."""
+        """Report availability for /readyz. Never fails: only a ready adapter becomes available."""
         return self._summary
 
     async def fetch(self) -> tuple[ApiService, ...]:

@@ -1,7 +1,7 @@
 """TLS contexts of the server: TLS 1.2 or later, HTTP/1.1, certificates that can be replaced.
 
-The handshake accepts only client certificates of the configured CAs. Whom a certificate identifies
-is decided in `adapter.auth`.
+The handshake accepts only client certificates of the configured CAs. `adapter.auth` decides which
+user a certificate identifies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from adapter.tls.ciphers import TLSOptions
-from certs import issue
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
@@ -36,11 +35,6 @@ def load(certificate: Path, key: Path) -> Bundle:
         raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
     except CertificateError as error:
         raise CertificateError(f"{certificate} and {key}: {error}") from error
-
-
-def temporary_bundle(bind_address: str, *, now: datetime) -> Bundle:
-    """Issue a certificate for this machine from a CA that is thrown away."""
-    return issue.issue_temporary((bind_address,), now=now)
 
 
 class ReloadingContext:
@@ -64,27 +58,23 @@ class ReloadingContext:
         self._clock = clock
         self._client_cas = b""
         self._named: tuple[Named, ...] = ()
-        self._bundle = bundle
+        self.bundle = bundle
+        """Default certificate, for clients whose SNI name no other certificate has."""
         self._contexts = self._build(bundle, (), b"")
-        self.context = context(bundle, options)
+        self.context = self._contexts[""]
         self.context.sni_callback = self._select
         self._update_meter()
-
-    @property
-    def bundle(self) -> Bundle:
-        """Default certificate, for clients whose SNI name no other certificate has."""
-        return self._bundle
 
     def serve(self, bundle: Bundle) -> None:
         """Replace the default certificate. Raises CertificateError if OpenSSL refuses it."""
         self._contexts = self._build(bundle, self._named, self._client_cas)
-        self._bundle = bundle
+        self.bundle = bundle
         self._update_meter()
 
     def serve_sni(self, named: Iterable[Named]) -> None:
         """Replace the certificates for SNI. Raises CertificateError if OpenSSL refuses one."""
         certificates = tuple(named)
-        self._contexts = self._build(self._bundle, certificates, self._client_cas)
+        self._contexts = self._build(self.bundle, certificates, self._client_cas)
         self._named = certificates
 
     def request_client_certs(self, client_cas: Iterable[bytes]) -> None:
@@ -96,7 +86,7 @@ class ReloadingContext:
         der = b"".join(_to_der(each) for each in client_cas if each.strip())
         if der == self._client_cas:
             return
-        self._contexts = self._build(self._bundle, self._named, der)
+        self._contexts = self._build(self.bundle, self._named, der)
         self._client_cas = der
         # OpenSSL takes the verify mode, unlike the CAs, from the context that the connection
         # started with, not from the one that SNI selects.
@@ -104,9 +94,9 @@ class ReloadingContext:
 
     def check(self) -> str:
         """Return for /readyz how long the certificate is valid. Raises RuntimeError if expired."""
-        if self._clock() >= self._bundle.until:
-            raise RuntimeError(f"the serving certificate expired at {self._bundle.until}")
-        return f"valid until {self._bundle.until}"
+        if self._clock() >= self.bundle.until:
+            raise RuntimeError(f"the serving certificate expired at {self.bundle.until}")
+        return f"valid until {self.bundle.until}"
 
     def _build(
         self, bundle: Bundle, named: Iterable[Named], client_cas: bytes
@@ -133,7 +123,7 @@ class ReloadingContext:
 
     def _update_meter(self) -> None:
         if self._meter is not None:
-            self._meter.serving(self._bundle.until.timestamp())
+            self._meter.serving(self.bundle.until.timestamp())
 
 
 def _to_der(pem: bytes) -> bytes:

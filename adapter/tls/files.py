@@ -1,6 +1,6 @@
-"""Serving certificates in files: watches the files and serves what they hold.
+"""Serving certificates in files: watches the files and serves what they contain.
 
-Certificates in the Secret that the replicas share are the task of `serving_certificate`.
+`serving_certificate` serves the certificate in the Secret that the replicas share.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def parse_sni_pair(text: str) -> CertKeyPair:
 class CertificateWatcher:
     """Serves the certificate of `pair` by default, and those of `named` to clients by SNI.
 
-    Without `pair` somebody else sets the default certificate. A pair that cannot be loaded or
-    served is logged once and changes nothing, so the two files need not be replaced at once.
+    Without `pair`, `serving_certificate` sets the default. A pair that cannot be loaded or served
+    is logged once and changes nothing, so the two files need not be replaced at once.
     """
 
     def __init__(

@@ -146,6 +146,7 @@ class ServingCertificateController:
         )
 
     async def _fetch_services(self) -> tuple[ApiService, ...] | None:
+        """Read the APIServices; return None and note the failure if that is not possible."""
         try:
             return await self._registration.fetch()
         except errors.BackendError as error:

@@ -1,16 +1,15 @@
 """The metric names that a rule produces, or may produce.
 
-Some rules fix the name in the file. Others derive it from the names of series, which are unknown
-until a relist finds them; there, every name that is not impossible counts as possible.
+Some rules fix the name in the file. Others derive it from the names of series. Before a relist
+finds these, every name that the rule does not exclude counts as possible.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Mapping
 
 from rules import patterns, promql
-from rules.errors import PatternError, PlanError
+from rules.errors import PatternError
 from rules.patterns import Expansion
 from rules.query.catalog import Listing, Series
 from rules.ruleset import CompiledRule, RuleSet
@@ -22,28 +21,17 @@ SeriesByMetric = Mapping[int, Mapping[str, tuple[Series, ...]]]
 """`CompiledRule.index` -> metric -> its series."""
 
 
-def metric_name(rule: CompiledRule, series: str) -> str | None:
-    """Return the metric name that `rule` gives to a series; None if its filters reject it."""
-    return rule.namer.metric(series) if rule.filters.accept(series) else None
-
-
-def pinned_series(rule: CompiledRule) -> str | None:
-    """Return the series name that the selector matches by equality; None without one."""
-    return _pinned_name(rule.config.series_query)
-
-
 def fixed_name(rule: CompiledRule) -> str | None:
     """Return the metric name that the rules file fixes; None where it depends on series."""
-    pinned = pinned_series(rule)
-    if pinned is not None:
-        return metric_name(rule, pinned)
+    if rule.pinned_series is not None:
+        return rule.metric(rule.pinned_series)
     parts = rule.namer.metric_name.parts
     literal = [part for part in parts if isinstance(part, str)]
     return "".join(literal) if len(literal) == len(parts) else None
 
 
 def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
-    """Return whether a request for `metric` means the name that `rule` produces.
+    """Return whether a request for `metric` matches `name`, which `rule` produces.
 
     External metrics are compared case-insensitively: an HPA requests them in lower case.
     """
@@ -52,11 +40,15 @@ def matches_name(rule: CompiledRule, metric: str, name: str | None) -> bool:
     return name == metric or (_ignores_case(rule) and name.lower() == metric.lower())
 
 
+def must_produce(rule: CompiledRule, metric: str) -> bool:
+    """Return whether `rule` names all its series `metric`."""
+    return matches_name(rule, metric, fixed_name(rule))
+
+
 def may_produce(rule: CompiledRule, metric: str) -> bool:
     """Return whether there may be a series that `rule` names `metric`."""
-    fixed = fixed_name(rule)
-    if fixed is not None or pinned_series(rule) is not None:
-        return matches_name(rule, metric, fixed)
+    if fixed_name(rule) is not None or rule.pinned_series is not None:
+        return must_produce(rule, metric)
     expansion = rule.namer.metric_name
     if expansion == _WHOLE_MATCH and rule.namer.metric(metric) == metric:
         return _accepts(rule, metric) and _selects(rule, metric)
@@ -78,24 +70,9 @@ def series_by_metric(ruleset: RuleSet, listings: Mapping[int, Listing]) -> Serie
 def _metrics(rule: CompiledRule, series: Iterable[Series]) -> dict[str, tuple[Series, ...]]:
     metrics: dict[str, list[Series]] = {}
     for each in series:
-        if (metric := metric_name(rule, each.name)) is not None:
+        if (metric := rule.metric(each.name)) is not None:
             metrics.setdefault(metric, []).append(each)
     return {metric: tuple(of_metric) for metric, of_metric in metrics.items()}
-
-
-_CACHE_SIZE = 4096
-"""Parsed selectors: each 404 needs those of all rules."""
-_pinned_name = functools.lru_cache(_CACHE_SIZE)(promql.pinned_name)
-
-
-@functools.lru_cache(_CACHE_SIZE)
-def _name_matchers(selector: str) -> tuple[promql.Matcher, ...]:
-    """Return the matchers on `__name__`; none for a selector that cannot be parsed."""
-    try:
-        matchers = promql.selector(selector).matchers
-    except PlanError:
-        return ()
-    return tuple(each for each in matchers if each.label == "__name__")
 
 
 def _ignores_case(rule: CompiledRule) -> bool:
@@ -105,15 +82,16 @@ def _ignores_case(rule: CompiledRule) -> bool:
 def _accepts(rule: CompiledRule, name: str) -> bool:
     """Return whether the filters accept this name, in any case for an external metric."""
     if not _ignores_case(rule):
-        return rule.filters.accept(name)
-    required = (patterns.compile(f"(?i){each.text}") for each in rule.filters.required)
-    return all(each.search(name) for each in required)
+        return rule.accepts(name)
+    required = (each.pattern.text for each in rule.filters if not each.negated)
+    return all(patterns.compile(f"(?i){text}").search(name) for text in required)
 
 
 def _selects(rule: CompiledRule, name: str) -> bool:
     """Return whether the selector may match this name."""
+    matchers = (each for each in rule.matchers if each.label == "__name__")
     try:
-        return all(_matches(rule, each, name) for each in _name_matchers(rule.config.series_query))
+        return all(_matches(rule, each, name) for each in matchers)
     except PatternError:
         return True
 

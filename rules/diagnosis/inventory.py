@@ -32,7 +32,7 @@ class Inventory:
     catalog: Catalog
     kinds: Kinds
     listings: Mapping[int, Listing]
-    """`CompiledRule.index` -> last successful relist; without listings that a rule only pins."""
+    """`CompiledRule.index` -> last successful relist. Pinned listings are not included."""
     series_by_metric: SeriesByMetric
     """The metrics of `listings`; it may have those of further rules."""
     statuses: Mapping[int, ListingStatus]
@@ -47,6 +47,6 @@ class Inventory:
 
     def series_of(self, rule: CompiledRule, metric: str) -> tuple[Series, ...]:
         """Return those series of the last successful relist that `rule` names `metric`."""
-        return (
-            self.series_by_metric[rule.index].get(metric, ()) if rule.index in self.listings else ()
-        )
+        if rule.index not in self.listings:
+            return ()
+        return self.series_by_metric[rule.index].get(metric, ())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from rules.diagnosis import candidates, suggestions, wording
 from rules.diagnosis.inventory import NEVER_LISTED, Inventory
-from rules.diagnosis.wording import place, printable
+from rules.diagnosis.wording import printable
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query.catalog import Series
@@ -62,7 +62,7 @@ class Cause:
 def of_metric(
     inventory: Inventory, metric: str, resource: GroupResource | None, labels: LabelsBySeries
 ) -> tuple[Cause, ...]:
-    """Return why no series provides `metric` for `resource`; empty if one does by now.
+    """Return why no series provides `metric` for `resource`; empty if the last relist found one.
 
     `resource` is None for an external metric. `labels` has the present labels of the series that
     `series_without_label` returns; for others, those that relists queried are reported.
@@ -72,16 +72,14 @@ def of_metric(
     certain = False
     for rule in rules:
         series = inventory.series_of(rule, metric)
-        if series and resource is None:
-            return ()
-        if series and resource is not None:
-            if _has_label(inventory, rule, series, resource):
+        if series:
+            if resource is None or _has_label(inventory, rule, series, resource):
                 return ()
             causes.append(_unlabelled(inventory, rule, series, resource, labels))
             certain = True
         elif candidates.may_produce(rule, metric) and (cause := _unseen(inventory, rule, metric)):
             causes.append(cause)
-            certain |= candidates.matches_name(rule, metric, candidates.fixed_name(rule))
+            certain |= candidates.must_produce(rule, metric)
     if not certain:
         cause = _wrong_name(inventory, rules, metric, resource)
         if cause.reason is Reason.WRONG_NAME or not causes:
@@ -118,7 +116,7 @@ def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
             causes.append(unseen)
             continue
         sentence = (
-            f"{place(rule)} returned no sample for {wording.objects(plan)}. It matches "
+            f"{rule.config.where} returned no sample for {wording.objects(plan)}. It matches "
             f"{printable(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
             "objects are scraped and their series have these label values"
         )
@@ -134,9 +132,10 @@ def of_query(inventory: Inventory, plan: ExternalPlan) -> Cause:
     # The query was answered, which says more than a relist that failed or did not run yet.
     if unseen and unseen.reason is Reason.NO_SERIES:
         return unseen
+    query = wording.code(plan.step.promql)
     sentence = (
-        f"{place(rule)} returned no sample: {wording.query(plan.step)} has no result now, or only "
-        "NaN or Inf (`onNaN: zero` counts them as 0)"
+        f"{rule.config.where} returned no sample: {query} has no result now, or only NaN or Inf "
+        "(`onNaN: zero` counts them as 0)"
     )
     return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
 
@@ -199,22 +198,22 @@ def _unlabelled(
     unseen = [label for label in expected if label in present]
     if unseen and resource in bound.associations(present):
         sentence = (
-            f"{place(rule)}: {wording.series(series)} has the label {wording.names(unseen)}, but "
-            "the last relist did not see it. The metric appears after the next relist"
+            f"{rule.config.where}: {wording.series(series)} has the label {wording.names(unseen)}, "
+            "but the last relist did not see it. The metric appears after the next relist"
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
     if unseen:
         mapped = wording.names(map(str, bound.associations(unseen))) or "an unknown resource"
         sentence = (
-            f"{place(rule)}: label {wording.names(unseen)} is mapped to {mapped}, not to "
+            f"{rule.config.where}: label {wording.names(unseen)} is mapped to {mapped}, not to "
             f"{resource}. Change the resource in the request, or add an override to `resources`"
         )
         return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
     if expected or not others:
         return _labels_missing(rule, series, resource, expected, labels, provided=provided)
     sentence = (
-        f"{place(rule)} provides the metric only for {provided}. Request it for these, or map a "
-        f"label to {resource} in `resources`"
+        f"{rule.config.where} provides the metric only for {provided}. Request it for these, or "
+        f"map a label to {resource} in `resources`"
     )
     return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
 
@@ -240,19 +239,22 @@ def _labels_missing(
     found = f"found {wording.names(present)}" if present else "found none that a rule maps"
     only = f" The metric exists only for {provided}." if provided else ""
     sentence = (
-        f"{place(rule)}: {wording.series(series)} has no label for {resource}: {wanted}; {found}."
-        f"{only} Map the right label in `resources`, or add it in the exporter or scrape config; "
-        "idle GPUs have none"
+        f"{rule.config.where}: {wording.series(series)} has no label for {resource}: {wanted}; "
+        f"{found}.{only} Map the right label in `resources`, or add it in the exporter or scrape "
+        "config; idle GPUs have none"
     )
     return Cause(reason=Reason.LABELS_MISSING, rule=rule.index, sentence=sentence)
 
 
 def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
-    """Return why no series of `rule` is named `metric`; None if that is to be expected."""
+    """Return why no series of `rule` is named `metric`.
+
+    Returns None if the last relist found series, and none of them must have this name.
+    """
     status = inventory.statuses.get(rule.index, NEVER_LISTED)
-    certain = candidates.matches_name(rule, metric, candidates.fixed_name(rule))
-    produces = f"{place(rule)} {'produces' if certain else 'may produce'} it"
-    query = wording.selector(rule)
+    certain = candidates.must_produce(rule, metric)
+    produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"
+    query = wording.code(rule.config.series_query)
     if status.failed:
         last = "never" if status.listed is None else wording.age(status.listed, inventory.now)
         sentence = (

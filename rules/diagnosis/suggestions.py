@@ -55,13 +55,12 @@ def _neighbours(name: str, known: Iterable[str], key: Callable[[str], str]) -> l
 def _series_name(inventory: Inventory, rules: Sequence[CompiledRule], metric: str) -> str:
     """Suggest the metric of a rule if `metric` is the name of one of its series."""
     for rule in rules:
-        series = (candidates.pinned_series(rule), *(each.name for each in inventory.series(rule)))
+        series = (rule.pinned_series, *(each.name for each in inventory.series(rule)))
         same = next((each for each in series if candidates.matches_name(rule, metric, each)), None)
-        name = candidates.metric_name(rule, same) if same is not None else None
+        name = rule.metric(same) if same is not None else None
         if name is not None:
-            place = wording.place(rule)
-            exposed = wording.printable(name)
-            return f"; that is the name of a series, which {place} exposes as {exposed}"
+            where, exposed = rule.config.where, wording.printable(name)
+            return f"; that is the name of a series, which {where} exposes as {exposed}"
     return ""
 
 

@@ -1,27 +1,17 @@
-"""Parts of diagnosis sentences: names, places and lists, each of bounded length."""
+"""Parts of diagnosis sentences: names, queries and lists, each of bounded length."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rules import promql, quantity
+from rules import promql
 from rules.query.catalog import Series
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import Plan, Step
+from rules.query.plan import Plan
 from rules.quoting import quote
-from rules.ruleset import CompiledRule
 
 _MAX_LENGTH = 200
 _MAX_NAMES = 20
-
-
-def place(rule: CompiledRule) -> str:
-    """Return where a rule is: `rules[3] (rules.yaml:12)`."""
-    where = rule.config.where
-    line, _ = where.positions.get("", (0, 0))
-    file = ":".join(str(part) for part in (where.file, line) if part)
-    path = where.path or f"{rule.section}[{rule.index}]"
-    return f"{path} ({file})" if file else path
 
 
 def printable(text: str) -> str:
@@ -49,20 +39,18 @@ def series(all_series: Sequence[Series]) -> str:
     return f"{first} and {more} more name{'' if more == 1 else 's'}" if more else first
 
 
-def selector(rule: CompiledRule) -> str:
-    """Return the `seriesQuery` of a rule on one line."""
-    return f"`{truncate(' '.join(rule.config.series_query.split()))}`"
-
-
-def query(step: Step) -> str:
-    """Return the PromQL of a step on one line."""
-    return f"`{truncate(' '.join(step.promql.split()))}`"
+def code(promql_text: str) -> str:
+    """Return PromQL on one line, in backquotes."""
+    return f"`{truncate(' '.join(promql_text.split()))}`"
 
 
 def age(moment: float, now: float) -> str:
     """Return `1m5s ago`; both times are in seconds."""
-    seconds = max(0, int(now - moment))
-    return f"{quantity.format_go_duration(seconds * 10**9)} ago"
+    minutes, seconds = divmod(max(0, int(now - moment)), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours}h{minutes}m{seconds}s ago"
+    return f"{minutes}m{seconds}s ago" if minutes else f"{seconds}s ago"
 
 
 def did_you_mean(suggestions: Iterable[str]) -> str:

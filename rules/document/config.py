@@ -6,8 +6,7 @@ Templates and patterns stay text here; `rules.ruleset` compiles them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
 from rules.document import schema, yaml
@@ -23,13 +22,17 @@ OnNaN = Literal["missing", "zero"]
 class Where:
     """Position of a rule and of its keys in a file."""
 
-    file: str = ""
-    path: str = ""
+    file: str
+    path: str
     """Path of the rule in the file, such as `rules[3]`."""
-    positions: Mapping[str, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
+    positions: Mapping[str, tuple[int, int]]
     """Path below the rule ("" for the rule itself, `name.matches`) -> line and column, from 1."""
-    scalars: Mapping[str, Scalar] = field(default_factory=lambda: MappingProxyType({}))
+    scalars: Mapping[str, Scalar]
     """Path below the rule -> the scalar there."""
+
+    def __str__(self) -> str:
+        """Return the place of the rule as messages show it: `rules[3] (rules.yaml:12)`."""
+        return f"{self.path} ({self.file}:{self.positions[''][0]})"
 
     def problem(
         self, severity: Severity, path: str, message: str, *, offset: int | None = None
@@ -41,7 +44,7 @@ class Where:
         known = path
         while known and known not in self.positions:
             known = known.rpartition(".")[0]
-        line, column = self.positions.get(known, (0, 0))
+        line, column = self.positions[known]
         if offset is not None and known in self.scalars:
             line, column = self.scalars[known].position(offset)
         return Problem(
@@ -104,46 +107,46 @@ class OnMissing:
 class Rule:
     """One entry of `rules` or `externalRules`."""
 
-    series_query: str = ""
-    series_filters: tuple[SeriesFilter, ...] = ()
-    resources: ResourceMapping = ResourceMapping()
-    name: NameMapping = NameMapping()
-    metrics_query: str = ""
-    aggregate: Aggregate = "avg"
-    on_missing: OnMissing = OnMissing()
-    on_nan: OnNaN = "missing"
-    merge: bool = False
-    where: Where = Where()
+    series_query: str
+    series_filters: tuple[SeriesFilter, ...]
+    resources: ResourceMapping
+    name: NameMapping
+    metrics_query: str
+    aggregate: Aggregate
+    on_missing: OnMissing
+    on_nan: OnNaN
+    merge: bool
+    where: Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRule:
     """`resourceRules.cpu` or `.memory`."""
 
-    container_query: str = ""
-    node_query: str = ""
-    resources: ResourceMapping = ResourceMapping()
-    container_label: str = ""
-    where: Where = Where()
+    container_query: str
+    node_query: str
+    resources: ResourceMapping
+    container_label: str
+    where: Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceRules:
     """`resourceRules`: the rules of metrics.k8s.io."""
 
-    cpu: ResourceRule = ResourceRule()
-    memory: ResourceRule = ResourceRule()
-    window_ns: int = 0
-    where: Where = Where()
+    cpu: ResourceRule
+    memory: ResourceRule
+    window_ns: int
+    where: Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The content of a rules file."""
 
-    rules: tuple[Rule, ...] = ()
-    external_rules: tuple[Rule, ...] = ()
-    resource_rules: ResourceRules | None = None
+    rules: tuple[Rule, ...]
+    external_rules: tuple[Rule, ...]
+    resource_rules: ResourceRules | None
 
 
 _FILE = ("rules", "externalRules", "resourceRules")
@@ -298,11 +301,9 @@ def _resource_rule(rules: Fields, key: str, parent: Node) -> ResourceRule:
 
 def _where(record: Record, node: Node) -> Where:
     nodes = {"": node, **record.nodes}
-    positions = {path: (each.line, each.column) for path, each in nodes.items()}
-    scalars = {path: each for path, each in nodes.items() if isinstance(each, Scalar)}
     return Where(
         file=record.file,
         path=record.path,
-        positions=MappingProxyType(positions),
-        scalars=MappingProxyType(scalars),
+        positions={path: (each.line, each.column) for path, each in nodes.items()},
+        scalars={path: each for path, each in nodes.items() if isinstance(each, Scalar)},
     )

@@ -68,7 +68,6 @@ class Fields:
     ) -> None:
         self.record = record
         self.path = path
-        self.node = node
         self._values: dict[str, Node] = {}
         for entry in _entries(record, node, path):
             name = entry.key.text

@@ -62,7 +62,7 @@ class Scalar:
     def position(self, offset: int) -> tuple[int, int]:
         """Return line and column of the character at `offset` of the value.
 
-        White space may be folded, so a blank has the position of the next character that is not.
+        YAML folds white space, so a blank gets the position of the next character that is not one.
         """
         ahead = sum(not character.isspace() for character in self.value[:offset])
         start = self.source.find("\n") + 1 if self.style in {"|", ">"} else len(self.style)
@@ -245,9 +245,9 @@ class _Builder:
         )
 
     def _entries(self, node: yaml.MappingNode, path: str) -> dict[str, Entry]:
-        """Return the entries in the order of the file: a later one replaces a merged earlier one.
+        """Return the entries in the order of the file; a later one overrides a merged one.
 
-        yaml.v2 decodes every value of a key into the same struct, so mappings are combined.
+        Mappings under one key are combined, because yaml.v2 decodes them into the same struct.
         """
         entries: dict[str, Entry] = {}
         lines: dict[str, int] = {}
@@ -271,7 +271,7 @@ class _Builder:
         return entries
 
     def _merged(self, node: yaml.Node, path: str) -> Iterator[MappingNode]:
-        """Yield the mappings that `<<` merges; of a list the last one first, the first one wins."""
+        """Yield the mappings that `<<` merges; a list in reverse: its first mapping wins."""
         value = self._build(node, path)
         for mapping in reversed(value.items) if isinstance(value, SequenceNode) else (value,):
             if isinstance(mapping, MappingNode):

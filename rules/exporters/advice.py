@@ -74,7 +74,10 @@ def on_nothing(
 def on_pods(
     generation: Generation, labels: frozenset[str], *, podless: bool, idle: bool
 ) -> Iterator[Finding]:
-    """Yield findings if series have no pod label: now (`idle`), or ever observed (`podless`)."""
+    """Yield findings about series that name no pod.
+
+    `idle`: live series name none, but those of the last hours did. `podless`: neither did.
+    """
     if idle:
         yield Finding(
             code="idle", text="no pod uses a GPU now: values for pods appear with the first one"

@@ -1,7 +1,7 @@
-"""Which GPU exporters a Prometheus scrapes, and which presets read them.
+"""Detects which GPU exporters a Prometheus scrapes, and which presets read them.
 
-`analyze` draws the conclusions from `Observations`; `adapter.metrics.detection` makes those with
-queries. The texts are in `advice`.
+`analyze` evaluates `Observations`, which `adapter.metrics.detection` queries. The texts of findings
+are in `advice`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def analyze(observations: Observations) -> Report:
     if any(each.preset for each in present):
         # HAMi reports its old names as well as the new ones, which suffice.
         present = [each for each in present if each.preset]
-    exporters = tuple(_sighting(each, observations) for each in present)
+    exporters = tuple(_detected(each, observations) for each in present)
     fitting = dict.fromkeys(name for each in exporters for name in each.presets)
     findings: tuple[Finding, ...] = ()
     if not exporters:
@@ -124,7 +124,7 @@ def analyze(observations: Observations) -> Report:
         )
     return Report(
         exporters=exporters,
-        presets=tuple(sorted(fitting, key=lambda name: name in _LAST and _LAST.index(name) + 1)),
+        presets=tuple(sorted(fitting, key=lambda name: _LAST.index(name) if name in _LAST else -1)),
         findings=findings,
     )
 
@@ -139,7 +139,7 @@ def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> froz
     )
 
 
-def _sighting(generation: Generation, observations: Observations) -> DetectedExporter:
+def _detected(generation: Generation, observations: Observations) -> DetectedExporter:
     names = _names(generation, observations.live)
     labels = _labels(names, observations.live)
     schemes = _schemes(
@@ -217,28 +217,20 @@ def _presets(
     podless: bool,
     idle: bool,
 ) -> Iterator[str]:
+    engine = generation.profiling.get("gr_engine_active", ())
     if generation.preset and (idle or names & generations.needed(generation.fields)):
-        yield _preset(generation, names, labels, schemes, podless=podless)
+        if podless and generation.podless_preset:
+            yield generation.podless_preset
+        elif generation.name == "dcgm" and "GPU_I_PROFILE" in labels and names.issuperset(engine):
+            yield generations.MIG
+        elif (
+            generation.name == "dcgm-compat" and schemes == ("own names",) and "UUID" not in labels
+        ):
+            yield generations.OLD_NAMES
+        else:
+            yield generation.preset
     if names & generations.needed(generation.profiling) and not podless:
         yield generations.PROFILING
-
-
-def _preset(
-    generation: Generation,
-    names: frozenset[str],
-    labels: frozenset[str],
-    schemes: tuple[Scheme, ...],
-    *,
-    podless: bool,
-) -> str:
-    engine = generation.profiling.get("gr_engine_active", ())
-    if podless and generation.podless_preset:
-        return generation.podless_preset
-    if generation.name == "dcgm" and "GPU_I_PROFILE" in labels and names.issuperset(engine):
-        return generations.MIG
-    if generation.name == "dcgm-compat" and schemes == ("own names",) and "UUID" not in labels:
-        return generations.OLD_NAMES
-    return generation.preset
 
 
 def _node_labels(generation: Generation, presets: tuple[str, ...]) -> tuple[str, ...]:

@@ -59,6 +59,18 @@ def needed(fields: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
     return frozenset[str]().union(*fields.values())
 
 
+_NVIDIA_GPU_FIELDS = {
+    "duty_cycle": ("nvidia_gpu_duty_cycle",),
+    "memory_used_bytes": ("nvidia_gpu_memory_used_bytes",),
+    "memory_utilization": (
+        "nvidia_gpu_memory_used_bytes",
+        "nvidia_gpu_memory_total_bytes",
+    ),
+    "memory_total_bytes": ("nvidia_gpu_memory_total_bytes",),
+    "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
+    "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
+}
+
 GENERATIONS = (
     Generation(
         name="hami",
@@ -157,17 +169,7 @@ GENERATIONS = (
         name="nvidia-alibaba",
         title="Alibaba's gpu-prometheus-exporter (nvidia_gpu_*)",
         preset="gpu-nvidia-alibaba",
-        fields={
-            "duty_cycle": ("nvidia_gpu_duty_cycle",),
-            "memory_used_bytes": ("nvidia_gpu_memory_used_bytes",),
-            "memory_utilization": (
-                "nvidia_gpu_memory_used_bytes",
-                "nvidia_gpu_memory_total_bytes",
-            ),
-            "memory_total_bytes": ("nvidia_gpu_memory_total_bytes",),
-            "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
-            "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
-        },
+        fields=_NVIDIA_GPU_FIELDS,
         required_labels=_ALIBABA,
         node_labels=("node_name",),
     ),
@@ -175,17 +177,7 @@ GENERATIONS = (
         name="nvidia",
         title="nvidia_gpu_prometheus_exporter (nvidia_gpu_*)",
         preset=NODE,
-        fields={
-            "duty_cycle": ("nvidia_gpu_duty_cycle",),
-            "memory_used_bytes": ("nvidia_gpu_memory_used_bytes",),
-            "memory_utilization": (
-                "nvidia_gpu_memory_used_bytes",
-                "nvidia_gpu_memory_total_bytes",
-            ),
-            "memory_total_bytes": ("nvidia_gpu_memory_total_bytes",),
-            "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
-            "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
-        },
+        fields=_NVIDIA_GPU_FIELDS,
         excluded_labels=_ALIBABA,
         node_labels=NODE_LABELS,
     ),

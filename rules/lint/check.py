@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rules import promql
 from rules.document.config import Rule, Where
-from rules.errors import PlanError, Problem, UnknownResourceError
+from rules.errors import Problem, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.lint import check_queries
 from rules.mapping import BoundMapping
@@ -20,12 +20,13 @@ _COMMON_LABELS = frozenset(
     ("__name__", "job", "instance", "namespace", "pod", "container", "service", "endpoint", "node")
 )
 """Labels that nearly every series of a cluster has."""
-_ANYTHING = frozenset((".*", ".+", "^.*$", "^.+$", "^.*", ".*$", "^.+", ".+$", "(.*)", "(.+)"))
+_ANYTHING = re.compile(r"\^?\(?\.[*+]\)?\$?")
+"""Patterns that match every name."""
 _ANCHORED_START = re.compile(r"(?:\(\?[a-zA-Z]+\))?(?:\((?:\?:|\?P?<\w+>)?)*(?:\^|\\A|\.[*+])")
 _ANCHORED_END = re.compile(r"(?:(?<!\\)\$|\\z|(?<!\\)\.[*+]\??)(?:\)[?*+]?)*\Z")
 
 _Earlier = dict[object, list[tuple[CompiledRule, frozenset[object]]]]
-"""What names the metrics of a rule -> the rules so far that share it, each with its resources."""
+"""Result of `_naming` -> the earlier rules with this result, each with its resources."""
 
 
 def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
@@ -73,15 +74,9 @@ def _unknown_resources(where: Where, bound: BoundMapping) -> Iterator[Problem]:
 
 def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
     rule = compiled.config
-    try:
-        matchers = promql.selector(rule.series_query).matchers
-    except PlanError:
-        return  # reported when the rule was compiled
-    narrowed = any(each.is_ for each in rule.series_filters) or rule.name.matches not in {
-        "",
-        *_ANYTHING,
-    }
-    if matchers and not narrowed and all(map(_is_broad, matchers)):
+    patterns = (rule.name.matches, *(each.is_ for each in rule.series_filters))
+    narrowed = not all(map(_ANYTHING.fullmatch, filter(None, patterns)))
+    if compiled.matchers and not narrowed and all(map(_is_broad, compiled.matchers)):
         yield _warning(
             rule,
             "seriesQuery",
@@ -97,22 +92,20 @@ def _is_broad(matcher: promql.Matcher) -> bool:
         return False
     if matcher.operator in {"!=", "!~"}:
         return True
-    return matcher.operator == "=~" and matcher.value in _ANYTHING
+    return matcher.operator == "=~" and _ANYTHING.fullmatch(matcher.value) is not None
 
 
 def _names(compiled: CompiledRule) -> Iterator[Problem]:
-    rule = compiled.config
-    series = promql.pinned_name(rule.series_query)
+    rule, series = compiled.config, compiled.pinned_series
     if series is not None:
-        accepted = compiled.filters.accept(series)
-        if not accepted or compiled.namer.metric(series) is None:
+        if compiled.metric(series) is None:
             yield _warning(
                 rule,
-                "name.matches" if accepted else "seriesFilters",
+                "name.matches" if compiled.accepts(series) else "seriesFilters",
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
             )
         return
-    if not rule.name.as_ or _pins_name(rule):
+    if not rule.name.as_ or _pins_name(compiled):
         return
     if "$" not in rule.name.as_:
         yield _warning(
@@ -133,16 +126,17 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
         )
 
 
-def _pins_name(rule: Rule) -> bool:
+def _pins_name(compiled: CompiledRule) -> bool:
     """Return whether a regular expression without metacharacters pins the series' name."""
-    try:
-        matchers = promql.selector(rule.series_query).matchers
-    except PlanError:
-        matchers = ()
-    names = [each for each in matchers if each.label == "__name__" and each.operator == "=~"]
+    rule = compiled.config
+    names = [
+        each.value
+        for each in compiled.matchers
+        if each.label == "__name__" and each.operator == "=~"
+    ]
     filters = [each.is_ for each in rule.series_filters]
     anchored = [each for each in (rule.name.matches, *filters) if re.match(r"\^.*\$\Z", each)]
-    patterns = (*(each.value for each in names), *anchored)
+    patterns = (*names, *anchored)
     return any(re.fullmatch(r"\^?[\w:]+\$?", each) for each in patterns)
 
 
@@ -207,7 +201,7 @@ def _overridden(rule: Rule, kinds: Kinds) -> frozenset[GroupResource]:
 def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -> Iterator[Problem]:
     """Yield a warning if an earlier rule of the section produces the same metric.
 
-    Only what the file alone shows: series that become one metric at run time are not known here.
+    It does not see series of different rules that become one metric only at run time.
     """
     rule = compiled.config
     resources = _resources(compiled, bound)
@@ -216,14 +210,12 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
         if not (resources & theirs) or (rule.merge and other.config.merge):
             continue
         custom = compiled.section == "rules"
-        where = other.config.where
-        line, _ = where.positions.get("", (0, 0))
         shared = f" of {', '.join(sorted(map(str, resources & theirs)))}" if custom else ""
         merging = ", or set merge: true in both" if custom else ""
         yield _warning(
             rule,
             "name",
-            f"produces the same metric{shared} as {where.path} ({where.file}:{line}): only this "
+            f"produces the same metric{shared} as {other.config.where}: only this "
             f"later rule is queried. Rename one of them{merging}",
         )
         break
@@ -233,9 +225,8 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
 def _naming(compiled: CompiledRule) -> object:
     """Return a key that is equal for rules that give their metrics the same names."""
     rule = compiled.config
-    series = promql.pinned_name(rule.series_query)
-    if series is not None and compiled.filters.accept(series):
-        return compiled.namer.metric(series) or compiled.index
+    if compiled.pinned_series is not None:
+        return compiled.metric(compiled.pinned_series) or compiled.index
     if rule.name.as_ and "$" not in rule.name.as_:
         return rule.name.as_
     return (rule.series_query, rule.series_filters, rule.name)

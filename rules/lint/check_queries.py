@@ -136,7 +136,7 @@ def _renderings(
 
     None where the template fails.
     """
-    series = promql.pinned_name(compiled.config.series_query) or "series"
+    series = compiled.pinned_series or "series"
     namespace = list(bound.labels(NAMESPACES)[:1])
     for label in labels or [""]:
         matched = [*namespace, *([label] if label and label not in namespace else [])]

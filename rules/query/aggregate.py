@@ -62,14 +62,8 @@ def custom(
     for step, vector in zip(plan.steps, vectors, strict=True):
         for name, samples in _by_object(step, vector, wanted - values.keys()).items():
             values[name] = _combined(plan, step, name, samples)
-    constant = next(
-        (
-            step.rule.config.on_missing.value
-            for step in plan.steps
-            if step.rule.config.on_missing.value is not None
-        ),
-        None,
-    )
+    constants = (step.rule.config.on_missing.value for step in plan.steps)
+    constant = next((each for each in constants if each is not None), None)
     if constant is not None:
         missing = Value(milli=quantity.milli(constant), time=now, samples=0)
         values = {name: values.get(name, missing) for name in plan.names}
@@ -128,7 +122,7 @@ def _combined(plan: Plan, step: Step, name: str, samples: list[tuple[float, floa
 
 
 def _sum(numbers: list[float]) -> int:
-    """Return the double nearest to the exact sum, whatever the order; beyond doubles the sum."""
+    """Return the sum in thousandths: added exactly, then rounded to a double if in range."""
     total = sum(map(Fraction, numbers))
     try:
         return quantity.milli(float(total))
@@ -137,7 +131,7 @@ def _sum(numbers: list[float]) -> int:
 
 
 def _avg(numbers: list[float]) -> int:
-    """Return the double nearest to the exact mean: the mean of 0.1, 0.2 and 0.3 is 0.2."""
+    """Return the mean in thousandths, rounded to a double once: of 0.1, 0.2 and 0.3 it is 0.2."""
     if len(numbers) == 1:
         return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))

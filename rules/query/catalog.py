@@ -1,16 +1,14 @@
 """Catalog: which metrics exist, for which resources, and by which label bindings.
 
-Built from the series names and labels that relists found, and replaced as a whole. Which PromQL
-answers one request is the responsibility of `rules.query.plan`.
+It is built from the series names and labels that relists found, and replaced as a whole.
+`rules.query.plan` renders the PromQL of a request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
-from rules import promql
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.label_binding import LabelBinding
@@ -66,9 +64,7 @@ class Listing:
 
     series: tuple[Series, ...]
     """In the order in which Prometheus lists them."""
-    live: Mapping[tuple[str, GroupResource], tuple[LabelBinding, ...]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    live: Mapping[tuple[str, GroupResource], tuple[LabelBinding, ...]] = field(default_factory=dict)
     """Series name and resource -> those of its ambiguous bindings that live series carry, or last
     carried. A key is absent if nothing is ambiguous, and if no series was live yet. The resource
     is NAMESPACES for external rules."""
@@ -97,7 +93,7 @@ class Catalog:
         named = {each.metric: each for each in sorted(external, key=lambda each: each.metric)}
         return cls(
             entries=tuple(each for each in ordered if each.listed),
-            external=MappingProxyType(named),
+            external=named,
             _by_resource=by_resource,
             _by_lower_case={name.lower(): each for name, each in reversed(named.items())},
         )
@@ -130,8 +126,13 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
     another rule has series for the same name.
     """
     pins = pinned_listings(ruleset)
+    unlisted = {
+        index: pin
+        for index, pin in pins.items()
+        if index not in listings or not listings[index].series
+    }
     external = {
-        **_external(_sources(ruleset.external, _without_series(pins, listings), kinds)),
+        **_external(_sources(ruleset.external, unlisted, kinds)),
         **_external(_sources(ruleset.external, listings, kinds)),
     }
     listed = _sources(ruleset.rules, listings, kinds)
@@ -152,22 +153,12 @@ def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:
     """
     listings = {}
     for rule in (*ruleset.rules, *ruleset.external):
-        name = promql.pinned_name(rule.config.series_query)
+        name = rule.pinned_series
         if name is None or (rule.section == "rules" and rule.config.resources.template):
             continue
         labels = frozenset(override.label for override in rule.config.resources.overrides)
         listings[rule.index] = Listing(series=(Series(name=name, labels=labels),))
     return listings
-
-
-def _without_series(
-    pins: Mapping[int, Listing], listings: Mapping[int, Listing]
-) -> dict[int, Listing]:
-    return {
-        index: pin
-        for index, pin in pins.items()
-        if index not in listings or not listings[index].series
-    }
 
 
 _Sources = Mapping[GroupResource, Mapping[str, Sequence[Source]]]
@@ -187,7 +178,7 @@ def _sources(
         # Thousands of series names share a few sets of labels.
         bindings: dict[frozenset[str], Mapping[GroupResource, tuple[LabelBinding, ...]]] = {}
         for series in listing.series:
-            metric = rule.namer.metric(series.name) if rule.filters.accept(series.name) else None
+            metric = rule.metric(series.name)
             if metric is None:
                 continue
             if series.labels not in bindings:
@@ -247,7 +238,7 @@ def _winners(listed: Sequence[Source], pinned: Sequence[Source]) -> tuple[Source
 
 
 def _borrowed(source: Source, other: Source) -> tuple[LabelBinding, ...]:
-    """Return those bindings of `other` that the rule of `source` maps too, if any, else its own."""
+    """Return the bindings of `other` that the rule of `source` maps, too; without any, its own."""
     mapped = {override.label for override in source.rule.config.resources.overrides}
     fitting = (each for each in other.bindings if {each.resource, each.namespace} <= {*mapped, ""})
     return tuple(fitting) or source.bindings

@@ -43,7 +43,7 @@ class LabelBinding:
 def ambiguous_bindings(
     rule: CompiledRule, bound: BoundMapping, labels: frozenset[str], kinds: Kinds
 ) -> dict[GroupResource, tuple[LabelBinding, ...]]:
-    """Return the resources for which series with `labels` have several bindings, and those.
+    """Return the bindings of each resource for which series with `labels` have several.
 
     A relist queries the `probe_matchers` of each, and puts the bindings of live series into
     `Listing.live`.

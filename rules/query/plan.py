@@ -1,9 +1,11 @@
-"""Plans: the PromQL steps that answer one request, as plain data; evaluating them is not done here.
+"""Plans: the PromQL steps that answer one request, as plain data.
 
-Which rules, series and labels a metric has is the responsibility of `rules.query.catalog`. Queries
-are rendered from the rules' templates, so their text is the original's, except where that would be
-invalid or match other objects: names are escaped in regular expressions, and label names that are
-not classic ones are quoted.
+`rules.query.catalog` has the rules, series and labels of a metric; `adapter.metrics.evaluation`
+evaluates plans.
+
+Queries are rendered from the rules' templates. Their text is the original's, except where that
+would be invalid or match other objects: several names are escaped for a regular expression, and
+label names that are not classic ones are quoted.
 """
 
 from __future__ import annotations
@@ -165,7 +167,7 @@ def _step(
 ) -> Step:
     """Return the query of one source by one binding; an empty `namespace` is not matched."""
     rule = source.rule
-    where = _where(rule)
+    where = str(rule.config.where)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if namespace:
@@ -181,14 +183,6 @@ def _step(
         group_by = (binding.resource,)
     text = _rendered(rule.query, where, source.series, matchers, group_by)
     return Step(rule=rule, series=source.series, binding=binding, promql=text)
-
-
-def _where(rule: CompiledRule) -> str:
-    """Return the place of a rule: `rules.yaml:12: rules[3]`."""
-    where = rule.config.where
-    line, _ = where.positions.get("", (0, 0))
-    file = f"{where.file}:{line}" if line else where.file
-    return ": ".join(part for part in (file, where.path) if part)
 
 
 def _required(requirement: Requirement) -> _Matcher:
@@ -244,10 +238,6 @@ def _rendered(
         raise PlanError(f"{where}: cannot render the query template: {error}") from error
     if not text:
         raise PlanError(f"{where}: the query template renders to nothing for this request")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:  # `slice` can cut a character in two
-        raise PlanError(f"{where}: the query template renders invalid UTF-8: {text!r}") from error
     return text
 
 

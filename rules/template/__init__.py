@@ -1,6 +1,6 @@
 """Go's text/template with the delimiters `<<` and `>>`, the language of queries and label names.
 
-Follows Go 1.26 for data of strings, lists and maps. Left out is what no rules file uses: methods,
+Follows Go 1.26 for data of strings, lists and maps, without what no rules file uses: methods,
 complex numbers, hexadecimal floats, capacities of slices, strings that are not UTF-8, names of Go
 types and rare verbs of printf.
 
@@ -15,14 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rules import errors
 from rules.template import execution, fields, parser
-from rules.template.fields import UnknownField
-
-__all__ = ["LABEL_FIELDS", "Template", "UnknownField", "parse"]
-
-LABEL_FIELDS: Mapping[str, type] = {"Group": str, "Resource": str}
-"""Data of a label template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,16 +32,11 @@ class Template:
         """
         return execution.render(self._parsed, data)
 
-    def unknown_fields(self, known: Mapping[str, type]) -> list[UnknownField]:
+    def unknown_fields(self, known: Mapping[str, type]) -> list[fields.UnknownField]:
         """Return the fields in the template that data with these fields and types cannot have."""
         return fields.unknown_fields(self._parsed, known)
 
 
 def parse(source: str, *, name: str = "metrics-query") -> Template:
     """Parse a template, which can invoke itself as `name`. Raises TemplateSyntaxError."""
-    try:
-        source.encode()
-    except UnicodeEncodeError as error:
-        message = "the template is not Unicode text"
-        raise errors.TemplateSyntaxError(message, source=source, offset=error.start) from error
     return Template(source=source, _parsed=parser.parse(source, name))

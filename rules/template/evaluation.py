@@ -1,7 +1,7 @@
 """Evaluation of pipelines (Go: text/template/exec.go, the functions called eval…).
 
-What Go refuses only when execution reaches it, such as a wrong number of arguments, is refused only
-then here too.
+As in Go, some mistakes, such as a wrong number of arguments, are errors only when execution reaches
+them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ class Evaluator:
         for command in pipe.commands[1:]:
             value = self._command(command, dot, value)
         for name in pipe.variables:
-            if pipe.assigns:
-                self.assign(pipe, name, value)
-            else:
-                self.variables.append((name, value))
+            self.set_variable(pipe, name, value)
         return value
 
-    def assign(self, node: nodes.Node, name: str, value: object) -> None:
-        """Set a variable that exists. Raises TemplateExecError."""
-        self.variables[self._find(node, name)] = (name, value)
+    def set_variable(self, pipe: nodes.Pipe, name: str, value: object) -> None:
+        """Declare a variable of `pipe`, or assign to the one that exists."""
+        if pipe.assigns:
+            self.variables[self._find(pipe, name)] = (name, value)
+        else:
+            self.variables.append((name, value))
 
     def _find(self, node: nodes.Node, name: str) -> int:
         for place in reversed(range(len(self.variables))):

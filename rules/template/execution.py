@@ -32,11 +32,11 @@ def render(source: parser.Source, data: Mapping[str, object]) -> str:
 
 
 class _Break(Exception):
-    """`break`, on its way to the innermost range."""
+    """Raised by `break` for the innermost range."""
 
 
 class _Continue(Exception):
-    """`continue`, on its way to the innermost range."""
+    """Raised by `continue` for the innermost range."""
 
 
 class _Rendering:
@@ -102,7 +102,9 @@ class _Rendering:
         with suppress(_Break):
             for key, element in self.elements(pipe, value):
                 empty = False
-                self.set_variables(pipe, key, element)
+                items = (key, element) if len(pipe.variables) > 1 else (element,)
+                for name, item in zip(pipe.variables, items, strict=False):
+                    self.evaluator.set_variable(pipe, name, item)
                 with suppress(_Continue):
                     self.body(statement.body, element)
                 del variables[scope:]
@@ -110,7 +112,7 @@ class _Rendering:
                 self.body(statement.else_body, dot)
 
     def elements(self, pipe: nodes.Pipe, value: object) -> Iterator[tuple[object, object]]:
-        """Yield index or key, and element; of an int the numbers below it."""
+        """Yield index or key with each element; for an int, the numbers below it."""
         match value:
             case None:
                 return
@@ -126,15 +128,6 @@ class _Rendering:
             case _:
                 message = f"range cannot iterate over {values.type_name(value)}"
                 raise self.evaluator.error(pipe, message)
-
-    def set_variables(self, pipe: nodes.Pipe, key: object, element: object) -> None:
-        """Set the variables of a range for one element."""
-        items = (key, element) if len(pipe.variables) > 1 else (element,)
-        for name, value in zip(pipe.variables, items, strict=False):
-            if pipe.assigns:
-                self.evaluator.assign(pipe, name, value)
-            else:
-                self.evaluator.variables.append((name, value))
 
     def invoke(self, statement: nodes.Invocation, dot: object) -> None:
         body = self.defined.get(statement.name)

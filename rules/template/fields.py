@@ -1,7 +1,7 @@
 """Static check for fields that the data of a template does not have.
 
 Follows dot and `$` while they are the data, also into `with` and into templates that are invoked.
-Not checked are fields of any other dot, of variables, and of `$` after it was declared or assigned.
+Does not check fields of any other dot, of variables, and of `$` after it was declared or assigned.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ class _Check:
 
 
 def _followed(value: _Type) -> _Type:
-    """Return the type of a value as dot: only the data is followed, for a field may be empty."""
+    """Return the type of a value that becomes dot; only the data itself is followed.
+
+    A field may be empty, and `with` skips its body then.
+    """
     return value if value == "data" else "unknown"
 
 

@@ -9,6 +9,7 @@ https://pkg.go.dev/text/template#hdr-Functions
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, NoReturn
 from urllib.parse import quote_plus
@@ -39,7 +40,7 @@ def _position(value: object, length: int) -> int:
 
 
 def _index(item: object, *keys: object) -> object:
-    """`index x 1 "k"` is x[1]["k"]: of a string a byte, of a map "" where the key is missing."""
+    """Return x[1]["k"] for `index x 1 "k"`: a byte of a string, "" for a missing key."""
     if item is None:
         _fail("cannot index nil")
     for key in keys:
@@ -59,7 +60,7 @@ def _index(item: object, *keys: object) -> object:
 
 
 def _slice(item: object, *bounds: object) -> object:
-    """`slice x 1 2` is x[1:2]; of a string it counts bytes."""
+    """Return x[1:2] for `slice x 1 2`; the bounds of a string are bytes."""
     if not isinstance(item, str | list | tuple):
         _fail(f"cannot slice {values.type_name(item)}")
     sequence = item.encode() if isinstance(item, str) else item
@@ -85,10 +86,6 @@ def _len(item: object) -> int:
     _fail(f"{values.type_name(item)} has no length")
 
 
-def _not(value: object) -> bool:
-    return not value
-
-
 def _equal(left: object, right: object) -> bool:
     if left is None or right is None:
         return left is right
@@ -103,10 +100,6 @@ def _eq(left: object, *others: object) -> bool:
     return any(_equal(left, other) for other in others)
 
 
-def _ne(left: object, right: object) -> bool:
-    return not _equal(left, right)
-
-
 def _order(left: object, right: object) -> int:
     """Return a negative number, zero or a positive number as `left` is less, equal or greater."""
     if isinstance(left, str) and isinstance(right, str):
@@ -115,22 +108,6 @@ def _order(left: object, right: object) -> int:
     if same_type and isinstance(left, int | float) and isinstance(right, int | float):
         return (left > right) - (left < right)
     _fail(f"cannot order {values.type_name(left)} and {values.type_name(right)}")
-
-
-def _lt(left: object, right: object) -> bool:
-    return _order(left, right) < 0
-
-
-def _le(left: object, right: object) -> bool:
-    return _order(left, right) <= 0
-
-
-def _gt(left: object, right: object) -> bool:
-    return _order(left, right) > 0
-
-
-def _ge(left: object, right: object) -> bool:
-    return _order(left, right) >= 0
 
 
 def _escapable(arguments: tuple[object, ...]) -> str:
@@ -171,16 +148,16 @@ class Function(NamedTuple):
 
 FUNCTIONS: Mapping[str, Function] = {
     "eq": Function(_eq, 2),
-    "ge": Function(_ge, 2, 2),
-    "gt": Function(_gt, 2, 2),
+    "ge": Function(lambda left, right: _order(left, right) >= 0, 2, 2),
+    "gt": Function(lambda left, right: _order(left, right) > 0, 2, 2),
     "html": Function(_html, 0),
     "index": Function(_index, 1),
     "js": Function(_js, 0),
-    "le": Function(_le, 2, 2),
+    "le": Function(lambda left, right: _order(left, right) <= 0, 2, 2),
     "len": Function(_len, 1, 1),
-    "lt": Function(_lt, 2, 2),
-    "ne": Function(_ne, 2, 2),
-    "not": Function(_not, 1, 1),
+    "lt": Function(lambda left, right: _order(left, right) < 0, 2, 2),
+    "ne": Function(lambda left, right: not _equal(left, right), 2, 2),
+    "not": Function(operator.not_, 1, 1),
     "print": Function(printf.sprint, 0),
     "printf": Function(printf.sprintf, 1),
     "println": Function(printf.sprintln, 0),

@@ -56,7 +56,7 @@ def character(literal: str) -> int:
 
 
 def _code(escape: re.Match[str], quote: str) -> int:
-    """Return the code point that an escape stands for; of a hex or octal escape the byte."""
+    """Return the code point of an escape, or the byte of a hex or octal escape."""
     if simple := escape["simple"]:
         if simple in "'\"" and simple != quote:
             raise LiteralError(f"invalid escape {escape[0]}")

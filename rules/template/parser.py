@@ -188,7 +188,7 @@ class _Parser:
         return body
 
     def define(self, name: str, body: nodes.Body, token: lexer.Token) -> None:
-        """Add a template. As in Go, it may replace an empty one and an empty one is ignored."""
+        """Add a template. As in Go, it replaces an empty one, and an empty one replaces none."""
         known = self.defined.get(name)
         if known is None or _is_empty(known):
             self.defined[name] = body

@@ -27,7 +27,7 @@ class TokenStream:
         return self.current
 
     def next(self) -> lexer.Token:
-        """Take the next token that is not space; `eof` again and again."""
+        """Take the next token that is not space. `eof` is never taken, so it is returned again."""
         token = self.peek()
         if token.kind != "eof":
             self.position += 1

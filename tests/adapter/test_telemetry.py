@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from adapter import settings, telemetry
 from adapter.app.server import running
-from adapter.tls.context import temporary_bundle
+from certs.issue import issue_temporary
 from tests.certificates import NOW
 from tests.control_plane.daemon import free_ports
 from tests.fakes import kubernetes
@@ -82,7 +82,7 @@ async def test_a_server_counts_authentication_and_authorization(aiohttp_server, 
         cluster.tokens[name] = {"authenticated": True, "user": {"username": name}}
     cluster.decide = lambda spec: {"allowed": spec["user"] != "joe"}
     kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(cluster.app()))
-    serving = temporary_bundle("127.0.0.1", now=NOW)
+    serving = issue_temporary(("127.0.0.1",), now=NOW)
     (tmp_path / "tls.crt").write_bytes(serving.chain_pem)
     (tmp_path / "tls.key").write_bytes(serving.key_pem)
     (tmp_path / "rules.yaml").write_text(RULES)
@@ -98,7 +98,7 @@ async def test_a_server_counts_authentication_and_authorization(aiohttp_server, 
         )
     )
 
-    async with running(parsed) as server, aiohttp.ClientSession(server.url) as session:
+    async with running(parsed) as url, aiohttp.ClientSession(url) as session:
 
         async def fetch(path, token):
             async with session.get(path, headers=bearer(token), ssl=False) as response:

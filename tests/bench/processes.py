@@ -25,6 +25,7 @@ from adapter.clients.prometheus import LIMIT
 from adapter.http import responses, server
 from adapter.tls import context
 from certs.bundle import Bundle
+from certs.issue import issue_temporary
 from tests.certificates import Holder
 from tests.fakes import kubernetes
 from tests.real import prometheus as real
@@ -42,7 +43,7 @@ def certificates(folder: Path) -> Holder:
     proxy_ca = Holder("front-proxy-ca", ca=True, now=now)
     usages = (ExtendedKeyUsageOID.CLIENT_AUTH,)
     (folder / "proxy-ca.crt").write_bytes(proxy_ca.pem)
-    serving = context.temporary_bundle("127.0.0.1", now=now)
+    serving = issue_temporary(("127.0.0.1",), now=now)
     (folder / "tls.crt").write_bytes(serving.chain_pem)
     (folder / "tls.key").write_bytes(serving.key_pem)
     return Holder("front-proxy-client", proxy_ca, usages=usages, now=now)

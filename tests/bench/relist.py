@@ -137,7 +137,7 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
             else:
                 current = previous if operation == "later" else relist()
                 await current.once()
-                assert current.states[0].names == _NAMES
+                assert len(current.inventory.listings[0].series) == _NAMES
 
         bytes_before, adapter_before = _received_bytes(registry), time.process_time()
         prometheus_before = processes.cpu_seconds(pid)

@@ -73,6 +73,15 @@ def test_a_certificate_is_valid_from_an_hour_ago():
         assert certificate.not_valid_after_utc == NOW + timedelta(days=2)
 
 
+@pytest.mark.parametrize("since", [timedelta(0), timedelta(days=40)])
+def test_a_ca_that_expired_issues_nothing(since):
+    until = NOW - since
+    authority = issue.Authority.create("x", now=until - timedelta(days=2), valid=timedelta(days=2))
+
+    with pytest.raises(CertificateError, match=r"CN=x-ca@\d+ expired at 2026-.*; use another CA"):
+        authority.issue((), name="x", now=NOW, valid=timedelta(days=2))
+
+
 def test_every_temporary_ca_is_different():
     one, other = (issue.issue_temporary((), now=NOW) for _ in range(2))
 

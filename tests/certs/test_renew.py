@@ -145,6 +145,15 @@ def test_an_expired_state_is_renewed_in_one_step(created):
     assert reconciled.authority is not created.authority
 
 
+def test_a_next_ca_that_expired_is_replaced(announced):
+    now = NOW + 1000 * DAY
+
+    reconciled = reconcile(announced, now, known=known_to_none)
+
+    assert reconciled.serving.until == now + POLICY.serving
+    assert announced.next_ca.certificate not in reconciled.trusted
+
+
 def test_announce_adds_one_next_ca(created):
     rotating = renew.announce(created, POLICY, now=NOW)
 

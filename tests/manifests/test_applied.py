@@ -15,6 +15,7 @@ from adapter.api.groups import GROUPS
 from adapter.clients.kubernetes import Kube
 from adapter.tls import context, serving_certificate
 from adapter.tls.apiservices import APIServiceController
+from certs.issue import issue_temporary
 from tests.cluster import server
 from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
 
@@ -35,7 +36,7 @@ class Replica:
 
     def __init__(self, kube):
         self.now = NOW
-        self.live = context.ReloadingContext(context.temporary_bundle("127.0.0.1", now=NOW))
+        self.live = context.ReloadingContext(issue_temporary(("127.0.0.1",), now=NOW))
         self.apiservices = APIServiceController(
             kube, API_SERVICES, service=NAME, namespace=NAMESPACE
         )

@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rules import quantity
+from tests import quantity
 from tests.cluster import hpa
 from tests.cluster.cluster import Cluster
 from tests.control_plane.client import RefusedError

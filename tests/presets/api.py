@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
@@ -16,7 +17,7 @@ import aiohttp
 
 from adapter import settings
 from adapter.app import server as app
-from rules import quantity
+from tests import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 
@@ -27,7 +28,11 @@ class Api:
 
     url: str
     session: aiohttp.ClientSession
-    server: app.Running
+
+    async def relisted(self) -> bool:
+        """Return whether the first relist has finished."""
+        async with self.session.get(f"{self.url}/readyz/first-relist", ssl=False) as response:
+            return response.status == 200
 
     async def get(self, path: str) -> tuple[int, Any]:
         """Return status and document."""
@@ -91,6 +96,9 @@ async def serving(
         f"--secure-port={port}",
         *flags,
     )
-    async with app.running(settings.parse(arguments)) as server, aiohttp.ClientSession() as session:
-        await server.relist.attempted.wait()
-        yield Api(server.url, session, server)
+    async with app.running(settings.parse(arguments)) as url, aiohttp.ClientSession() as session:
+        api = Api(url, session)
+        async with asyncio.timeout(60):
+            while not await api.relisted():  # noqa: ASYNC110 - the server says so over HTTP only
+                await asyncio.sleep(0.02)
+        yield api

@@ -133,7 +133,7 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def report(session: aiohttp.ClientSession, server: real.Prometheus) -> detect.Report:
-    return detect.analyze(await detection.observe(Prometheus(session, server.url)))
+    return await detection.report(Prometheus(session, server.url))
 
 
 @pytest.mark.parametrize("variant", FITTING)
@@ -275,16 +275,16 @@ async def test_the_scheme_of_an_idle_fleet_without_target_pods_is_direct(
     assert detected.exporters[0].schemes == ("direct",)
 
 
-async def test_a_choice_is_provisional_if_series_have_only_the_exporters_own_pod(
+async def test_a_report_is_provisional_if_series_have_only_the_exporters_own_pod(
     server: real.Prometheus, session: aiohttp.ClientSession
 ) -> None:
     server.put(f'DCGM_FI_DEV_GPU_UTIL{{UUID="1",{OWN}}} 0', UP)
 
-    choice = await detection.choose(Prometheus(session, server.url))
+    detected = await report(session, server)
 
-    assert choice.presets == (NODE,)
-    assert choice.provisional
-    assert any("series have only the exporter's own pod" in text for text in choice.findings)
+    assert detected.presets == (NODE,)
+    assert detected.provisional
+    assert any("series have only the exporter's own pod" in text for text in detected.sentences)
 
 
 async def test_an_idle_gke_plugin_is_detected_before_the_first_pod(
@@ -326,11 +326,11 @@ async def test_an_exporter_whose_series_ended_is_reported(
 ) -> None:
     server.put('DCGM_FI_DEV_GPU_UTIL{UUID="1",pod="a"} 5', at=time.time() - 1200)
 
-    choice = await detection.choose(Prometheus(session, server.url))
+    detected = await report(session, server)
 
-    assert choice.presets == ()
-    assert "have ended" in choice.findings[0]
-    assert not choice.provisional
+    assert detected.presets == ()
+    assert "have ended" in detected.sentences[0]
+    assert not detected.provisional
 
 
 async def test_the_command_reports_an_unreachable_prometheus(
@@ -342,11 +342,11 @@ async def test_the_command_reports_an_unreachable_prometheus(
     assert "Prometheus cannot be queried" in capsys.readouterr().err
 
 
-async def test_choose_raises_if_prometheus_is_unreachable(
+async def test_detection_raises_if_prometheus_is_unreachable(
     session: aiohttp.ClientSession,
 ) -> None:
     with pytest.raises(errors.Unreachable):
-        await detection.choose(Prometheus(session, "http://127.0.0.1:9"))
+        await detection.report(Prometheus(session, "http://127.0.0.1:9"))
 
 
 async def test_prometheus_returns_names_only(
@@ -366,9 +366,7 @@ async def test_prometheus_returns_names_only(
     fake = fakes.Prometheus(behave)
     proxied = await aiohttp_server(fake.app())
 
-    detected = detect.analyze(
-        await detection.observe(Prometheus(session, str(proxied.make_url("/")).rstrip("/")))
-    )
+    detected = await detection.report(Prometheus(session, str(proxied.make_url("/")).rstrip("/")))
 
     assert detected.presets == (DCGM,)
     assert {asked.path for asked in fake.requests} == {

@@ -49,8 +49,8 @@ rules:
 
     (rule,) = ruleset.load([("f.yaml", text)]).rules
 
-    assert rule.filters.accept("http_requests_total")
-    assert not rule.filters.accept("http_requests_bucket")
+    assert rule.accepts("http_requests_total")
+    assert not rule.accepts("http_requests_bucket")
     assert rule.namer.metric("http_requests_total") == "http_requests_per_second"
     assert rule.mapping.template is not None
     assert rule.query.render({"Series": "up"}) == "rate(up[1m])"

@@ -1,7 +1,7 @@
 """Runs files of golden cases: each case against the check of its kind.
 
-The kind of a file is the first word of its name that is one: `templates.json`,
-`templates-2.json`, `more/templates.json`. The checks are in `checks`.
+The kind of a file is the first word of its name that names a check: `templates.json`,
+`templates-2.json` and `more/templates.json` are files of templates. The checks are in `checks`.
 """
 
 from __future__ import annotations

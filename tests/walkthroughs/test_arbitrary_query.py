@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rules import quantity
+from tests import quantity
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from rules import quantity
+from tests import quantity
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.real.prometheus import wait_for

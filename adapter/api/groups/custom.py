@@ -42,7 +42,7 @@ _NAMESPACE_METRICS = "metrics"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """The objects and the metric that a URL asks for."""
+    """Objects and metric that a URL names."""
 
     resource: str
     group: str
@@ -67,8 +67,8 @@ def routes(segments: Sequence[str]) -> bool:
     """Return whether the path is a route of the group.
 
     Routes are `RES/NAME/METRIC`, `namespaces/NS/RES/NAME/METRIC`, `namespaces/NS/metrics/METRIC`.
-    The original also answers `namespaces/NS/metrics/METRIC/ANY`, but authorizes it as the
-    subresource ANY.
+    The original also serves `namespaces/NS/metrics/METRIC/ANY`, but authorizes it as the
+    subresource ANY. It is not served here.
     """
     if len(segments) > 3 and segments[0] == "namespaces":
         return len(segments) == (4 if segments[2] == _NAMESPACE_METRICS else 5)
@@ -79,8 +79,9 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
     """Return `info` without its namespace if it names a cluster-scoped object.
 
     The HPA controller asks for `namespaces/NS/nodes/NAME/METRIC`. Without the namespace, the access
-    review is at cluster scope: rights in NS say nothing about nodes. `*` keeps the namespace and is
-    not found. Namespaces keep it, too: their route is `namespaces/NS/metrics/METRIC`.
+    review is at cluster scope: rights in NS say nothing about nodes. A request for `*` keeps the
+    namespace and gets a 404. So does one for namespaces, whose route is
+    `namespaces/NS/metrics/METRIC`.
     """
     if not info.namespace or len(info.parts) != 3 or info.name in {"", _ALL}:
         return info
@@ -95,13 +96,12 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:
-    """Return an entry `RESOURCE/METRIC` for each metric that is listed."""
+    """Return an entry `RESOURCE/METRIC` for each metric that a relist listed."""
     return [
         Resource(
             name=f"{entry.resource}/{entry.metric}",
             namespaced=entry.namespaced,
             kind="MetricValueList",
-            verbs=("get",),
         )
         for entry in catalog.entries
     ]
@@ -165,12 +165,15 @@ def _metric_selector(info: RequestInfo) -> Selector:
 
 
 async def _resolve(target: _Target, backend: Backend) -> tuple[Kinds, Kind]:
-    """Return the target's kind and the snapshot it is from; discover kinds anew on a miss."""
+    """Return the target's kind and the snapshot it is from; a miss starts a discovery."""
     kinds = backend.objects.kinds
     try:
         return kinds, kinds.resolve(target.resource, target.group)
     except UnknownResourceError:
-        await _refresh_kinds(backend)
+        try:
+            await backend.objects.refresh()
+        except BackendError as error:
+            log.warning("API discovery failed, new custom resources stay unknown: %s", error)
     kinds = backend.objects.kinds
     try:
         return kinds, kinds.resolve(target.resource, target.group)
@@ -179,13 +182,6 @@ async def _resolve(target: _Target, backend: Backend) -> tuple[Kinds, Kind]:
             raise errors.internal("unable to list matching resources") from error
         cause = missing.unknown_resource(target.resource_in_url, kinds)
         raise _not_found(target, backend, [cause]) from error
-
-
-async def _refresh_kinds(backend: Backend) -> None:
-    try:
-        await backend.objects.refresh()
-    except BackendError as error:
-        log.warning("API discovery failed, new custom resources stay unknown: %s", error)
 
 
 async def _entry(target: _Target, kind: Kind, backend: Backend) -> Entry:
@@ -219,7 +215,7 @@ async def _check_not_finished(target: _Target, kind: Kind, backend: Backend) -> 
         live = await backend.objects.live(PODS, namespace=target.namespace, name=target.name)
     except BackendError as error:
         log.warning(
-            "phase of pod %s/%s is unknown, its metrics are queried anyway: %s",
+            "pod %s/%s: phase unknown; its metrics are queried anyway: %s",
             target.namespace,
             target.name,
             error,
@@ -251,9 +247,9 @@ async def _evaluate(query: Plan, backend: Backend, deadline: float | None) -> Ma
 
 
 async def _explain(target: _Target, entry: Entry, query: Plan | None, backend: Backend) -> None:
-    """Handle an answer without values: raise ApiError (404), or log why the list is empty."""
+    """Raise ApiError (404) for an answer without values, or log why its list is empty."""
     if not entry.listed:
-        # No relist has seen the metric, and neither has this query: it does not exist.
+        # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise _not_found(target, backend, causes)
     if query is None:  # no object matches the label selector
@@ -288,39 +284,31 @@ def _value_list(
 
     https://github.com/kubernetes/metrics/tree/master/pkg/apis/custom_metrics
     """
-    items: list[encoding.Document]
-    if version == "v1beta1":
-        items = [
-            {
-                "describedObject": reference,
-                "metricName": metric,
-                "timestamp": encoding.timestamp(value.time),
-                "value": quantity.decimal(value.milli),
-                "selector": selector,
-            }
-            for reference, value in values
-        ]
-    else:
-        identifier = {"name": metric, "selector": selector}
-        items = [
-            {
-                "describedObject": reference,
-                "metric": identifier,
-                "timestamp": encoding.timestamp(value.time),
-                "value": quantity.decimal(value.milli),
-            }
-            for reference, value in values
-        ]
+    v1beta1 = version == "v1beta1"
+    identifier = {"name": metric, "selector": selector}
     return {
         "kind": "MetricValueList",
         "apiVersion": f"{NAME}/{version}",
         "metadata": {},
-        "items": items,
+        "items": [
+            {
+                "describedObject": reference,
+                **({"metricName": metric} if v1beta1 else {"metric": identifier}),
+                "timestamp": encoding.timestamp(value.time),
+                "value": quantity.decimal(value.milli),
+                **({"selector": selector} if v1beta1 else {}),
+            }
+            for reference, value in values
+        ],
     }
 
 
 def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:
     """Build an ObjectReference; like the original, the core group is written `/v1`."""
-    reference = {"kind": kind.kind, "namespace": namespace, "name": name}
-    reference["apiVersion"] = f"{kind.group}/{kind.version}"
+    reference = {
+        "kind": kind.kind,
+        "namespace": namespace,
+        "name": name,
+        "apiVersion": f"{kind.group}/{kind.version}",
+    }
     return {key: value for key, value in reference.items() if value}

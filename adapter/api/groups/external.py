@@ -42,8 +42,7 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: AR
 def resources(catalog: Catalog) -> Sequence[Resource]:
     """Return every metric, including those that rules pin and that have no series."""
     return [
-        # Like the original, discovery says `get` although requests are authorized as `list`.
-        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList", verbs=("get",))
+        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList")
         for metric in catalog.external
     ]
 
@@ -62,7 +61,12 @@ async def answer(
         options.check_resource_version(info)
     options.check_fields(info, requirements)
     if info.watch:
-        raise _watch_not_supported()
+        raise ApiError(
+            405,
+            f'watch is not supported on resources of kind "*.{NAME}"',
+            reason="MethodNotAllowed",
+            details={"group": NAME, "kind": "*"},
+        )
     metric = info.resource
     subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
@@ -102,15 +106,6 @@ def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Docume
             for each in values
         ],
     }
-
-
-def _watch_not_supported() -> ApiError:
-    return ApiError(
-        405,
-        f'watch is not supported on resources of kind "*.{NAME}"',
-        reason="MethodNotAllowed",
-        details={"group": NAME, "kind": "*"},
-    )
 
 
 def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError:

@@ -7,22 +7,21 @@ each once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from adapter.api.missing import MissingMetrics
 from adapter.http.encoding import Document
 from adapter.http.request_info import RequestInfo
-from rules.diagnosis.missing import Cause
+from adapter.metrics.evaluation import Evaluation
 from rules.kinds import GroupResource, Kinds
-from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
-from rules.query.plan import ExternalPlan, Plan
 from rules.selectors.selectors import Selector
 
 
 class Objects(Protocol):
-    """Resource kinds and objects of the cluster."""
+    """Resource kinds and objects, of the cluster or from manifest files."""
 
     @property
     def kinds(self) -> Kinds:
@@ -32,7 +31,7 @@ class Objects(Protocol):
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
-        """Return the matching objects in the API server's order, without finished pods.
+        """Return the names of the matching objects, without finished pods.
 
         Raises BackendError.
         """
@@ -43,45 +42,7 @@ class Objects(Protocol):
         ...
 
     async def refresh(self) -> None:
-        """Discover `kinds` anew, unless that was just done. Raises BackendError."""
-        ...
-
-
-class Evaluation(Protocol):
-    """Evaluator of query plans. `deadline` is in the running loop's time."""
-
-    async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
-        """Return values by object name; objects without a value are left out.
-
-        Raises BackendError and AmbiguousSampleError.
-        """
-        ...
-
-    async def rows(
-        self, plan: ExternalPlan, *, deadline: float | None = None
-    ) -> Sequence[ExternalValue]:
-        """Return the values of an external metric.
-
-        Raises BackendError; NotInstantError, a subclass, if the query returns a matrix.
-        """
-        ...
-
-
-class MissingMetrics(Protocol):
-    """Diagnosis of metrics that have no values."""
-
-    async def of_metric(
-        self, metric: str, resource: GroupResource | None = None
-    ) -> tuple[Cause, ...]:
-        """Return why a metric is not in the catalog; without a resource, an external one."""
-        ...
-
-    def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
-        """Return why the evaluation of a plan gave no values."""
-        ...
-
-    def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Log why `subject` has no values, unless the same was logged recently."""
+        """Discover `kinds` again, unless that was just done. Raises BackendError."""
         ...
 
 
@@ -102,7 +63,6 @@ class Resource:
     name: str
     namespaced: bool
     kind: str
-    verbs: tuple[str, ...]
 
 
 class Group(Protocol):

@@ -38,7 +38,7 @@ def field_selector(info: RequestInfo) -> tuple[FieldRequirement, ...]:
 
 
 def check_fields(info: RequestInfo, requirements: Sequence[FieldRequirement]) -> None:
-    """Raise ApiError (400) unless the field selector just repeats the name in the path."""
+    """Raise ApiError (400) for unknown fields, and if the path's name is not the required one."""
     for requirement in requirements:
         if requirement.field not in _FIELDS:
             raise errors.bad_request(

@@ -200,7 +200,7 @@ def group(*resources: Resource):
 
 
 def resource(name: str, *, namespaced: bool = True) -> Resource:
-    return Resource(name=name, namespaced=namespaced, kind="Values", verbs=("get",))
+    return Resource(name=name, namespaced=namespaced, kind="Values")
 
 
 def answer(served: discovery.Discovery, **headers: str):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from adapter import errors
 from adapter.http import responses, server
 from adapter.tls import context as tls
+from certs.issue import issue_temporary
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
@@ -325,7 +326,7 @@ async def test_a_site_reports_its_url(caplog):
     runner = server.runner(build_router())
     await runner.setup()
     try:
-        context = tls.context(tls.temporary_bundle("127.0.0.1", now=datetime.now(UTC)))
+        context = tls.context(issue_temporary(("127.0.0.1",), now=datetime.now(UTC)))
         site = server.Site(runner, "::1", 0, ssl_context=context)
         assert site.name == "https://[::1]:0"
         await site.start()

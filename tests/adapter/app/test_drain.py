@@ -18,6 +18,7 @@ from aiohttp import web
 
 from adapter.http import server as serving
 from adapter.tls import context as tls
+from certs.issue import issue_temporary
 from tests.fakes import prometheus
 
 ROOT = Path(__file__).parents[3]
@@ -289,7 +290,7 @@ async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
         raise AssertionError
 
     now = dt.datetime.now(dt.UTC)
-    context = tls.ReloadingContext(tls.temporary_bundle("127.0.0.1", now=now)).context
+    context = tls.ReloadingContext(issue_temporary(("127.0.0.1",), now=now)).context
     runner = serving.runner(never_called)
     await runner.setup()
     site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1)

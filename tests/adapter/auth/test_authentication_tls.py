@@ -17,12 +17,13 @@ from adapter.auth import authentication, authorization, filters, tokens
 from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.http import responses
 from adapter.http.server import Site, runner
-from adapter.tls.context import ReloadingContext, temporary_bundle
+from adapter.tls.context import ReloadingContext
+from certs.issue import issue_temporary
 from tests.certificates import DAY, Holder
 from tests.fakes import kubernetes
 
 NOW = dt.datetime.now(dt.UTC)
-SERVING = temporary_bundle("127.0.0.1", now=NOW)
+SERVING = issue_temporary(("127.0.0.1",), now=NOW)
 CLIENT_AUTH = (ExtendedKeyUsageOID.CLIENT_AUTH,)
 
 

@@ -29,9 +29,10 @@ from adapter.auth.user import User
 from adapter.auth.x509 import certificate_user
 from adapter.http import responses
 from adapter.http.server import Site, runner
-from adapter.tls.context import ReloadingContext, temporary_bundle
+from adapter.tls.context import ReloadingContext
 from certs.bundle import Bundle, CertificateError
 from certs.chain import ClientCAs
+from certs.issue import issue_temporary
 from tests import chains, der
 from tests.chains import NOW, PROXY_NAME, ROOTS
 
@@ -261,7 +262,7 @@ def test_path_building_is_bounded():
 # TLS handshakes
 
 
-SERVING = temporary_bundle("127.0.0.1", now=NOW)
+SERVING = issue_temporary(("127.0.0.1",), now=NOW)
 REFUSED = "refused"
 
 

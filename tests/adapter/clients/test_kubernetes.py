@@ -438,7 +438,7 @@ def watched(cluster, connect):
 
     async def _watched(params=None):
         api = await connect()
-        events = api.watch("/api/v1/namespaces/kube-system/configmaps", params)
+        events = watch.follow(api, "/api/v1/namespaces/kube-system/configmaps", params or {})
 
         async def next_event():
             async with asyncio.timeout(5):

@@ -205,7 +205,8 @@ async def test_authorization_header_takes_precedence_over_credentials_in_the_url
     assert fake.requests[0].headers["Authorization"] == "Bearer token"
 
 
-async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
+async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session, caplog):
+    caplog.set_level(logging.DEBUG)
     fake = await serve(fakes.says("{}", status=500))
     client = Prometheus(session, fake.url.replace("http://", "http://user:secret@"))
 
@@ -213,7 +214,8 @@ async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session):
         await client.query("up")
 
     assert fake.requests[0].headers["Authorization"].startswith("Basic ")
-    assert "secret" not in str(caught.value) + client.address
+    assert "secret" not in str(caught.value) + caplog.text
+    assert f"GET http://{fake.url.removeprefix('http://').rstrip('/')}" in caplog.text
 
 
 async def test_each_request_is_logged_at_debug_level_without_credentials(serve, session, caplog):

@@ -48,7 +48,7 @@ def load(tmp_path):
             path = tmp_path / f"{number}.yaml"
             path.write_bytes(text if isinstance(text, bytes) else text.encode())
             paths.append(path)
-        return FileObjects.load(paths)
+        return FileObjects(paths)
 
     return _load
 
@@ -124,7 +124,7 @@ async def test_items_of_a_typed_list_need_no_kind(load):
 
 
 async def test_builtin_kinds_need_no_manifests():
-    objects = FileObjects.load([])
+    objects = FileObjects([])
 
     assert objects.kinds.resolve("deployment").api_version == "apps/v1"
     assert await objects.names(NAMESPACES, namespace="", selector=ALL) == ()
@@ -197,6 +197,8 @@ async def test_unknown_resource_is_refused(load):
             "{apiVersion: v1, kind: List, items: [5]}",
             "document 1: items[0]: must be a mapping",
         ),
+        ("{apiVersion: v1, kind: List, items: 5}", "document 1: items must be a list"),
+        ("{apiVersion: v1, kind: PodList, items: {a: b}}", "document 1: items must be a list"),
     ],
 )
 def test_problem_names_file_and_document(load, tmp_path, text, expected):
@@ -211,7 +213,7 @@ def test_problems_of_all_files_are_reported_together(load, tmp_path):
     load(FLEET)
 
     with pytest.raises(errors.Broken) as caught:
-        FileObjects.load([tmp_path / "none.yaml", _written(tmp_path, "5\n---\n6"), tmp_path])
+        FileObjects([tmp_path / "none.yaml", _written(tmp_path, "5\n---\n6"), tmp_path])
 
     assert str(caught.value).splitlines() == [
         f"{tmp_path}/none.yaml: No such file or directory",

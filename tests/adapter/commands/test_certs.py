@@ -126,7 +126,7 @@ def test_errors_name_their_cause(tmp_path, capsys):
 
     assert messages[0] == "--ca-cert-file and --ca-key-file must be given together"
     assert messages[1] == "CN=no-ca is not a CA"
-    assert "No such file or directory: '/none'" in messages[2]
+    assert messages[2] == "/none: No such file or directory"
     assert messages[3].startswith("cannot issue a certificate for host 'ä'")
 
 

@@ -20,6 +20,7 @@ from adapter import __main__ as program
 from adapter.commands import serve
 from adapter.demo.generations import GENERATIONS
 from adapter.tls import context
+from certs.issue import issue_temporary
 from rules import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -200,7 +201,16 @@ def test_demo_reports_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argument", ["--nodes=0", "--nodes=x", "--load=-1", "--load=x", "--generation=nope"]
+    "argument",
+    [
+        "--nodes=0",
+        "--nodes=x",
+        "--load=-1",
+        "--load=x",
+        "--generation=nope",
+        "--secure-port=0",
+        "--secure-port=65536",
+    ],
 )
 def test_demo_refuses_invalid_arguments(argument: str) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -407,12 +417,24 @@ def test_check_explains_an_invalid_command_line(
     assert captured.err.startswith(words)
 
 
+def test_check_reads_the_files_after_two_dashes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-rules.yaml").write_text("rules: []\n")
+
+    assert program.main(["check", "--", "-rules.yaml"]) == 0
+
+    assert capsys.readouterr().out == "0 errors, 0 warnings\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["gpu-dcgm", "gpu-hami"], "gpu-dcgm gpu-hami: expected one preset or detect\n"),
         (["--nope"], "--nope: expected one preset or detect\n"),
         (["detect", "--nope"], "--nope: unknown flag\n"),
+        (["detect", "http://prometheus:9090"], "http://prometheus:9090: unexpected argument\n"),
         (["detect", "--output=xml"], "--output=xml: must be text or json\n"),
     ],
     ids=str,
@@ -440,9 +462,7 @@ def test_a_server_name_that_is_not_ascii_is_logged_in_one_line(monkeypatch, capl
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
     outgoing, incoming = ssl.MemoryBIO(), ssl.MemoryBIO()
-    live = context.ReloadingContext(
-        context.temporary_bundle("127.0.0.1", now=dt.datetime.now(dt.UTC))
-    )
+    live = context.ReloadingContext(issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC)))
     server = live.context.wrap_bio(incoming, ssl.MemoryBIO(), server_side=True)
 
     with pytest.raises(ssl.SSLWantReadError):

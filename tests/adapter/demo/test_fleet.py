@@ -11,8 +11,8 @@ from adapter.demo.generations import GENERATIONS
 from rules import presets, ruleset
 
 
-def fleet(*, load: float = 3, fixed: bool = False, mig: bool = False, nodes: int = 3) -> Fleet:
-    return Fleet.of(nodes=nodes, load=load, fixed=fixed, mig=mig)
+def fleet(*, load: float = 3, mig: bool = False, nodes: int = 3) -> Fleet:
+    return Fleet.of(nodes=nodes, load=load, mig=mig)
 
 
 def utilization(fleet: Fleet, seconds: float) -> list[float]:
@@ -46,13 +46,6 @@ def test_values_follow_the_recording_and_differ_between_pods() -> None:
 
     assert utilization(moving, 0) != utilization(moving, 60)
     assert len(set(utilization(moving, 0))) > 1
-
-
-def test_fixed_values_never_change() -> None:
-    standing = fleet(fixed=True)
-
-    assert utilization(standing, 0) == utilization(standing, 1000)
-    assert max(utilization(standing, 0)) > 0
 
 
 def test_load_scales_utilization_and_power_up_to_the_maximum() -> None:

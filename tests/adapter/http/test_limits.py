@@ -12,11 +12,12 @@ import pytest
 
 from adapter.http import responses, server
 from adapter.tls import context as tls
+from certs.issue import issue_temporary
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
 
-BUNDLE = tls.temporary_bundle("127.0.0.1", now=dt.datetime.now(dt.UTC))
+BUNDLE = issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC))
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 

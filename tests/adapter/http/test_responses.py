@@ -23,7 +23,8 @@ def handler(result):
         if isinstance(result, BaseException):
             raise result
         if isinstance(result, dict):
-            return responses.document(result, info, request.headers)
+            pretty = responses.negotiate_pretty(info, request.headers)
+            return responses.Answer(body=encoding.encode(result, pretty=pretty))
         return result
 
     return handle
@@ -271,25 +272,6 @@ async def test_answers_close_their_connection_during_shutdown():
         got = await wired.send(port, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 
     assert got.headers["Connection"] == "close"
-
-
-@pytest.mark.parametrize(
-    ("error", "code", "reason", "details"),
-    [
-        (errors.no_route(), 404, "NotFound", {}),
-        (errors.wrong_method(), 405, "MethodNotAllowed", {}),
-        (errors.not_acceptable(("a/b", "c/d")), 406, "NotAcceptable", {}),
-        (errors.bad_request("x"), 400, "BadRequest", None),
-    ],
-)
-def test_router_errors_have_the_reason_and_details_of_kubernetes(error, code, reason, details):
-    assert (error.code, error.reason, error.details) == (code, reason, details)
-
-
-def test_the_router_406_lists_representations_like_the_original():
-    assert errors.not_acceptable(("a/b", "c/d")).message == (
-        "406: Not Acceptable\n\nAvailable representations: a/b, c/d"
-    )
 
 
 @pytest.mark.parametrize(

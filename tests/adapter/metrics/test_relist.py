@@ -168,7 +168,9 @@ async def test_next_relist_adds_new_names(running, make):
         ('past_new{__name__!~"x"}', {"past_new"}),
     ],
 )
-async def test_names_that_ended_before_the_window_are_not_listed(running, make, selector, listed):
+async def test_names_that_ended_before_the_window_are_not_listed(
+    running, make, caplog, selector, listed
+):
     running.put('past_old{namespace="n",pod="p"} 1', at=time.time() - 300)
     running.put('past_new{namespace="n",pod="p"} 1')
     now = time.time()
@@ -179,7 +181,7 @@ async def test_names_that_ended_before_the_window_are_not_listed(running, make, 
     await relist.once()
 
     assert metrics(relist) == listed
-    assert relist.states[0].remarks == ()
+    assert not caplog.records
 
 
 async def test_metric_that_ended_is_removed_by_the_exact_query_and_stays_removed(running, make):
@@ -319,7 +321,8 @@ async def test_rules_of_one_name_each_with_the_same_labels_share_requests(runnin
         "namespaces": "named_2",
         "pods": "named_0",
     }
-    assert [state.names for state in relist.states] == [1, 0, 1]
+    listings = relist.inventory.listings
+    assert [len(listings[rule].series) for rule in range(3)] == [1, 0, 1]
     assert all("named_0|named_1|named_2" in each or "probe" in each for each in selectors)
 
 
@@ -428,7 +431,7 @@ async def test_listings_that_change_during_a_build_share_the_next_one(running, m
     monkeypatch.setattr(catalog, "build", build)
 
     listing = asyncio.create_task(relist.once())
-    await until(lambda: all(state.succeeded for state in relist.states))
+    await until(lambda: all(each.listed for each in relist.statuses.values()))
     build.proceed.set()
     await listing
 
@@ -525,13 +528,11 @@ async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
     await relist.once()
 
     assert metrics(relist) == {"good"}
-    good, bad = relist.states
-    assert (good.error, good.names, good.succeeded) == ("", 1, good.attempted)
-    assert "400 bad_data" in bad.error
-    assert bad.succeeded is None
+    assert not relist.statuses[0].failed
+    assert relist.statuses[1] == ListingStatus(listed=None, failed=True)
     (record,) = caplog.records
     assert record.message.startswith("rules[1]: relist failed, known metrics stay listed: ")
-    assert relist.states[0].seconds > 0
+    assert "400 bad_data" in record.message
 
 
 async def test_bad_selector_is_not_taken_for_missing_support_of_match(running, make, proxy):
@@ -554,17 +555,18 @@ async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, ca
     fake = await proxy()
     relist = make(fake.url, rule('{__name__=~"kept"}'))
     await relist.once()
+    before = relist.statuses[0]
     works, fake.behave = fake.behave, fakes.says("down", status=503)
 
     await relist.once()
     await relist.once()
     assert metrics(relist) == {"kept"}
-    assert "503" in relist.states[0].error
-    assert relist.states[0].succeeded < relist.states[0].attempted
+    assert relist.statuses[0] == ListingStatus(listed=before.listed, failed=True)
+    assert "503" in caplog.text
 
     fake.behave = works
     await relist.once()
-    assert relist.states[0].error == ""
+    assert not relist.statuses[0].failed
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
@@ -580,9 +582,9 @@ async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, p
     await relist.once()
 
     assert metrics(relist) == {"inexact"}
-    assert relist.states[0].error == ""
-    assert any("metrics that ended may stay listed" in each for each in relist.states[0].remarks)
-    assert len(caplog.records) == 1
+    assert not relist.statuses[0].failed
+    (record,) = caplog.records
+    assert "exact query failed, metrics that ended may stay listed: " in record.message
 
 
 async def test_partial_result_removes_no_names(running, make, proxy):
@@ -600,7 +602,7 @@ async def test_partial_result_removes_no_names(running, make, proxy):
     assert metrics(relist) == {"partly"}
 
 
-async def test_exact_result_without_names_is_an_error(running, make, proxy):
+async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):
     running.put('nameless{namespace="n",pod="p"} 1')
     element = '{"metric":{},"value":[1,"1"]}'
     body = f'{{"status":"success","data":{{"resultType":"vector","result":[{element}]}}}}'
@@ -612,7 +614,7 @@ async def test_exact_result_without_names_is_an_error(running, make, proxy):
     await relist.once()
 
     assert metrics(relist) == {"nameless"}
-    assert "series without a name" in relist.states[0].remarks[0]
+    assert "series without a name" in caplog.text
 
 
 async def test_metrics_of_pinned_rules_exist_before_any_listing(make, proxy):
@@ -631,8 +633,7 @@ async def test_attempted_is_set_after_the_timeout_if_prometheus_hangs(make, prox
     async with following(relist), asyncio.timeout(5):
         await relist.attempted.wait()
 
-    assert relist.states[0].attempted
-    assert relist.states[0].succeeded is None
+    assert relist.statuses[0].listed is None
 
 
 async def test_attempted_is_set_by_failures_too(make, proxy):
@@ -663,13 +664,13 @@ async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
             async with asyncio.timeout(5):
                 await relist.attempted.wait()
             assert relist.catalog.entries == ()
-            assert relist.states[0].error
+            assert relist.statuses[0].failed
 
             await asyncio.to_thread(late.start)
             late.put('late{namespace="n",pod="p"} 1')
 
             await until(lambda: metrics(relist) == {"late"})
-            await until(lambda: not relist.states[0].error)
+            await until(lambda: not relist.statuses[0].failed)
     finally:
         late.stop()
 
@@ -750,7 +751,7 @@ async def test_last_choice_stays_while_no_series_is_live(running, make):
     assert pod_labels(relist, "idle") == ("pod",)
 
 
-async def test_last_choice_stays_while_the_probes_fail(running, make, proxy):
+async def test_last_choice_stays_while_the_probes_fail(running, make, proxy, caplog):
     running.put('blind{namespace="n",pod="p"} 1')
     fake = await proxy()
     relist = make(fake.url, rule("blind", labels=SWITCHING))
@@ -763,7 +764,7 @@ async def test_last_choice_stays_while_the_probes_fail(running, make, proxy):
     await relist.once()
 
     assert pod_labels(relist, "blind") == ("pod",)
-    assert any("query of live labels failed" in remark for remark in relist.states[0].remarks)
+    assert "query of live labels failed" in caplog.text
 
 
 # Kinds
@@ -843,4 +844,4 @@ async def test_relists_are_counted_by_rule(running, make, proxy):
     assert value("relists_total", outcome="ok") == 1
     assert value("relists_total", outcome="Broken") == 1
     assert value("relist_series_names") == 1
-    assert value("relist_last_success_timestamp_seconds") == relist.states[0].succeeded
+    assert value("relist_last_success_timestamp_seconds") == relist.statuses[0].listed

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from adapter import errors
-from adapter.metrics.lister import IndexedNames, LiveNames
+from adapter.metrics.lister import IndexedNames
 from adapter.metrics.series_index import SeriesIndex
 from rules import ruleset
 from rules.kinds import Kinds
@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 class Lister:
-    """Lists `indexed` as Prometheus' index; exact queries return a partial answer."""
+    """Lists `indexed` as Prometheus' index; exact queries get a partial answer."""
 
     def __init__(self) -> None:
         self.indexed: set[str] = set()
@@ -35,7 +35,7 @@ class Lister:
         return IndexedNames(names=dict.fromkeys(sorted(self.indexed), LABELS), exact=False)
 
     async def exact(self, selector):
-        return LiveNames(names=frozenset(), whole=False)
+        return None
 
     async def live(self, selector, matchers):
         return frozenset()

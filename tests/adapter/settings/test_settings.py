@@ -9,10 +9,11 @@ import pytest
 
 from adapter import settings
 from adapter.settings.flag import Flag, Group, fields_of, flags
+from adapter.settings.flag_types import comma_separated
 from adapter.settings.ignored import IGNORED
-from adapter.settings.kinds import comma_separated
 from adapter.settings.settings import GROUPS
 from adapter.tls import ciphers, files
+from tests import docs
 
 RULES = ("--config", "rules.yaml")
 FLAGS = [flag for group in GROUPS.values() for _, flag in fields_of(group)]
@@ -444,7 +445,7 @@ def test_a_list_replaces_its_default_and_then_grows():
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class Lists(Group):
         TITLE = "Lists"
-        field: tuple[str, ...] = flags(Flag(name="x", kind=comma_separated(), default="a,b"))
+        field: tuple[str, ...] = flags(Flag(name="x", type=comma_separated(), default="a,b"))
 
     assert settings.parse_groups((), Lists) == (Lists(field=("a", "b")),)
     assert settings.parse_groups(("--x=c", "--x=d,,e"), Lists) == (Lists(field=("c", "d", "e")),)
@@ -465,8 +466,8 @@ def test_the_help_text_has_every_flag_with_its_default():
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_readme_has_every_flag_once():
-    works, ignored = settings.markdown().split("### Accepted, without effect")
+def test_the_reference_has_every_flag_once():
+    works, ignored = docs.flags().split("### Accepted, without effect")
     rows = re.findall(r"^\| `(?:-v, )?--([^`]+)` \|", works, re.MULTILINE)
 
     assert rows == [flag.name for flag in FLAGS]

@@ -9,10 +9,11 @@ import pytest
 
 from adapter.tls import context, files
 from certs.bundle import Bundle, CertificateError
+from certs.issue import issue_temporary
 from tests.certificates import Holder
 
 NOW = dt.datetime.now(dt.UTC)
-FIRST, SECOND = (context.temporary_bundle("127.0.0.1", now=NOW) for _ in range(2))
+FIRST, SECOND = (issue_temporary(("127.0.0.1",), now=NOW) for _ in range(2))
 NAMED = Holder("named", now=NOW, dns=("own.test",)).bundle
 
 

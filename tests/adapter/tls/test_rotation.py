@@ -15,6 +15,7 @@ from cryptography import x509
 
 from adapter.tls import context, serving_certificate
 from adapter.tls.apiservices import APIServiceController
+from certs.issue import issue_temporary
 from tests.certificates import NOW
 from tests.fakes.store import REGISTRATION, Store
 
@@ -46,7 +47,7 @@ class Time:
 
 class Replica:
     def __init__(self, kube, time, jitter):
-        self.tls = context.ReloadingContext(context.temporary_bundle("127.0.0.1", now=NOW))
+        self.tls = context.ReloadingContext(issue_temporary(("127.0.0.1",), now=NOW))
         registration = APIServiceController(
             kube, [API_SERVICE], service=SERVICE, namespace=NAMESPACE
         )

@@ -38,7 +38,14 @@ def test_the_first_of_many_series_is_named(names, text):
 
 @pytest.mark.parametrize(
     ("moment", "text"),
-    [(100, "0s ago"), (101, "0s ago"), (40.5, "59s ago"), (-3600, "1h1m40s ago")],
+    [
+        (100, "0s ago"),
+        (101, "0s ago"),
+        (40.5, "59s ago"),
+        (35, "1m5s ago"),
+        (-3500, "1h0m0s ago"),
+        (-3600, "1h1m40s ago"),
+    ],
 )
 def test_ages_are_whole_seconds_and_never_negative(moment, text):
     assert wording.age(moment, 100) == text
@@ -48,5 +55,5 @@ def test_a_selector_is_put_on_one_line():
     text = 'rules:\n- seriesQuery: |-\n    {a="b",\n     c="d"}\n  metricsQuery: m\n'
     (rule,) = ruleset.load([("rules.yaml", text)]).rules
 
-    assert wording.selector(rule) == '`{a="b", c="d"}`'
-    assert wording.place(rule) == "rules[0] (rules.yaml:2)"
+    assert wording.code(rule.config.series_query) == '`{a="b", c="d"}`'
+    assert str(rule.config.where) == "rules[0] (rules.yaml:2)"

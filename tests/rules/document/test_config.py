@@ -270,7 +270,7 @@ def test_what_the_original_accepts_is_accepted_with_a_warning(text, warning):
 def test_a_file_may_be_empty(text):
     parsed, problems = config.parse(text, file="f.yaml")
 
-    assert parsed == config.Config()
+    assert parsed == config.Config(rules=(), external_rules=(), resource_rules=None)
     assert problems == ()
 
 

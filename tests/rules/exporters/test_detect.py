@@ -67,7 +67,7 @@ def test_the_table_has_all_metrics_of_a_preset(generation: Generation) -> None:
         rule.name.as_.removesuffix("_current")
         for rule in rules_of(generation.preset)
         if rule.name.as_.endswith("_current")
-        and promql.pinned_name(rule.series_query) in generation.series
+        and promql.pinned_name(promql.selector(rule.series_query)) in generation.series
     }
 
     assert provided == set(generation.fields)

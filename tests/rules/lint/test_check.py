@@ -101,6 +101,16 @@ def test_a_usual_rule_gives_no_warning():
             "matches nearly every series",
         ),
         (
+            {"seriesQuery": "'{pod!=\"\"}'", "name": "{matches: ^(.*)$, as: '${1}_avg'}"},
+            "rules[0].seriesQuery",
+            "matches nearly every series",
+        ),
+        (
+            {"seriesQuery": "'{pod!=\"\"}'", "seriesFilters": "[{is: ^.*$}]"},
+            "rules[0].seriesQuery",
+            "matches nearly every series",
+        ),
+        (
             {"resources": "{overrides: {pod: {resource: pod}}}"},
             "rules[0].resources",
             (

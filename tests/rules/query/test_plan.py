@@ -222,7 +222,7 @@ def test_rule_without_a_namespace_label_is_refused_with_advice():
     rule = "seriesQuery: m\nresources: {overrides: {pod: {resource: pod}}}\nmetricsQuery: x\n"
 
     with pytest.raises(
-        PlanError, match=r"^rules\.yaml:3: rules\[0\]: no label .* namespaces.*override"
+        PlanError, match=r"^rules\[0\] \(rules\.yaml:3\): no label .* namespaces.*override"
     ):
         query(entry_of(rule), "p")
 
@@ -236,7 +236,7 @@ def test_rule_without_a_namespace_label_is_refused_with_advice():
     ],
 )
 def test_template_that_renders_no_query_is_an_error_of_its_rule(source, message):
-    with pytest.raises(PlanError, match=rf"rules\[0\]: .*{message}"):
+    with pytest.raises(PlanError, match=rf"^rules\[0\] \(.*{message}"):
         query(entry_of(rule_with(source)), "p")
 
 
@@ -268,7 +268,9 @@ def test_external_query_without_namespaces_does_not_match_them():
 def test_external_rule_without_a_namespace_label_is_refused():
     entry = external_of("seriesQuery: m\nmetricsQuery: x\n")
 
-    with pytest.raises(PlanError, match=r"externalRules\[0\]: no label is mapped to namespaces"):
+    with pytest.raises(
+        PlanError, match=r"externalRules\[0\] \(.*: no label is mapped to namespaces"
+    ):
         plan.external(entry, namespace="ml", selector=EVERYTHING)
 
 

@@ -60,7 +60,6 @@ def syntax_error(source):
         ),
         ("<<if 1>><<$x := 1>><<end>><<$x>>", 1, 29, "undefined variable $x"),
         ('<<$x := 1>><<define "a">><<$x>><<end>>', 1, 28, "undefined variable $x"),
-        ("ok\ud800", 1, 3, "the template is not Unicode text"),
         ("<<(1>>", 1, 5, 'unexpected ">>" in parenthesized pipeline'),
         ("<<1)>>", 1, 4, 'unexpected ")" in action'),
         ("<<.Series..GroupBy>>", 1, 10, 'unexpected "." in operand'),

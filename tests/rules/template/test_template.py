@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -42,11 +41,6 @@ def test_a_template_renders_again_with_other_data():
     first, second = parsed.render(QUERY), parsed.render({"GroupBy": "node"})
 
     assert (first, second) == ("pod", "node")
-
-
-def test_a_template_that_is_not_unicode_text_is_refused():
-    with pytest.raises(errors.TemplateSyntaxError, match="not Unicode text"):
-        template.parse("ok\ud800")
 
 
 _PIECES = st.sampled_from(

@@ -34,7 +34,7 @@ def _answer(case: Mapping[str, Any], cluster: Kinds) -> dict[str, Any]:
     name = case["series"]["name"]
     metric = rule.namer.metric(name)
     answer: dict[str, Any] = {
-        "taken": rule.filters.accept(name) and metric is not None,
+        "taken": rule.accepts(name) and metric is not None,
         "resources": [
             {"group": resource.group, "label": labels[0], "resource": resource.resource}
             for resource, labels in mapping.associations(case["series"]["labels"]).items()

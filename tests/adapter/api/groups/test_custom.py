@@ -503,7 +503,7 @@ async def test_a_pod_of_unknown_phase_is_queried(backend, objects, caplog):
     document = await answer(backend, "/namespaces/default/pods/a/gpu_util")
 
     assert values_of(document) == {"a": "1"}
-    assert "phase of pod default/a is unknown, its metrics are queried anyway: 10 s" in caplog.text
+    assert "pod default/a: phase unknown; its metrics are queried anyway: 10 s" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -540,7 +540,6 @@ def test_discovery_lists_each_metric_of_each_resource(backend):
             name="deployments.apps/gpu_util",
             namespaced=True,
             kind="MetricValueList",
-            verbs=("get",),
         )
         in listed
     )

@@ -1,4 +1,4 @@
-"""Types of flag values, with the text forms of Go's pflag."""
+"""Types of flags, which parse text like Go's pflag."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import re
 from collections.abc import Callable
 from typing import TypeVar
 
-from adapter.settings.flag import Kind
+from adapter.settings.flag import FlagType
 from rules import quantity
 from rules.errors import DurationError
 
 S = TypeVar("S", bound=str)
 T = TypeVar("T")
-
-_NANOSECONDS = 1_000_000_000
 
 
 def _switch(text: str) -> bool:
@@ -35,14 +33,14 @@ def _number(text: str) -> float:
     return value
 
 
-STRING = Kind(name="string", parse=str)
-FILE: Kind[str | None] = Kind(name="file", parse=lambda text: text or None)
-SWITCH = Kind(name="", parse=_switch)
-NUMBER = Kind(name="number", parse=_number)
+STRING = FlagType(name="string", parse=str)
+FILE: FlagType[str | None] = FlagType(name="file", parse=lambda text: text or None)
+SWITCH = FlagType(name="", parse=_switch)
+NUMBER = FlagType(name="number", parse=_number)
 
 
-def integer(minimum: float = -math.inf, maximum: float = math.inf) -> Kind[int]:
-    """Return a kind for decimal integers between both bounds, inclusive."""
+def integer(minimum: float = -math.inf, maximum: float = math.inf) -> FlagType[int]:
+    """Return a type for decimal integers from `minimum` to `maximum`."""
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"[+-]?[0-9]+", text):
@@ -52,26 +50,26 @@ def integer(minimum: float = -math.inf, maximum: float = math.inf) -> Kind[int]:
             raise ValueError(f"must be between {minimum} and {maximum}")
         return value
 
-    return Kind(name="int", parse=parse)
+    return FlagType(name="int", parse=parse)
 
 
-def duration(*, positive: bool = False) -> Kind[float]:
-    """Return a kind for Go durations such as `1m30s`; the value is in seconds, never negative."""
+def duration(*, positive: bool = False) -> FlagType[float]:
+    """Return a type for Go durations such as `1m30s`; the value is in seconds, never negative."""
 
     def parse(text: str) -> float:
         try:
-            seconds = quantity.go_duration(text) / _NANOSECONDS
+            seconds = quantity.go_duration(text) / 1e9
         except DurationError as error:
             raise ValueError(f"must be a duration such as 90s or 1m30s: {error}") from error
         if seconds < 0 or (positive and seconds == 0):
             raise ValueError(f"must be {'more than 0' if positive else '0 or more'}")
         return seconds
 
-    return Kind(name="duration", parse=parse)
+    return FlagType(name="duration", parse=parse)
 
 
-def choice(*options: S) -> Kind[S]:
-    """Return a kind for one of `options`."""
+def choice(*options: S) -> FlagType[S]:
+    """Return a type for one of `options`."""
 
     def parse(text: str) -> S:
         for option in options:
@@ -79,13 +77,13 @@ def choice(*options: S) -> Kind[S]:
                 return option
         raise ValueError(f"must be {' or '.join(options)}")
 
-    return Kind(name="string", parse=parse)
+    return FlagType(name="string", parse=parse)
 
 
 def comma_separated(
     check: Callable[[tuple[str, ...]], object] | None = None,
-) -> Kind[tuple[str, ...]]:
-    """Return a kind for comma-separated lists; `check` raises ValueError for an invalid list."""
+) -> FlagType[tuple[str, ...]]:
+    """Return a type for comma-separated lists; `check` raises ValueError for an invalid list."""
 
     def parse(text: str) -> tuple[str, ...]:
         items = tuple(item for item in text.split(",") if item)
@@ -93,15 +91,15 @@ def comma_separated(
             check(items)
         return items
 
-    return Kind(name="strings", parse=parse, repeatable=True)
+    return FlagType(name="strings", parse=parse, repeatable=True)
 
 
 def repeated(
     name: str, parse_item: Callable[[str], T], *, redact: Callable[[str], str] = str
-) -> Kind[tuple[T, ...]]:
-    """Return a kind for lists with one item each time the flag is given."""
+) -> FlagType[tuple[T, ...]]:
+    """Return a type for lists: each occurrence of the flag adds one item, unless it is empty."""
 
     def parse(text: str) -> tuple[T, ...]:
         return (parse_item(text),) if text else ()
 
-    return Kind(name=name, parse=parse, repeatable=True, redact=redact)
+    return FlagType(name=name, parse=parse, repeatable=True, redact=redact)
