@@ -105,7 +105,11 @@ def _measure(folder: Path) -> tuple[dict[str, Result], float, float]:
         for metric in ("GPU_UTIL", "FB_USED", "FB_FREE", "GPU_TEMP", "POWER_USAGE"):
             prometheus.write(processes.series(f"DCGM_FI_DEV_{metric}"))
         (port,) = free_ports(1)
-        flags = processes.flags(folder, prometheus.url, port)
+        flags = (
+            *processes.flags(folder, prometheus.url, port),
+            "--client-qps=10000",
+            "--client-burst=10000",
+        )
         adapter = stack.enter_context(processes.start_python(folder, "-m", "adapter", *flags))
         metric = f"pods/*/{processes.METRIC}"
         loads = {

@@ -50,13 +50,11 @@ def certificates(folder: Path) -> Holder:
 
 
 def flags(folder: Path, prometheus: str, port: int) -> Sequence[str]:
-    """Return the adapter's flags: those of the Deployment, and a higher Kubernetes rate limit."""
+    """Return the adapter's flags: those of the Deployment."""
     return (
         f"--prometheus-url={prometheus}",
         "--preset=gpu-dcgm",
         f"--lister-kubeconfig={folder / 'kubeconfig'}",
-        "--client-qps=10000",
-        "--client-burst=10000",
         f"--tls-cert-file={folder / 'tls.crt'}",
         f"--tls-private-key-file={folder / 'tls.key'}",
         "--bind-address=127.0.0.1",
@@ -94,23 +92,27 @@ def pods() -> Iterator[tuple[str, str, str]]:
                 yield f"ns-{namespace}", f"app-{app}", f"app-{app}-5c9f7b6d4c-x7k{pod}q"
 
 
-async def _fake_kubernetes(folder: Path) -> None:
-    cluster = kubernetes.Cluster()
-    cluster.resources.append(kubernetes.CONFIGMAPS)
-    data = {
+def trust(folder: Path) -> dict[str, str]:
+    """Return the data of extension-apiserver-authentication for these certificates."""
+    return {
         "requestheader-client-ca-file": (folder / "proxy-ca.crt").read_text(),
         "requestheader-allowed-names": '["front-proxy-client"]',
         "requestheader-username-headers": '["X-Remote-User"]',
         "requestheader-group-headers": '["X-Remote-Group"]',
         "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
     }
-    cluster.put(*kubernetes.TRUST, data=data)
+
+
+async def _fake_kubernetes(folder: Path) -> None:
+    cluster = kubernetes.Cluster()
+    cluster.resources.append(kubernetes.CONFIGMAPS)
+    cluster.put(*kubernetes.TRUST, data=trust(folder))
     for namespace, app, pod in pods():
         cluster.add("pods", namespace, pod, labels={"app": app}, phase="Running")
     fake = test_utils.TestServer(cluster.app())
     await fake.start_server()
     kubernetes.kubeconfig(folder, fake)
-    _write_result(folder, "kubernetes", fake.port or 0)
+    write_result(folder, "kubernetes", fake.port or 0)
     await asyncio.Event().wait()
 
 
@@ -128,7 +130,7 @@ async def _bare_aiohttp(folder: Path) -> None:
     tls_context = context.context(bundle, client_cas=proxy_ca)
     site = server.Site(runner, "127.0.0.1", 0, ssl_context=tls_context)
     await site.start()
-    _write_result(folder, "bare", site.port)
+    write_result(folder, "bare", site.port)
     await asyncio.Event().wait()
 
 
@@ -147,7 +149,7 @@ async def _fake_prometheus(folder: Path) -> None:
 
     fake = test_utils.RawTestServer(respond)
     await fake.start_server()
-    _write_result(folder, "prometheus", fake.port or 0)
+    write_result(folder, "prometheus", fake.port or 0)
     await asyncio.Event().wait()
 
 
@@ -157,7 +159,7 @@ async def _reader(folder: Path) -> None:
     options = settings.parse((f"--prometheus-url=http://127.0.0.1:{port}",))
     async with sources.connect_prometheus(options.prometheus) as prometheus:
         await prometheus.query("up")
-    _write_result(folder, "reader", round(mebibytes(os.getpid(), "VmHWM")))
+    write_result(folder, "reader", round(mebibytes(os.getpid(), "VmHWM")))
     await asyncio.Event().wait()
 
 
@@ -169,7 +171,8 @@ _PROCESSES = {
 }
 
 
-def _write_result(folder: Path, name: str, number: int) -> None:
+def write_result(folder: Path, name: str, number: int) -> None:
+    """Write the port or the result of this process, for `read_result`."""
     partial = folder / f"{name}.partial"
     partial.write_text(str(number))
     partial.rename(folder / f"{name}.result")
@@ -188,15 +191,22 @@ def start(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:
 
 
 @contextlib.contextmanager
-def start_python(folder: Path, *arguments: str) -> Iterator[int]:
-    """Run a Python process until the context ends; its value is the process id."""
+def start_python(folder: Path, *arguments: str, source: Path | None = None) -> Iterator[int]:
+    """Run a Python process until the context ends; its value is the process id.
+
+    `source` is the checkout whose modules it imports, by default this one.
+    """
     with (folder / "log").open("ab") as log:
-        process = subprocess.Popen([sys.executable, *arguments], stderr=log, stdout=log)
+        process = subprocess.Popen([sys.executable, *arguments], stderr=log, stdout=log, cwd=source)
     try:
         yield process.pid
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def mebibytes(pid: int, field: str) -> float:

@@ -1,0 +1,183 @@
+"""`make attack`: flood the adapter with hostile input, and print what each flood did to it.
+
+    python -m tests.attack [--source CHECKOUT] [FLOOD ...]
+
+For each flood a new adapter is started with its default flags. During the flood, `/livez` is
+requested without an identity, and the metric of a pod as the HPA controller, whose verdict is
+cached. Fails unless, for every flood, the peak RSS stays below the memory limit of the Deployment,
+`/livez` answers within MAX_LIVEZ_SECONDS, and every request of the HPA controller gets its value.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import ssl
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from tests.attack.backends import AUTOSCALER, NAMESPACE, POD
+from tests.attack.floods import FLOODS, SECONDS, request
+from tests.bench import processes
+from tests.certificates import Holder
+from tests.control_plane.daemon import free_ports
+
+MAX_LIVEZ_SECONDS = 1.0
+_METRIC = (
+    f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/{POD}/duty_cycle_current"
+)
+_ROOT = Path(__file__).parents[2]
+_INTERVAL = 0.1
+_TIMEOUT = 20.0
+"""Seconds after which a probe counts as failed."""
+
+
+@dataclass(kw_only=True)
+class Result:
+    """Measurements of one flood."""
+
+    rss: float = 0.0
+    """Peak RSS in MiB."""
+    livez: float = 0.0
+    """Longest time until `/livez` answered, in seconds."""
+    autoscaler: float = 0.0
+    """Longest time until the HPA controller had its value, in seconds."""
+    values: int = 0
+    failures: list[str] = field(default_factory=list)
+    """What the HPA controller got instead of its value."""
+    log: float = 0.0
+    """Growth of the log in kB."""
+    statuses: Mapping[str, int] = field(default_factory=dict)
+
+
+def main() -> int:
+    """Run the floods, print the table, and return 1 if a limit is exceeded."""
+    parser = argparse.ArgumentParser(prog="python -m tests.attack", description=main.__doc__)
+    parser.add_argument("floods", nargs="*", help=", ".join(FLOODS))
+    parser.add_argument("--source", type=Path, default=_ROOT, help="checkout of the adapter")
+    arguments = parser.parse_args()
+    limit = _memory_limit()
+    columns = ("RSS MiB", "/livez ms", "value ms", "values", "failed", "log kB")
+    print(" ".join(f"{column:>9}" for column in columns))
+    problems = []
+    for name in arguments.floods or FLOODS:
+        result = _attack(name, arguments.source)
+        print(
+            f"{result.rss:>9.0f} {result.livez * 1000:>9.0f} {result.autoscaler * 1000:>9.0f}"
+            f" {result.values:>9} {len(result.failures):>9} {result.log:>9.0f}"
+            f"  {FLOODS[name].__doc__}: {_list(result.statuses)}",
+            flush=True,
+        )
+        if result.rss >= limit:
+            problems.append(f"{name}: {result.rss:.0f} MiB, must be below {limit:.0f}")
+        if result.livez >= MAX_LIVEZ_SECONDS:
+            problems.append(f"{name}: /livez took {result.livez:.1f} s")
+        if result.failures or not result.values:
+            problems.append(f"{name}: the HPA controller got {result.failures[:3]}")
+    print("\n".join(problems) or "all limits kept")
+    return 1 if problems else 0
+
+
+def _memory_limit() -> float:
+    """Return the memory limit of the Deployment in MiB."""
+    deployment = yaml.safe_load((_ROOT / "manifests/base/deployment.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    return float(container["resources"]["limits"]["memory"].removesuffix("Mi"))
+
+
+def _attack(name: str, source: Path) -> Result:
+    with tempfile.TemporaryDirectory() as created, contextlib.ExitStack() as stack:
+        folder = Path(created)
+        proxy = processes.certificates(folder)
+        (folder / "proxy.pem").write_bytes(proxy.bundle.chain_pem + proxy.bundle.key_pem)
+        stack.enter_context(
+            processes.start_python(folder, "-m", "tests.attack.backends", str(folder))
+        )
+        prometheus = processes.read_result(folder, "prometheus")
+        (port,) = free_ports(1)
+        flags = processes.flags(folder, f"http://127.0.0.1:{prometheus}", port)
+        adapter = stack.enter_context(
+            processes.start_python(folder, "-m", "adapter", *flags, source=source)
+        )
+        return asyncio.run(_measure(name, folder, proxy, port, adapter))
+
+
+async def _measure(name: str, folder: Path, proxy: Holder, port: int, adapter: int) -> Result:
+    result = Result()
+    context = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
+    anonymous = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
+    proxy.client(context, folder)
+    user = [f"X-Remote-User: {AUTOSCALER}"]
+    deadline = time.monotonic() + 30
+    while await _get(port, context, _METRIC, user) != "200":
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the adapter has no value\n{(folder / 'log').read_text()}")
+        await asyncio.sleep(_INTERVAL)
+    log_before = (folder / "log").stat().st_size
+
+    async def probe_livez() -> None:
+        while True:
+            started = time.monotonic()
+            status = await _get(port, anonymous, "/livez", [])
+            result.livez = max(result.livez, time.monotonic() - started)
+            if status != "200":
+                result.livez = max(result.livez, _TIMEOUT)
+            await asyncio.sleep(_INTERVAL)
+
+    async def probe_metric() -> None:
+        while True:
+            started = time.monotonic()
+            status = await _get(port, context, _METRIC, user)
+            result.autoscaler = max(result.autoscaler, time.monotonic() - started)
+            if status == "200":
+                result.values += 1
+            else:
+                result.failures.append(status)
+            await asyncio.sleep(_INTERVAL)
+
+    probes = [asyncio.create_task(probe()) for probe in (probe_livez, probe_metric)]
+    flood = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.attack.floods", name, str(folder), str(port)),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(SECONDS + 60):
+        output, _ = await flood.communicate()
+    result.statuses = json.loads(output)
+    for each in probes:
+        each.cancel()
+    await asyncio.gather(*probes, return_exceptions=True)
+    result.rss = processes.mebibytes(adapter, "VmHWM")
+    result.log = ((folder / "log").stat().st_size - log_before) / 1000
+    return result
+
+
+async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]) -> str:
+    """Return the status of a response on a new connection, or why there is none."""
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+            try:
+                writer.write(request(path, headers))
+                line = await reader.readline()
+                await reader.read()
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError) as error:
+        return type(error).__name__
+    return line.split()[1].decode() if line else "closed"
+
+
+def _list(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in sorted(counts.items())) or "-"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

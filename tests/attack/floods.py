@@ -1,0 +1,287 @@
+"""Floods of hostile input, each on its own: `python -m tests.attack.floods NAME FOLDER PORT`.
+
+Each flood ends by itself after SECONDS at the latest, and prints how often it got which status as a
+JSON object; `closed` counts connections that ended without a response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import gzip
+import json
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
+
+from tests.attack.backends import AUTOSCALER, NAMESPACE
+
+SECONDS = 5.0
+_GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
+_METRICS = f"{_GROUP}/namespaces/{NAMESPACE}/pods/*"
+_STRANGER = (f"X-Remote-User: system:serviceaccount:{NAMESPACE}:stranger",)
+_MB = 1_000_000
+
+
+class Flooder:
+    """Sends requests over TLS and counts the statuses of the responses."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self.counts: collections.Counter[str] = collections.Counter()
+        self._ca = (folder / "tls.crt").read_text()
+        self._folder = folder
+
+    @contextlib.asynccontextmanager
+    async def connection(
+        self, *, proxy: bool = False
+    ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """Connect: as the front proxy, or without a client certificate."""
+        context = ssl.create_default_context(cadata=self._ca)
+        if proxy:
+            context.load_cert_chain(self._folder / "proxy.pem")
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+
+    async def send(
+        self,
+        target: str,
+        headers: Iterable[str] = (),
+        *,
+        method: str = "GET",
+        body: bytes = b"",
+        proxy: bool = False,
+    ) -> None:
+        """Send one request on a connection of its own and read its response."""
+        status = "closed"
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, ValueError):
+            async with self.connection(proxy=proxy) as (reader, writer):
+                writer.write(request(target, headers, method=method, body=body))
+                line = await reader.readline()
+                status = line.split()[1].decode() if line else "closed"
+                await reader.read()
+        self.counts[status] += 1
+
+    async def repeat(self, clients: int, send: Callable[[], Awaitable[None]]) -> None:
+        """Call `send` again and again from several clients, until cancelled."""
+
+        async def client() -> None:
+            while True:
+                await send()
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+
+
+def request(
+    target: str, headers: Iterable[str] = (), *, method: str = "GET", body: bytes = b""
+) -> bytes:
+    fields = [f"{method} {target} HTTP/1.1", "Host: x", "Connection: close", *headers]
+    if body:
+        fields.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*fields, "", ""]).encode() + body
+
+
+async def nothing(flooder: Flooder) -> None:
+    """Nothing, for comparison"""
+    await asyncio.sleep(SECONDS)
+
+
+async def header_names(flooder: Flooder) -> None:
+    """900 kB of new header names in each request, without rights"""
+    number = 0
+
+    async def send() -> None:
+        nonlocal number
+        number += 1
+        names = (f"X-Remote-Extra-{number}-{index}-{'x' * 850}: 1" for index in range(1000))
+        await flooder.send(f"{_METRICS}/x", [*_STRANGER, *names], proxy=True)
+
+    await flooder.repeat(4, send)
+
+
+async def silent_connections(flooder: Flooder) -> None:
+    """3 000 TCP connections that send nothing"""
+    await _silent(flooder, b"")
+
+
+async def stalled_handshakes(flooder: Flooder) -> None:
+    """3 000 TCP connections that stop within the TLS handshake"""
+    await _silent(flooder, b"\x16\x03\x01\x02\x00\x01")
+
+
+async def _silent(flooder: Flooder, beginning: bytes) -> None:
+    sockets = []
+    with contextlib.ExitStack() as stack:
+        for _ in range(3000):
+            try:
+                each = socket.create_connection(("127.0.0.1", flooder.port), timeout=1)
+                stack.enter_context(each)
+                each.send(beginning)
+                sockets.append(each)
+            except OSError:
+                flooder.counts["closed"] += 1
+            await asyncio.sleep(0)
+        await asyncio.sleep(SECONDS)
+
+
+async def idle_sessions(flooder: Flooder) -> None:
+    """1 500 TLS connections that send no request"""
+
+    async def hold() -> None:
+        with contextlib.suppress(OSError):
+            async with flooder.connection() as (reader, _):
+                await reader.read()
+        flooder.counts["closed"] += 1
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(1500):
+            group.create_task(hold())
+            await asyncio.sleep(0.002)
+
+
+async def unread_answers(flooder: Flooder) -> None:
+    """1 MB of `<` as path on 32 connections, answers not read"""
+    async with asyncio.TaskGroup() as group:
+
+        async def send() -> None:
+            async with flooder.connection() as (_, writer):
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                writer.write(request(f"{_GROUP}/{'<' * _MB}"))
+                await asyncio.sleep(SECONDS)
+
+        for _ in range(32):
+            group.create_task(send())
+
+
+async def pipelined(flooder: Flooder) -> None:
+    """Endless heads while a request is under way, on 8 connections"""
+    head = request(f"{_METRICS}/y", ["A: " + "x" * 100_000]).replace(b"Connection: close\r\n", b"")
+
+    async def send() -> None:
+        status = "closed"
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            async with flooder.connection() as (_, writer):
+                while True:
+                    writer.write(head)
+                    flooder.counts["MB sent"] += len(head) / _MB
+                    await writer.drain()
+        flooder.counts[status] += 1
+
+    await flooder.repeat(8, send)
+
+
+async def large_answers(flooder: Flooder) -> None:
+    """Answers of 57 MiB by Prometheus, to 3 clients with rights"""
+    headers = [f"X-Remote-User: {AUTOSCALER}"]
+    numbers = iter(range(_MB))
+    await flooder.repeat(
+        3,
+        lambda: flooder.send(
+            f"{_METRICS}/duty_cycle_current?metricLabelSelector=gpu!%3D{next(numbers)}",
+            headers,
+            proxy=True,
+        ),
+    )
+
+
+async def selectors(flooder: Flooder) -> None:
+    """1 MB of labelSelector from 4 anonymous clients"""
+    selector = ",".join(f"k{number}%3Dv" for number in range(110_000))
+    target = f"{_METRICS}/x?labelSelector={selector[:990_000]}"
+    await flooder.repeat(4, lambda: flooder.send(target))
+
+
+async def accept(flooder: Flooder) -> None:
+    """960 kB of Accept from 4 anonymous clients"""
+    header = "Accept: " + ",".join(["application/x;q=0.1"] * 48_000)
+    await flooder.repeat(4, lambda: flooder.send("/apis", [header]))
+
+
+async def compressed_bodies(flooder: Flooder) -> None:
+    """2 MB of gzip with 2 GB in it, from 4 anonymous clients"""
+    body = gzip.compress(bytes(100 * _MB)) * 20
+    headers = ["Content-Encoding: gzip", "Content-Type: application/json"]
+    await flooder.repeat(4, lambda: flooder.send("/apis", headers, method="POST", body=body))
+
+
+async def timeouts(flooder: Flooder) -> None:
+    """1 MB of ?timeout=1h1h… from 4 anonymous clients"""
+    await flooder.repeat(4, lambda: flooder.send(f"/apis?timeout={'1h' * 495_000}"))
+
+
+async def extras(flooder: Flooder) -> None:
+    """10 000 equal Impersonate-Extra headers from 4 clients without rights"""
+    headers = [*_STRANGER, "Impersonate-User: x", *["Impersonate-Extra-A: 1"] * 9_900]
+    await flooder.repeat(4, lambda: flooder.send("/apis", headers, proxy=True))
+
+
+async def users_alike(flooder: Flooder) -> None:
+    """Users that differ in their extra values alone, from 8 clients"""
+    numbers = iter(range(_MB))
+    await flooder.repeat(
+        8,
+        lambda: flooder.send(
+            "/apis", [*_STRANGER, f"X-Remote-Extra-A: {next(numbers)}"], proxy=True
+        ),
+    )
+
+
+async def anonymous_reviews(flooder: Flooder) -> None:
+    """600 anonymous clients, each request with a path of its own"""
+    numbers = iter(range(_MB))
+    await flooder.repeat(600, lambda: flooder.send(f"/apis/{next(numbers)}"))
+
+
+async def reviews_of_strangers(flooder: Flooder) -> None:
+    """600 clients without rights, each request with a path of its own"""
+    numbers = iter(range(_MB))
+    await flooder.repeat(600, lambda: flooder.send(f"/apis/{next(numbers)}", _STRANGER, proxy=True))
+
+
+async def forged_log(flooder: Flooder) -> None:
+    """Paths and tokens that end lines of the log, from 8 anonymous clients"""
+    target = f"/apis/x%0AERROR%20forged%1b[2J{'x' * 300_000}"
+    await flooder.repeat(8, lambda: flooder.send(target, ["Authorization: Bearer x"]))
+
+
+FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
+    each.__name__: each
+    for each in (
+        nothing,
+        header_names,
+        silent_connections,
+        stalled_handshakes,
+        idle_sessions,
+        unread_answers,
+        pipelined,
+        large_answers,
+        selectors,
+        accept,
+        compressed_bodies,
+        timeouts,
+        extras,
+        users_alike,
+        anonymous_reviews,
+        reviews_of_strangers,
+        forged_log,
+    )
+}
+
+
+async def main(name: str, folder: Path, port: int) -> None:
+    """Run one flood and print its counts."""
+    flooder = Flooder(folder, port)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(SECONDS):
+            await FLOODS[name](flooder)
+    print(json.dumps({name: round(count) for name, count in flooder.counts.items()}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])))
