@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock vectors bench image control-plane \
+.PHONY: help setup run quick test check fix lint types layers lock vectors attack bench image control-plane \
   playground walkthroughs citizenship
 
 help: ## Print this list
@@ -93,6 +93,9 @@ image: ## Build the image with docker, podman or buildah (IMAGE= PLATFORM= BUILD
 
 citizenship: setup ## Try whether a cluster is none the worse for the adapter: ten quiet minutes, then faults
 	@exec $(BIN)/python -m tests.citizenship $(ARGS)
+
+attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
+	@$(BIN)/python -m tests.attack $(ARGS)
 
 bench: setup ## Measure what the performance claims say, as ratios within one run
 	@$(BIN)/python -m tests.bench

@@ -18,7 +18,7 @@ import ssl
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +56,16 @@ class Result:
     log: float = 0.0
     """Growth of the log in kB."""
     statuses: Mapping[str, int] = field(default_factory=dict)
+    """What the clients of the flood got, and how often."""
+
+    def problems(self, limit: float) -> Iterator[str]:
+        """Yield which limits are exceeded; `limit` is that of memory, in MiB."""
+        if self.rss >= limit:
+            yield f"peak RSS {self.rss:.0f} MiB, must be below {limit:.0f}"
+        if self.livez >= MAX_LIVEZ_SECONDS:
+            yield f"/livez took {self.livez:.1f} s, must be below {MAX_LIVEZ_SECONDS:.0f}"
+        if self.failures or not self.values:
+            yield f"the HPA controller got {self.failures[:3] or 'nothing'}"
 
 
 def main() -> int:
@@ -64,36 +74,32 @@ def main() -> int:
     parser.add_argument("floods", nargs="*", help=", ".join(FLOODS))
     parser.add_argument("--source", type=Path, default=_ROOT, help="checkout of the adapter")
     arguments = parser.parse_args()
-    limit = _memory_limit()
+    limit = memory_limit()
     columns = ("RSS MiB", "/livez ms", "value ms", "values", "failed", "log kB")
     print(" ".join(f"{column:>9}" for column in columns))
     problems = []
     for name in arguments.floods or FLOODS:
-        result = _attack(name, arguments.source)
+        result = attack(name, arguments.source)
         print(
             f"{result.rss:>9.0f} {result.livez * 1000:>9.0f} {result.autoscaler * 1000:>9.0f}"
             f" {result.values:>9} {len(result.failures):>9} {result.log:>9.0f}"
             f"  {FLOODS[name].__doc__}: {_list(result.statuses)}",
             flush=True,
         )
-        if result.rss >= limit:
-            problems.append(f"{name}: {result.rss:.0f} MiB, must be below {limit:.0f}")
-        if result.livez >= MAX_LIVEZ_SECONDS:
-            problems.append(f"{name}: /livez took {result.livez:.1f} s")
-        if result.failures or not result.values:
-            problems.append(f"{name}: the HPA controller got {result.failures[:3]}")
+        problems += [f"{name}: {problem}" for problem in result.problems(limit)]
     print("\n".join(problems) or "all limits kept")
     return 1 if problems else 0
 
 
-def _memory_limit() -> float:
+def memory_limit() -> float:
     """Return the memory limit of the Deployment in MiB."""
     deployment = yaml.safe_load((_ROOT / "manifests/base/deployment.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     return float(container["resources"]["limits"]["memory"].removesuffix("Mi"))
 
 
-def _attack(name: str, source: Path) -> Result:
+def attack(name: str, source: Path = _ROOT) -> Result:
+    """Start the backends and the adapter of `source`, run a flood, and return its measurements."""
     with tempfile.TemporaryDirectory() as created, contextlib.ExitStack() as stack:
         folder = Path(created)
         proxy = processes.certificates(folder)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.attack.backends import AUTOSCALER, NAMESPACE
 
-SECONDS = 5.0
+SECONDS = 3.0
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
 _METRICS = f"{_GROUP}/namespaces/{NAMESPACE}/pods/*"
 _STRANGER = (f"X-Remote-User: system:serviceaccount:{NAMESPACE}:stranger",)

@@ -1,0 +1,38 @@
+"""One flood of `make attack`, and the check of its measurements."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack import __main__ as command
+from tests.attack import floods
+
+GOOD = command.Result(rss=100, livez=0.1, autoscaler=0.1, values=10)
+
+
+@pytest.mark.usefixtures("real_servers")
+def test_a_flood_is_measured_and_ends_by_itself():
+    result = command.attack("silent_connections")
+
+    assert list(result.problems(command.memory_limit())) == []
+    assert result.rss > 20
+
+
+@pytest.mark.parametrize(
+    ("result", "problems"),
+    [
+        (GOOD, []),
+        (command.Result(rss=800, livez=2, values=1), ["peak RSS 800 MiB", "/livez took 2.0 s"]),
+        (command.Result(failures=["429"], values=1), ["the HPA controller got ['429']"]),
+        (command.Result(), ["the HPA controller got nothing"]),
+    ],
+)
+def test_exceeded_limits_are_problems(result, problems):
+    found = list(result.problems(768))
+
+    assert len(found) == len(problems)
+    assert all(each.startswith(start) for each, start in zip(found, problems, strict=True))
+
+
+def test_every_flood_says_what_it_does():
+    assert all(flood.__doc__ for flood in floods.FLOODS.values())
