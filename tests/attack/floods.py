@@ -193,7 +193,7 @@ async def large_answers(flooder: Flooder) -> None:
 async def selectors(flooder: Flooder) -> None:
     """1 MB of labelSelector from 4 anonymous clients"""
     selector = ",".join(f"k{number}%3Dv" for number in range(110_000))
-    target = f"{_METRICS}/x?labelSelector={selector[:990_000]}"
+    target = f"{_GROUP}/namespaces/{NAMESPACE}/pods?labelSelector={selector[:990_000]}"
     await flooder.repeat(4, lambda: flooder.send(target))
 
 
@@ -244,6 +244,14 @@ async def reviews_of_strangers(flooder: Flooder) -> None:
     await flooder.repeat(600, lambda: flooder.send(f"/apis/{next(numbers)}", _STRANGER, proxy=True))
 
 
+async def tokens(flooder: Flooder) -> None:
+    """600 clients, each request with a bearer token of its own"""
+    numbers = iter(range(_MB))
+    await flooder.repeat(
+        600, lambda: flooder.send("/apis", [f"Authorization: Bearer {next(numbers)}"])
+    )
+
+
 async def forged_log(flooder: Flooder) -> None:
     """Paths and tokens that end lines of the log, from 8 anonymous clients"""
     target = f"/apis/x%0AERROR%20forged%1b[2J{'x' * 300_000}"
@@ -269,6 +277,7 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         users_alike,
         anonymous_reviews,
         reviews_of_strangers,
+        tokens,
         forged_log,
     )
 }
