@@ -23,11 +23,12 @@ from adapter.http.connection import CLOSE_SECONDS, HEAD_SECONDS, WRITE_SECONDS, 
 
 log = logging.getLogger(__name__)
 
-MAX_PENDING = 256
-"""Maximum number of connections whose TLS handshake is not complete; each may have 0.1 MiB."""
-MAX_CONNECTIONS = 1024
-"""Maximum number of connections with a complete handshake: more than the in-flight limits of
-Kubernetes allow requests. An idle one has 0.1 MiB."""
+MAX_PENDING = MAX_CONNECTIONS = 1024
+"""Maximum number of connections before and after the end of their TLS handshake.
+
+The in-flight limits of Kubernetes allow 600 requests, and an API server may open a connection for
+each of them at the same moment. A connection has up to 0.1 MiB of buffers.
+"""
 
 _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""

@@ -129,17 +129,18 @@ async def _measure(name: str, folder: Path, proxy: Holder, port: int, adapter: i
         await asyncio.sleep(_INTERVAL)
     log_before = (folder / "log").stat().st_size
 
+    over = asyncio.Event()
+
     async def probe_livez() -> None:
-        while True:
+        while not over.is_set():
             started = time.monotonic()
             status = await _get(port, anonymous, "/livez", [])
-            result.livez = max(result.livez, time.monotonic() - started)
-            if status != "200":
-                result.livez = max(result.livez, _TIMEOUT)
+            seconds = time.monotonic() - started if status == "200" else _TIMEOUT
+            result.livez = max(result.livez, seconds)
             await asyncio.sleep(_INTERVAL)
 
     async def probe_metric() -> None:
-        while True:
+        while not over.is_set():
             started = time.monotonic()
             status = await _get(port, context, _METRIC, user)
             result.autoscaler = max(result.autoscaler, time.monotonic() - started)
@@ -149,7 +150,7 @@ async def _measure(name: str, folder: Path, proxy: Holder, port: int, adapter: i
                 result.failures.append(status)
             await asyncio.sleep(_INTERVAL)
 
-    probes = [asyncio.create_task(probe()) for probe in (probe_livez, probe_metric)]
+    probes = asyncio.gather(probe_livez(), probe_metric())
     flood = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.attack.floods", name, str(folder), str(port)),
         stdout=asyncio.subprocess.PIPE,
@@ -157,9 +158,8 @@ async def _measure(name: str, folder: Path, proxy: Holder, port: int, adapter: i
     async with asyncio.timeout(SECONDS + 60):
         output, _ = await flood.communicate()
     result.statuses = json.loads(output)
-    for each in probes:
-        each.cancel()
-    await asyncio.gather(*probes, return_exceptions=True)
+    over.set()
+    await probes
     result.rss = processes.mebibytes(adapter, "VmHWM")
     result.log = ((folder / "log").stat().st_size - log_before) / 1000
     return result
