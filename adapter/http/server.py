@@ -145,17 +145,10 @@ class Site(web.BaseSite):
         server = self._runner.server
         assert server is not None
         tls = self._ssl_context is not None
-        connection = Connection(
-            server,
-            loop=self._loop,
-            head_seconds=self._head_seconds,
-            close_seconds=self._close_seconds,
-            write_seconds=self._write_seconds,
-            closed=lambda closed: self._connections.pop(closed, None),
-        )
         try:
             async with asyncio.timeout(self._head_seconds):
                 await arrival.first_byte()
+                connection = self._connection(server)
                 await self._loop.connect_accepted_socket(
                     lambda: connection,
                     arrival.socket,
@@ -171,6 +164,16 @@ class Site(web.BaseSite):
             return
         if connection.transport is not None:
             self._register(connection, arrival.address)
+
+    def _connection(self, server: web.Server) -> Connection:
+        return Connection(
+            server,
+            loop=self._loop,
+            head_seconds=self._head_seconds,
+            close_seconds=self._close_seconds,
+            write_seconds=self._write_seconds,
+            closed=lambda closed: self._connections.pop(closed, None),
+        )
 
     def _register(self, connection: Connection, address: str) -> None:
         self._connections[connection] = address
@@ -193,18 +196,23 @@ class _Arrival:
         self.has_data = False
 
     async def first_byte(self) -> None:
-        """Return when the socket is readable; if the wait is cancelled, close the socket."""
+        """Return when a byte can be read.
+
+        Raises ConnectionError if the client closes the connection instead. Then, and when the wait
+        is cancelled, the socket is closed.
+        """
         loop = asyncio.get_running_loop()
         readable = loop.create_future()
         loop.add_reader(self.socket, _set, readable)
         try:
             await readable
-        except asyncio.CancelledError:
+            self.has_data = bool(self.socket.recv(1, socket.MSG_PEEK))
+        finally:
             loop.remove_reader(self.socket)
-            self.socket.close()
-            raise
-        loop.remove_reader(self.socket)
-        self.has_data = True
+            if not self.has_data:
+                self.socket.close()
+        if not self.has_data:
+            raise ConnectionResetError("closed by the client")
 
 
 def _set(future: asyncio.Future[None]) -> None:
