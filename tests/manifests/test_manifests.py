@@ -25,6 +25,7 @@ from tests.fakes.store import REGISTRATION, Store
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAME = NAMESPACE = "gpu-metrics-adapter"
 ACCOUNT = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+SECRET = serving_certificate.secret_name(NAME)
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
@@ -237,9 +238,8 @@ def test_the_account_has_no_unused_permission(built):
 
     served = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
     registered = [each["metadata"]["name"] for each in built.of("APIService")]
-    secrets = [] if built.of("Certificate") else [serving_certificate.secret_name(NAME)]
+    secrets = [] if built.of("Certificate") else [SECRET]
     assert granted == {
-        *(("create", "secrets", None) for _ in secrets),
         *((verb, "secrets", name) for verb in ("get", "update") for name in secrets),
         *(("get", "apiregistration.k8s.io/apiservices", name) for name in served),
         # Not those of another server.
@@ -292,6 +292,7 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
         return 0 if built.allows(*what, **where) else 403
 
     store.refuse = refuse
+    store.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}", built.one("Secret"))
     for each in built.of("APIService"):
         store.put(REGISTRATION + each["metadata"]["name"], each)
     server = await aiohttp_server(store.app())
@@ -303,7 +304,7 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
         kube,
         apiservices,
         served.append,
-        name=serving_certificate.secret_name(NAME),
+        name=SECRET,
         namespace=NAMESPACE,
         policy=serving_certificate.policy(NAME, NAMESPACE),
         clock=lambda: now,
@@ -340,15 +341,25 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
     assert f"--tls-private-key-file={mounts['certificates']}/tls.key" in argv
     spec = certificate["spec"]
     assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
-    assert spec["secretName"] != serving_certificate.secret_name(NAME)
+    assert spec["secretName"] != SECRET
     assert tuple(spec["dnsNames"]) == serving_certificate.policy(NAME, NAMESPACE).hosts
     for each in cert_manager.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
 
 
-def test_with_cert_manager_the_account_has_no_access_to_secrets(cert_manager):
+def test_with_cert_manager_there_is_no_secret_and_no_access_to_secrets(cert_manager):
+    assert cert_manager.of("Secret") == []
     assert not any("secrets" in rule["resources"] for _, rule in cert_manager.grants)
+
+
+@pytest.mark.parametrize("folder", ["base", "external_metrics"])
+def test_the_secret_has_only_a_name(real_servers, request, folder):
+    """What a manifest contains, `kubectl apply` resets."""
+    document = request.getfixturevalue(folder).one("Secret")
+
+    assert document.keys() == {"apiVersion", "kind", "metadata"}
+    assert (document["metadata"]["name"], document["metadata"]["namespace"]) == (SECRET, NAMESPACE)
 
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
