@@ -6,6 +6,8 @@ import asyncio
 import datetime as dt
 import ipaddress
 import logging
+import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import yaml
 
 from adapter import __version__, settings
 from adapter.api.groups import GROUPS, custom
+from adapter.auth import trust
 from adapter.clients.kubernetes import Kube
 from adapter.tls import serving_certificate
 from adapter.tls.apiservices import APIServiceController
@@ -24,7 +27,6 @@ from tests.fakes.store import REGISTRATION, Store
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 NAME = NAMESPACE = "gpu-metrics-adapter"
-ACCOUNT = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
 SECRET = serving_certificate.secret_name(NAME)
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 
@@ -32,7 +34,8 @@ VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 class Built:
     """Documents that kustomize builds from a folder, by kind and name."""
 
-    def __init__(self, kubectl, folder):
+    def __init__(self, kubectl, folder, *, account_namespace=NAMESPACE):
+        self.account = {"kind": "ServiceAccount", "name": NAME, "namespace": account_namespace}
         done = subprocess.run(
             [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
         )
@@ -63,7 +66,7 @@ class Built:
         for binding in (*self.of("ClusterRoleBinding"), *self.of("RoleBinding")):
             reference = binding["roleRef"]
             role = self.by_name.get((reference["kind"], reference["name"]))
-            if ACCOUNT in binding["subjects"] and role is not None:
+            if self.account in binding["subjects"] and role is not None:
                 for rule in role["rules"]:
                     yield binding["metadata"].get("namespace"), rule
 
@@ -96,6 +99,25 @@ def external_metrics(programs):
 @pytest.fixture(params=["base", "cert_manager", "external_metrics"])
 def built(real_servers, request):
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["base", "overlays/cert-manager", "overlays/external-metrics"])
+def elsewhere(programs, request, tmp_path):
+    """The overlay in docs/install.md that changes the namespace, on top of each folder."""
+    install = (MANIFESTS.parent / "docs" / "install.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", install, re.MULTILINE | re.DOTALL)
+    overlay, for_cert_manager = (
+        each
+        for each in map(yaml.safe_load, blocks)
+        if "namespace" in each or "replacements" in each
+    )
+    if request.param == "overlays/cert-manager":
+        overlay |= for_cert_manager
+    assert overlay["resources"] == ["../mycluster"]
+    # kustomize accepts no absolute path.
+    overlay["resources"] = [os.path.relpath(MANIFESTS / request.param, tmp_path)]
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay), encoding="utf-8")
+    return Built(programs.kubectl, tmp_path, account_namespace="monitoring")
 
 
 def arguments(built):
@@ -217,11 +239,11 @@ def test_the_apiservices_verify_the_certificate_of_the_service(built):
 
 def test_every_reference_has_a_target(built):
     for each in built.documents:
-        assert each["metadata"].get("namespace") in (None, NAMESPACE, "kube-system")
+        assert each["metadata"].get("namespace") in (None, NAMESPACE)
     assert built.pod["serviceAccountName"] == built.one("ServiceAccount")["metadata"]["name"]
     for binding in (*built.of("ClusterRoleBinding"), *built.of("RoleBinding")):
         name = binding["roleRef"]["name"]
-        upstream = name in {"system:auth-delegator", "extension-apiserver-authentication-reader"}
+        upstream = name == "system:auth-delegator"
         assert upstream or (binding["roleRef"]["kind"], name) in built.by_name
 
 
@@ -240,11 +262,20 @@ def test_the_account_has_no_unused_permission(built):
     registered = [each["metadata"]["name"] for each in built.of("APIService")]
     secrets = [] if built.of("Certificate") else [SECRET]
     assert granted == {
+        ("get", "configmaps", trust.NAME),
         *((verb, "secrets", name) for verb in ("get", "update") for name in secrets),
         *(("get", "apiregistration.k8s.io/apiservices", name) for name in served),
         # Not those of another server.
         *(("patch", "apiregistration.k8s.io/apiservices", name) for name in registered),
     }
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "watch"])
+def test_the_settings_of_authentication_may_be_followed(built, verb):
+    what = (verb, "", "configmaps")
+
+    assert built.allows(*what, namespace=trust.NAMESPACE, name=trust.NAME)
+    assert not built.allows(*what, namespace=trust.NAMESPACE, name="coredns")
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -360,6 +391,38 @@ def test_the_secret_has_only_a_name(real_servers, request, folder):
 
     assert document.keys() == {"apiVersion", "kind", "metadata"}
     assert (document["metadata"]["name"], document["metadata"]["namespace"]) == (SECRET, NAMESPACE)
+
+
+def test_another_namespace_leaves_no_right_behind(elsewhere):
+    for verb in ("get", "list", "watch"):
+        what = (verb, "", "configmaps")
+        assert elsewhere.allows(*what, namespace=trust.NAMESPACE, name=trust.NAME)
+    assert elsewhere.allows("list", "", "pods", namespace="team-a")
+    reader = elsewhere.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
+    assert [each["namespace"] for each in reader["subjects"]] == ["kube-system"]
+    bindings = [*elsewhere.of("ClusterRoleBinding"), *elsewhere.of("RoleBinding")]
+    assert all(elsewhere.account in each["subjects"] for each in bindings if each is not reader)
+
+
+def test_another_namespace_is_named_everywhere_and_stays_as_it_is(elsewhere):
+    for each in elsewhere.documents:
+        assert each["metadata"].get("namespace") in (None, "monitoring")
+        assert f"namespace: {NAMESPACE}\n" not in yaml.safe_dump(each)
+    for each in elsewhere.of("APIService"):
+        assert each["spec"]["service"]["namespace"] == "monitoring"
+    # Its labels would restrict the other pods in it, and `kubectl delete -k` would delete it.
+    assert elsewhere.of("Namespace") == []
+
+
+@pytest.mark.parametrize("elsewhere", ["overlays/cert-manager"], indirect=True)
+def test_another_namespace_gets_certificates_of_cert_manager(elsewhere):
+    certificate = elsewhere.by_name["Certificate", NAME]
+
+    hosts = serving_certificate.policy(NAME, "monitoring").hosts
+    assert tuple(certificate["spec"]["dnsNames"]) == hosts
+    for each in elsewhere.of("APIService"):
+        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"monitoring/{NAME}"
 
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
