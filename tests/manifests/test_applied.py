@@ -21,7 +21,13 @@ from adapter.tls import context, serving_certificate
 from adapter.tls.apiservices import APIServiceController
 from certs import renew, secret
 from tests.cluster import server
-from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
+from tests.manifests.test_manifests import (
+    MANIFESTS,
+    NAME,
+    NAMESPACE,
+    documented,
+    write_overlay,
+)
 from tests.real.prometheus import wait_for
 
 API_SERVICES = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
@@ -285,6 +291,16 @@ async def test_the_account_may_not_create_secrets(applied, kube):
         await kube.post(SECRET.rpartition("/")[0], {"metadata": {"name": "other"}})
 
     assert error.value.status == 403
+
+
+def test_the_network_policies_are_accepted_without_a_warning(applied, tmp_path):
+    restricted = write_overlay(tmp_path, documented("components"))
+
+    for folder in (MANIFESTS / "overlays" / "network-policy", restricted):
+        output = applied.kubectl(
+            "apply", "--dry-run=server", "--warnings-as-errors", "-k", str(folder)
+        )
+        assert "networkpolicy.networking.k8s.io/gpu-metrics-adapter created" in output
 
 
 def test_the_examples_are_accepted_without_a_warning(applied):

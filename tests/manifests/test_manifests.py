@@ -9,6 +9,7 @@ import logging
 import os
 import re
 import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tests.fakes import kubernetes
 from tests.fakes.store import REGISTRATION, Store
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))
 NAME = NAMESPACE = "gpu-metrics-adapter"
 SECRET = serving_certificate.secret_name(NAME)
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
@@ -96,28 +98,44 @@ def external_metrics(programs):
     return Built(programs.kubectl, MANIFESTS / "overlays" / "external-metrics")
 
 
-@pytest.fixture(params=["base", "cert_manager", "external_metrics"])
+@pytest.fixture(scope="module")
+def network_policy(programs):
+    return Built(programs.kubectl, MANIFESTS / "overlays" / "network-policy")
+
+
+@pytest.fixture(params=["base", "cert_manager", "external_metrics", "network_policy"])
 def built(real_servers, request):
     return request.getfixturevalue(request.param)
 
 
-@pytest.fixture(params=["base", "overlays/cert-manager", "overlays/external-metrics"])
-def elsewhere(programs, request, tmp_path):
-    """The overlay in docs/install.md that changes the namespace, on top of each folder."""
+def documented(key):
+    """Return the YAML block in docs/install.md that has `key` at the top level."""
     install = (MANIFESTS.parent / "docs" / "install.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```yaml\n(.*?)^```", install, re.MULTILINE | re.DOTALL)
-    overlay, for_cert_manager = (
-        each
-        for each in map(yaml.safe_load, blocks)
-        if "namespace" in each or "replacements" in each
-    )
+    (block,) = (each for each in map(yaml.safe_load, blocks) if key in each)
+    return block
+
+
+def write_overlay(folder, overlay, *, mycluster="base"):
+    """Write the kustomization of a documented overlay, with the real paths; return `folder`."""
+
+    def real(path):
+        below = mycluster if path == "../mycluster" else path.removeprefix("../manifests/")
+        return os.path.relpath(MANIFESTS / below, folder)  # kustomize accepts no absolute path
+
+    paths = {key: list(map(real, overlay.get(key, ()))) for key in ("resources", "components")}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay | paths), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(params=FOLDERS)
+def elsewhere(programs, request, tmp_path):
+    """The overlay in docs/install.md that changes the namespace, on top of each folder."""
+    overlay = documented("namespace")
     if request.param == "overlays/cert-manager":
-        overlay |= for_cert_manager
-    assert overlay["resources"] == ["../mycluster"]
-    # kustomize accepts no absolute path.
-    overlay["resources"] = [os.path.relpath(MANIFESTS / request.param, tmp_path)]
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay), encoding="utf-8")
-    return Built(programs.kubectl, tmp_path, account_namespace="monitoring")
+        overlay |= documented("replacements")
+    folder = write_overlay(tmp_path, overlay, mycluster=request.param)
+    return Built(programs.kubectl, folder, account_namespace="monitoring")
 
 
 def arguments(built):
@@ -423,6 +441,47 @@ def test_another_namespace_gets_certificates_of_cert_manager(elsewhere):
     for each in elsewhere.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"monitoring/{NAME}"
+
+
+def policy_of(built):
+    return built.one("NetworkPolicy")["spec"]
+
+
+def test_the_network_policy_lets_requests_reach_the_serving_port_only(network_policy):
+    policy = policy_of(network_policy)
+    labels = network_policy.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    (port,) = network_policy.container["ports"]
+
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["ingress"] == [{"ports": [{"port": port["name"], "protocol": "TCP"}]}]
+
+
+def test_the_network_policy_allows_only_connections_that_the_adapter_needs(network_policy):
+    policy = policy_of(network_policy)
+    url = urllib.parse.urlsplit(network_policy.one("ConfigMap")["data"]["PROMETHEUS_URL"])
+    _, namespace, _ = url.hostname.split(".")
+    prometheus, dns, api_server = policy["egress"]
+
+    def peers(namespace):
+        labels = {"kubernetes.io/metadata.name": namespace}
+        return [{"namespaceSelector": {"matchLabels": labels}}]
+
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert prometheus == {"to": peers(namespace), "ports": [{"port": url.port, "protocol": "TCP"}]}
+    assert dns == {
+        "to": peers("kube-system"),
+        "ports": [{"port": 53, "protocol": each} for each in ("UDP", "TCP")],
+    }
+    assert api_server == {"ports": [{"port": each, "protocol": "TCP"} for each in (443, 6443)]}
+
+
+def test_the_documented_overlay_restricts_the_network_policy(programs, tmp_path):
+    policy = policy_of(Built(programs.kubectl, write_overlay(tmp_path, documented("components"))))
+
+    (ingress,), (prometheus, dns, api_server) = policy["ingress"], policy["egress"]
+    assert all(each["to"] and each["ports"] for each in (prometheus, dns, api_server))
+    assert {"ipBlock", "namespaceSelector"} == {key for each in ingress["from"] for key in each}
+    assert [each.keys() for each in api_server["to"]] == [{"ipBlock"}]
 
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))
