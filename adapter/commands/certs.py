@@ -25,9 +25,13 @@ _SERVICE = "gpu-metrics-adapter"
 _PRIVATE = ("ca.key", "tls.key", "secret.yaml")
 
 _NEXT_STEPS = """
-The Secret also contains the key of the CA. An adapter that may read the Secret renews the
-certificate and publishes the caBundle. If it uses tls.crt and tls.key with --tls-cert-file and
---tls-private-key-file instead, publish the caBundle in each APIService yourself:
+The Secret also contains the key of the CA. An adapter that may update the Secret renews the
+certificate and publishes the caBundle. To store the Secret:
+
+  kubectl apply --server-side --force-conflicts --field-manager=certs-issue -f secret.yaml
+
+If the adapter uses tls.crt and tls.key with --tls-cert-file and --tls-private-key-file instead,
+publish the caBundle in each APIService yourself:
 
   kubectl patch apiservice v1beta1.custom.metrics.k8s.io --type=merge \\
     -p '{{"spec":{{"insecureSkipTLSVerify":null,"caBundle":"{bundle}"}}}}'
