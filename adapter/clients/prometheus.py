@@ -19,7 +19,7 @@ import orjson
 import yarl
 
 from adapter import errors, telemetry
-from adapter.clients import abort
+from adapter.clients import abort, redirects
 from adapter.clients.credentials import Authorization
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
@@ -99,6 +99,9 @@ class Prometheus:
         self._session = session
         self._base = base.with_path(base.path.rstrip("/"))
         self._address = str(self._base.with_user(None))  # without credentials, for the log
+        self._same_origin = redirects.same_origin(
+            base, "set --prometheus-url to the address of Prometheus itself"
+        )
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
         self._tls_context = tls_context
@@ -195,6 +198,7 @@ class Prometheus:
                     timeout=aiohttp.ClientTimeout(),
                     ssl=self._tls_context() if self._tls_context else True,
                     server_hostname=self._server_name,
+                    middlewares=(self._same_origin,),
                 )
                 async with abort.abort_on_exit(response):
                     try:
