@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiohttp
+import yarl
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import credentials, kube_discovery, proxies, status
+from adapter.clients import credentials, kube_discovery, proxies, redirects, status
 from adapter.clients.abort import abort_on_exit
 from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
@@ -71,7 +72,13 @@ class Kube:
             # Like client-go, repeat requests for which an overloaded server sends Retry-After.
             configuration.client_go_retries = True
             configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
-            configuration.client_session_kwargs = {"trust_env": False}
+            same_origin = redirects.same_origin(
+                yarl.URL(configuration.host), "correct the address of the server in the kubeconfig"
+            )
+            configuration.client_session_kwargs = {
+                "trust_env": False,
+                "middlewares": (same_origin,),
+            }
             client = ApiClient(configuration)
         client.user_agent = f"gpu-metrics-adapter/{__version__}"
         return cls(client, qps=qps, burst=burst, timeout=timeout)

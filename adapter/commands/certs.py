@@ -22,6 +22,7 @@ from certs.issue import Authority
 from certs.renew import State
 
 _SERVICE = "gpu-metrics-adapter"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _PRIVATE = ("ca.key", "tls.key", "secret.yaml")
 
 _NEXT_STEPS = """
@@ -173,12 +174,16 @@ def _files(state: State, options: argparse.Namespace) -> Mapping[str, bytes]:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files, or none if one of them exists: no key is overwritten."""
+    """Write all files, or none if one of them exists: no key is overwritten.
+
+    A symbolic link exists, whatever it points to, so that no key is written elsewhere.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    if existing := [name for name in files if (folder / name).exists()]:
+    if existing := [name for name in files if os.path.lexists(folder / name)]:
         raise CertificateError(
             f"{folder}: {', '.join(existing)} already exists; use another directory"
         )
     for name, content in files.items():
-        (folder / name).touch(mode=0o600 if name in _PRIVATE else 0o644)
-        (folder / name).write_bytes(content)
+        mode = 0o600 if name in _PRIVATE else 0o644
+        with os.fdopen(os.open(folder / name, _NEW_FILE, mode), "wb") as file:
+            file.write(content)
