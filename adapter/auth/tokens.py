@@ -39,7 +39,7 @@ def bearer(headers: Mapping[str, str]) -> str:
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/bearertoken/bearertoken.go
     """
     # As in Kubernetes, a second space before the token makes the token empty.
-    scheme, token, *_ = (*headers.get("Authorization", "").strip().split(" "), "")
+    scheme, token, *_ = (*headers.get("Authorization", "").strip().split(" ", 2), "")
     return token if scheme.lower() == "bearer" else ""
 
 
