@@ -17,7 +17,7 @@ from adapter.auth.attributes import Attributes, forbidden, review_spec, sanitize
 from adapter.auth.reviews import post_review
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
-from rules.quoting import quote
+from rules.quoting import quote, shorten
 
 MASTERS = "system:masters"
 ALWAYS_ALLOWED_PATHS = ("/healthz", "/readyz", "/livez")
@@ -31,7 +31,7 @@ _TIMEOUT = 10.0
 """Seconds for each attempt."""
 _CACHE_ENTRIES = 8192
 _ENTRY_SIZE = 1024
-"""Estimated bytes of a cached decision, without the attributes that the caller controls."""
+"""Estimated bytes of a cached decision, without the attributes and the user."""
 _MAX_CONTROLLED_SIZE = 10_000
 """Larger attributes are not cached, as in Kubernetes."""
 _ALLOWED_AND_DENIED = "webhook subject access review returned both allow and deny response"
@@ -98,7 +98,7 @@ class Authorizer:
             self._review,
             ttl=self._ttl,
             max_size=_CACHE_ENTRIES * _ENTRY_SIZE,
-            size=lambda attributes: _ENTRY_SIZE + attributes.controlled_size,
+            size=_entry_size,
             clock=clock,
         )
 
@@ -148,8 +148,13 @@ class Authorizer:
         return self._allowed_ttl if decision.allowed else self._denied_ttl
 
 
+def _entry_size(attributes: Attributes) -> int:
+    return _ENTRY_SIZE + attributes.controlled_size + attributes.user.size
+
+
 def _internal_error(target: str, reason: str) -> errors.TextError:
-    return errors.TextError(500, sanitize(f"Internal Server Error: {quote(target)}: {reason}"))
+    quoted = quote(shorten(target))
+    return errors.TextError(500, sanitize(f"Internal Server Error: {quoted}: {reason}"))
 
 
 def _parse_answer(answer: Any) -> Decision:

@@ -67,13 +67,15 @@ def _first_value(headers: MultiMapping[str], names: Iterable[str]) -> str:
 
 def _extra(headers: MultiMapping[str], prefixes: Iterable[str]) -> Extra:
     """Return the values by key: the lower-cased rest of the header's name, percent-decoded."""
-    extra: dict[str, tuple[str, ...]] = {}
+    extra: dict[str, list[str]] = {}
     for prefix in map(str.lower, prefixes):
         for header, value in headers.items():
             if header[: len(prefix)].lower() == prefix:
                 key = _unescape(header[len(prefix) :].lower())
-                extra[key] = (*extra.get(key, ()), value)
-    return MappingProxyType(extra) if extra else NO_EXTRA
+                extra.setdefault(key, []).append(value)
+    if not extra:
+        return NO_EXTRA
+    return MappingProxyType({key: tuple(values) for key, values in extra.items()})
 
 
 def _unescape(key: str) -> str:

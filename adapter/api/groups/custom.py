@@ -27,6 +27,7 @@ from rules.query import plan
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
 from rules.query.plan import Plan
+from rules.quoting import shorten
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 
@@ -268,7 +269,7 @@ def _not_found(
     subject = f"{target.resource_in_url} {name}" if name else target.resource_in_url
     return ApiError(
         404,
-        f"the server could not find the metric {target.metric} for {subject}",
+        f"the server could not find the metric {shorten(target.metric)} for {shorten(subject)}",
         reason="NotFound",
         causes=causes,
     )

@@ -24,6 +24,7 @@ from rules.kinds import Kinds
 from rules.query import plan
 from rules.query.aggregate import ExternalValue
 from rules.query.catalog import Catalog
+from rules.quoting import shorten
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
@@ -113,7 +114,7 @@ def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError
     resource = "namespaces" if namespace == "default" else ""
     return ApiError(
         404,
-        f"the server could not find the metric {metric} for {resource}",
+        f"the server could not find the metric {shorten(metric)} for {resource}",
         reason="NotFound",
         causes=causes,
     )
