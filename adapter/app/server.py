@@ -136,7 +136,12 @@ async def _objects(
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
-        kube = await Kube.connect(cluster.kubeconfig, qps=cluster.qps, burst=cluster.burst)
+        kube = await Kube.connect(
+            cluster.kubeconfig,
+            qps=cluster.qps,
+            burst=cluster.burst,
+            flags="--client-qps and --client-burst",
+        )
     except errors.BackendError as error:
         raise errors.StartError(
             f"{error}\nuse --lister-kubeconfig=FILE for another cluster, "
