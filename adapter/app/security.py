@@ -69,7 +69,7 @@ async def from_settings(
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
     background.start("certificate files", watcher.run())
-    checks = [health.Check(name="serving-certificate", run=live.check)]
+    checks = [health.Check(name="serving-certificate", run=live.check, public=True)]
     if settings.cluster.objects:
         return Security(
             context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None

@@ -21,7 +21,7 @@ from multidict import CIMultiDict
 from adapter.errors import ApiError, BackendError, TextError, bad_request, internal
 from adapter.http import encoding, request_info
 from rules.errors import PlanError, SelectorError
-from rules.quoting import MAX_ECHO
+from rules.quoting import MAX_ECHO, shorten
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +212,7 @@ def _log_failure(error: Exception, api_error: ApiError, request: web.BaseRequest
         return
     cause = error.__cause__ if isinstance(error, ApiError) else error
     suffix = f": {type(cause).__name__}: {cause}" if cause else ""
-    log.error("%s: %s%s", where, api_error.message, suffix)
+    log.error("%s: %s%s", where, shorten(api_error.message), suffix)
 
 
 def _target(request: web.BaseRequest) -> str:
