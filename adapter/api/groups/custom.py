@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
+from adapter.api.groups.names import is_namespace, is_object_name
 from adapter.errors import ApiError, BackendError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -118,7 +119,12 @@ async def answer(
     metric_selector = _metric_selector(info)
     kinds, kind = await _resolve(target, backend)
     entry = await _entry(target, kind, backend)
-    if target.name == _ALL:
+    names: tuple[str, ...]
+    if not _can_exist(target, kind):
+        if target.name != _ALL:
+            raise _not_found(target, backend, [_impossible(target, kind)], name=target.name)
+        names = ()
+    elif target.name == _ALL:
         names = await _list(target, kinds, selector, backend)
     else:
         await _check_not_finished(target, kind, backend)
@@ -195,6 +201,22 @@ async def _entry(target: _Target, kind: Kind, backend: Backend) -> Entry:
         cause = missing.other_scope(entry.resource, namespaced=entry.namespaced)
         raise _not_found(target, backend, [cause])
     return entry
+
+
+def _can_exist(target: _Target, kind: Kind) -> bool:
+    """Return whether Kubernetes accepts the target's names; other names reach no template."""
+    if target.namespace and not is_namespace(target.namespace):
+        return False
+    if target.name == _ALL:
+        return True
+    is_name = is_namespace if kind.group_resource == NAMESPACES else is_object_name
+    return is_name(target.name)
+
+
+def _impossible(target: _Target, kind: Kind) -> Cause:
+    return missing.impossible_object(
+        kind.group_resource, namespace=target.namespace, name=target.name
+    )
 
 
 async def _list(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
+from adapter.api.groups.names import is_namespace
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -76,6 +77,8 @@ async def answer(
         backend.missing_metrics.log_causes(subject, causes)
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
+    if entry.namespaced and not _can_exist(info.namespace):
+        return _value_list(metric, ())
     try:
         query = plan.external(entry, namespace=info.namespace, selector=selector)
         values = await backend.evaluation.rows(query, deadline=deadline)
@@ -86,6 +89,14 @@ async def answer(
     if not values:  # an empty list does not tell the client why
         backend.missing_metrics.log_causes(subject, backend.missing_metrics.of_plan(query))
     return _value_list(metric, values)
+
+
+def _can_exist(namespace: str) -> bool:
+    """Return whether Kubernetes accepts the namespace; another one reaches no template.
+
+    Like the original, query also without a namespace, and with `*` as its name.
+    """
+    return namespace in {"", "*"} or is_namespace(namespace)
 
 
 def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:
