@@ -81,14 +81,16 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         secured = await security.from_settings(settings, stack, background, registry)
         closing = asyncio.Event()
         operator_endpoints = health.OperatorEndpoints(
-            live=(health.Check(name="background-tasks", run=background.check),),
+            live=(health.Check(name="background-tasks", run=background.check, public=True),),
             ready=(
-                health.Check(name="background-tasks", run=background.check),
-                health.Check(name="kinds", run=lambda: _check_kinds(objects)),
-                health.Check(name="first-relist", run=lambda: _check_first_relist(relist)),
-                health.Check(name="prometheus", run=lambda: _relist_status(relist)),
+                health.Check(name="background-tasks", run=background.check, public=True),
+                health.Check(name="kinds", run=lambda: _check_kinds(objects), public=True),
+                health.Check(
+                    name="first-relist", run=lambda: _check_first_relist(relist), public=True
+                ),
+                health.Check(name="prometheus", run=lambda: _relist_status(relist), public=True),
                 *secured.checks,
-                health.Check(name="shutdown", run=lambda: _check_not_closing(closing)),
+                health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),
             ),
             registry=registry,
             api_paths=(*discovery.paths, *openapi.paths),
@@ -136,7 +138,12 @@ async def _objects(
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
-        kube = await Kube.connect(cluster.kubeconfig, qps=cluster.qps, burst=cluster.burst)
+        kube = await Kube.connect(
+            cluster.kubeconfig,
+            qps=cluster.qps,
+            burst=cluster.burst,
+            flags="--client-qps and --client-burst",
+        )
     except errors.BackendError as error:
         raise errors.StartError(
             f"{error}\nuse --lister-kubeconfig=FILE for another cluster, "
