@@ -431,9 +431,7 @@ async def test_the_proxy_of_a_kubeconfig_is_used(fake, tmp_path):
     assert sent(fake) == [f"Bearer {TOKEN}"]
 
 
-async def test_a_redirect_to_another_server_is_not_followed(
-    fake, aiohttp_server, tmp_path
-):
+async def test_a_redirect_to_another_server_is_not_followed(fake, aiohttp_server, tmp_path):
     async def elsewhere(request, question):
         raise web.HTTPFound(f"{fake.url}api/v1/query")
 
