@@ -43,7 +43,7 @@ _MAX_SERIES = 64 << 20
 """Maximum size in bytes, decompressed, of a response of `/api/v1/series`, which is not kept."""
 _MAX_HELD = 32 << 20
 """Maximum bytes of all responses that are being read. Parsed, they take 4 times as much memory, and
-20 times if every label is as short as possible, which is still below the limit of 768 MiB."""
+14 times if every name is as short as possible, which is still below the limit of 768 MiB."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"

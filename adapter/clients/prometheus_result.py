@@ -66,6 +66,8 @@ class QueryResultReader:
                     self._samples.append(_sample(element["metric"], element["value"]))
         except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise errors.Broken(f"the result has an element that is not a sample: {e!r}") from e
+        if len(self._point) > 2:
+            raise errors.Broken("the result is neither a list of objects nor a scalar")
         return len(chunk)
 
     def close(self) -> QueryResult:

@@ -377,6 +377,7 @@ async def test_error_status_becomes_a_backend_error(serve, session, status, body
         pytest.param(
             '{"status":"success","data":{"resultType":"vector","result":null}}', id="no-result"
         ),
+        pytest.param(vector_of("[],[],[]"), id="lists"),
         pytest.param(vector_of('{"metric":{"a":{}},"value":[1,"2"]}'), id="label-not-a-string"),
         *(
             pytest.param(vector_of(f'{{"metric":{{}},"value":[{point}]}}'), id=point[:12])
