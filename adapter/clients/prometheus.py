@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 Verb = Literal["GET", "POST"]
 T = TypeVar("T")
 
-_MAX_RESULT = 16 << 20
+MAX_RESULT = 16 << 20
 """Maximum size in bytes, decompressed, of a response that is kept: a query's, or a list of names.
 
 10 000 pods with 8 GPUs each are 80 000 samples. With the pod, its namespace and the GPU as labels,
@@ -221,7 +221,7 @@ class Prometheus:
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:
         """Parse a response while it arrives. Raises TooLarge and Broken."""
-        limit = _MAX_SERIES if path == _SERIES else _MAX_RESULT
+        limit = _MAX_SERIES if path == _SERIES else MAX_RESULT
         size = held = 0
         try:
             async for chunk in response.content.iter_chunked(_CHUNK):

@@ -498,7 +498,7 @@ async def test_broken_compression_is_broken(serve, session):
 async def test_oversized_response_is_aborted_while_it_arrives(
     serve, session, monkeypatch, compressed
 ):
-    monkeypatch.setattr(prometheus, "_MAX_RESULT", 1 << 19)
+    monkeypatch.setattr(prometheus, "MAX_RESULT", 1 << 19)
     behave, sent = fakes.endless(b'["' + b"a" * 100_000 + b'"]', compressed=compressed)
     fake = await serve(behave)
 
