@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import ssl
 from collections.abc import AsyncIterator
@@ -107,6 +108,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
+        # Modules live as long as the process. A full garbage collection, during which no request is
+        # served, takes 50 ms less without them.
+        gc.freeze()
         yield url
 
 
