@@ -200,10 +200,11 @@ async def pipelined(flooder: Flooder) -> None:
         status = "closed"
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             async with flooder.connection() as (_, writer):
-                while True:
+                while not writer.is_closing():
                     writer.write(head)
                     flooder.counts["MB sent"] += len(head) / _MB
                     await writer.drain()
+                    await asyncio.sleep(0)  # drain alone does not let a lost connection be noticed
         flooder.counts[status] += 1
 
     await flooder.repeat(8, send)
