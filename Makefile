@@ -10,8 +10,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock pin vectors bench image control-plane \
-  playground walkthroughs citizenship
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors bench image \
+  control-plane playground walkthroughs citizenship
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
