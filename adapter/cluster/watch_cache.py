@@ -99,13 +99,18 @@ class WatchCaches:
 
     async def run(self) -> NoReturn:
         """Run the watches, and end those that are not used, until cancelled."""
-        async with asyncio.TaskGroup() as self._tasks:
-            while True:
-                await self._sleep(_REAP_INTERVAL)
-                for kind, cache in list(self._caches.items()):
-                    if self._clock() - cache.used >= _IDLE:
-                        del self._caches[kind]
-                        cache.stop()
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                while True:
+                    await self._sleep(_REAP_INTERVAL)
+                    for kind, cache in list(self._caches.items()):
+                        if self._clock() - cache.used >= _IDLE:
+                            del self._caches[kind]
+                            cache.stop()
+        finally:
+            # An index without its watch would be out of date forever.
+            self._tasks = None
+            self._caches.clear()
 
     def status(self) -> str:
         """Return the state of each cache, for /readyz; it does not quote the API server."""
@@ -190,7 +195,7 @@ class _WatchCache:
     def status(self) -> str:
         """Return a sentence about the cache."""
         if self.index is None:
-            reason = {State.SYNCING: "the watch begins"}.get(self.state, self._reason)
+            reason = self._reason or "the watch has just begun"
             return f"{self.resource} listed at each request: {reason}"
         age = f"last response {self._clock() - self._responded:.0f} s ago"
         broken = f", watch broken: {self._reason}" if self.state is State.BROKEN else ""
@@ -253,8 +258,7 @@ class _WatchCache:
                 raise _UnwatchableError(State.FORBIDDEN, f"status {reason}", error)
         else:
             self._refused = None
-        if self.index is not None:
-            self._enter(State.BROKEN, reason)
+        self._enter(self.state if self.index is None else State.BROKEN, reason)
 
     def _enter(self, state: State, reason: str = "") -> None:
         self._metrics.entered(self.resource, state)

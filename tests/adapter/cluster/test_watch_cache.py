@@ -155,11 +155,21 @@ async def test_each_request_is_a_list_until_the_watch_is_accepted(bed, cluster):
     assert await bed.names() == ("web-1", "web-2")
 
     assert len(cluster.requests_to("/api/v1/namespaces/team-a/pods")) == 2
-    assert bed.caches.status() == "pods listed at each request: the watch begins"
+    assert bed.caches.status() == "pods listed at each request: the watch has just begun"
     assert bed.metric("object_lists_total", resource="pods", state="syncing") == 2
     await bed.until_status("pods watched")
     assert await bed.names() == ("web-1", "web-2")
     assert bed.metric("object_lists_total", resource="pods", state="syncing") == 2
+
+
+async def test_failure_of_the_first_list_is_the_reason_for_lists(bed, cluster):
+    cluster.fail(POD_PATH, status=503, times=10**6)
+    assert await bed.names() == ("web-1", "web-2")
+    await bed.until_status("pods listed at each request: Broken")
+    assert bed.state("syncing")
+
+    cluster.failures.clear()
+    await bed.until_status("pods watched")
 
 
 async def test_changes_are_followed(bed, cluster):
@@ -237,6 +247,18 @@ async def test_silent_watch_is_replaced(bed, cluster, monkeypatch):
 
     cluster.silent = False
     await bed.until_names(("web-1", "web-2", "web-3"))
+
+
+async def test_last_state_is_served_until_a_slow_watch_is_accepted(bed, cluster):
+    await bed.watched()
+    cluster.fail(POD_PATH, delay=0.3, watch=True)
+    cluster.end_watches()
+    await bed.until(lambda: cluster.failures == kubernetes.deque())
+    cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
+
+    assert await bed.names() == ("web-1", "web-2")
+    await bed.until_names(("web-1", "web-2", "web-3"))
+    assert len([each for each in cluster.requests_to(POD_PATH) if "limit" in each.query]) == 1
 
 
 async def test_last_state_is_served_while_the_watch_is_broken(bed, cluster, caplog):
@@ -348,7 +370,7 @@ async def test_watches_end_with_run(api, cluster):
     await bed.until(lambda: cluster.watching == 0)
 
 
-async def test_bug_in_a_watch_ends_run(api, monkeypatch):
+async def test_bug_in_a_watch_ends_run_and_all_watches(api, cluster, monkeypatch):
     bed = Bed(api, 10)
     monkeypatch.setattr(watch, "follow", None)
     task = asyncio.create_task(bed.caches.run())
@@ -357,3 +379,5 @@ async def test_bug_in_a_watch_ends_run(api, monkeypatch):
 
     with pytest.raises(ExceptionGroup):
         await task
+    assert await bed.names() == ("web-1", "web-2")
+    assert bed.caches.status() == "no kind is in use"
