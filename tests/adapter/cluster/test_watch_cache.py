@@ -198,6 +198,22 @@ async def test_pod_in_the_cache_is_live_without_a_request(bed, cluster):
     assert len(cluster.requests) == requests + 2
 
 
+@pytest.mark.parametrize(
+    ("selector", "lists"),
+    [
+        (f"app in ({','.join(['web', *map(str, range(62))])})", 0),
+        (f"app in ({','.join(['web', *map(str, range(63))])})", 1),
+        (",".join(["app=web", *(f"!x{number}" for number in range(63))]), 1),
+    ],
+)
+async def test_large_selectors_are_matched_by_the_api_server(bed, cluster, selector, lists):
+    await bed.watched()
+    requests = len(cluster.requests)
+
+    assert await bed.names(selector=selectors.parse(selector)) == ("web-1", "web-2")
+    assert len(cluster.requests) == requests + lists
+
+
 async def test_requests_before_the_caches_run_are_lists(api, cluster):
     bed = Bed(api, 10)
 
