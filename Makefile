@@ -10,8 +10,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock vectors attack bench image control-plane \
-  playground walkthroughs citizenship
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack bench image \
+  control-plane playground walkthroughs citizenship
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,9 @@ lock: $(READY) ## Update both lock files from the minimum versions in setup.cfg
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-annotate --no-header \
 	  --extra dev --constraint manifests/requirements.lock setup.cfg -o tests/requirements.lock
+
+pin: $(READY) ## Pin the actions of CI and the base image by digest (needs GitHub and Docker Hub)
+	@$(BIN)/python -m tests.pins
 
 vectors: $(READY) ## Run the golden cases of a folder (DIR=path; our own without)
 	@$(BIN)/python -m tests.vectors $(or $(DIR),tests/vectors/data)

@@ -83,6 +83,7 @@ class SingleFlightCache(Generic[K, V]):
 
     `ttl` returns the seconds for which a value is cached; 0 means not at all. `size` returns the
     size of an entry, and all entries together have at most `max_size`. Failures are not cached.
+    `find` does not return None.
     """
 
     def __init__(
@@ -101,14 +102,22 @@ class SingleFlightCache(Generic[K, V]):
         self._cached: LRUCache[K, tuple[V, float]] = LRUCache(max_size)
         self._in_flight: SingleFlight[K, V] = SingleFlight()
 
+    def cached(self, key: K) -> V | None:
+        """Return the value of `key` if it is cached, else None."""
+        cached = self._cached.get(key)
+        if cached is None:
+            return None
+        value, expires = cached
+        if self._clock() < expires:
+            return value
+        self._cached.discard(key)
+        return None
+
     async def get(self, key: K) -> V:
         """Return the value of `key`: cached, from the call in flight, or from a new call."""
-        cached = self._cached.get(key)
-        if cached is not None:
-            value, expires = cached
-            if self._clock() < expires:
-                return value
-            self._cached.discard(key)
+        value = self.cached(key)
+        if value is not None:
+            return value
         return await self._in_flight.run(key, lambda: self._fetch(key))
 
     async def _fetch(self, key: K) -> V:

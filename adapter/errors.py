@@ -23,13 +23,17 @@ from types import MappingProxyType
 from typing import Any
 
 from rules.diagnosis.missing import Cause
+from rules.quoting import shorten
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
 """Header of answers that repeat text of the request: browsers must not render them as HTML."""
 
+_MAX_MESSAGE = 16 << 10
+"""Characters of a message. The longest of an honest request lists problems of a selector."""
+
 
 class ApiError(Exception):
-    """Error answer in Kubernetes' wording.
+    """Error answer in Kubernetes' wording; a message of more than 16 KiB is cut.
 
     `details` follows metav1.StatusDetails; None omits the key, an empty mapping is sent as `{}`.
     `causes` quote the rules and are sent only if `causes_visible` is set.
@@ -45,6 +49,7 @@ class ApiError(Exception):
         causes: Sequence[Cause] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
+        message = shorten(message, _MAX_MESSAGE)
         super().__init__(message)
         self.code = code
         self.message = message

@@ -6,7 +6,7 @@
     previous.crt              for each retired CA: the last certificate that it issued, then the CA,
                               until that certificate expires
 
-All values are PEM. The first three keys are those of the type `kubernetes.io/tls` and cert-manager.
+All values are PEM. The first three keys are those of cert-manager.
 """
 
 from __future__ import annotations
@@ -24,15 +24,22 @@ from certs.bundle import UNREADABLE, Bundle, CertificateError
 from certs.issue import Authority
 from certs.renew import RetiredCA, State
 
+TYPES = ("Opaque", "kubernetes.io/tls")
+"""Types of a Secret that may be used: the default, and the one that earlier versions created.
+
+Kubernetes itself acts on the other types: it writes the token of an account into some of them.
+"""
 _KEYS = ("tls.crt", "tls.key", "ca.crt", "ca.key", "next-ca.crt", "next-ca.key", "previous.crt")
 
 
 def document(state: State, *, name: str, namespace: str) -> dict[str, Any]:
-    """Return a new Secret with `state`."""
+    """Return a Secret with `state`.
+
+    It has no type, because the type of a Secret that exists cannot be changed.
+    """
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "type": "kubernetes.io/tls",
         "metadata": {
             "name": name,
             "namespace": namespace,
@@ -52,8 +59,11 @@ def updated(existing: Mapping[str, Any], state: State) -> dict[str, Any]:
 def read(secret: Mapping[str, Any]) -> State | None:
     """Return the state in a Secret; None if it has none of the keys.
 
-    Raises CertificateError if a value is invalid or the values do not belong together.
+    Raises CertificateError if the Secret has another type than `TYPES`, a value is invalid or the
+    values do not belong together.
     """
+    if (kind := secret.get("type", TYPES[0])) not in TYPES:
+        raise CertificateError(f"type {kind} is not {TYPES[0]}")
     data = secret.get("data") or {}
     if not any(data.get(key) for key in _KEYS):
         return None

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+MAX_ECHO = 1024
+"""Characters of a name or a path that a message repeats. Kubernetes' names have at most 253."""
+
 _ESCAPES = {
     '"': '\\"',
     "\\": "\\\\",
@@ -13,6 +16,11 @@ _ESCAPES = {
     "\t": "\\t",
     "\v": "\\v",
 }
+
+
+def shorten(text: str, limit: int = MAX_ECHO) -> str:
+    """Return at most `limit` characters of `text`, with an ellipsis if some are left out."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def quote(text: str) -> str:

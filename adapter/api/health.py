@@ -19,10 +19,13 @@ from adapter.errors import NOSNIFF
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import PLAIN, Answer
-from rules.quoting import quote
+from rules.quoting import quote, shorten
 
 log = logging.getLogger(__name__)
 
+_SEE_LOG = "see the log of the adapter"
+_MAX_UNKNOWN = 20
+"""Unknown names of `?exclude=` that an answer repeats."""
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 
 
@@ -30,12 +33,16 @@ _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
 class Check:
     """A named condition of a probe.
 
-    `run` may be a coroutine function. If it raises, the probe fails; the exception is logged, and
-    sent to clients of the check's own path. Text that it returns is shown with `?verbose`.
+    `run` may be a coroutine function. If it raises, the probe fails. It may return a remark.
     """
 
     name: str
     run: Callable[[], Awaitable[str | None] | str | None]
+    public: bool = False
+    """Whether remarks and exceptions are phrases of ours, which everybody may read.
+
+    Others may quote the API server: they are logged, and clients get a fixed phrase.
+    """
 
 
 def _pass() -> None:
@@ -66,6 +73,8 @@ class OperatorEndpoints:
             for probe, checks in self._probes.items()
             for check in checks
         }
+        self._logged: dict[str, str] = {}
+        """What was last logged of each check, so that probes do not repeat it."""
         self._registry = registry
         paths = {*api_paths, *self._checks, *self._probes, "/metrics", "/version"}
         self._index = encoding.encode({"paths": sorted(paths)}, pretty=True)
@@ -80,10 +89,61 @@ class OperatorEndpoints:
                 body=generate_latest(self._registry), content_type=_EXPOSITION, gzip_threshold=0
             )
         if path in self._checks:
-            return await _answer_check(self._checks[path])
+            return await self._answer_check(self._checks[path])
         if path in self._probes:
-            return await _answer_probe(path[1:], self._probes[path], info.query)
+            return await self._answer_probe(path[1:], self._probes[path], info.query)
         return Answer(status=404, body=self._index)
+
+    async def _answer_check(self, check: Check) -> Answer:
+        failed, text = await self._run(check)
+        if failed:
+            body = _text([f"internal server error: {text}\n"])
+            return Answer(status=500, body=body, content_type=PLAIN, headers=NOSNIFF)
+        return Answer(body=b"ok", content_type=PLAIN)
+
+    async def _answer_probe(
+        self, probe: str, checks: Sequence[Check], query: Mapping[str, tuple[str, ...]]
+    ) -> Answer:
+        excluded = set(query.get("exclude", ()))
+        lines: list[str] = []
+        any_failed = False
+        for check in checks:
+            if check.name in excluded:
+                excluded.remove(check.name)
+                lines.append(f"[+]{check.name} excluded: ok\n")
+                continue
+            failed, text = await self._run(check)
+            if failed:
+                lines.append(f"[-]{check.name} failed: reason withheld\n")
+                any_failed = True
+            else:
+                lines.append(f"[+]{check.name} ok{text and f': {text}'}\n")
+        if excluded:
+            names = ",".join(quote(shorten(each)) for each in sorted(excluded)[:_MAX_UNKNOWN])
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}\n")
+        if any_failed:
+            lines.append(f"{probe} check failed\n")
+            return Answer(status=500, body=_text(lines), content_type=PLAIN, headers=NOSNIFF)
+        lines.append(f"{probe} check passed\n")
+        body = _text(lines) if "verbose" in query else b"ok"
+        return Answer(body=body, content_type=PLAIN, headers=NOSNIFF)
+
+    async def _run(self, check: Check) -> tuple[bool, str]:
+        """Run a check; return whether it failed, and its remark or exception for clients."""
+        try:
+            outcome = check.run()
+            text = (await outcome if inspect.isawaitable(outcome) else outcome) or ""
+        except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
+            text = str(error)
+            self._log_change(check, f"failed: {text}", logging.WARNING)
+            return True, text if check.public else _SEE_LOG
+        self._log_change(check, "passes" if check.public or not text else text, logging.INFO)
+        return False, _SEE_LOG if text and not check.public else text
+
+    def _log_change(self, check: Check, text: str, level: int) -> None:
+        if self._logged.get(check.name, "passes") != text:
+            log.log(level, "health check %s: %s", check.name, text)
+        self._logged[check.name] = text
 
 
 def version() -> Answer:
@@ -101,53 +161,6 @@ def version() -> Answer:
         "platform": f"{platform.system().lower()}/{platform.machine()}",
     }
     return Answer(body=encoding.encode(document, pretty=True))
-
-
-async def _run(check: Check) -> str:
-    """Run a check and return its remark. Raises what the check raises."""
-    outcome = check.run()
-    if inspect.isawaitable(outcome):
-        outcome = await outcome
-    return outcome or ""
-
-
-async def _answer_check(check: Check) -> Answer:
-    try:
-        await _run(check)
-    except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
-        body = f"internal server error: {error}\n".encode("utf-8", "backslashreplace")
-        return Answer(status=500, body=body, content_type=PLAIN, headers=NOSNIFF)
-    return Answer(body=b"ok", content_type=PLAIN)
-
-
-async def _answer_probe(
-    probe: str, checks: Sequence[Check], query: Mapping[str, tuple[str, ...]]
-) -> Answer:
-    excluded = set(query.get("exclude", ()))
-    lines: list[str] = []
-    failures: list[str] = []
-    for check in checks:
-        if check.name in excluded:
-            excluded.remove(check.name)
-            lines.append(f"[+]{check.name} excluded: ok\n")
-            continue
-        try:
-            remark = await _run(check)
-        except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
-            lines.append(f"[-]{check.name} failed: reason withheld\n")
-            failures.append(f"{check.name}: {error}")
-        else:
-            lines.append(f"[+]{check.name} ok{remark and f': {remark}'}\n")
-    if excluded:
-        names = ",".join(map(quote, sorted(excluded)))
-        lines.append(f"warn: some health checks cannot be excluded: no matches for {names}\n")
-    if failures:
-        log.warning("%s check failed: %s", probe, "; ".join(failures))
-        lines.append(f"{probe} check failed\n")
-        return Answer(status=500, body=_text(lines), content_type=PLAIN, headers=NOSNIFF)
-    lines.append(f"{probe} check passed\n")
-    body = _text(lines) if "verbose" in query else b"ok"
-    return Answer(body=body, content_type=PLAIN, headers=NOSNIFF)
 
 
 def _text(lines: Sequence[str]) -> bytes:

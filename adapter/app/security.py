@@ -23,6 +23,7 @@ from adapter.auth import trust
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
 from adapter.auth.filters import Guard
+from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.tokens import TokenReviews
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
@@ -35,7 +36,9 @@ from certs.bundle import CertificateError
 from certs.issue import issue_temporary
 
 _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
-"""Reviews per second, as in the original's webhook clients."""
+"""TokenReviews per second, and SubjectAccessReviews per second, as in the original's clients."""
+_CONTROL_QPS, _CONTROL_BURST = 20.0, 40
+"""Requests per second for the ConfigMap, the Secret and the APIServices. A start takes about 15."""
 _NAMESPACE = "gpu-metrics-adapter"
 
 
@@ -66,7 +69,7 @@ async def from_settings(
     except CertificateError as error:
         raise errors.StartError(str(error)) from error
     background.start("certificate files", watcher.run())
-    checks = [health.Check(name="serving-certificate", run=live.check)]
+    checks = [health.Check(name="serving-certificate", run=live.check, public=True)]
     if settings.cluster.objects:
         return Security(
             context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None
@@ -162,13 +165,20 @@ async def _guard(
     reviewer = api
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(settings.authorization.kubeconfig, stack)
+    # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
+    # neither the serving certificate nor the CAs.
+    waiting = WaitingForReview()
+    token_reviews = TokenReviews(
+        api.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST), ttl=flags.token_ttl, waiting=waiting
+    )
     return Guard(
-        Authenticator(lambda: source.current, TokenReviews(api, ttl=flags.token_ttl), meter=meter),
+        Authenticator(lambda: source.current, token_reviews, meter=meter),
         Authorizer(
-            reviewer,
+            reviewer.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST),
             allowed_ttl=settings.authorization.allowed_ttl,
             denied_ttl=settings.authorization.denied_ttl,
             always_allow_paths=settings.authorization.always_allow_paths,
+            waiting=waiting,
             meter=meter,
         ),
     )
@@ -176,7 +186,7 @@ async def _guard(
 
 async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:
     try:
-        kube = await Kube.connect(kubeconfig, qps=_REVIEW_QPS, burst=_REVIEW_BURST)
+        kube = await Kube.connect(kubeconfig, qps=_CONTROL_QPS, burst=_CONTROL_BURST)
     except errors.BackendError as error:
         raise errors.StartError(str(error)) from error
     stack.push_async_callback(kube.close)

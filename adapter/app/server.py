@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -82,15 +83,17 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         secured = await security.from_settings(settings, stack, background, registry)
         closing = asyncio.Event()
         operator_endpoints = health.OperatorEndpoints(
-            live=(health.Check(name="background-tasks", run=background.check),),
+            live=(health.Check(name="background-tasks", run=background.check, public=True),),
             ready=(
-                health.Check(name="background-tasks", run=background.check),
-                health.Check(name="kinds", run=lambda: _check_kinds(objects)),
-                health.Check(name="first-relist", run=lambda: _check_first_relist(relist)),
-                health.Check(name="prometheus", run=lambda: _relist_status(relist)),
-                health.Check(name="watch-caches", run=watches),
+                health.Check(name="background-tasks", run=background.check, public=True),
+                health.Check(name="kinds", run=lambda: _check_kinds(objects), public=True),
+                health.Check(
+                    name="first-relist", run=lambda: _check_first_relist(relist), public=True
+                ),
+                health.Check(name="prometheus", run=lambda: _relist_status(relist), public=True),
+                health.Check(name="watch-caches", run=watches, public=True),
                 *secured.checks,
-                health.Check(name="shutdown", run=lambda: _check_not_closing(closing)),
+                health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),
             ),
             registry=registry,
             api_paths=(*discovery.paths, *openapi.paths),
@@ -107,6 +110,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
+        # Modules live as long as the process. A full garbage collection, during which no request is
+        # served, takes 50 ms less without them.
+        gc.freeze()
         yield url
 
 
@@ -142,7 +148,12 @@ async def _objects(
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
-        kube = await Kube.connect(cluster.kubeconfig, qps=cluster.qps, burst=cluster.burst)
+        kube = await Kube.connect(
+            cluster.kubeconfig,
+            qps=cluster.qps,
+            burst=cluster.burst,
+            flags="--client-qps and --client-burst",
+        )
     except errors.BackendError as error:
         raise errors.StartError(
             f"{error}\nuse --lister-kubeconfig=FILE for another cluster, "

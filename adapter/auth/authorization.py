@@ -14,10 +14,11 @@ from typing import Any
 
 from adapter import errors, telemetry
 from adapter.auth.attributes import Attributes, forbidden, review_spec, sanitize
+from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.reviews import post_review
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
-from rules.quoting import quote
+from rules.quoting import quote, shorten
 
 MASTERS = "system:masters"
 ALWAYS_ALLOWED_PATHS = ("/healthz", "/readyz", "/livez")
@@ -31,7 +32,7 @@ _TIMEOUT = 10.0
 """Seconds for each attempt."""
 _CACHE_ENTRIES = 8192
 _ENTRY_SIZE = 1024
-"""Estimated bytes of a cached decision, without the attributes that the caller controls."""
+"""Estimated bytes of a cached decision, without the attributes and the user."""
 _MAX_CONTROLLED_SIZE = 10_000
 """Larger attributes are not cached, as in Kubernetes."""
 _ALLOWED_AND_DENIED = "webhook subject access review returned both allow and deny response"
@@ -74,7 +75,8 @@ class AlwaysAllowedPaths:
 class Authorizer:
     """Authorizer by SubjectAccessReview, with a single-flight cache of decisions.
 
-    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds.
+    `api` needs the rights of the ClusterRole system:auth-delegator. TTLs are in seconds. `waiting`
+    limits the requests that wait for a review; cached decisions do not wait.
     """
 
     def __init__(
@@ -84,11 +86,13 @@ class Authorizer:
         allowed_ttl: float = ALLOWED_TTL,
         denied_ttl: float = DENIED_TTL,
         always_allow_paths: Iterable[str] = ALWAYS_ALLOWED_PATHS,
+        waiting: WaitingForReview | None = None,
         meter: telemetry.AuthMetrics | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
+        self._waiting = waiting or WaitingForReview()
         self._sleep = sleep
         self._meter = meter
         self._open_paths = AlwaysAllowedPaths(always_allow_paths)
@@ -98,15 +102,15 @@ class Authorizer:
             self._review,
             ttl=self._ttl,
             max_size=_CACHE_ENTRIES * _ENTRY_SIZE,
-            size=lambda attributes: _ENTRY_SIZE + attributes.controlled_size,
+            size=_entry_size,
             clock=clock,
         )
 
     async def authorize(self, attributes: Attributes, *, target: str) -> None:
         """Return if the request is allowed.
 
-        Raises ApiError (403) if it is not, and TextError (500) with the request's `target` if the
-        review fails.
+        Raises ApiError (403) if it is not, TextError (500) with the request's `target` if the
+        review fails, and TextError (429) if too many requests wait for a review.
         """
         try:
             decision = await self.review(attributes)
@@ -120,12 +124,20 @@ class Authorizer:
             raise forbidden(attributes, decision.reason)
 
     async def review(self, attributes: Attributes) -> Decision:
-        """Return the decision on `attributes`. Raises BackendError if the review fails."""
+        """Return the decision on `attributes`.
+
+        Raises BackendError if the review fails, and TextError (429) if too many requests wait for
+        one.
+        """
         if MASTERS in attributes.user.groups:
             return Decision(allowed=True)
         if not attributes.is_resource_request and attributes.path in self._open_paths:
             return Decision(allowed=True)
-        return await self._decisions.get(attributes)
+        decision = self._decisions.cached(attributes)
+        if decision is not None:
+            return decision
+        with self._waiting.slot(attributes.user):
+            return await self._decisions.get(attributes)
 
     def _count(self, result: str) -> None:
         if self._meter is not None:
@@ -148,8 +160,13 @@ class Authorizer:
         return self._allowed_ttl if decision.allowed else self._denied_ttl
 
 
+def _entry_size(attributes: Attributes) -> int:
+    return _ENTRY_SIZE + attributes.controlled_size + attributes.user.size
+
+
 def _internal_error(target: str, reason: str) -> errors.TextError:
-    return errors.TextError(500, sanitize(f"Internal Server Error: {quote(target)}: {reason}"))
+    quoted = quote(shorten(target))
+    return errors.TextError(500, sanitize(f"Internal Server Error: {quoted}: {reason}"))
 
 
 def _parse_answer(answer: Any) -> Decision:

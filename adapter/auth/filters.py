@@ -1,7 +1,8 @@
-"""Filters in front of the router: authentication, impersonation, in-flight limit, authorization.
+"""Filters in front of the router: authentication, impersonation, authorization, in-flight limit.
 
-The order is that of Kubernetes: 401 precedes 429, 429 precedes 403, and 403 precedes every answer
-of the router.
+401 precedes 403, 403 precedes 429, and 429 precedes every answer of the router. In Kubernetes, 429
+precedes 403: there, requests that wait for a review take places from those that are allowed. Here,
+`in_flight` limits the requests that wait, and only allowed ones count towards Kubernetes' limits.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterator
 
 from aiohttp import web
 
@@ -19,6 +19,7 @@ from adapter.auth.attributes import Attributes, authorizer_attributes
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import MASTERS, Authorizer
 from adapter.auth.impersonation import impersonate
+from adapter.auth.in_flight import MaxInFlight
 from adapter.auth.peer import read_peer
 from adapter.auth.user import User
 from adapter.http import responses
@@ -33,7 +34,6 @@ MAX_MUTATING = 200
 _READ_ONLY_VERBS = frozenset({"get", "list"})
 _CAN_READ_TIMEOUT = 1.0
 """Seconds that an error may wait for the review that decides whether it includes causes."""
-_TOO_MANY_REQUESTS = "Too many requests, please try again later."
 
 
 class Guard:
@@ -63,8 +63,8 @@ class Guard:
                 requester, user = user, await impersonate(requested, user, self._authorizer.review)
                 log.debug("%r impersonates %r", requester.name, user.name)
             attributes = authorizer_attributes(user, info)
+            await self._authorizer.authorize(attributes, target=request.raw_path)
             with self._in_flight(attributes):
-                await self._authorizer.authorize(attributes, target=request.raw_path)
                 request[responses.CAN_READ_DISCOVERY] = lambda path: self._can_read(user, path)
                 return await respond(request, info)
 
@@ -76,7 +76,7 @@ class Guard:
         try:
             async with asyncio.timeout(_CAN_READ_TIMEOUT):
                 decision = await self._authorizer.review(attributes)
-        except (errors.BackendError, TimeoutError) as error:
+        except (errors.ApiError, errors.BackendError, TimeoutError) as error:
             log.info("SubjectAccessReview of %r for get %s failed: %r", user.name, path, error)
             return False
         return decision.allowed
@@ -92,21 +92,3 @@ class Guard:
         if not limit.free and MASTERS in attributes.user.groups:
             return contextlib.nullcontext()
         return limit.slot()
-
-
-class MaxInFlight:
-    """In-flight limit with `free` slots left."""
-
-    def __init__(self, free: int) -> None:
-        self.free = free
-
-    @contextlib.contextmanager
-    def slot(self) -> Iterator[None]:
-        """Hold a slot. Raises TextError (429) if none is free."""
-        if not self.free:
-            raise errors.TextError(429, _TOO_MANY_REQUESTS, headers={"Retry-After": "1"})
-        self.free -= 1
-        try:
-            yield
-        finally:
-            self.free += 1

@@ -67,12 +67,14 @@ def _extra(headers: MultiMapping[str], prefixes: Iterable[str]) -> Extra:
 
     A key is percent-decoded, unless one of its escapes is malformed.
     """
-    extra: dict[str, tuple[str, ...]] = {}
+    extra: dict[str, list[str]] = {}
     for prefix in map(str.lower, prefixes):
         for header, value in headers.items():
             if header[: len(prefix)].lower() == prefix:
                 key = header[len(prefix) :].lower()
                 if not BAD_ESCAPE.search(key):
                     key = unquote(key)
-                extra[key] = (*extra.get(key, ()), value)
-    return MappingProxyType(extra) if extra else NO_EXTRA
+                extra.setdefault(key, []).append(value)
+    if not extra:
+        return NO_EXTRA
+    return MappingProxyType({key: tuple(values) for key, values in extra.items()})

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from adapter import errors
+from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.reviews import post_review
 from adapter.auth.user import NO_EXTRA, User, with_authenticated_group
 from adapter.cache import SingleFlightCache
@@ -39,7 +40,7 @@ def bearer(headers: Mapping[str, str]) -> str:
     https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/request/bearertoken/bearertoken.go
     """
     # As in Kubernetes, a second space before the token makes the token empty.
-    scheme, token, *_ = (*headers.get("Authorization", "").strip().split(" "), "")
+    scheme, token, *_ = (*headers.get("Authorization", "").strip().split(" ", 2), "")
     return token if scheme.lower() == "bearer" else ""
 
 
@@ -74,12 +75,21 @@ class _TokenKey:
 
 
 class TokenReviews:
-    """Token authenticator by TokenReview; a single-flight cache keeps results `ttl` seconds."""
+    """Token authenticator by TokenReview; a single-flight cache keeps results `ttl` seconds.
+
+    `waiting` limits the requests that wait for a review.
+    """
 
     def __init__(
-        self, api: Kube, *, ttl: float = TTL, clock: Callable[[], float] = time.monotonic
+        self,
+        api: Kube,
+        *,
+        ttl: float = TTL,
+        waiting: WaitingForReview | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._api = api
+        self._waiting = waiting or WaitingForReview()
         self._key = os.urandom(32)
         self._results = SingleFlightCache(
             self._review,
@@ -89,8 +99,16 @@ class TokenReviews:
         )
 
     async def user(self, token: str) -> User:
-        """Return the user of `token`. Raises Unauthenticated if it is rejected or not reviewed."""
-        result = await self._results.get(_TokenKey(token, self._key))
+        """Return the user of `token`.
+
+        Raises Unauthenticated if it is rejected or not reviewed, and TextError (429) if too many
+        requests wait for a review.
+        """
+        key = _TokenKey(token, self._key)
+        result = self._results.cached(key)
+        if result is None:
+            with self._waiting.slot(None):
+                result = await self._results.get(key)
         if result.user is None:
             raise errors.Unauthenticated(result.error or "bearer token rejected by TokenReview")
         return result.user

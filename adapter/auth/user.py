@@ -25,7 +25,17 @@ class User:
     name: str
     groups: tuple[str, ...] = ()
     uid: str = ""
-    extra: Extra = field(default_factory=lambda: NO_EXTRA, hash=False)
+    extra: Extra = field(default_factory=lambda: NO_EXTRA)
+
+    def __hash__(self) -> int:
+        """Hash all fields: a mapping has no hash of its own, and tokens may differ in it only."""
+        return hash((self.name, self.groups, self.uid, frozenset(self.extra.items())))
+
+    @property
+    def size(self) -> int:
+        """Number of characters in all fields."""
+        extra = sum(len(key) + sum(map(len, values)) for key, values in self.extra.items())
+        return len(self.name) + len(self.uid) + sum(map(len, self.groups)) + extra
 
 
 ANONYMOUS = User(name=SYSTEM_ANONYMOUS, groups=(SYSTEM_UNAUTHENTICATED,))

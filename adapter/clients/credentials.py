@@ -117,6 +117,8 @@ def read_kubeconfig(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f" in line {mark.line + 1}" if mark else ""
         raise errors.Unreachable(f"not YAML{line}") from None
+    except RecursionError:
+        raise errors.Unreachable("the YAML is nested too deeply") from None
     if not isinstance(document, dict):
         raise errors.Unreachable(f"a kubeconfig is a mapping, not {type(document).__name__}")
     return document

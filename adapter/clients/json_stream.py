@@ -1,38 +1,55 @@
-"""Incremental parser of a JSON document that contains one long array of flat objects.
+"""Incremental parser of a JSON document that contains one long array.
 
-It reads responses of the Prometheus API, `{"status": …, "data": [{…}, {…}], …}`, and holds one
-element of the array at a time. Pure: bytes in, objects out.
+It reads responses of the Prometheus API, such as `{"status": …, "data": [{…}, {…}], …}`, and never
+holds the whole array. Pure: bytes in, elements out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 
 _MAX_PENDING = 1 << 20
 """Maximum bytes of one element, and of the document around the array."""
+_MAX_NESTING = 8
+"""Maximum depth of an element; native histograms, the deepest in Prometheus' responses, have 5."""
+_MAX_QUOTED = 200
 _STRING = rb'"(?:[^"\\]++|\\.)*+"'
 _TOKEN = re.compile(
     rb"(?P<string>" + _STRING + rb')|(?P<mark>[{}\[\]:,])|[^"{}\[\]:,]++', re.DOTALL
 )
-_GAP = re.compile(rb"[\s,]*+")
-_FLAT_OBJECT = re.compile(rb'\{(?:[^{}"]++|' + _STRING + rb")*+\}", re.DOTALL)
+
+
+def _container(nesting: int) -> bytes:
+    """Return a pattern of objects and arrays up to a depth; it does not check what they contain."""
+    inner = rb'[^{}\[\]"]++|' + _STRING
+    pattern = rb"[{\[](?:" + inner + rb")*+[}\]]"
+    for _ in range(nesting - 1):
+        pattern = rb"[{\[](?:" + inner + rb"|" + pattern + rb")*+[}\]]"
+    return pattern
+
+
+_SCALAR = rb'[^{}\[\]",:\s]++(?=[,\]\s])'
+_ELEMENTS = re.compile(
+    rb"(?:[\s,]*+(?:" + _container(_MAX_NESTING) + rb"|" + _STRING + rb"|" + _SCALAR + rb"))*+"
+    rb"[\s,]*+",
+    re.DOTALL,
+)
+"""All complete elements from a position on. orjson then checks that they are JSON."""
 
 
 class MalformedError(ValueError):
     """The document is not JSON, has another shape, or an element of it is too long."""
 
 
-class DataArray:
-    """Parser of the array at the top-level key `data`; it never holds the whole array.
+class ArrayParser:
+    """Parser of the array at a path of keys, such as `data`, `result`."""
 
-    The elements must be objects whose values are scalars, like the label sets of `/api/v1/series`.
-    """
-
-    def __init__(self) -> None:
+    def __init__(self, *path: str) -> None:
+        self._key = orjson.dumps(path[-1])
+        self._array_depth = len(path) + 1
         self._pending = b""
         self._envelope = bytearray()
         self._depth = 0
@@ -40,42 +57,41 @@ class DataArray:
         self._last_mark = b""
         self._in_array = False
 
-    def feed(self, chunk: bytes) -> Iterator[dict[str, Any]]:
-        """Yield the elements that `chunk` completes. Exhaust the iterator before the next call.
-
-        Raises MalformedError.
-        """
+    def feed(self, chunk: bytes) -> list[Any]:
+        """Return the elements that `chunk` completes. Raises MalformedError."""
         buffer = self._pending + chunk
+        elements: list[Any] = []
         position = 0
         while True:
             if self._in_array:
-                gap = _GAP.match(buffer, position)
-                position = gap.end() if gap else position
-                element = _FLAT_OBJECT.match(buffer, position)
-                if element:
-                    position = element.end()
-                    yield _parse_object(element.group())
-                    continue
+                complete = _ELEMENTS.match(buffer, position)
+                assert complete is not None  # the pattern matches the empty text
+                position = complete.end()
+                elements += _parse(b"[" + complete.group().strip(b", \t\r\n") + b"]", list)
                 following = buffer[position : position + 1]
-                if following == b"]":
-                    self._in_array = False
-                elif following in {b"", b"{"}:
+                if following in {b"}", b":"}:
+                    raise MalformedError("the array is not closed")
+                if following != b"]":
                     break
-                else:
-                    raise MalformedError("an element of the array is not an object")
+                self._in_array = False
             end = self._read_envelope(buffer, position)
             if end == position:
                 break
             position = end
         self._pending = buffer[position:]
         if max(len(self._pending), len(self._envelope)) > _MAX_PENDING:
-            raise MalformedError(f"an element is longer than {_MAX_PENDING} bytes")
+            raise MalformedError(
+                f"an element is longer than {_MAX_PENDING} bytes, "
+                f"or nested deeper than {_MAX_NESTING} levels"
+            )
+        return elements
 
     def close(self) -> dict[str, Any]:
         """Return the document with an empty array. Raises MalformedError if it is incomplete."""
         if self._in_array:
             raise MalformedError("the document ends inside the array")
-        return _parse_object(bytes(self._envelope) + self._pending)
+        document: dict[str, Any] = _parse(bytes(self._envelope) + self._pending, dict)
+        return document
 
     def _read_envelope(self, buffer: bytes, position: int) -> int:
         """Read complete tokens up to the start of the array; return the position after them."""
@@ -89,17 +105,22 @@ class DataArray:
             elif mark := token["mark"]:
                 previous, self._last_mark = self._last_mark, mark
                 self._depth += (mark in b"{[") - (mark in b"}]")
-                if (mark, previous, self._depth, self._last_string) == (b"[", b":", 2, b'"data"'):
+                if self._depth == self._array_depth and (mark, previous, self._last_string) == (
+                    b"[",
+                    b":",
+                    self._key,
+                ):
                     self._in_array = True
                     break
         return position
 
 
-def _parse_object(text: bytes) -> dict[str, Any]:
+def _parse(text: bytes, shape: type) -> Any:
     try:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as e:
-        raise MalformedError(str(e)) from e
-    if not isinstance(document, dict):
-        raise MalformedError("not an object")
+        excerpt = text[:_MAX_QUOTED].decode(errors="replace")
+        raise MalformedError(f"not JSON: {e}: {excerpt!r}") from e
+    if not isinstance(document, shape):
+        raise MalformedError(f"{type(document).__name__}, not {shape.__name__}")
     return document

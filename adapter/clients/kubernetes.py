@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import aiohttp
+import yarl
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import credentials, kube_discovery, proxies, status
+from adapter.clients import credentials, kube_discovery, proxies, redirects, status
 from adapter.clients.abort import abort_on_exit
 from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
@@ -54,29 +55,55 @@ class Kube:
     """
 
     def __init__(
-        self, client: ApiClient, *, qps: float, burst: int, timeout: float = _TIMEOUT
+        self,
+        client: ApiClient,
+        *,
+        qps: float,
+        burst: int,
+        flags: str = "",
+        timeout: float = _TIMEOUT,
     ) -> None:
         self._client = client
-        self._bucket = TokenBucket(qps, burst)
+        self._bucket = TokenBucket(qps, burst, flags=flags)
         self._timeout = timeout
 
     @classmethod
     async def connect(
-        cls, kubeconfig: str | None, *, qps: float, burst: int, timeout: float = _TIMEOUT
+        cls,
+        kubeconfig: str | None,
+        *,
+        qps: float,
+        burst: int,
+        flags: str = "",
+        timeout: float = _TIMEOUT,
     ) -> Self:
         """Create a client of the cluster in a kubeconfig file, or of the pod's own cluster.
 
-        Sends no request yet. Raises Unreachable, naming the file and the problem.
+        `flags` names the flags that set `qps` and `burst`, if any. Sends no request yet. Raises
+        Unreachable, naming the file and the problem.
         """
         with _naming_source(kubeconfig):
             configuration = await _load_configuration(kubeconfig)
             # Like client-go, repeat requests for which an overloaded server sends Retry-After.
             configuration.client_go_retries = True
             configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
-            configuration.client_session_kwargs = {"trust_env": False}
+            same_origin = redirects.same_origin(
+                yarl.URL(configuration.host), "correct the address of the server in the kubeconfig"
+            )
+            configuration.client_session_kwargs = {
+                "trust_env": False,
+                "middlewares": (same_origin,),
+            }
             client = ApiClient(configuration)
         client.user_agent = f"gpu-metrics-adapter/{__version__}"
-        return cls(client, qps=qps, burst=burst, timeout=timeout)
+        return cls(client, qps=qps, burst=burst, flags=flags, timeout=timeout)
+
+    def with_rate(self, *, qps: float, burst: int) -> Self:
+        """Return a client with these connections and a rate limit of its own.
+
+        It is closed with this client.
+        """
+        return type(self)(self._client, qps=qps, burst=burst, timeout=self._timeout)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -1,7 +1,8 @@
 """Client of the Prometheus HTTP API (also Thanos, Mimir, VictoriaMetrics).
 
-Responses are limited in size while they arrive and returned as typed values. Every failure is a
-BackendError whose text names the request and quotes the server; it is meant for the log only.
+Responses are parsed and limited in size while they arrive, and returned as typed values. Every
+failure is a BackendError whose text names the request and quotes the server; it is meant for the
+log only.
 """
 
 from __future__ import annotations
@@ -11,29 +12,45 @@ import logging
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, Literal, NoReturn, Protocol, TypeVar
+from typing import Literal, NoReturn, TypeVar
 
 import aiohttp
 import orjson
 import yarl
 
 from adapter import errors, telemetry
-from adapter.clients import abort, json_stream
+from adapter.clients import abort, redirects
 from adapter.clients.credentials import Authorization
-from adapter.clients.prometheus_result import QueryResult, data, query_result, strings
+from adapter.clients.prometheus_result import (
+    LabelSetsReader,
+    QueryResult,
+    QueryResultReader,
+    Reader,
+    StringsReader,
+)
 
 log = logging.getLogger(__name__)
 
 Verb = Literal["GET", "POST"]
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
-LIMIT = 64 << 20
-"""Maximum size of a response in bytes, decompressed."""
+MAX_RESULT = 16 << 20
+"""Maximum size in bytes, decompressed, of a response that is kept: a query's, or a list of names.
+
+10 000 pods with 8 GPUs each are 80 000 samples. With the pod, its namespace and the GPU as labels,
+a sample has 130 bytes, so that all of them are 10 MiB."""
+_MAX_SERIES = 64 << 20
+"""Maximum size in bytes, decompressed, of a response of `/api/v1/series`, which is not kept."""
+_MAX_HELD = 32 << 20
+"""Maximum bytes of all responses that are being read. Parsed, they take 4 times as much memory, and
+14 times if every name is as short as possible, which is still below the limit of 768 MiB."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
-_CHUNK = 64 << 10
+_CHUNK = 16 << 10
+"""Bytes that are parsed at once. The slowest input takes 40 ms, in which nothing else runs."""
+_MAX_ERROR = 64 << 10
+"""Bytes that are read of the body of an error."""
 _MAX_QUOTED = 1000
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
@@ -82,6 +99,9 @@ class Prometheus:
         self._session = session
         self._base = base.with_path(base.path.rstrip("/"))
         self._address = str(self._base.with_user(None))  # without credentials, for the log
+        self._same_origin = redirects.same_origin(
+            base, "set --prometheus-url to the address of Prometheus itself"
+        )
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
         self._tls_context = tls_context
@@ -91,6 +111,8 @@ class Prometheus:
         self._requests = requests
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
+        self._held = 0
+        """Bytes of all responses that are being read."""
 
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the deadline.
@@ -114,11 +136,11 @@ class Prometheus:
 
         The index of the head block ignores the time range, so ended series may be included.
         """
-        return await self._list(_NAMES, selector, start, end, _Document(strings))
+        return await self._list(_NAMES, selector, start, end, StringsReader())
 
     async def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """Return the label names of the series that `selector` matches, without `__name__`."""
-        names = await self._list(_LABELS, selector, start, end, _Document(strings))
+        names = await self._list(_LABELS, selector, start, end, StringsReader())
         return tuple(name for name in names if name != "__name__")
 
     async def series(self, selector: str, start: float, end: float) -> dict[str, set[str]]:
@@ -126,7 +148,7 @@ class Prometheus:
 
         Label sets are reduced while they arrive.
         """
-        return await self._list(_SERIES, selector, start, end, _LabelSets())
+        return await self._list(_SERIES, selector, start, end, LabelSetsReader())
 
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
@@ -150,16 +172,16 @@ class Prometheus:
             raise errors.TimedOut(f"deadline exceeded before a request to {self._address}")
         # With a timeout of 0 ms, Prometheus fails at once.
         params = {"query": promql, "timeout": f"{max(1, int(left * 1000))}ms"}
-        return await self._request(verb, _QUERY, params, left + _GRACE, _Document(query_result))
+        return await self._request(verb, _QUERY, params, left + _GRACE, QueryResultReader())
 
     async def _list(
-        self, path: str, selector: str, start: float, end: float, reader: _Reader[T]
+        self, path: str, selector: str, start: float, end: float, reader: Reader[T]
     ) -> T:
         params = {"match[]": selector, "start": f"{start:.3f}", "end": f"{end:.3f}"}
         return await self._request("GET", path, params, self._timeout, reader)
 
     async def _request(
-        self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: _Reader[T]
+        self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
         subject = params.get("query") or params.get("match[]", "")
         description = f"{verb} {self._address}{path} {_quoted(subject)}"
@@ -176,12 +198,13 @@ class Prometheus:
                     timeout=aiohttp.ClientTimeout(),
                     ssl=self._tls_context() if self._tls_context else True,
                     server_hostname=self._server_name,
+                    middlewares=(self._same_origin,),
                 )
                 async with abort.abort_on_exit(response):
                     try:
                         if response.status // 100 != 2:
                             await _raise_for_status(response)
-                        result = await _read(response, reader)
+                        result = await self._read(response, path, reader)
                     finally:
                         received = _received(response.content)
             outcome = "ok"
@@ -196,72 +219,40 @@ class Prometheus:
             log.debug("%s: %s in %.0f ms", description, outcome, elapsed * 1000)
         return result
 
+    async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:
+        """Parse a response while it arrives. Raises TooLarge and Broken."""
+        limit = _MAX_SERIES if path == _SERIES else MAX_RESULT
+        size = held = 0
+        try:
+            async for chunk in response.content.iter_chunked(_CHUNK):
+                size += len(chunk)
+                if size > limit:
+                    raise errors.TooLarge(
+                        f"the response is longer than {limit >> 20} MiB: select or aggregate "
+                        "so that it has fewer series"
+                    )
+                grown = reader.feed(chunk)
+                held += grown
+                self._held += grown
+                if self._held > _MAX_HELD:
+                    raise errors.TooLarge(
+                        f"all responses in flight together are longer than {_MAX_HELD >> 20} MiB: "
+                        "select or aggregate so that queries return fewer series"
+                    )
+                await asyncio.sleep(0)  # what has arrived is returned without a pause
+            return reader.close()
+        finally:
+            self._held -= held
+
     async def _request_headers(self) -> Mapping[str, str]:
         if self._authorization is None:
             return self._headers
         return {**self._headers, "Authorization": await self._authorization()}
 
 
-class _Reader(Protocol[T_co]):
-    """Parser of a response body. Both methods raise Broken."""
-
-    def feed(self, chunk: bytes) -> None: ...
-    def close(self) -> T_co: ...
-
-
-class _Document(Generic[T]):
-    """Reader that parses the whole JSON document at the end."""
-
-    def __init__(self, parse: Callable[[Any], T]) -> None:
-        self._body = bytearray()
-        self._parse = parse
-
-    def feed(self, chunk: bytes) -> None:
-        self._body += chunk
-
-    def close(self) -> T:
-        try:
-            document = orjson.loads(self._body)
-        except orjson.JSONDecodeError as e:
-            raise errors.Broken(f"the response is not JSON: {e}: {_excerpt(self._body)}") from e
-        return self._parse(document)
-
-
-class _LabelSets:
-    """Reader of `/api/v1/series` that keeps only series names and their label names."""
-
-    def __init__(self) -> None:
-        self._elements = json_stream.DataArray()
-        self._label_names: dict[str, set[str]] = {}
-
-    def feed(self, chunk: bytes) -> None:
-        try:
-            for labels in self._elements.feed(chunk):
-                self._label_names.setdefault(labels.pop("__name__", ""), set()).update(labels)
-        except json_stream.MalformedError as e:
-            raise errors.Broken(f"the response is not a list of series: {e}") from e
-
-    def close(self) -> dict[str, set[str]]:
-        try:
-            data(self._elements.close(), list)
-        except json_stream.MalformedError as e:
-            raise errors.Broken(f"the response is not a list of series: {e}") from e
-        return self._label_names
-
-
-async def _read(response: aiohttp.ClientResponse, reader: _Reader[T]) -> T:
-    size = 0
-    async for chunk in response.content.iter_chunked(_CHUNK):
-        size += len(chunk)
-        if size > LIMIT:
-            raise errors.TooLarge(f"the response is longer than {LIMIT} bytes")
-        reader.feed(chunk)
-    return reader.close()
-
-
 async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
-    body = await response.content.read(_CHUNK)
+    body = await response.content.read(_MAX_ERROR)
     try:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
@@ -277,13 +268,14 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
 
 def _backend_error(error: Exception, request: str, seconds: float) -> errors.BackendError:
     """Convert an error of a request to a BackendError whose text starts with the request."""
+    text = _cut(str(error) or type(error).__name__)
     if isinstance(error, errors.Refused):
-        return errors.Refused(f"{request}: {error}", status=error.status)
+        return errors.Refused(f"{request}: {text}", status=error.status)
     if isinstance(error, errors.BackendError):
-        return type(error)(f"{request}: {error}")
+        return type(error)(f"{request}: {text}")
     if isinstance(error, TimeoutError):
         return errors.TimedOut(f"{request}: no complete response within {seconds:.1f} s")
-    message = f"{request}: {str(error) or type(error).__name__}"
+    message = f"{request}: {text}"
     if isinstance(error, aiohttp.ClientConnectionError | OSError):
         return errors.Unreachable(message)
     if isinstance(error, aiohttp.ClientPayloadError) and not isinstance(
@@ -300,9 +292,13 @@ def _received(content: aiohttp.StreamReader) -> int:
     return compressed or plain
 
 
-def _excerpt(body: bytes | bytearray) -> str:
+def _excerpt(body: bytes) -> str:
     return _quoted(body[:_MAX_QUOTED].decode(errors="replace"))
 
 
 def _quoted(text: str) -> str:
-    return repr(text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…")
+    return repr(_cut(text))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"

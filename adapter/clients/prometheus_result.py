@@ -1,15 +1,29 @@
-"""Parser of the documents of the Prometheus API. Pure; raises Broken for any other shape."""
+"""Readers of the documents of the Prometheus API. Pure; raise Broken for any other shape.
+
+A reader gets a response in chunks and parses it while it arrives, so that no chunk takes long and
+the whole document is never in memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar, cast
 
 from adapter import errors
+from adapter.clients import json_stream
 from rules.query.aggregate import Sample
 
 Kind = Literal["vector", "scalar", "matrix"]
+T_co = TypeVar("T_co", covariant=True)
+
+_YEAR_10000 = 253402300800.0
+"""Unix seconds from which on RFC 3339 cannot express a time."""
+_ENTRY = 100
+"""Bytes of memory, in addition to its text, that a name in a set takes at least."""
+
+_OTHER_VALUES = frozenset({"histogram", "values", "histograms"})
+"""Keys of elements without a float: native histograms, and series of a matrix."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,10 +37,134 @@ class QueryResult:
     warnings: tuple[str, ...] = ()
 
 
-def data(document: Any, shape: type) -> Any:
+class Reader(Protocol[T_co]):
+    """Parser of a response body. Both methods raise Broken."""
+
+    def feed(self, chunk: bytes) -> int:
+        """Parse a chunk; return by how many bytes the result grows."""
+
+    def close(self) -> T_co:
+        """Return the result."""
+
+
+class QueryResultReader:
+    """Reader of `/api/v1/query`. Raises Broken, like the original also for a string."""
+
+    def __init__(self) -> None:
+        self._elements = _Elements("data", "result")
+        self._samples: list[Sample] = []
+        self._point: list[Any] = []
+        """Elements that are not objects: the time and the value of a scalar."""
+
+    def feed(self, chunk: bytes) -> int:
+        """Parse a chunk; return its length, because every part of it may be kept."""
+        try:
+            for element in self._elements.feed(chunk):
+                if not isinstance(element, dict):
+                    self._point.append(element)
+                elif "value" in element or element.keys().isdisjoint(_OTHER_VALUES):
+                    self._samples.append(_sample(element["metric"], element["value"]))
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
+            raise errors.Broken(f"the result has an element that is not a sample: {e!r}") from e
+        if len(self._point) > 2:
+            raise errors.Broken("the result is neither a list of objects nor a scalar")
+        return len(chunk)
+
+    def close(self) -> QueryResult:
+        """Return the result."""
+        document = self._elements.close()
+        content = _data(document, dict)
+        kind, samples = content.get("resultType"), tuple(self._samples)
+        if kind not in ("vector", "scalar", "matrix"):
+            raise errors.Broken(f"the result type is {kind!r}; a rule needs an instant vector")
+        if kind == "scalar":
+            try:
+                samples = (_sample({}, self._point),)
+            except (TypeError, ValueError, OverflowError) as e:
+                raise errors.Broken(f"the result is not a scalar: {e!r}") from e
+        elif self._point or not isinstance(content.get("result"), list):
+            raise errors.Broken(f"the result is not a {kind}: it is not a list of objects")
+        return QueryResult(
+            kind=cast("Kind", kind),
+            samples=() if kind == "matrix" else samples,
+            warnings=tuple(map(str, _warnings(document))),
+        )
+
+
+class StringsReader:
+    """Reader of `/api/v1/labels` and `/api/v1/label/…/values`."""
+
+    def __init__(self) -> None:
+        self._elements = _Elements("data")
+        self._strings: list[str] = []
+
+    def feed(self, chunk: bytes) -> int:
+        """Parse a chunk; return its length."""
+        strings = self._elements.feed(chunk)
+        if not all(isinstance(each, str) for each in strings):
+            raise errors.Broken("the response is not a list of strings")
+        self._strings += strings
+        return len(chunk)
+
+    def close(self) -> tuple[str, ...]:
+        """Return the strings."""
+        document = self._elements.close()
+        # VictoriaMetrics and old versions of Prometheus write null for an empty list.
+        if document.get("data", ...) is None:
+            document["data"] = []
+        _data(document, list)
+        return tuple(self._strings)
+
+
+class LabelSetsReader:
+    """Reader of `/api/v1/series` that keeps only series names and their label names."""
+
+    def __init__(self) -> None:
+        self._elements = _Elements("data")
+        self._label_names: dict[str, set[str]] = {}
+
+    def feed(self, chunk: bytes) -> int:
+        """Parse a chunk; return the bytes of the names that are new."""
+        grown = 0
+        for labels in self._elements.feed(chunk):
+            if not _is_label_set(labels):
+                raise errors.Broken("the response is not a list of series")
+            name = labels.pop("__name__", "")
+            if name not in self._label_names:
+                self._label_names[name] = set()
+                grown += len(name) + _ENTRY
+            new = labels.keys() - self._label_names[name]
+            self._label_names[name] |= new
+            grown += sum(len(label) + _ENTRY for label in new)
+        return grown
+
+    def close(self) -> dict[str, set[str]]:
+        """Return the label names by series name."""
+        _data(self._elements.close(), list)
+        return self._label_names
+
+
+class _Elements:
+    """Parser of one array whose errors are Broken."""
+
+    def __init__(self, *path: str) -> None:
+        self._array = json_stream.ArrayParser(*path)
+
+    def feed(self, chunk: bytes) -> list[Any]:
+        try:
+            return self._array.feed(chunk)
+        except json_stream.MalformedError as e:
+            raise errors.Broken(f"the response cannot be parsed: {e}") from e
+
+    def close(self) -> dict[str, Any]:
+        try:
+            return self._array.close()
+        except json_stream.MalformedError as e:
+            raise errors.Broken(f"the response cannot be parsed: {e}") from e
+
+
+def _data(document: dict[str, Any], shape: type) -> Any:
     """Return `data` of a successful response. Raises Broken if it is not a `shape`."""
-    if not isinstance(document, dict):
-        raise errors.Broken("the response is not an object")
     if document.get("status") != "success":
         status, kind, text = (document.get(key) for key in ("status", "errorType", "error"))
         raise errors.Broken(f"the response has the status {status!r}: {kind}: {text}")
@@ -38,44 +176,24 @@ def data(document: Any, shape: type) -> Any:
     return content
 
 
-def strings(document: Any) -> tuple[str, ...]:
-    """Parse `/api/v1/labels` and `/api/v1/label/…/values`. Raises Broken."""
-    # VictoriaMetrics and old versions of Prometheus write null for an empty list.
-    if isinstance(document, dict) and document.get("data", ...) is None:
-        document = {**document, "data": []}
-    names = data(document, list)
-    if not all(isinstance(name, str) for name in names):
-        raise errors.Broken("the response is not a list of strings")
-    return tuple(names)
+def _warnings(document: dict[str, Any]) -> list[Any]:
+    warnings = document.get("warnings") or []
+    if not isinstance(warnings, list):
+        raise errors.Broken(f"`warnings` in the response is {type(warnings).__name__}, not list")
+    return warnings
 
 
-def query_result(document: Any) -> QueryResult:
-    """Parse `/api/v1/query`. Raises Broken, like the original also for a string."""
-    content = data(document, dict)
-    kind, result = content.get("resultType"), content.get("result")
-    try:
-        if kind == "vector":
-            samples = tuple(_vector(result))
-        elif kind == "scalar":
-            samples = (_sample({}, result),)
-        elif kind == "matrix":
-            samples = ()
-        else:
-            raise errors.Broken(f"the result type is {kind!r}; a rule needs an instant vector")
-        warnings = tuple(map(str, document.get("warnings") or ()))
-    except (AttributeError, KeyError, TypeError, ValueError) as e:
-        raise errors.Broken(f"the result is not a {kind}: {e!r}") from e
-    return QueryResult(kind=kind, samples=samples, warnings=warnings)
+def _is_label_set(element: Any) -> bool:
+    return isinstance(element, dict) and all(type(each) is str for each in element.values())
 
 
-def _vector(result: list[Any]) -> Iterator[Sample]:
-    for element in result:
-        if "value" in element or "histogram" not in element:
-            yield _sample(element["metric"], element["value"])
-
-
-def _sample(labels: dict[str, str], point: list[Any]) -> Sample:
+def _sample(labels: Any, point: Any) -> Sample:
     time, value = point
-    if not isinstance(value, str) or not isinstance(labels, dict):
+    if not isinstance(value, str) or not _is_label_set(labels):
         raise TypeError("a sample needs labels, a time and a value in a string")
-    return Sample(labels=labels, value=float(value), time=float(time))
+    seconds, number = float(time), float(value)
+    if not 0 <= seconds < _YEAR_10000:
+        raise ValueError(f"the time {time!r} is not between 1970 and 9999")
+    if math.isinf(number) and "inf" not in value.lower():
+        raise ValueError(f"the value {value[:_ENTRY]!r} does not fit in a double")
+    return Sample(labels=labels, value=number, time=seconds)

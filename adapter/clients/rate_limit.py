@@ -1,4 +1,4 @@
-"""Token bucket for requests to the API server, like client-go's (--client-qps, --client-burst)."""
+"""Token bucket for requests to the API server, like client-go's."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from adapter import errors
 class TokenBucket:
     """Rate limiter that allows `burst` requests at once and `qps` requests per second after that.
 
-    Waiting requests proceed in order.
+    Waiting requests proceed in order. `flags` names the flags that raise the limit, if any.
     """
 
     def __init__(
@@ -20,12 +20,14 @@ class TokenBucket:
         qps: float,
         burst: int,
         *,
+        flags: str = "",
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._qps = qps
         self._burst = float(burst)
         self._tokens = float(burst)
+        self._flags = flags
         self._clock = clock
         self._sleep = sleep
         self._filled = clock()
@@ -37,10 +39,16 @@ class TokenBucket:
         self._filled = now
         wait = (1 - self._tokens) / self._qps
         if wait > timeout:
+            advice = f"; raise {self._flags}" if self._flags else ""
             raise errors.TimedOut(
-                f"rate limit: the next request to the API server may be sent in {wait:.0f} s; "
-                "raise --client-qps and --client-burst"
+                f"rate limit: the next request to the API server may be sent in {wait:.0f} s"
+                f"{advice}"
             )
         self._tokens -= 1
         if wait > 0:
-            await self._sleep(wait)
+            try:
+                await self._sleep(wait)
+            except asyncio.CancelledError:
+                # Otherwise clients that send a request and disconnect would delay all others.
+                self._tokens += 1
+                raise

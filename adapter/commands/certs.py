@@ -22,12 +22,17 @@ from certs.issue import Authority
 from certs.renew import State
 
 _SERVICE = "gpu-metrics-adapter"
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _PRIVATE = ("ca.key", "tls.key", "secret.yaml")
 
 _NEXT_STEPS = """
-The Secret also contains the key of the CA. An adapter that may read the Secret renews the
-certificate and publishes the caBundle. If it uses tls.crt and tls.key with --tls-cert-file and
---tls-private-key-file instead, publish the caBundle in each APIService yourself:
+The Secret also contains the key of the CA. An adapter that may update the Secret renews the
+certificate and publishes the caBundle. To store the Secret:
+
+  kubectl apply --server-side --force-conflicts --field-manager=certs-issue -f secret.yaml
+
+If the adapter uses tls.crt and tls.key with --tls-cert-file and --tls-private-key-file instead,
+publish the caBundle in each APIService yourself:
 
   kubectl patch apiservice v1beta1.custom.metrics.k8s.io --type=merge \\
     -p '{{"spec":{{"insecureSkipTLSVerify":null,"caBundle":"{bundle}"}}}}'
@@ -169,12 +174,16 @@ def _files(state: State, options: argparse.Namespace) -> Mapping[str, bytes]:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all files, or none if one of them exists: no key is overwritten."""
+    """Write all files, or none if one of them exists: no key is overwritten.
+
+    A symbolic link exists, whatever it points to, so that no key is written elsewhere.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    if existing := [name for name in files if (folder / name).exists()]:
+    if existing := [name for name in files if os.path.lexists(folder / name)]:
         raise CertificateError(
             f"{folder}: {', '.join(existing)} already exists; use another directory"
         )
     for name, content in files.items():
-        (folder / name).touch(mode=0o600 if name in _PRIVATE else 0o644)
-        (folder / name).write_bytes(content)
+        mode = 0o600 if name in _PRIVATE else 0o644
+        with os.fdopen(os.open(folder / name, _NEW_FILE, mode), "wb") as file:
+            file.write(content)

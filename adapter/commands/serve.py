@@ -10,7 +10,7 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from adapter import settings
+from adapter import log_handler, settings
 from adapter.commands import SEE_HELP
 
 log = logging.getLogger(__name__)
@@ -35,12 +35,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 def set_up_logging(level: int) -> None:
-    """Log to standard error, as is usual in containers."""
-    logging.basicConfig(
-        level=level,
-        format="%(asctime)s %(levelname).1s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    """Log to standard error, as is usual in containers; at debug level without limiting repeats."""
+    handler = log_handler.LogHandler(sys.stderr, limited=level > logging.DEBUG)
+    logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("asyncio").setLevel(logging.INFO)
     sys.unraisablehook = log_unraisable
 

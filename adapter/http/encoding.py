@@ -21,6 +21,9 @@ Document = Mapping[str, Any]
 JSON = "application/json"
 PRODUCED: tuple[str, ...] = (JSON,)
 """Media types of all encodings, the default first."""
+MAX_ACCEPT = 4096
+"""Characters of an Accept header; a longer one accepts nothing. Clients send less than 300, and
+4 KiB take 10 ms."""
 AGGREGATED = ("v2", "v2beta1")
 """Versions of apidiscovery.k8s.io in which aggregated discovery is served."""
 
@@ -117,6 +120,8 @@ def accepts(accept: str, media_type: str) -> bool:
 
 def _clauses(accept: str) -> list[_Clause]:
     """Parse an Accept header; the most preferred clause is first, malformed ones are left out."""
+    if len(accept) > MAX_ACCEPT:
+        return []
     ranked = []
     for element in accept.split(","):
         media_type, *rest = element.strip(" ").split(";")

@@ -1,7 +1,8 @@
 """Kubernetes' RequestInfo: what a request asks for, parsed once from its method and its URL.
 
 Pure. Kubernetes rejects a malformed list option or timeout only where it uses the value. Therefore
-`parse` keeps such errors in `options_error` and `timeout_error`, and the caller raises them.
+`parse` keeps such errors in `options_error` and `timeout_error`, and the caller raises them. What
+exceeds a limit is rejected here, before anything decodes or expands it.
 
 https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/requestinfo.go
 """
@@ -16,15 +17,31 @@ from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
+from adapter import errors
 from rules import quantity
 from rules.errors import DurationError, SelectorError
-from rules.quoting import quote
+from rules.quoting import quote, shorten
 from rules.selectors import selectors
 
 _CACHE_SIZE = 2048
 """Parsing takes 23 µs, a tenth of the fixed cost of a request; autoscalers repeat their URLs."""
 _MAX_CACHED_URL = 2048
 """Characters; longer URLs are parsed each time."""
+
+MAX_PATH = 64 << 10
+"""Characters of a path as it is sent. A path of Kubernetes names is shorter than 2 KiB."""
+MAX_SELECTOR = 64 << 10
+"""Characters of a decoded selector. It takes 20 ms to parse."""
+MAX_SELECTOR_TERMS = 1000
+"""Requirements and values of a selector. Each takes up to 10 µs to parse, and is parsed three times
+in a request: for its name, for its review and for its answer."""
+MAX_PARAMETERS = 1000
+"""Parameters of a query; Kubernetes has 15."""
+_MAX_PARAMETER = 3 * MAX_SELECTOR + 64
+"""Characters of a key and a value as they are sent: a selector of which each byte is escaped."""
+_MAX_TIMEOUT = 64
+"""Characters; the longest duration that Go writes has 23."""
+_SELECTORS = ("labelSelector", "fieldSelector", "metricLabelSelector")
 
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
 BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
@@ -88,15 +105,22 @@ class RequestInfo:
 
 
 def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> RequestInfo:
-    """Parse a request target that was split at its first `?`. Raises MalformedError."""
+    """Parse a request target that was split at its first `?`.
+
+    Raises MalformedError, and ApiError (400) for a target that exceeds a limit.
+    """
     if len(raw_path) + len(raw_query) > _MAX_CACHED_URL:
         return _parse(raw_path, raw_query, method)
     return _parse_cached(raw_path, raw_query, method)
 
 
 def _parse(raw_path: str, raw_query: str, method: str) -> RequestInfo:
+    if len(raw_path) > MAX_PATH:
+        raise _too_large("the path of the request", len(raw_path), MAX_PATH, "characters")
     path = _decode_path(raw_path)
     query = _decode_query(raw_query)
+    for key in _SELECTORS:
+        _check_selector(key, _first(query, key))
     timeout, timeout_error = _timeout(_first(query, "timeout"))
     pretty = _first(query, "pretty")
     options_error = _integer_error(query)
@@ -129,13 +153,30 @@ def _decode_path(raw: str) -> str:
 
 def _decode_query(raw: str) -> _Query:
     """Decode a query; malformed pairs are dropped, as Go's `URL.Query` drops them."""
+    if (count := raw.count("&") + 1) > MAX_PARAMETERS:
+        raise _too_large("the query of the request", count, MAX_PARAMETERS, "parameters")
     values: dict[str, list[str]] = {}
     for pair in raw.split("&"):
+        if len(pair) > _MAX_PARAMETER:
+            key = unquote(shorten(pair.partition("=")[0]))
+            raise _too_large(key, len(pair), _MAX_PARAMETER, "characters")
         if not pair or ";" in pair or BAD_ESCAPE.search(pair):
             continue
         key, _, value = pair.replace("+", " ").partition("=")
         values.setdefault(unquote(key), []).append(unquote(value))
     return MappingProxyType({key: tuple(each) for key, each in values.items()})
+
+
+def _check_selector(key: str, text: str) -> None:
+    """Raise ApiError (400) if a selector is too long, or has too many terms between its commas."""
+    if len(text) > MAX_SELECTOR:
+        raise _too_large(key, len(text), MAX_SELECTOR, "characters")
+    if (terms := text.count(",") + 1) > MAX_SELECTOR_TERMS:
+        raise _too_large(key, terms, MAX_SELECTOR_TERMS, "requirements and values")
+
+
+def _too_large(what: str, size: int, limit: int, unit: str) -> errors.ApiError:
+    return errors.bad_request(f"{what} has {size} {unit}; at most {limit} are accepted")
 
 
 def unquote(text: str) -> str:
@@ -159,19 +200,26 @@ def _integer_error(query: _Query) -> str:
             continue
         text = query[key][0]
         if not _INTEGER.fullmatch(text):
-            return f"strconv.ParseInt: parsing {quote(text)}: invalid syntax"
+            return f"strconv.ParseInt: parsing {_quote_value(text)}: invalid syntax"
         # int() raises ValueError for more than 4300 digits, leading zeros included.
         digits = text.lstrip("+-0") or "0"
         maximum = 1 << 63 if text.startswith("-") else (1 << 63) - 1
         if len(digits) > 19 or int(digits) > maximum:
-            return f"strconv.ParseInt: parsing {quote(text)}: value out of range"
+            return f"strconv.ParseInt: parsing {_quote_value(text)}: value out of range"
     return ""
+
+
+def _quote_value(text: str) -> str:
+    return quote(shorten(text))
 
 
 def _timeout(text: str) -> tuple[float | None, str]:
     """Return the seconds of a Go duration, or None and Kubernetes' error message."""
     if not text:
         return None, ""
+    if len(text) > _MAX_TIMEOUT:
+        problem = f"it has {len(text)} characters; at most {_MAX_TIMEOUT} are accepted"
+        return None, f"invalid timeout specified in the request URL - {problem}"
     try:
         return quantity.go_duration(text) / 1e9, ""
     except DurationError as error:

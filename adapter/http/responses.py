@@ -21,6 +21,7 @@ from multidict import CIMultiDict
 from adapter.errors import ApiError, BackendError, TextError, bad_request, internal
 from adapter.http import encoding, request_info
 from rules.errors import PlanError, SelectorError
+from rules.quoting import MAX_ECHO, shorten
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ _GZIP_THRESHOLD = 128 * 1024
 _PIECE = 256 * 1024
 """Bytes of a body that are written at once."""
 _HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
+_UNPARSED = request_info.parse("/")
+"""Stands for a request whose target exceeds a limit, to encode its error."""
 _TIMED_OUT = (
     b'{"metadata":{},"status":"Failure","message":"Timeout: request did not complete within the '
     b'allotted timeout","reason":"Timeout","details":{},"code":504}\n'
@@ -101,15 +104,16 @@ def error_middleware(
 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         path, _, query = request.raw_path.partition("?")
+        info = _UNPARSED
         try:
             info = request_info.parse(path, query, request.method)
-        except request_info.MalformedError:
-            log.warning("rejected %s %s: 400, malformed URL", request.method, _target(request))
-            return malformed_request()
-        try:
+            _check_accept(request.headers)
             seconds = _timeout(info, timeout)
             request[DEADLINE] = asyncio.get_running_loop().time() + seconds
             answer = await _with_timeout(handler(request, info), seconds)
+        except request_info.MalformedError:
+            log.warning("rejected %s %s: 400, malformed URL", request.method, _target(request))
+            return malformed_request()
         except Exception as error:  # noqa: BLE001 - every exception becomes a response here
             answer = error_answer(error, request, info)
         response = _response(answer, request.headers)
@@ -149,6 +153,15 @@ def is_pretty(
     if info.pretty is not None:
         return info.pretty
     return headers.get(hdrs.USER_AGENT, "").startswith(_HUMAN_CLIENTS)
+
+
+def _check_accept(headers: Mapping[str, str]) -> None:
+    """Raise ApiError (400) for an Accept header that is too long to negotiate."""
+    length = len(headers.get(hdrs.ACCEPT, ""))
+    if length > encoding.MAX_ACCEPT:
+        raise bad_request(
+            f"the Accept header has {length} characters; at most {encoding.MAX_ACCEPT} are accepted"
+        )
 
 
 def error_answer(
@@ -215,7 +228,7 @@ def _log_failure(error: Exception, api_error: ApiError, request: web.BaseRequest
         return
     cause = error.__cause__ if isinstance(error, ApiError) else error
     suffix = f": {type(cause).__name__}: {cause}" if cause else ""
-    log.error("%s: %s%s", where, api_error.message, suffix)
+    log.error("%s: %s%s", where, shorten(api_error.message), suffix)
 
 
 def _target(request: web.BaseRequest) -> str:
@@ -266,9 +279,11 @@ def _response(answer: Answer, request_headers: Mapping[str, str]) -> web.Respons
 
 def _accepts_gzip(headers: Mapping[str, str]) -> bool:
     """Return whether gzip is accepted. Like Kubernetes, ignore tokens with a weight: `gzip;q=1`."""
-    return "gzip" in (token.strip() for token in headers.get(hdrs.ACCEPT_ENCODING, "").split(","))
+    tokens = headers.get(hdrs.ACCEPT_ENCODING, "")[: encoding.MAX_ACCEPT].split(",")
+    return "gzip" in (token.strip() for token in tokens)
 
 
 def _audit_id(received: str) -> str:
     """Return the client's audit ID, so that both logs can be correlated, or a new UUID."""
-    return received if received and received.isascii() else str(uuid.uuid4())
+    usable = received.isascii() and 0 < len(received) <= MAX_ECHO
+    return received if usable else str(uuid.uuid4())

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from adapter import errors
 from adapter.background import gather_or_cancel
@@ -23,7 +24,11 @@ _MAX_LAST_VALUES = 100_000
 _MAX_PRESENT = 100_000
 """Maximum number of objects that are known to have had a value, for plans of several steps."""
 
+_MAX_ON_LOOP = 5_000
+"""Maximum number of samples that are aggregated on the event loop, which takes 35 ms."""
+
 _Key = tuple[str, ...]
+T = TypeVar("T")
 
 
 class Evaluation:
@@ -75,7 +80,10 @@ class Evaluation:
                 f"the query returns a {result.kind}; "
                 "an external rule needs an instant vector or a scalar"
             )
-        return aggregate.external(plan, result.samples, scalar=result.kind == "scalar")
+        scalar = result.kind == "scalar"
+        return await _off_loop_if_large(
+            len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
+        )
 
     async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
         """Evaluate one query, together with all concurrent callers of the same query."""
@@ -102,7 +110,11 @@ class Evaluation:
             self.query(step.promql, deadline=deadline) for step in plan.steps
         )
         now = self._clock()
-        return aggregate.custom(plan, [_vector(each) for each in results], now=now), now
+        vectors = [_vector(each) for each in results]
+        values = await _off_loop_if_large(
+            sum(map(len, vectors)), lambda: aggregate.custom(plan, vectors, now=now)
+        )
+        return values, now
 
     def _with_last_values(
         self, plan: Plan, values: Mapping[str, Value], oldest: float
@@ -117,6 +129,13 @@ class Evaluation:
             elif (last := self._last_values.get(key)) is not None and last.time >= oldest:
                 complete[name] = last
         return complete
+
+
+async def _off_loop_if_large(samples: int, aggregate_samples: Callable[[], T]) -> T:
+    """Aggregate; in a thread if there are many samples, because 100 000 take 0.7 s."""
+    if samples <= _MAX_ON_LOOP:
+        return aggregate_samples()
+    return await asyncio.to_thread(aggregate_samples)
 
 
 def _key(plan: Plan) -> _Key:

@@ -50,7 +50,8 @@ class Cluster(Group):
     qps: float = flag(
         "client-qps",
         _or_default(NUMBER, 5.0),
-        "Maximum requests per second to the API server for kinds and objects; 0 or less means 5.",
+        "Maximum requests per second to the API server for kinds and objects; 0 or less means 5. "
+        "Reviews, the Secret and the APIServices have limits of their own.",
         default="5",
     )
     burst: int = flag(

@@ -117,6 +117,13 @@ class ServingCertificateController:
             self._meter.reconciled("failed" if self._failure else "ok")
         return not self._failure
 
+    @property
+    def _how_to_create(self) -> str:
+        return (
+            "apply the manifests again, or run "
+            f"`kubectl create secret generic {self._name} --namespace={self._namespace}`"
+        )
+
     async def _reconcile(self) -> None:
         for _ in range(_ATTEMPTS):
             # The APIServices are read before the Secret. If another replica publishes a newer state
@@ -173,14 +180,14 @@ class ServingCertificateController:
         self, services: tuple[ApiService, ...], *, published: bool
     ) -> State | None:
         """Read the Secret, write what is due, and return the new state; None after a conflict."""
-        path = f"/api/v1/namespaces/{self._namespace}/secrets"
+        path = f"/api/v1/namespaces/{self._namespace}/secrets/{self._name}"
         now = self._clock()
-        document = await self._read(f"{path}/{self._name}")
+        document = await self._read(path)
         try:
-            before = None if document is None else secret.read(document)
+            before = secret.read(document)
         except CertificateError as error:
             raise CertificateError(
-                f"{self._title}: {error}; delete the Secret to have a new one created"
+                f"{self._title}: {error}; delete the Secret and {self._how_to_create}"
             ) from error
 
         def known(authority: x509.Certificate) -> bool:
@@ -195,32 +202,28 @@ class ServingCertificateController:
         )
         if state is not before:
             try:
-                if document is None:
-                    new = secret.document(state, name=self._name, namespace=self._namespace)
-                    await self._api.post(path, new)
-                else:
-                    await self._api.put(f"{path}/{self._name}", secret.updated(document, state))
+                await self._api.put(path, secret.updated(document, state))
             except errors.Refused as error:
-                # A POST gets 404 if the namespace does not exist, which is not a conflict.
-                if error.status == _CONFLICT or (
-                    error.status == _NOT_FOUND and document is not None
-                ):
+                if error.status in (_CONFLICT, _NOT_FOUND):
                     return None
                 raise
         return state
 
     async def _read(self, path: str) -> Any:
+        """Return the Secret. It is never created: RBAC cannot restrict `create` to one Secret."""
         try:
             return await self._api.get(path)
         except errors.Refused as error:
             if error.status != _NOT_FOUND:
                 raise
-            return None
+            raise CertificateError(
+                f"{self._title} does not exist: {self._how_to_create}"
+            ) from error
 
     def _initial_state(self, now: datetime) -> State:
-        """Return the state for an empty or missing Secret.
+        """Return the state for an empty Secret.
 
-        Whoever deletes the Secret wants a new CA, but not an outage: the current one is kept until
+        Whoever empties the Secret wants a new CA, but not an outage: the current one is kept until
         the new one is published.
         """
         if self._state is None:

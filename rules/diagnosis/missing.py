@@ -167,6 +167,13 @@ def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
     return Cause(reason=Reason.OTHER_SCOPE, sentence=sentence)
 
 
+def impossible_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
+    """Return the cause for an object whose name, or whose namespace's name, Kubernetes refuses."""
+    place = f" in namespace {printable(namespace)}" if namespace else ""
+    sentence = f"{resource}/{printable(name)}{place} is not a name that Kubernetes accepts"
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
 def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
     """Return the cause for a pod that has finished."""
     pod = f"{resource}/{printable(name)} in namespace {printable(namespace)}"

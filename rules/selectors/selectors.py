@@ -7,12 +7,12 @@ clients, so they are the same word for word.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from rules.errors import SelectorError
-from rules.quoting import quote
+from rules.quoting import quote, shorten
 from rules.selectors.fields import FieldRequirement, parse_fields
 from rules.selectors.labels import key_problem, value_problem
 
@@ -112,6 +112,8 @@ _OPERATORS: Mapping[str, Operator] = {
 }
 _END = ""
 _SYMBOLS = frozenset({_END, "=", "==", "!=", "!", "(", ")", ",", "<", ">"})
+_MAX_PROBLEMS = 20
+"""Values of one requirement whose problems a message lists."""
 
 
 def parse(text: str) -> Selector:
@@ -140,21 +142,22 @@ def parse(text: str) -> Selector:
     return Selector(requirements=tuple(sorted(requirements, key=lambda each: each.key)))
 
 
+def _tokens(text: str) -> Iterator[str]:
+    position = 0
+    while match := _TOKEN.match(text, position):
+        yield match[1]
+        position = match.end()
+
+
 class _Parser:
-    """Recursive-descent parser of one selector; the empty token is the end."""
+    """Recursive-descent parser of one selector; the empty token is the end.
+
+    It reads one token ahead, so that an error at the start of a long selector costs nothing.
+    """
 
     def __init__(self, text: str) -> None:
-        self._tokens: list[str] = []
-        position = 0
-        while match := _TOKEN.match(text, position):
-            self._tokens.append(match[1])
-            position = match.end()
-        self._tokens.append(_END)
-        self._position = 0
-
-    @property
-    def next(self) -> str:
-        return self._tokens[self._position]
+        self._tokens = _tokens(text)
+        self.next = next(self._tokens, _END)
 
     @property
     def at_word(self) -> bool:
@@ -162,7 +165,7 @@ class _Parser:
 
     def take(self) -> str:
         taken = self.next
-        self._position += taken != _END
+        self.next = next(self._tokens, _END)
         return taken
 
     def requirement(self) -> Requirement:
@@ -173,7 +176,7 @@ class _Parser:
             raise SelectorError(f"found '{self.next}', expected: identifier")
         key = self.take()
         if problem := key_problem(key):
-            raise SelectorError(f"<nil>: Invalid value: {quote(key)}: {problem}")
+            raise SelectorError(f"<nil>: Invalid value: {quote(shorten(key))}: {problem}")
         if absent:
             return Requirement(key=key, operator="!")
         if self.next in (_END, ","):
@@ -239,7 +242,9 @@ def _check_values(requirement: Requirement) -> None:
     for index, value in enumerate(requirement.values):
         if problem := value_problem(value):
             place = f"values[{index}][{requirement.key}]"
-            problems.append(f"{place}: Invalid value: {quote(value)}: {problem}")
+            problems.append(f"{place}: Invalid value: {quote(shorten(value))}: {problem}")
+        if len(problems) == _MAX_PROBLEMS:
+            break
     if problems:
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 

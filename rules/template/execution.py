@@ -1,7 +1,7 @@
 """Execution of statements (Go: text/template/exec.go, the functions called walk…).
 
-A rendering is limited in steps, in the size of its text and in how deep templates invoke one
-another, so that no template can block the process for long.
+A rendering is limited in steps, in the work of functions, in the size of its text and in how deep
+templates invoke one another, so that no template can block the process for long.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from contextlib import suppress
 
 from rules import errors, quoting
 from rules.template import evaluation, nodes, parser, printf, values
-
-MAX_STEPS = 100_000
-"""Maximum number of statements and loop iterations in one rendering; takes less than a second."""
 
 
 def render(source: parser.Source, data: Mapping[str, object]) -> str:
@@ -45,14 +42,11 @@ class _Rendering:
         self.evaluator = evaluation.Evaluator(source.text, data)
         self.parts: list[str] = []
         self.size = 0
-        self.steps = 0
 
     def body(self, body: nodes.Body | None, dot: object) -> None:
         if body is None:
             return
-        self.steps += len(body.statements) + 1
-        if self.steps > MAX_STEPS:
-            raise errors.TemplateExecError(f"rendering takes more than {MAX_STEPS} steps")
+        self.evaluator.step(len(body.statements) + 1)
         for statement in body.statements:
             self.statement(statement, dot)
 
@@ -81,8 +75,8 @@ class _Rendering:
 
     def write(self, text: str) -> None:
         self.size += len(text)
-        if self.size > evaluation.MAX_TEXT:
-            message = f"the text grows beyond {evaluation.MAX_TEXT} characters"
+        if self.size > printf.MAX_TEXT:
+            message = f"the text grows beyond {printf.MAX_TEXT} characters"
             raise errors.TemplateExecError(message)
         self.parts.append(text)
 
@@ -124,6 +118,7 @@ class _Rendering:
             case list() | tuple():
                 yield from enumerate(value)
             case dict():
+                self.evaluator.step(len(value))  # sorting, also if the loop ends at once
                 yield from sorted(value.items())
             case _:
                 message = f"range cannot iterate over {values.type_name(value)}"

@@ -24,6 +24,9 @@ from typing import NamedTuple
 from rules import errors, quoting
 from rules.template import values
 
+MAX_TEXT = 1 << 20
+"""Maximum length, in characters, of a rendered text and of a string that a function returns."""
+
 # Widths and precisions have at most six digits, so that no text becomes too long.
 _DIRECTIVE = re.compile(
     r"%(?P<flags>[-+ 0]*)(?P<width>[0-9]{0,6})(?:\.(?P<precision>[0-9]{0,6}))?"
@@ -62,10 +65,10 @@ def sprintf(template: object, *operands: object) -> str:
     """Print operands as the directives of `template` say. Raises TemplateExecError."""
     if not isinstance(template, str):
         raise errors.TemplateExecError(f"format is not a string but {values.type_name(template)}")
-    place, reordered = 0, False
+    place, reordered, size = 0, False, 0
 
     def expand(match: re.Match[str]) -> str:
-        nonlocal place, reordered
+        nonlocal place, reordered, size
         verb = match["verb"]
         if match["index"]:
             place, reordered = int(match["index"]) - 1, True
@@ -81,13 +84,33 @@ def sprintf(template: object, *operands: object) -> str:
             width=int(match["width"] or 0),
             precision=None if precision is None else int(precision or 0),
         )
-        return _format(operands[place - 1], directive)
+        operand = operands[place - 1]
+        if size + _padding(operand, directive) > MAX_TEXT:
+            raise errors.TemplateExecError(f"text grows beyond {MAX_TEXT} characters")
+        text = _format(operand, directive)
+        size += len(text)
+        return text
 
     text = _DIRECTIVE.sub(expand, template)
     if place < len(operands) and not reordered:
         extra = (_typed(operand, _PLAIN) for operand in operands[place:])
         text += f"%!(EXTRA {', '.join(extra)})"
     return text
+
+
+def _padding(value: object, directive: _Directive) -> int:
+    """Return how many characters a width or precision may add; each element of a list has its."""
+    match value:
+        case list() | tuple():
+            return sum(_padding(element, directive) for element in value)
+        case dict():
+            return 2 * len(value) * directive.width
+        case values.Record():
+            return sum(_padding(field, directive) for field in value.fields.values())
+        case float():
+            return max(directive.width, directive.precision or 0)
+        case _:
+            return directive.width
 
 
 def _text(value: object) -> str:

@@ -191,3 +191,15 @@ async def test_finished_call_is_not_joined():
     assert await flight.run("a", call) == 1
     assert not await in_flight
     assert await flight.run("a", lambda: backend.find("a")) == 2
+
+
+async def test_cached_returns_a_fresh_value_without_a_call():
+    backend, clock = Backend(), Clock()
+    cache = cache_of(backend, ttl=10, clock=clock)
+
+    assert cache.cached("a") is None
+    value = await cache.get("a")
+    assert cache.cached("a") == value
+    clock.now += 10
+    assert cache.cached("a") is None
+    assert len(backend.keys) == 1

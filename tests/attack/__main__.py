@@ -68,6 +68,16 @@ class Result:
             yield f"the HPA controller got {self.failures[:3] or 'nothing'}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Testbed:
+    """What the adapters of all floods have in common."""
+
+    folder: Path
+    """Has the certificates, the kubeconfig and the log."""
+    proxy: Holder
+    prometheus: str
+
+
 def main() -> int:
     """Run the floods, print the table, and return 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=main.__doc__)
@@ -78,15 +88,16 @@ def main() -> int:
     columns = ("RSS MiB", "/livez ms", "value ms", "values", "failed", "log kB")
     print(" ".join(f"{column:>9}" for column in columns))
     problems = []
-    for name in arguments.floods or FLOODS:
-        result = attack(name, arguments.source)
-        print(
-            f"{result.rss:>9.0f} {result.livez * 1000:>9.0f} {result.autoscaler * 1000:>9.0f}"
-            f" {result.values:>9} {len(result.failures):>9} {result.log:>9.0f}"
-            f"  {FLOODS[name].__doc__}: {_list(result.statuses)}",
-            flush=True,
-        )
-        problems += [f"{name}: {problem}" for problem in result.problems(limit)]
+    with backends() as testbed:
+        for name in arguments.floods or FLOODS:
+            result = attack(name, testbed, arguments.source)
+            print(
+                f"{result.rss:>9.0f} {result.livez * 1000:>9.0f} {result.autoscaler * 1000:>9.0f}"
+                f" {result.values:>9} {len(result.failures):>9} {result.log:>9.0f}"
+                f"  {FLOODS[name].__doc__}: {_list(result.statuses)}",
+                flush=True,
+            )
+            problems += [f"{name}: {problem}" for problem in result.problems(limit)]
     print("\n".join(problems) or "all limits kept")
     return 1 if problems else 0
 
@@ -98,22 +109,24 @@ def memory_limit() -> float:
     return float(container["resources"]["limits"]["memory"].removesuffix("Mi"))
 
 
-def attack(name: str, source: Path = _ROOT) -> Result:
-    """Start the backends and the adapter of `source`, run a flood, and return its measurements."""
-    with tempfile.TemporaryDirectory() as created, contextlib.ExitStack() as stack:
+@contextlib.contextmanager
+def backends() -> Iterator[Testbed]:
+    """Run the fake API server and Prometheus until the context ends."""
+    with tempfile.TemporaryDirectory() as created:
         folder = Path(created)
         proxy = processes.certificates(folder)
         (folder / "proxy.pem").write_bytes(proxy.bundle.chain_pem + proxy.bundle.key_pem)
-        stack.enter_context(
-            processes.start_python(folder, "-m", "tests.attack.backends", str(folder))
-        )
-        prometheus = processes.read_result(folder, "prometheus")
-        (port,) = free_ports(1)
-        flags = processes.flags(folder, f"http://127.0.0.1:{prometheus}", port)
-        adapter = stack.enter_context(
-            processes.start_python(folder, "-m", "adapter", *flags, source=source)
-        )
-        return asyncio.run(_measure(name, folder, proxy, port, adapter))
+        with processes.start_python(folder, "-m", "tests.attack.backends", str(folder)):
+            port = processes.read_result(folder, "prometheus")
+            yield Testbed(folder=folder, proxy=proxy, prometheus=f"http://127.0.0.1:{port}")
+
+
+def attack(name: str, testbed: Testbed, source: Path = _ROOT) -> Result:
+    """Start the adapter of `source`, run a flood, and return its measurements."""
+    (port,) = free_ports(1)
+    flags = processes.flags(testbed.folder, testbed.prometheus, port)
+    with processes.start_python(testbed.folder, "-m", "adapter", *flags, source=source) as adapter:
+        return asyncio.run(_measure(name, testbed.folder, testbed.proxy, port, adapter))
 
 
 async def _measure(name: str, folder: Path, proxy: Holder, port: int, adapter: int) -> Result:

@@ -24,6 +24,12 @@ _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
 _METRICS = f"{_GROUP}/namespaces/{NAMESPACE}/pods/*"
 _STRANGER = (f"X-Remote-User: system:serviceaccount:{NAMESPACE}:stranger",)
 _MB = 1_000_000
+_PAUSE = 0.003
+"""Seconds between two new clients: a TLS handshake takes so long, in which nothing else runs."""
+_RETRY = 0.2
+"""Seconds until a client that got 429 sends its next request; `Retry-After` says 1."""
+_MANY = 420
+"""Clients at once: more than the in-flight limit of 400."""
 
 
 class Flooder:
@@ -68,6 +74,22 @@ class Flooder:
                 await reader.read()
         self.counts[status] += 1
 
+    async def keep_sending(self, requests: Callable[[], bytes], *, proxy: bool = False) -> None:
+        """Send one request after the other on a connection, as long as the server keeps it."""
+        status = "closed"
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            async with self.connection(proxy=proxy) as (reader, writer):
+                while True:
+                    writer.write(requests())
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                    lengths = [line for line in head if line.startswith("Content-Length: ")]
+                    await reader.readexactly(int(lengths[0].split()[1]))
+                    answered = head[0].split()[1]
+                    self.counts[answered] += 1
+                    if answered == "429":
+                        await asyncio.sleep(_RETRY)
+        self.counts[status] += 1
+
     async def repeat(self, clients: int, send: Callable[[], Awaitable[None]]) -> None:
         """Call `send` again and again from several clients, until cancelled."""
 
@@ -75,13 +97,24 @@ class Flooder:
             while True:
                 await send()
 
-        await asyncio.gather(*(client() for _ in range(clients)))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                group.create_task(client())
+                await asyncio.sleep(_PAUSE)
 
 
 def request(
-    target: str, headers: Iterable[str] = (), *, method: str = "GET", body: bytes = b""
+    target: str,
+    headers: Iterable[str] = (),
+    *,
+    method: str = "GET",
+    body: bytes = b"",
+    close: bool = True,
 ) -> bytes:
-    fields = [f"{method} {target} HTTP/1.1", "Host: x", "Connection: close", *headers]
+    """Return a request; `close` makes the server close the connection after its response."""
+    fields = [f"{method} {target} HTTP/1.1", "Host: x", *headers]
+    if close:
+        fields.append("Connection: close")
     if body:
         fields.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*fields, "", ""]).encode() + body
@@ -142,7 +175,7 @@ async def idle_sessions(flooder: Flooder) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(1500):
             group.create_task(hold())
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(_PAUSE)
 
 
 async def unread_answers(flooder: Flooder) -> None:
@@ -161,7 +194,7 @@ async def unread_answers(flooder: Flooder) -> None:
 
 async def pipelined(flooder: Flooder) -> None:
     """Endless heads while a request is under way, on 8 connections"""
-    head = request(f"{_METRICS}/y", ["A: " + "x" * 100_000]).replace(b"Connection: close\r\n", b"")
+    head = request(f"{_METRICS}/y", ["A: " + "x" * 100_000], close=False)
 
     async def send() -> None:
         status = "closed"
@@ -233,23 +266,32 @@ async def users_alike(flooder: Flooder) -> None:
 
 
 async def anonymous_reviews(flooder: Flooder) -> None:
-    """600 anonymous clients, each request with a path of its own"""
-    numbers = iter(range(_MB))
-    await flooder.repeat(600, lambda: flooder.send(f"/apis/{next(numbers)}"))
+    """420 anonymous clients, each request with a path of its own"""
+    await _new_paths(flooder, [], proxy=False)
 
 
 async def reviews_of_strangers(flooder: Flooder) -> None:
-    """600 clients without rights, each request with a path of its own"""
+    """420 clients without rights, each request with a path of its own"""
+    await _new_paths(flooder, _STRANGER, proxy=True)
+
+
+async def _new_paths(flooder: Flooder, headers: Iterable[str], *, proxy: bool) -> None:
     numbers = iter(range(_MB))
-    await flooder.repeat(600, lambda: flooder.send(f"/apis/{next(numbers)}", _STRANGER, proxy=True))
+
+    def new_request() -> bytes:
+        return request(f"/apis/{next(numbers)}", headers, close=False)
+
+    await flooder.repeat(_MANY, lambda: flooder.keep_sending(new_request, proxy=proxy))
 
 
 async def tokens(flooder: Flooder) -> None:
-    """600 clients, each request with a bearer token of its own"""
+    """420 clients, each request with a bearer token of its own"""
     numbers = iter(range(_MB))
-    await flooder.repeat(
-        600, lambda: flooder.send("/apis", [f"Authorization: Bearer {next(numbers)}"])
-    )
+
+    def new_request() -> bytes:
+        return request("/apis", [f"Authorization: Bearer {next(numbers)}"], close=False)
+
+    await flooder.repeat(_MANY, lambda: flooder.keep_sending(new_request))
 
 
 async def forged_log(flooder: Flooder) -> None:

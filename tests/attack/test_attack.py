@@ -12,7 +12,8 @@ GOOD = command.Result(rss=100, livez=0.1, autoscaler=0.1, values=10)
 
 @pytest.mark.usefixtures("real_servers")
 def test_a_flood_is_measured_and_ends_by_itself():
-    result = command.attack("silent_connections")
+    with command.backends() as testbed:
+        result = command.attack("silent_connections", testbed)
 
     assert list(result.problems(command.memory_limit())) == []
     assert result.rss > 20

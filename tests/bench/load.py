@@ -33,7 +33,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from adapter.clients.prometheus import LIMIT
+from adapter.clients.prometheus import MAX_RESULT
 from tests.bench import processes
 from tests.certificates import Holder
 from tests.control_plane.daemon import free_ports
@@ -74,7 +74,7 @@ def main() -> int:
     print(
         f"RSS: {idle:.0f} MiB idle, {peak:.0f} MiB at the peak,"
         f" {(peak - idle) * 1024 / pods:.1f} KiB more for each of {pods} pods;"
-        f" {read_peak:.0f} MiB at the peak while reading a response of {LIMIT >> 20} MiB"
+        f" {read_peak:.0f} MiB at the peak while reading a response of {MAX_RESULT >> 20} MiB"
     )
     limits = (
         ("/version", "x bare", ratios["/version"], MAX_VERSION_RATIO),

@@ -21,7 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter import settings
 from adapter.app import sources
-from adapter.clients.prometheus import LIMIT
+from adapter.clients.prometheus import MAX_RESULT
 from adapter.http import responses, server
 from adapter.tls import context
 from certs.bundle import Bundle
@@ -141,7 +141,7 @@ async def _fake_prometheus(folder: Path) -> None:
         for labels, value in series(METRIC)
     )
     head, tail = '{"status":"success","data":{"resultType":"vector","result":[', "]}}"
-    repetitions = (LIMIT - len(head) - len(tail)) // (len(samples) + 1)
+    repetitions = (MAX_RESULT - len(head) - len(tail)) // (len(samples) + 1)
     body = f"{head}{','.join([samples] * repetitions)}{tail}".encode()
 
     async def respond(_: web.BaseRequest) -> web.StreamResponse:

@@ -43,13 +43,29 @@ def test_a_state_is_read_back(state):
     assert read.ca_bundle == state.ca_bundle
 
 
-def test_the_secret_has_the_type_tls():
+def test_the_secret_fits_one_of_any_type():
     document = secret.document(NEW, name="x", namespace="ns")
 
-    assert document["type"] == "kubernetes.io/tls"
+    assert "type" not in document
     assert (document["metadata"]["name"], document["metadata"]["namespace"]) == ("x", "ns")
     assert set(document["data"]) == {"tls.crt", "tls.key", "ca.crt", "ca.key"}
     assert len(ROTATED.trusted) == 4
+
+
+@pytest.mark.parametrize("kind", ["Opaque", "kubernetes.io/tls"])
+def test_the_type_may_be_that_of_the_manifests_or_of_an_earlier_version(kind):
+    document = secret.document(NEW, name="x", namespace="ns") | {"type": kind}
+
+    assert secret.read(document).trusted == NEW.trusted
+    assert secret.updated(document, ROTATED)["type"] == kind
+
+
+@pytest.mark.parametrize("data", [{}, {"data": None}, {"data": {"tls.crt": "aGk="}}])
+def test_a_secret_of_another_type_is_rejected(data):
+    document = {"type": "kubernetes.io/service-account-token"} | data
+
+    with pytest.raises(CertificateError, match="service-account-token is not Opaque"):
+        secret.read(document)
 
 
 def test_other_data_and_metadata_of_a_secret_stay():

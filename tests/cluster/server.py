@@ -40,12 +40,12 @@ def api_services(control_plane: ControlPlane) -> tuple[str, ...]:
     )
 
 
-def install(control_plane: ControlPlane) -> None:
-    """Apply the manifests, and point the Service to this machine.
+def install(control_plane: ControlPlane, *flags: str) -> None:
+    """Apply the manifests (with `flags` of kubectl), and point the Service to this machine.
 
     The Deployment is scaled to zero: the adapter runs as a process, not in a simulated pod.
     """
-    control_plane.kubectl("apply", "--warnings-as-errors", "-k", _OVERLAY)
+    control_plane.kubectl("apply", "--warnings-as-errors", *flags, "-k", _OVERLAY)
     control_plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
     control_plane.local_service(NAME, NAMESPACE)
 

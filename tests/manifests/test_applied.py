@@ -6,22 +6,35 @@ import asyncio
 import base64
 import contextlib
 import datetime as dt
+import re
 import time
 
 import pytest
+import yaml
 from aiohttp import web
 
+from adapter import errors
 from adapter.api.groups import GROUPS
 from adapter.clients.kubernetes import Kube
+from adapter.commands import certs
 from adapter.tls import context, serving_certificate
 from adapter.tls.apiservices import APIServiceController
+from certs import renew, secret
 from certs.issue import issue_temporary
 from tests.cluster import server
-from tests.manifests.test_manifests import MANIFESTS, NAME, NAMESPACE
+from tests.manifests.test_manifests import (
+    MANIFESTS,
+    NAME,
+    NAMESPACE,
+    documented,
+    write_overlay,
+)
+from tests.real.prometheus import wait_for
 
 API_SERVICES = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
 PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{serving_certificate.secret_name(NAME)}"
+TLS = serving_certificate.secret_name(NAME)
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{TLS}"
 NOW = dt.datetime.now(dt.UTC)
 
 
@@ -44,7 +57,7 @@ class Replica:
             kube,
             self.apiservices,
             self.live.serve,
-            name=serving_certificate.secret_name(NAME),
+            name=TLS,
             namespace=NAMESPACE,
             policy=serving_certificate.policy(NAME, NAMESPACE),
             clock=lambda: self.now,
@@ -133,6 +146,159 @@ async def test_the_permissions_suffice_to_rotate_the_ca(applied, kube):
     new = replica.live.bundle.ca_pem
     both = [new + old] * len(API_SERVICES)
     assert steps == [(old, both), (new, both), (new, [new] * len(API_SERVICES))]
+
+
+INSTALL = MANIFESTS.parent / "docs" / "install.md"
+APPLY = {"client-side": (), "server-side": ("--server-side", "--force-conflicts")}
+
+
+@pytest.fixture(params=APPLY.values(), ids=APPLY.keys())
+def apply(applied, request):
+    """Apply the manifests again, in one of two ways."""
+    return lambda: server.install(applied, *request.param)
+
+
+def replace_secret(applied, document=None):
+    """Delete the Secret, and create `document` in its place."""
+    applied.kubectl("delete", "--ignore-not-found", "secret", TLS, f"--namespace={NAMESPACE}")
+    if document is not None:
+        applied.admin.call("POST", SECRET.rpartition("/")[0], document)
+
+
+@pytest.fixture
+def secret_restored(applied):
+    """Let a test replace the Secret."""
+    yield
+    replace_secret(applied)
+    server.install(applied)
+
+
+async def test_applying_the_manifests_again_keeps_the_ca(apply, applied, kube):
+    replica = Replica(kube)
+    await replica.controller.attempt()
+    before = applied.admin.get(SECRET)
+
+    for _ in range(2):
+        apply()
+    after = applied.admin.get(SECRET)
+
+    assert {"tls.crt", "tls.key", "ca.crt", "ca.key"} <= after["data"].keys()
+    assert after["data"] == before["data"]
+    newcomer = Replica(kube)
+    assert await newcomer.controller.attempt()
+    assert newcomer.live.bundle.leaf == replica.live.bundle.leaf
+
+
+async def test_the_secret_of_an_earlier_version_stays_in_use(apply, secret_restored, applied, kube):
+    """It was created by the adapter, with another type, and without kubectl's annotation."""
+    state = renew.create(serving_certificate.policy(NAME, NAMESPACE), now=NOW)
+    document = secret.document(state, name=TLS, namespace=NAMESPACE)
+    replace_secret(applied, document | {"type": "kubernetes.io/tls"})
+
+    for _ in range(2):
+        apply()
+    replica = Replica(kube)
+    assert await replica.controller.attempt()
+    replica.now += dt.timedelta(days=5)
+    assert await replica.controller.attempt()
+
+    assert replica.live.bundle.ca_pem == state.authority.pem
+    after = applied.admin.get(SECRET)
+    assert after["type"] == "kubernetes.io/tls"
+    assert after["data"]["ca.crt"] == document["data"]["ca.crt"]
+    assert after["data"]["tls.crt"] != document["data"]["tls.crt"]
+    assert after["metadata"]["labels"]["app.kubernetes.io/part-of"] == NAME
+
+
+@pytest.mark.parametrize("kind", ["Opaque", "kubernetes.io/tls"])
+async def test_the_secret_of_certs_issue_stays_in_use(
+    apply, kind, secret_restored, applied, kube, capsys
+):
+    state = renew.create(serving_certificate.policy(NAME, NAMESPACE), now=NOW)
+    document = secret.document(state, name=TLS, namespace=NAMESPACE)
+    replace_secret(applied, document | {"type": kind})
+    (flags,) = re.findall(r"gpu-metrics-adapter certs issue \| kubectl (.*)", INSTALL.read_text())
+
+    assert certs.main(["issue", f"--service-namespace={NAMESPACE}"]) == 0
+    issued = capsys.readouterr().out
+    applied.kubectl(*flags.split(), text=issued)
+    for _ in range(2):
+        apply()
+    replica = Replica(kube)
+
+    assert await replica.controller.attempt()
+    assert replica.live.bundle.ca_pem == secret.read(yaml.safe_load(issued)).authority.pem
+
+
+async def test_a_deleted_secret_is_filled_once_it_is_applied_again(
+    apply, secret_restored, applied, kube
+):
+    replica = Replica(kube)
+    await replica.controller.attempt()
+    old = replica.live.bundle
+    replace_secret(applied)
+    replica.now += dt.timedelta(minutes=5)
+
+    assert not await replica.controller.attempt()
+    failure = replica.controller.check()
+    apply()
+    assert await replica.controller.attempt()
+
+    assert f"Secret {NAMESPACE}/{TLS} does not exist: " in failure
+    assert replica.live.bundle == old
+    assert "next-ca.crt" in applied.admin.get(SECRET)["data"]
+
+
+async def test_the_error_about_a_missing_secret_names_a_command_that_helps(
+    secret_restored, applied, kube
+):
+    replace_secret(applied)
+    replica = Replica(kube)
+
+    assert not await replica.controller.attempt()
+    (command,) = re.findall("`kubectl (.*)`", replica.controller.check())
+    applied.kubectl(*command.split())
+
+    assert await replica.controller.attempt()
+    assert "tls.crt" in applied.admin.get(SECRET)["data"]
+
+
+async def test_a_secret_of_another_type_is_not_used(secret_restored, applied, kube):
+    document = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/service-account-token",
+        "metadata": {"name": TLS, "annotations": {"kubernetes.io/service-account.name": "default"}},
+    }
+    replace_secret(applied, document)
+    replica = Replica(kube)
+
+    def token():
+        return applied.admin.get(SECRET).get("data")
+
+    await asyncio.to_thread(wait_for, token, "the Secret has a token", seconds=20)
+    before = token()
+    assert not await replica.controller.attempt()
+
+    assert "service-account-token is not Opaque" in replica.controller.check()
+    assert token() == before
+
+
+async def test_the_account_may_not_create_secrets(applied, kube):
+    with pytest.raises(errors.Refused, match="cannot create resource") as error:
+        await kube.post(SECRET.rpartition("/")[0], {"metadata": {"name": "other"}})
+
+    assert error.value.status == 403
+
+
+def test_the_network_policies_are_accepted_without_a_warning(applied, tmp_path):
+    restricted = write_overlay(tmp_path, documented("components"))
+
+    for folder in (MANIFESTS / "overlays" / "network-policy", restricted):
+        output = applied.kubectl(
+            "apply", "--dry-run=server", "--warnings-as-errors", "-k", str(folder)
+        )
+        assert "networkpolicy.networking.k8s.io/gpu-metrics-adapter created" in output
 
 
 def test_the_examples_are_accepted_without_a_warning(applied):

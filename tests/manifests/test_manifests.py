@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import ipaddress
+import logging
+import os
+import re
 import subprocess
+import urllib.parse
 from pathlib import Path
 
 import pytest
@@ -13,6 +17,7 @@ import yaml
 
 from adapter import __version__, settings
 from adapter.api.groups import GROUPS, custom
+from adapter.auth import trust
 from adapter.clients.kubernetes import Kube
 from adapter.tls import serving_certificate
 from adapter.tls.apiservices import APIServiceController
@@ -22,15 +27,17 @@ from tests.fakes import kubernetes
 from tests.fakes.store import REGISTRATION, Store
 
 MANIFESTS = Path(__file__).parents[2] / "manifests"
+FOLDERS = ("base", *sorted(f"overlays/{each.name}" for each in (MANIFESTS / "overlays").iterdir()))
 NAME = NAMESPACE = "gpu-metrics-adapter"
-ACCOUNT = {"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}
+SECRET = serving_certificate.secret_name(NAME)
 VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch"}
 
 
 class Built:
     """Documents that kustomize builds from a folder, by kind and name."""
 
-    def __init__(self, kubectl, folder):
+    def __init__(self, kubectl, folder, *, account_namespace=NAMESPACE):
+        self.account = {"kind": "ServiceAccount", "name": NAME, "namespace": account_namespace}
         done = subprocess.run(
             [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
         )
@@ -61,7 +68,7 @@ class Built:
         for binding in (*self.of("ClusterRoleBinding"), *self.of("RoleBinding")):
             reference = binding["roleRef"]
             role = self.by_name.get((reference["kind"], reference["name"]))
-            if ACCOUNT in binding["subjects"] and role is not None:
+            if self.account in binding["subjects"] and role is not None:
                 for rule in role["rules"]:
                     yield binding["metadata"].get("namespace"), rule
 
@@ -91,9 +98,44 @@ def external_metrics(programs):
     return Built(programs.kubectl, MANIFESTS / "overlays" / "external-metrics")
 
 
-@pytest.fixture(params=["base", "cert_manager", "external_metrics"])
+@pytest.fixture(scope="module")
+def network_policy(programs):
+    return Built(programs.kubectl, MANIFESTS / "overlays" / "network-policy")
+
+
+@pytest.fixture(params=["base", "cert_manager", "external_metrics", "network_policy"])
 def built(real_servers, request):
     return request.getfixturevalue(request.param)
+
+
+def documented(key):
+    """Return the YAML block in docs/install.md that has `key` at the top level."""
+    install = (MANIFESTS.parent / "docs" / "install.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```yaml\n(.*?)^```", install, re.MULTILINE | re.DOTALL)
+    (block,) = (each for each in map(yaml.safe_load, blocks) if key in each)
+    return block
+
+
+def write_overlay(folder, overlay, *, mycluster="base"):
+    """Write the kustomization of a documented overlay, with the real paths; return `folder`."""
+
+    def real(path):
+        below = mycluster if path == "../mycluster" else path.removeprefix("../manifests/")
+        return os.path.relpath(MANIFESTS / below, folder)  # kustomize accepts no absolute path
+
+    paths = {key: list(map(real, overlay.get(key, ()))) for key in ("resources", "components")}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay | paths), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(params=FOLDERS)
+def elsewhere(programs, request, tmp_path):
+    """The overlay in docs/install.md that changes the namespace, on top of each folder."""
+    overlay = documented("namespace")
+    if request.param == "overlays/cert-manager":
+        overlay |= documented("replacements")
+    folder = write_overlay(tmp_path, overlay, mycluster=request.param)
+    return Built(programs.kubectl, folder, account_namespace="monitoring")
 
 
 def arguments(built):
@@ -215,18 +257,18 @@ def test_the_apiservices_verify_the_certificate_of_the_service(built):
 
 def test_every_reference_has_a_target(built):
     for each in built.documents:
-        assert each["metadata"].get("namespace") in (None, NAMESPACE, "kube-system")
+        assert each["metadata"].get("namespace") in (None, NAMESPACE)
     assert built.pod["serviceAccountName"] == built.one("ServiceAccount")["metadata"]["name"]
     for binding in (*built.of("ClusterRoleBinding"), *built.of("RoleBinding")):
         name = binding["roleRef"]["name"]
-        upstream = name in {"system:auth-delegator", "extension-apiserver-authentication-reader"}
+        upstream = name == "system:auth-delegator"
         assert upstream or (binding["roleRef"]["kind"], name) in built.by_name
 
 
-def test_the_account_has_no_unused_permission(base):
+def test_the_account_has_no_unused_permission(built):
     granted = {
         (verb, f"{group}/{resource}".lstrip("/"), name)
-        for _, rule in base.grants
+        for _, rule in built.grants
         for verb in rule["verbs"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -234,16 +276,24 @@ def test_the_account_has_no_unused_permission(base):
         if verb not in ("list", "watch")
     }
 
-    registered = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    served = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    registered = [each["metadata"]["name"] for each in built.of("APIService")]
+    secrets = [] if built.of("Certificate") else [SECRET]
     assert granted == {
-        ("create", "secrets", None),
-        *((verb, "secrets", serving_certificate.secret_name(NAME)) for verb in ("get", "update")),
-        *(
-            (verb, "apiregistration.k8s.io/apiservices", name)
-            for verb in ("get", "patch")
-            for name in registered
-        ),
+        ("get", "configmaps", trust.NAME),
+        *((verb, "secrets", name) for verb in ("get", "update") for name in secrets),
+        *(("get", "apiregistration.k8s.io/apiservices", name) for name in served),
+        # Not those of another server.
+        *(("patch", "apiregistration.k8s.io/apiservices", name) for name in registered),
     }
+
+
+@pytest.mark.parametrize("verb", ["get", "list", "watch"])
+def test_the_settings_of_authentication_may_be_followed(built, verb):
+    what = (verb, "", "configmaps")
+
+    assert built.allows(*what, namespace=trust.NAMESPACE, name=trust.NAME)
+    assert not built.allows(*what, namespace=trust.NAMESPACE, name="coredns")
 
 
 @pytest.mark.parametrize("verb", ["list", "watch"])
@@ -279,28 +329,31 @@ def attributes(method, path):
     return (VERBS[method], group, parts[0]), {"namespace": namespace, "name": name}
 
 
+@pytest.mark.parametrize("folder", ["base", "external_metrics"])
 async def test_the_permissions_suffice_for_the_certificate_controllers(
-    external_metrics, aiohttp_server, tmp_path
+    real_servers, request, folder, aiohttp_server, tmp_path, caplog
 ):
-    base = external_metrics
+    built = request.getfixturevalue(folder)
     store, now, served = Store(), NOW, []
 
     def refuse(method, path):
         what, where = attributes(method, path)
-        return 0 if base.allows(*what, **where) else 403
+        return 0 if built.allows(*what, **where) else 403
 
     store.refuse = refuse
-    for each in base.of("APIService"):
+    store.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}", built.one("Secret"))
+    for each in built.of("APIService"):
         store.put(REGISTRATION + each["metadata"]["name"], each)
     server = await aiohttp_server(store.app())
     kube = await Kube.connect(kubernetes.kubeconfig(tmp_path, server), qps=1e6, burst=10**6)
-    names = [each["metadata"]["name"] for each in base.of("APIService")]
-    apiservices = APIServiceController(kube, names, service=NAME, namespace=NAMESPACE)
+    names = [each["metadata"]["name"] for each in built.of("APIService")]
+    served_names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    apiservices = APIServiceController(kube, served_names, service=NAME, namespace=NAMESPACE)
     controller = serving_certificate.ServingCertificateController(
         kube,
         apiservices,
         served.append,
-        name=serving_certificate.secret_name(NAME),
+        name=SECRET,
         namespace=NAMESPACE,
         policy=serving_certificate.policy(NAME, NAMESPACE),
         clock=lambda: now,
@@ -316,7 +369,8 @@ async def test_the_permissions_suffice_for_the_certificate_controllers(
     await kube.close()
 
     assert len({each.chain[-1] for each in served}) == 2
-    assert "403" not in apiservices.check()
+    assert "forbidden" not in apiservices.check()
+    assert [each.message for each in caplog.records if each.levelno >= logging.WARNING] == []
     for name in names:
         assert store.objects[REGISTRATION + name]["spec"]["caBundle"]
         assert store.objects[REGISTRATION + name]["metadata"]["annotations"]
@@ -336,15 +390,98 @@ def test_with_cert_manager_the_certificate_comes_from_its_secret(cert_manager):
     assert f"--tls-private-key-file={mounts['certificates']}/tls.key" in argv
     spec = certificate["spec"]
     assert volumes["certificates"]["secret"]["secretName"] == spec["secretName"]
-    assert spec["secretName"] != serving_certificate.secret_name(NAME)
+    assert spec["secretName"] != SECRET
     assert tuple(spec["dnsNames"]) == serving_certificate.policy(NAME, NAMESPACE).hosts
     for each in cert_manager.of("APIService"):
         injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
         assert injected == f"{NAMESPACE}/{certificate['metadata']['name']}"
 
 
-def test_with_cert_manager_the_account_has_no_access_to_secrets(cert_manager):
+def test_with_cert_manager_there_is_no_secret_and_no_access_to_secrets(cert_manager):
+    assert cert_manager.of("Secret") == []
     assert not any("secrets" in rule["resources"] for _, rule in cert_manager.grants)
+
+
+@pytest.mark.parametrize("folder", ["base", "external_metrics"])
+def test_the_secret_has_only_a_name(real_servers, request, folder):
+    """What a manifest contains, `kubectl apply` resets."""
+    document = request.getfixturevalue(folder).one("Secret")
+
+    assert document.keys() == {"apiVersion", "kind", "metadata"}
+    assert (document["metadata"]["name"], document["metadata"]["namespace"]) == (SECRET, NAMESPACE)
+
+
+def test_another_namespace_leaves_no_right_behind(elsewhere):
+    for verb in ("get", "list", "watch"):
+        what = (verb, "", "configmaps")
+        assert elsewhere.allows(*what, namespace=trust.NAMESPACE, name=trust.NAME)
+    assert elsewhere.allows("list", "", "pods", namespace="team-a")
+    reader = elsewhere.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
+    assert [each["namespace"] for each in reader["subjects"]] == ["kube-system"]
+    bindings = [*elsewhere.of("ClusterRoleBinding"), *elsewhere.of("RoleBinding")]
+    assert all(elsewhere.account in each["subjects"] for each in bindings if each is not reader)
+
+
+def test_another_namespace_is_named_everywhere_and_stays_as_it_is(elsewhere):
+    for each in elsewhere.documents:
+        assert each["metadata"].get("namespace") in (None, "monitoring")
+        assert f"namespace: {NAMESPACE}\n" not in yaml.safe_dump(each)
+    for each in elsewhere.of("APIService"):
+        assert each["spec"]["service"]["namespace"] == "monitoring"
+    # Its labels would restrict the other pods in it, and `kubectl delete -k` would delete it.
+    assert elsewhere.of("Namespace") == []
+
+
+@pytest.mark.parametrize("elsewhere", ["overlays/cert-manager"], indirect=True)
+def test_another_namespace_gets_certificates_of_cert_manager(elsewhere):
+    certificate = elsewhere.by_name["Certificate", NAME]
+
+    hosts = serving_certificate.policy(NAME, "monitoring").hosts
+    assert tuple(certificate["spec"]["dnsNames"]) == hosts
+    for each in elsewhere.of("APIService"):
+        injected = each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert injected == f"monitoring/{NAME}"
+
+
+def policy_of(built):
+    return built.one("NetworkPolicy")["spec"]
+
+
+def test_the_network_policy_lets_requests_reach_the_serving_port_only(network_policy):
+    policy = policy_of(network_policy)
+    labels = network_policy.one("Deployment")["spec"]["template"]["metadata"]["labels"]
+    (port,) = network_policy.container["ports"]
+
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    assert policy["ingress"] == [{"ports": [{"port": port["name"], "protocol": "TCP"}]}]
+
+
+def test_the_network_policy_allows_only_connections_that_the_adapter_needs(network_policy):
+    policy = policy_of(network_policy)
+    url = urllib.parse.urlsplit(network_policy.one("ConfigMap")["data"]["PROMETHEUS_URL"])
+    _, namespace, _ = url.hostname.split(".")
+    prometheus, dns, api_server = policy["egress"]
+
+    def peers(namespace):
+        labels = {"kubernetes.io/metadata.name": namespace}
+        return [{"namespaceSelector": {"matchLabels": labels}}]
+
+    assert set(policy["policyTypes"]) == {"Ingress", "Egress"}
+    assert prometheus == {"to": peers(namespace), "ports": [{"port": url.port, "protocol": "TCP"}]}
+    assert dns == {
+        "to": peers("kube-system"),
+        "ports": [{"port": 53, "protocol": each} for each in ("UDP", "TCP")],
+    }
+    assert api_server == {"ports": [{"port": each, "protocol": "TCP"} for each in (443, 6443)]}
+
+
+def test_the_documented_overlay_restricts_the_network_policy(programs, tmp_path):
+    policy = policy_of(Built(programs.kubectl, write_overlay(tmp_path, documented("components"))))
+
+    (ingress,), (prometheus, dns, api_server) = policy["ingress"], policy["egress"]
+    assert all(each["to"] and each["ports"] for each in (prometheus, dns, api_server))
+    assert {"ipBlock", "namespaceSelector"} == {key for each in ingress["from"] for key in each}
+    assert [each.keys() for each in api_server["to"]] == [{"ipBlock"}]
 
 
 EXAMPLES = sorted((MANIFESTS / "examples").glob("*.yaml"))

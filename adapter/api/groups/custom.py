@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
+from adapter.api.groups.names import is_namespace, is_object_name
 from adapter.errors import ApiError, BackendError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -27,6 +28,7 @@ from rules.query import plan
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
 from rules.query.plan import Plan
+from rules.quoting import shorten
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 
@@ -115,7 +117,12 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
     metric_selector = _metric_selector(info)
     kinds, kind = await _resolve(target, backend)
     entry = await _entry(target, kind, backend)
-    if target.name == _ALL:
+    names: tuple[str, ...]
+    if not _can_exist(target, kind):
+        if target.name != _ALL:
+            raise _not_found(target, backend, [_impossible(target, kind)], name=target.name)
+        names = ()
+    elif target.name == _ALL:
         names = await _list(target, kinds, selector, backend)
     else:
         await _check_not_finished(target, kind, backend)
@@ -194,6 +201,22 @@ async def _entry(target: _Target, kind: Kind, backend: Backend) -> Entry:
     return entry
 
 
+def _can_exist(target: _Target, kind: Kind) -> bool:
+    """Return whether Kubernetes accepts the target's names; other names reach no template."""
+    if target.namespace and not is_namespace(target.namespace):
+        return False
+    if target.name == _ALL:
+        return True
+    is_name = is_namespace if kind.group_resource == NAMESPACES else is_object_name
+    return is_name(target.name)
+
+
+def _impossible(target: _Target, kind: Kind) -> Cause:
+    return missing.impossible_object(
+        kind.group_resource, namespace=target.namespace, name=target.name
+    )
+
+
 async def _list(
     target: _Target, kinds: Kinds, selector: Selector, backend: Backend
 ) -> tuple[str, ...]:
@@ -266,7 +289,7 @@ def _not_found(
     subject = f"{target.resource_in_url} {name}" if name else target.resource_in_url
     return ApiError(
         404,
-        f"the server could not find the metric {target.metric} for {subject}",
+        f"the server could not find the metric {shorten(target.metric)} for {shorten(subject)}",
         reason="NotFound",
         causes=causes,
     )

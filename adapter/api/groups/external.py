@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
+from adapter.api.groups.names import is_namespace
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -24,6 +25,7 @@ from rules.kinds import Kinds
 from rules.query import plan
 from rules.query.aggregate import ExternalValue
 from rules.query.catalog import Catalog
+from rules.quoting import shorten
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
@@ -73,6 +75,8 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
         backend.missing_metrics.log_causes(subject, causes)
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
+    if entry.namespaced and not _can_exist(info.namespace):
+        return _value_list(metric, ())
     try:
         query = plan.external(entry, namespace=info.namespace, selector=selector)
         values = await backend.evaluation.rows(query, deadline=deadline)
@@ -83,6 +87,14 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
     if not values:  # the list is empty and has no place for causes
         backend.missing_metrics.log_causes(subject, backend.missing_metrics.of_plan(query))
     return _value_list(metric, values)
+
+
+def _can_exist(namespace: str) -> bool:
+    """Return whether Kubernetes accepts the namespace; another one reaches no template.
+
+    Like the original, query also without a namespace, and with `*` as its name.
+    """
+    return namespace in {"", "*"} or is_namespace(namespace)
 
 
 def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:
@@ -111,7 +123,7 @@ def _not_found(metric: str, namespace: str, causes: Sequence[Cause]) -> ApiError
     resource = "namespaces" if namespace == "default" else ""
     return ApiError(
         404,
-        f"the server could not find the metric {metric} for {resource}",
+        f"the server could not find the metric {shorten(metric)} for {resource}",
         reason="NotFound",
         causes=causes,
     )

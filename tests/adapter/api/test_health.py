@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -30,8 +31,8 @@ def registry():
     return CollectorRegistry()
 
 
-def endpoints(registry, *ready, live=()):
-    checks = [health.Check(name=name, run=run) for name, run in ready]
+def endpoints(registry, *ready, live=(), public=False):
+    checks = [health.Check(name=name, run=run, public=public) for name, run in ready]
     return health.OperatorEndpoints(live=live, ready=checks, registry=registry, api_paths=API)
 
 
@@ -60,7 +61,7 @@ async def test_a_failing_probe_lists_all_checks_without_the_reason(registry, cap
         b"[+]ping ok\n[+]log ok\n[-]rules failed: reason withheld\n[+]kinds ok\n"
         b"readyz check failed\n"
     )
-    assert "rules: prometheus.example: refused" in caplog.text
+    assert "health check rules: failed: prometheus.example: refused" in caplog.text
 
 
 async def test_a_failing_readiness_check_does_not_affect_liveness(registry):
@@ -78,7 +79,7 @@ async def test_livez_and_healthz_have_the_same_checks(registry):
 
 
 async def test_a_remark_is_shown_by_verbose_and_does_not_fail_the_probe(registry):
-    served = endpoints(registry, ("prometheus", remarking))
+    served = endpoints(registry, ("prometheus", remarking), public=True)
 
     assert (await get(served, "/readyz")).body == b"ok"
     assert (await get(served, "/readyz?verbose")).body == (
@@ -100,8 +101,8 @@ async def test_checks_can_be_excluded(registry):
     )
 
 
-async def test_the_path_of_a_check_shows_the_reason(registry):
-    served = endpoints(registry, ("rules", failing), ("prometheus", remarking))
+async def test_the_path_of_a_public_check_shows_the_reason(registry):
+    served = endpoints(registry, ("rules", failing), ("prometheus", remarking), public=True)
 
     passed = await get(served, "/readyz/prometheus")
     failed = await get(served, "/readyz/rules")
@@ -109,6 +110,48 @@ async def test_the_path_of_a_check_shows_the_reason(registry):
     assert (passed.status, passed.body, passed.headers) == (200, b"ok", {})
     assert failed.status == 500
     assert failed.body == b"internal server error: prometheus.example: refused\n"
+
+
+async def test_remarks_and_errors_that_may_quote_the_api_server_are_logged_only(registry, caplog):
+    caplog.set_level(logging.INFO)
+    served = endpoints(registry, ("apiservices", remarking), ("rules", failing))
+
+    verbose = await get(served, "/readyz?verbose&exclude=rules")
+    failed = await get(served, "/readyz/rules")
+
+    assert b"[+]apiservices ok: see the log of the adapter\n" in verbose.body
+    assert failed.body == b"internal server error: see the log of the adapter\n"
+    assert "health check apiservices: not answering" in caplog.text
+    assert "health check rules: failed: prometheus.example: refused" in caplog.text
+
+
+async def test_a_check_is_logged_once_per_change(registry, caplog):
+    caplog.set_level(logging.INFO)
+    outcomes = iter(["", "a", "a", RuntimeError("b"), RuntimeError("b"), "", ""])
+
+    def run():
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    served = endpoints(registry, ("rules", run))
+    for _ in range(7):
+        await get(served, "/readyz")
+
+    assert [record.getMessage() for record in caplog.records] == [
+        "health check rules: a",
+        "health check rules: failed: b",
+        "health check rules: passes",
+    ]
+
+
+async def test_few_unknown_names_are_repeated(registry):
+    names = "&".join(f"exclude={number:03}{'%ff' * 2000}" for number in range(100))
+
+    answer = await get(endpoints(registry), f"/readyz?verbose&{names}")
+
+    assert len(answer.body) < 20 * 4 * 1024 + 1000
 
 
 @pytest.mark.parametrize(

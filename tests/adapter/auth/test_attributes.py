@@ -233,3 +233,23 @@ def test_a_403_has_kubernetes_wording(target, method, reason, message, details):
     assert (error.code, error.message, error.reason) == (403, message, "Forbidden")
     assert (error.details, list(error.details)) == (details, list(details))
     assert error.headers == {"X-Content-Type-Options": "nosniff"}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/" + "<" * 60_000,
+        "/" + "%ff" * 20_000,
+        f"{CUSTOM}/namespaces/{'<' * 20_000}/{'&' * 20_000}/{'>' * 20_000}/m",
+        f"/apis/{'<' * 60_000}/v1/nodes/n",
+    ],
+)
+def test_a_403_repeats_at_most_1_kib_of_a_name(target):
+    user = User(name="<" * 100_000)
+
+    error = forbidden(attributes_of(target, user=user))
+
+    assert len(error.message) <= 16_385
+    assert all(len(value) <= 1025 for value in error.details.values())
+    assert "…" in error.message
+    assert len(forbidden(attributes_of(target)).message) < 16_384  # nothing else was cut

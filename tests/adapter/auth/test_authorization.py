@@ -340,3 +340,28 @@ async def test_authorize_is_counted_without_a_review_and_review_alone_is_not(clu
     await authorizer.review(attributes_of("/version"))
 
     assert meter.results == ["allowed"]
+
+
+async def test_users_count_towards_the_size_of_the_cache():
+    api = AllowAll()
+    authorizer = Authorizer(api)
+    for number in range(90):
+        user = User(name=str(number), extra={"k": ("x" * 100_000,)})
+        await authorizer.review(attributes_of("/metrics", user=user))
+
+    await authorizer.review(
+        attributes_of("/metrics", user=User(name="0", extra={"k": ("x" * 100_000,)}))
+    )
+
+    assert api.reviews == 91  # the cache holds 83 such entries
+
+
+async def test_a_500_repeats_at_most_1_kib_of_the_target(cluster, api):
+    cluster.fail(kubernetes.ACCESS_REVIEWS, status=403)
+
+    with pytest.raises(errors.TextError) as raised:
+        await Authorizer(api).authorize(attributes_of("/metrics"), target="/" + "<" * 100_000)
+
+    assert raised.value.message.startswith('Internal Server Error: "/&lt;')
+    assert raised.value.message.endswith("log of the adapter")
+    assert len(raised.value.message) < 5000

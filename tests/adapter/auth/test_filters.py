@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from adapter.auth import authentication, authorization, filters, tokens, trust
+from adapter.auth.in_flight import WaitingForReview
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
@@ -33,9 +34,10 @@ def cluster():
     return cluster
 
 
-def build_guard(api, **limits):
-    authenticator = authentication.Authenticator(trust.Trust, tokens.TokenReviews(api))
-    return filters.Guard(authenticator, authorization.Authorizer(api), **limits)
+def build_guard(api, *, waiting=None, **limits):
+    reviews = tokens.TokenReviews(api, waiting=waiting)
+    authenticator = authentication.Authenticator(trust.Trust, reviews)
+    return filters.Guard(authenticator, authorization.Authorizer(api, waiting=waiting), **limits)
 
 
 class Gate:
@@ -54,8 +56,8 @@ class Gate:
             self.left.set()
 
 
-def build_router(api, *, gate=None, **limits):
-    guard = build_guard(api, **limits)
+def build_router(api, *, gate=None, guard=None, **limits):
+    guard = guard or build_guard(api, **limits)
 
     def guard_and_gate(respond):
         async def answer(request, info):
@@ -179,12 +181,12 @@ DENIED = {"allowed": False}
             403,
             "cannot impersonate resource",
         ),
-        ("/apis", "GET", {}, DENIED, 0, 429, "Too many requests"),
-        ("/nope", "GET", {}, DENIED, 1, 403, "cannot get path"),
+        ("/nope", "GET", {}, DENIED, 0, 403, "cannot get path"),
         ("/apis", "DELETE", {}, DENIED, 1, 403, "cannot delete path"),
         ("/apis", "GET", {"Accept": "text/html"}, DENIED, 1, 403, "cannot get path"),
         (f"{CUSTOM}/v1beta3/nodes/n/m", "GET", {}, DENIED, 1, 403, "cannot get resource"),
         (POD + "?labelSelector=,", "GET", {}, DENIED, 1, 403, "cannot get resource"),
+        ("/nope", "GET", {}, {"allowed": True}, 0, 429, "Too many requests"),
         ("/nope", "GET", {}, {"allowed": True}, 1, 404, "paths"),
         ("/apis", "DELETE", {"Accept": "text/html"}, {"allowed": True}, 1, 405, "method"),
         ("/apis", "GET", {"Accept": "text/html"}, {"allowed": True}, 1, 406, "406"),
@@ -336,15 +338,91 @@ async def test_a_closed_connection_releases_its_slot(api):
         assert (await wired.fetch(port, "/healthz")).status == 200
 
 
-async def test_a_slow_review_counts_towards_limit_and_timeout(api, cluster):
-    cluster.fail(kubernetes.ACCESS_REVIEWS, delay=30)
-    async with wired.listening(build_router(api, max_read_only=1)) as port:
-        waiting = asyncio.create_task(wired.fetch(port, "/version?timeout=1s"))
-        while not specs(cluster):  # noqa: ASYNC110 - the fake has no event
-            await asyncio.sleep(0.01)
+# Requests that wait for a review
 
-        assert (await wired.fetch(port, "/healthz")).status == 429
+
+async def start_waiting(cluster, port, *targets, headers=None, path=kubernetes.ACCESS_REVIEWS):
+    """Send requests whose reviews do not end, and return their tasks once the reviews are sent."""
+    before = len(cluster.requests_to(path))
+    cluster.fail(path, delay=30, times=len(targets))
+    tasks = [asyncio.create_task(wired.fetch(port, each, headers=headers)) for each in targets]
+    async with asyncio.timeout(5):
+        while len(cluster.requests_to(path)) < before + len(targets):  # noqa: ASYNC110 - no event
+            await asyncio.sleep(0.01)
+    return tasks
+
+
+async def test_a_request_that_waits_for_a_review_takes_no_place_of_an_allowed_one(api, cluster):
+    async with wired.listening(build_router(api, max_read_only=1)) as port:
+        [waiting] = await start_waiting(cluster, port, "/version?timeout=1s")
+
+        assert (await wired.fetch(port, "/healthz")).status == 200
         assert (await waiting).status == 504
+
+
+async def test_cached_decisions_are_answered_while_anonymous_callers_wait(api, cluster):
+    cluster.decide = lambda spec: {"allowed": path_of(spec) == "/version"}
+    waiting = WaitingForReview(unidentified=3, identified=0)
+    remembered = {"/version": 200, "/denied": 403}
+    guard = build_guard(api, max_read_only=1, waiting=waiting)
+    async with wired.listening(build_router(api, guard=guard)) as port:
+        waiting._identified.free = 1
+        for path, status in remembered.items():
+            assert (await wired.fetch(port, path, headers=JANE)).status == status
+        waiting._identified.free = 0
+
+        tasks = await start_waiting(cluster, port, "/a", "/b?timeout=1s", "/c")
+
+        for path, status in remembered.items():
+            assert (await wired.fetch(port, path, headers=JANE)).status == status
+        above = await wired.fetch(port, "/d")
+        assert (above.status, above.headers["Retry-After"]) == (429, "1")
+        assert (await tasks[1]).status == 504
+        cluster.failures.clear()
+        assert (await wired.fetch(port, "/d")).status == 403  # a place is free again
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_new_token_waits_with_the_anonymous_callers(api, cluster):
+    guard = build_guard(api, waiting=WaitingForReview(unidentified=1))
+    async with wired.listening(build_router(api, guard=guard)) as port:
+        assert (await wired.fetch(port, "/version", headers=JANE)).status == 200
+        [task] = await start_waiting(
+            cluster,
+            port,
+            "/a",
+            headers={"Authorization": "Bearer x"},
+            path=kubernetes.TOKEN_REVIEWS,
+        )
+
+        assert (await wired.fetch(port, "/version", headers=ROOT)).status == 429
+        assert (await wired.fetch(port, "/anonymous")).status == 429
+        assert (await wired.fetch(port, "/new-for-jane", headers=JANE)).status == 404
+        task.cancel()
+
+
+async def test_reviews_of_an_impersonation_wait_with_the_identified_callers(api, cluster):
+    guard = build_guard(api, waiting=WaitingForReview(identified=1))
+    async with wired.listening(build_router(api, guard=guard)) as port:
+        [task] = await start_waiting(cluster, port, "/a", headers=JANE)
+
+        got = await wired.fetch(port, "/version", headers={**JANE, "Impersonate-User": "joe"})
+
+        assert got.status == 429
+        task.cancel()
+
+
+async def test_a_404_has_no_causes_if_too_many_requests_wait(api, cluster):
+    guard = build_guard(api, waiting=WaitingForReview(identified=1))
+    async with wired.listening(build_router(api, guard=guard)) as port:
+        await wired.fetch(port, MISSING_METRIC + "?labelSelector=,", headers=JANE)
+        [task] = await start_waiting(cluster, port, "/a", headers=JANE)
+
+        got = await wired.fetch(port, MISSING_METRIC, headers=JANE)
+
+        assert (got.status, causes(got)) == (404, None)
+        task.cancel()
 
 
 # Logs

@@ -262,3 +262,7 @@ async def test_a_token_that_is_not_utf8_is_reviewed_with_replacement_characters(
     cluster.tokens["t\ufffd"] = JANE
 
     assert await token_reviews().user("t\udcff") == USER
+
+
+def test_a_header_of_spaces_holds_no_token():
+    assert tokens.bearer({"Authorization": "Bearer" + " " * 1_000_000 + "x"}) == ""

@@ -9,14 +9,19 @@ from hypothesis import strategies as st
 
 from adapter.clients import json_stream
 
-LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=4)
 NUMBERS = st.integers(-(2**63), 2**64 - 1)
 """The integers that orjson parses."""
+LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=4)
+ELEMENTS = LABELS | st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
 
 
 def parse(document: bytes, cuts: list[int]) -> tuple[list, dict]:
     """Feed the document in chunks that end at `cuts`; return the elements and the rest."""
-    array = json_stream.DataArray()
+    array = json_stream.ArrayParser("data")
     ends = sorted({min(cut, len(document)) for cut in cuts} | {len(document)})
     elements = []
     begin = 0
@@ -27,7 +32,7 @@ def parse(document: bytes, cuts: list[int]) -> tuple[list, dict]:
 
 
 @hypothesis.given(
-    elements=st.lists(LABELS, max_size=5),
+    elements=st.lists(ELEMENTS, max_size=5),
     before=st.dictionaries(st.text(max_size=5), st.none() | st.lists(LABELS, max_size=2)),
     after=st.dictionaries(st.text(max_size=5), NUMBERS | st.lists(st.text(max_size=3))),
     indent=st.none() | st.integers(0, 2),
@@ -55,7 +60,7 @@ def test_arrays_at_other_keys_or_depths_stay_in_the_rest():
 
 def test_only_one_element_is_held(monkeypatch):
     monkeypatch.setattr(json_stream, "_MAX_PENDING", 1000)
-    array = json_stream.DataArray()
+    array = json_stream.ArrayParser("data")
     element = orjson.dumps({"a": "b" * 500})
 
     elements = list(array.feed(b'{"data":[' + b",".join([element] * 100)))
@@ -77,7 +82,28 @@ def test_oversized_element_is_malformed(monkeypatch, endless):
         parse(endless, [])
 
 
-@pytest.mark.parametrize("document", ['{"data":[{"a":{}}]}', '{"data":[1]}', '{"data":[[]]}', "[]"])
+NESTED = b"[" * json_stream._MAX_NESTING + b"]" * json_stream._MAX_NESTING
+
+
+def test_elements_may_be_nested():
+    assert parse(b'{"data":[' + NESTED + b"]}", [])[0] == [orjson.loads(NESTED)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "[]",
+        "1",
+        "",
+        '{"data":[}',
+        '{"data":[:]}',
+        '{"data":[1 2]}',
+        '{"data":["a"x]}',
+        '{"data":[NaN]}',
+        '{"data":[{]}]}',
+        f'{{"data":[[{NESTED.decode()}]]}}',
+    ],
+)
 def test_other_shapes_are_malformed(document):
     with pytest.raises(json_stream.MalformedError):
         parse(document.encode(), [])

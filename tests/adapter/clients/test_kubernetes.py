@@ -575,3 +575,19 @@ async def test_in_cluster_configuration_uses_the_service_account(tmp_path, monke
         await kube.Kube.connect(None, qps=5, burst=10)
 
     assert "Service host/port" not in str(caught.value)
+
+
+async def test_clients_with_their_own_rate_share_connections_only(cluster, connect):
+    cluster.add("pods", "team-a", "web-1")
+    api = await connect(qps=0.001, burst=1, timeout=1.0)
+    reviews = api.with_rate(qps=0.001, burst=2)
+    path = "/api/v1/namespaces/team-a/pods"
+
+    for _ in range(2):
+        await reviews.get(path)
+    with pytest.raises(errors.TimedOut, match="rate limit"):
+        await reviews.get(path)
+
+    await api.get(path)
+    with pytest.raises(errors.TimedOut, match="rate limit"):
+        await api.get(path)

@@ -6,12 +6,14 @@ import asyncio
 import logging
 import math
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import aiohttp
 import prometheus_client
 import pytest
+from aiohttp import web
 
 from adapter import errors, telemetry
 from adapter.clients import prometheus
@@ -20,6 +22,23 @@ from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
 Serve = Callable[[fakes.Behaviour], Awaitable[fakes.Prometheus]]
+
+THREE_QUERIES = """
+import asyncio, resource, sys
+import aiohttp
+from adapter.clients.prometheus import Prometheus
+
+async def main():
+    async with aiohttp.ClientSession() as session:
+        client = Prometheus(session, sys.argv[1])
+        queries = (client.query("up") for _ in range(3))
+        for result in await asyncio.gather(*queries, return_exceptions=True):
+            print(type(result).__name__)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+asyncio.run(main())
+"""
+"""Prints the outcomes, and the peak of the resident memory in KiB."""
 
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 
@@ -59,9 +78,21 @@ def serve(aiohttp_server) -> Serve:
     return start
 
 
+def vector_of(element: str) -> str:
+    return EMPTY.replace("[]", f"[{element}]")
+
+
 def window() -> tuple[float, float]:
     now = time.time()
     return now - 600, now
+
+
+def vector(samples: int) -> bytes:
+    elements = (
+        f'{{"metric":{{"pod":"worker-{number}"}},"value":[1700000000.123,"97.5"]}}'
+        for number in range(samples)
+    )
+    return EMPTY.replace("[]", f"[{','.join(elements)}]").encode()
 
 
 # Responses
@@ -346,6 +377,22 @@ async def test_error_status_becomes_a_backend_error(serve, session, status, body
         pytest.param(
             '{"status":"success","data":{"resultType":"vector","result":null}}', id="no-result"
         ),
+        pytest.param(vector_of("[],[],[]"), id="lists"),
+        pytest.param(vector_of('{"metric":{"a":{}},"value":[1,"2"]}'), id="label-not-a-string"),
+        *(
+            pytest.param(vector_of(f'{{"metric":{{}},"value":[{point}]}}'), id=point[:12])
+            for point in (
+                '1e300,"1"',
+                '-1e300,"1"',
+                '1e999,"1"',
+                'NaN,"1"',
+                '"nan","1"',
+                f'{"9" * 400},"1"',
+                '253402300800,"1"',
+                '1,"1e999999999"',
+                f'1,"{"9" * 5000}"',
+            )
+        ),
     ],
 )
 async def test_malformed_query_response_is_broken(serve, session, body):
@@ -451,7 +498,7 @@ async def test_broken_compression_is_broken(serve, session):
 async def test_oversized_response_is_aborted_while_it_arrives(
     serve, session, monkeypatch, compressed
 ):
-    monkeypatch.setattr(prometheus, "LIMIT", 1 << 20)
+    monkeypatch.setattr(prometheus, "MAX_RESULT", 1 << 19)
     behave, sent = fakes.endless(b'["' + b"a" * 100_000 + b'"]', compressed=compressed)
     fake = await serve(behave)
 
@@ -463,12 +510,87 @@ async def test_oversized_response_is_aborted_while_it_arrives(
 
 
 async def test_oversized_series_response_is_aborted(serve, session, monkeypatch):
-    monkeypatch.setattr(prometheus, "LIMIT", 1 << 20)
-    behave, _ = fakes.endless(b'{"status":"success","data":[' + b'{"__name__":"a"},' * 1000)
-    fake = await serve(behave)
+    monkeypatch.setattr(prometheus, "_MAX_SERIES", 1 << 20)
+    beginning = '{"status":"success","data":['
+    fake = await serve(fakes.says(beginning + '{"__name__":"a"},' * 100_000))
 
-    with pytest.raises((errors.TooLarge, errors.Broken)):
+    with pytest.raises(errors.TooLarge):
         await Prometheus(session, fake.url).series("up", *window())
+
+
+async def test_series_are_not_kept_while_they_are_read(serve, session, monkeypatch):
+    monkeypatch.setattr(prometheus, "_MAX_HELD", 1 << 10)
+    elements = ",".join(f'{{"__name__":"a","pod":"{pod}"}}' for pod in range(10_000))
+    fake = await serve(fakes.says(f'{{"status":"success","data":[{elements}]}}'))
+
+    assert await Prometheus(session, fake.url).series("up", *window()) == {"a": {"pod"}}
+
+
+async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_on(
+    serve, session, monkeypatch
+):
+    monkeypatch.setattr(prometheus, "_MAX_HELD", 1 << 20)
+    body = vector(10_000)
+    assert 1 << 19 < len(body) < 1 << 20
+    arrived, finish = asyncio.Event(), asyncio.Event()
+
+    async def respond(request, received):
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(body[:-1])
+        if received.parameters["query"] == "first":
+            arrived.set()
+            await finish.wait()
+        await response.write(body[-1:])
+        return response
+
+    client = Prometheus(session, (await serve(respond)).url)
+    first = asyncio.create_task(client.query("first"))
+    await arrived.wait()
+    while client._held < len(body) - 1:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+
+    with pytest.raises(errors.TooLarge, match="all responses in flight together"):
+        await client.query("second")
+
+    finish.set()
+    assert len((await first).samples) == 10_000
+    assert len((await client.query("third")).samples) == 10_000
+    assert client._held == 0
+
+
+async def test_event_loop_runs_while_a_large_response_is_parsed(serve, session):
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    fake = await serve(fakes.says(vector(100_000)))
+    counting = asyncio.create_task(count())
+
+    result = await Prometheus(session, fake.url).query("up")
+
+    counting.cancel()
+    assert len(result.samples) == 100_000
+    assert turns > 100
+
+
+async def test_three_responses_of_57_mib_at_once_need_little_memory(serve):
+    body = vector(57 * 16_000)
+    assert len(body) > 57 << 20
+    fake = await serve(fakes.says(body))
+
+    client = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", THREE_QUERIES, fake.url, stdout=asyncio.subprocess.PIPE
+    )
+    output, _ = await client.communicate()
+
+    *outcomes, peak = output.decode().split()
+    assert outcomes == ["TooLarge"] * 3
+    assert int(peak) < 400 << 10
 
 
 async def test_long_queries_are_shortened_in_errors(serve, session):

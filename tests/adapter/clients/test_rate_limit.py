@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from adapter import errors
@@ -43,11 +45,34 @@ async def test_unused_tokens_accumulate_up_to_the_burst():
 
 async def test_wait_beyond_the_timeout_fails_at_once():
     clock = Clock()
-    bucket = rate_limit.TokenBucket(0.1, 1, clock=clock, sleep=clock.sleep)
+    bucket = rate_limit.TokenBucket(0.1, 1, flags="--client-qps", clock=clock, sleep=clock.sleep)
     await bucket.take(5.0)
 
-    with pytest.raises(errors.TimedOut, match="--client-qps"):
+    with pytest.raises(errors.TimedOut, match="may be sent in 10 s; raise --client-qps"):
         await bucket.take(5.0)
     await bucket.take(30.0)
 
     assert clock.slept == pytest.approx([10.0])
+
+
+async def test_a_cancelled_wait_returns_its_token():
+    clock = Clock()
+    bucket = rate_limit.TokenBucket(1.0, 1, clock=clock)
+    await bucket.take(5.0)
+    for _ in range(20):
+        waiting = asyncio.create_task(bucket.take(5.0))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    clock.now += 1.0
+    await bucket.take(0.0)
+
+
+async def test_a_limit_without_flags_gives_no_advice():
+    bucket = rate_limit.TokenBucket(0.1, 1)
+    await bucket.take(5.0)
+
+    with pytest.raises(errors.TimedOut, match=r"in 10 s$"):
+        await bucket.take(5.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import os
 
 import pytest
 import yaml
@@ -90,6 +91,28 @@ def test_a_key_is_not_overwritten(tmp_path, capsys):
 
     assert f"{tmp_path}: ca.key already exists" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["ca.key"]
+
+
+def test_a_symbolic_link_is_not_followed(tmp_path, capsys):
+    folder, target = tmp_path / "folder", tmp_path / "target"
+    folder.mkdir()
+    (folder / "tls.key").symlink_to(target)
+
+    assert run(f"--out={folder}") == 1
+
+    assert f"{folder}: tls.key already exists" in capsys.readouterr().err
+    assert [path.name for path in folder.iterdir()] == ["tls.key"]
+    assert not target.exists()
+
+
+def test_a_symbolic_link_that_appears_later_is_not_followed(tmp_path, capsys, monkeypatch):
+    (tmp_path / "tls.key").symlink_to(tmp_path / "target")
+    monkeypatch.setattr(os.path, "lexists", lambda path: False)
+
+    assert run(f"--out={tmp_path}") == 1
+
+    assert f"{tmp_path / 'tls.key'}: File exists" in capsys.readouterr().err
+    assert not (tmp_path / "target").exists()
 
 
 def test_an_existing_ca_issues_another_certificate(tmp_path, capsys):

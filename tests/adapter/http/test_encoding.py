@@ -154,3 +154,10 @@ def test_a_header_without_an_acceptable_clause_is_refused(accept):
 )
 def test_accepts_ignores_parameters(accept, media_type, accepted):
     assert encoding.accepts(accept, media_type) is accepted
+
+
+def test_a_long_header_accepts_nothing():
+    longest = "application/json" + "," * (4096 - 16)
+
+    assert encoding.negotiate(longest) is not None
+    assert encoding.negotiate(longest + ",") is None

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adapter import errors
 from adapter.http import request_info
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -241,3 +242,90 @@ def test_every_url_parses_or_is_malformed(path, query, method):
         return
 
     assert info.verb or method == "TRACE"
+
+
+# Limits
+
+
+def message_of(path, query=""):
+    with pytest.raises(errors.ApiError) as raised:
+        request_info.parse(path, query)
+    assert (raised.value.code, raised.value.reason) == (400, "BadRequest")
+    return raised.value.message
+
+
+SELECTORS = ["labelSelector", "fieldSelector", "metricLabelSelector"]
+
+
+@pytest.mark.parametrize("key", SELECTORS)
+def test_a_selector_has_at_most_64_kib(key):
+    longest = "a=" + "b" * (65536 - 2)
+    info = request_info.parse(f"{CUSTOM}/namespaces/d/pods", f"{key}={longest}")
+
+    assert longest in {info.label_selector, info.field_selector, info.metric_label_selector}
+    assert message_of(f"{CUSTOM}/namespaces/d/pods", f"{key}={longest}b") == (
+        f"{key} has 65537 characters; at most 65536 are accepted"
+    )
+
+
+@pytest.mark.parametrize("key", SELECTORS)
+@pytest.mark.parametrize("term", ["a", "%61%3d", "a=%5C%5C%5C", ""])
+def test_a_selector_has_at_most_1000_requirements_and_values(key, term):
+    request_info.parse(f"{CUSTOM}/namespaces/d/pods", f"{key}=" + "%2C".join([term] * 1000))
+
+    assert message_of(f"{CUSTOM}/namespaces/d/pods", f"{key}=" + ",".join([term] * 1001)) == (
+        f"{key} has 1001 requirements and values; at most 1000 are accepted"
+    )
+
+
+def test_only_the_first_value_of_a_selector_counts():
+    query = "labelSelector=a&labelSelector=" + "," * 1000
+
+    assert request_info.parse(CUSTOM, query).label_selector == "a"
+
+
+def test_an_escaped_selector_of_64_kib_is_accepted():
+    info = request_info.parse(CUSTOM, "metricLabelSelector=" + "%61" * 65536)
+
+    assert info.metric_label_selector == "a" * 65536
+
+
+def test_an_escaped_parameter_is_rejected_before_it_is_decoded():
+    message = message_of(CUSTOM, "label%53elector=" + "%61" * 300_000)
+
+    assert message.startswith("labelSelector has 900016 characters; at most 196672")
+
+
+def test_the_number_of_parameters_is_limited():
+    request_info.parse(CUSTOM, "&".join(["a"] * 1000))
+
+    assert message_of(CUSTOM, "&" * 1000) == (
+        "the query of the request has 1001 parameters; at most 1000 are accepted"
+    )
+
+
+def test_the_length_of_a_path_is_limited():
+    request_info.parse("/" + "x" * 65535)
+
+    assert message_of("/" + "x" * 65536) == (
+        "the path of the request has 65537 characters; at most 65536 are accepted"
+    )
+
+
+def test_a_long_timeout_is_not_parsed():
+    assert request_info.parse(CUSTOM, "timeout=" + "1h" * 32).timeout == 32 * 3600
+    info = request_info.parse(CUSTOM, "timeout=" + "1h" * 33)
+
+    assert (info.timeout, info.timeout_error) == (
+        None,
+        (
+            "invalid timeout specified in the request URL - it has 66 characters; "
+            "at most 64 are accepted"
+        ),
+    )
+
+
+def test_a_long_integer_is_quoted_in_part():
+    info = request_info.parse(CUSTOM, "limit=" + "%ff" * 60_000)
+
+    assert len(info.options_error) < 5000

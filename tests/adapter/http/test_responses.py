@@ -287,3 +287,44 @@ async def test_a_status_omits_an_empty_reason_and_absent_details(reason, details
 
     head = b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure",'
     assert got.body == head + tail
+
+
+# Limits
+
+
+async def test_a_target_above_a_limit_is_a_400_before_the_handler():
+    got = await reply({"a": 1}, "/apis?pretty=1&labelSelector=" + "," * 1000)
+
+    assert got.status == 400
+    assert got.body == (
+        b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":'
+        b'"labelSelector has 1001 requirements and values; at most 1000 are accepted",'
+        b'"reason":"BadRequest","code":400}\n'
+    )
+
+
+async def test_a_long_accept_header_is_a_400():
+    got = await reply({"a": 1}, headers={"Accept": "*/*," * 1025})
+
+    assert got.status == 400
+    assert b"the Accept header has 4100 characters; at most 4096 are accepted" in got.body
+
+
+async def test_a_closing_server_closes_the_connection_after_every_error():
+    for target in ("/", "/?" + "&" * 1000):
+        got = await reply({}, target, headers={"Connection": "keep-alive"}, closing=lambda: True)
+
+        assert got.headers["Connection"] == "close"
+
+
+async def test_a_long_audit_id_is_replaced():
+    got = await reply({}, headers={"Audit-ID": "a" * 1025})
+
+    uuid.UUID(got.headers["Audit-Id"])
+
+
+async def test_a_long_message_is_cut():
+    got = await reply(errors.bad_request("<" * 100_000))
+
+    message = json.loads(got.body)["message"]
+    assert message == "<" * 16384 + "…"

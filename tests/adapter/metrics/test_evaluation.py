@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -394,3 +395,12 @@ async def test_object_that_never_had_a_value_is_not_queried_again():
     prometheus = MovingObject(False, False)
 
     assert await Evaluation(prometheus).values(plan_for("a")) == {}
+
+
+async def test_only_many_samples_are_aggregated_in_a_thread():
+    limit = evaluation_module._MAX_ON_LOOP
+
+    few = await evaluation_module._off_loop_if_large(limit, threading.get_ident)
+    many = await evaluation_module._off_loop_if_large(limit + 1, threading.get_ident)
+
+    assert few == threading.get_ident() != many

@@ -138,6 +138,8 @@ class Client:
 @pytest.fixture
 def cluster():
     store = Store()
+    name = serving_certificate.secret_name(SERVICE)
+    store.put(f"/api/v1/namespaces/{NAMESPACE}/secrets/{name}", {"type": "Opaque"})
     store.register(API_SERVICE, SERVICE, NAMESPACE)
     return store
 

@@ -16,11 +16,17 @@ from tests.certificates import DAY, NOW
 from tests.fakes.store import Store
 
 SERVICE, NAMESPACE = "gpu-metrics-adapter", "gpu-metrics"
-SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-SECRET = f"{SECRETS}/gpu-metrics-adapter-tls"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/gpu-metrics-adapter-tls"
 API_SERVICES = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
 POLICY = serving_certificate.policy(SERVICE, NAMESPACE)
+EMPTY = {"kind": "Secret", "type": "Opaque"}
 MINUTES_5 = dt.timedelta(minutes=5)
+
+
+CREATE = (
+    "apply the manifests again, or run "
+    "`kubectl create secret generic gpu-metrics-adapter-tls --namespace=gpu-metrics`"
+)
 
 
 class Meter:
@@ -74,6 +80,7 @@ class Replica:
 @pytest.fixture
 def store():
     store = Store()
+    store.put(SECRET, EMPTY)
     for name in API_SERVICES:
         store.register(name, SERVICE, NAMESPACE)
     return store
@@ -140,7 +147,7 @@ async def test_two_replicas_that_start_together_share_one_ca(store, api):
         True,
     ]
 
-    assert [method for method, path, _ in store.writes if path == SECRET] == ["POST"]
+    assert [method for method, path, _ in store.writes if path == SECRET] == ["PUT"]
     assert one.authority == other.authority == state_in(store).authority.certificate
     assert one.served[-1].leaf == other.served[-1].leaf
     assert published(store) == [(one.authority,)] * 2
@@ -173,9 +180,29 @@ async def test_malformed_secret_is_left_alone(store, replica, caplog):
     assert store.writes == []
     status = replica.controller.check()
     assert "; Secret gpu-metrics/gpu-metrics-adapter-tls: ca.crt and ca.key: " in status
-    assert status.endswith("; delete the Secret to have a new one created")
+    assert re.search(f"; delete the Secret and {CREATE}$", status)
     assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
     assert replica.meter.outcomes == ["failed", "failed"]
+
+
+async def test_missing_secret_is_not_created(store, replica):
+    del store.objects[SECRET]
+
+    assert not await replica.controller.attempt()
+
+    assert store.writes == []
+    message = f"Secret gpu-metrics/gpu-metrics-adapter-tls does not exist: {CREATE}"
+    assert message in replica.controller.check()
+
+
+async def test_secret_of_another_type_is_left_alone(store, replica):
+    store.put(SECRET, {"type": "kubernetes.io/service-account-token"})
+
+    assert not await replica.controller.attempt()
+
+    assert store.writes == []
+    message = "type kubernetes.io/service-account-token is not Opaque; delete the Secret and "
+    assert f": {message}{CREATE}" in replica.controller.check()
 
 
 async def test_renewed_certificate_is_served_by_all_replicas(store, api):
@@ -243,10 +270,10 @@ async def test_certificates_are_issued_without_permission_to_read_apiservices(
     assert "403" not in replica.controller.check()
 
 
-async def test_deleting_the_secret_replaces_the_ca_without_an_outage(store, replica):
+async def test_emptying_the_secret_replaces_the_ca_without_an_outage(store, replica):
     await replica.controller.attempt()
     old = replica.authority
-    del store.objects[SECRET]
+    store.put(SECRET, EMPTY)
     replica.now += MINUTES_5
 
     await replica.controller.attempt()
@@ -260,13 +287,11 @@ async def test_deleting_the_secret_replaces_the_ca_without_an_outage(store, repl
     assert replica.authority == new
 
 
-@pytest.mark.parametrize(("method", "status"), [("POST", 409), ("PUT", 409), ("PUT", 404)])
-async def test_conflict_is_resolved_by_another_attempt(store, replica, method, status):
-    if method == "PUT":
-        store.put(SECRET, {})
+@pytest.mark.parametrize("status", [404, 409])
+async def test_conflict_is_resolved_by_another_attempt(store, replica, status):
     refusals = [status, status]
     store.refuse = lambda verb, path: (
-        refusals.pop() if verb == method and path.startswith(SECRETS) and refusals else 0
+        refusals.pop() if (verb, path) == ("PUT", SECRET) and refusals else 0
     )
 
     assert await replica.controller.attempt()
@@ -276,7 +301,7 @@ async def test_conflict_is_resolved_by_another_attempt(store, replica, method, s
 
 
 async def test_repeated_conflicts_are_a_failure(store, replica):
-    store.refuse = lambda method, _: 409 if method == "POST" else 0
+    store.refuse = lambda method, _: 409 if method == "PUT" else 0
 
     assert not await replica.controller.attempt()
 
@@ -285,7 +310,7 @@ async def test_repeated_conflicts_are_a_failure(store, replica):
 
 @pytest.mark.parametrize(
     ("method", "status", "message"),
-    [("GET", 403, "403"), ("GET", 500, "500"), ("POST", 404, "404"), ("POST", 403, "403")],
+    [("GET", 403, "403"), ("GET", 500, "500"), ("PUT", 403, "403")],
 )
 async def test_refusal_is_reported_and_recovers(store, replica, method, status, message):
     store.refuse = lambda verb, path: status if verb == method and "secrets" in path else 0

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -251,3 +253,27 @@ def test_any_text_is_a_selector_with_a_canonical_form_or_a_selector_error(text):
 
 def test_equal_selectors_have_equal_hashes():
     assert len({selectors.parse("a=b , c"), selectors.parse("c,a=b")}) == 1
+
+
+def message_of(text):
+    with pytest.raises(SelectorError) as raised:
+        selectors.parse(text)
+    return str(raised.value)
+
+
+def test_a_message_repeats_the_start_of_a_long_key_only():
+    assert len(message_of("/" + "\udcff" * 60_000)) < 5000
+
+
+def test_a_message_lists_the_problems_of_20_values():
+    values = ",".join(f"-{number:02}" for number in range(30))
+
+    assert message_of(f"a in ({values})").count("Invalid value") == 20
+
+
+def test_a_long_selector_is_read_only_up_to_its_first_error():
+    start = time.perf_counter()
+    for _ in range(100):
+        message_of("(" * 65536)
+
+    assert time.perf_counter() - start < 1  # 1.5 s if each text was split into tokens first

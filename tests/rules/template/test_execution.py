@@ -162,6 +162,35 @@ LIMITS = {
         "<<$x := `aa`>><<range 40>><<$x = print $x $x>><<end>>",
         "print: text grows beyond 1048576 characters",
     ),
+    "operands": (f"<<range 1000>><<$x := print {'1 ' * 1000}>><<end>>", "more than 100000 steps"),
+    "sorting": (
+        "<<range 99999>><<range $.LabelValuesByName>><<break>><<end>><<end>>",
+        "more than 100000 steps",
+    ),
+    "work": (
+        "<<$x := printf `%900000d` 1>><<range 99999>><<$y := urlquery $x>><<end>>",
+        "1:53: urlquery: functions of the template get more than 8388608 characters",
+    ),
+    "repeated arguments": (
+        f"<<$x := printf `%900000d` 1>><<$y := print {'$x ' * 1000}>>",
+        "print: functions of the template get more than 8388608 characters",
+    ),
+    "repeated operand": (
+        f"<<$x := printf `%900000d` 1>><<printf `{'%[1]s' * 1000}` $x>>",
+        "printf: text grows beyond 1048576 characters",
+    ),
+    "repeated padding": (
+        f"<<printf `{'%900000d' * 1000}` {'1 ' * 1000}>>",
+        "printf: text grows beyond 1048576 characters",
+    ),
+    "padding of a list": (
+        "<<printf `%900000v` .GroupBySlice>>",
+        "printf: text grows beyond 1048576 characters",
+    ),
+    "padding of a map": (
+        "<<printf `%900000v` .LabelValuesByName>>",
+        "printf: text grows beyond 1048576 characters",
+    ),
     "recursion": ("<<define `a`>><<template `a`>><<end>><<template `a`>>", "too deeply"),
     "invocation of itself": ("<<template `metrics-query`>>", "too deeply"),
     "recursion in actions": (

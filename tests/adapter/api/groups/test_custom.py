@@ -309,6 +309,37 @@ async def test_a_selector_without_matches_gives_an_empty_list_without_a_query(ba
     assert evaluation.calls == []
 
 
+@pytest.mark.parametrize(
+    ("path", "subject"),
+    [
+        ("/namespaces/Team/pods/a/gpu_util", "pods a"),
+        ("/namespaces/te.am/pods/a/gpu_util", "pods a"),
+        ("/namespaces/default/pods/../gpu_util", "pods .."),
+        ("/namespaces/default/pods/a%25/gpu_util", "pods a%"),
+        ("/namespaces/default/pods/" + "a" * 254 + "/gpu_util", "pods " + "a" * 254),
+        ("/nodes/%ff/gpu_util", "nodes \udcff"),
+        ("/namespaces/Te%22am/metrics/gpu_util", 'namespaces Te"am'),
+    ],
+)
+async def test_a_name_that_kubernetes_refuses_is_a_missing_object(
+    backend, evaluation, path, subject
+):
+    error = await error_of(backend, path)
+
+    assert (error.code, error.reason, error.details) == (404, "NotFound", None)
+    assert error.message == f"the server could not find the metric gpu_util for {subject}"
+    assert [cause.reason for cause in error.causes] == [Reason.NO_OBJECT]
+    assert evaluation.calls == []
+
+
+async def test_all_objects_of_a_namespace_that_cannot_exist_are_none(backend, objects, evaluation):
+    objects.failure = errors.Unreachable("not listed")
+
+    document = await answer(backend, "/namespaces/Te.am/pods/*/gpu_util")
+
+    assert (document["items"], evaluation.calls) == ([], [])
+
+
 async def test_the_label_selector_selects_objects(backend, evaluation):
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dweb")
 

@@ -403,3 +403,18 @@ async def test_the_group_is_served_without_rules(evaluation):
 
 def test_the_group_is_served():
     assert external in GROUPS
+
+
+@pytest.mark.parametrize(
+    "namespace", ["Team", "te.am", "..", "a" * 64, "te%22am", "%ff", "team%0A", "team%25"]
+)
+async def test_a_namespace_that_cannot_exist_is_not_queried(get, evaluation, namespace):
+    status, document = await get(f"{GROUP}/namespaces/{namespace}/queue_length")
+
+    assert (status, document["items"], evaluation.calls) == (200, [], [])
+
+
+async def test_a_metric_without_namespaces_ignores_the_name_of_the_namespace(get, evaluation):
+    status, document = await get(f"{GROUP}/namespaces/Te.am/Cluster_Total")
+
+    assert (status, len(document["items"])) == (200, 1)

@@ -1,0 +1,26 @@
+"""Names that Kubernetes accepts; an object with another name cannot exist."""
+
+from __future__ import annotations
+
+import re
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_MAX_NAME = 253
+"""Bytes."""
+
+
+def is_namespace(name: str) -> bool:
+    """Return whether a namespace can have this name: it is a DNS label (RFC 1123)."""
+    return _DNS_LABEL.fullmatch(name) is not None
+
+
+def is_object_name(name: str) -> bool:
+    """Return whether an object of some kind can have this name: it is a path segment.
+
+    https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/path/name.go
+    """
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # bytes that are not UTF-8
+        return False
+    return 0 < size <= _MAX_NAME and name not in {".", ".."} and not set("/%") & set(name)

@@ -1,0 +1,145 @@
+"""Log handler whose lines nobody can forge or multiply: escaped, cut, and without many repeats.
+
+Log messages quote names in requests, and responses of Prometheus and the API server.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TextIO
+
+_MAX_MESSAGE = 2_000
+"""Maximum characters of a message; two quoted names and the text of Prometheus fit."""
+_MAX_TRACEBACK = 8_000
+"""Maximum characters of a traceback; its end, which has the exception, is kept."""
+_MAX_REPEATS = 30
+"""Messages of one kind, by logger, level and format, that are written in one window."""
+_WINDOW = 60.0
+_MAX_KINDS = 1_000
+"""Kinds that are counted; the code has fewer than 100."""
+_MAX_EXAMPLE = 200
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0 (line breaks, the escape of terminals), DEL, C1
+    "\u2028\u2029"  # line and paragraph separators
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder text that has two directions
+    "\ud800-\udfff]"  # lone surrogates
+)
+
+
+class LogFormatter(logging.Formatter):
+    """Formats a record as one line, followed by the indented lines of its traceback."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname).1s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (of the base class)
+        """Return the line; control characters are escaped, and a long message is cut."""
+        length = len(record.message)
+        text = _printable(record.message[:_MAX_MESSAGE])
+        if max(length, len(text)) > _MAX_MESSAGE:
+            text = f"{text[:_MAX_MESSAGE]}… (message of {length} characters)"
+        record.message = text
+        return super().formatMessage(record)
+
+    def formatException(  # noqa: N802 (of the base class)
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None]
+        | tuple[None, None, None],
+    ) -> str:
+        """Return the traceback; no line of it can look like that of another message."""
+        text = super().formatException(ei)
+        if len(text) > _MAX_TRACEBACK:
+            text = f"({len(text) - _MAX_TRACEBACK} characters)…{text[-_MAX_TRACEBACK:]}"
+        return "\n".join(f"  {_printable(line)}" for line in text.split("\n"))
+
+
+@dataclass(slots=True)
+class _Repeats:
+    """Messages of one kind in the current window."""
+
+    count: int = 0
+    example: str = ""
+    """The first message that was not written."""
+
+
+class LogHandler(logging.StreamHandler[TextIO]):
+    """Writes records; of one kind 30 within 60 s, and then the number of further ones.
+
+    With `limited=False`, writes all of them. Records at debug level are never limited.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO,
+        *,
+        limited: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        super().__init__(stream)
+        self.setFormatter(LogFormatter())
+        self._limited = limited
+        self._monotonic = monotonic
+        self._window_end = 0.0
+        self._kinds: dict[tuple[str, int, str], _Repeats] = {}
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, unless there were too many of its kind."""
+        if not self._limited or record.levelno <= logging.DEBUG or self._admits(record):
+            super().emit(record)
+
+    def close(self) -> None:
+        """Write the numbers of messages that were not written, and close the handler."""
+        self._end_window()
+        super().close()
+
+    def _admits(self, record: logging.LogRecord) -> bool:
+        now = self._monotonic()
+        if now >= self._window_end or len(self._kinds) >= _MAX_KINDS:
+            self._end_window()
+            self._window_end = now + _WINDOW
+        kind = (record.name, record.levelno, str(record.msg)[:_MAX_EXAMPLE])
+        repeats = self._kinds.setdefault(kind, _Repeats())
+        repeats.count += 1
+        if repeats.count <= _MAX_REPEATS:
+            return True
+        if not repeats.example:
+            repeats.example = record.getMessage()[:_MAX_EXAMPLE]
+            self._end_window_later(self._window_end - now)
+        return False
+
+    def _end_window_later(self, seconds: float) -> None:
+        """End the window also if nothing more is logged."""
+        if self._timer is None:
+            self._timer = threading.Timer(seconds, self._end_window)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _end_window(self) -> None:
+        self.acquire()
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            for (name, level, _), repeats in self._kinds.items():
+                if repeats.count > _MAX_REPEATS:
+                    message = "%d more messages like this one were not logged (-v=6 logs all): %s"
+                    arguments = (repeats.count - _MAX_REPEATS, repeats.example)
+                    super().emit(
+                        logging.LogRecord(name, level, "", 0, message, arguments, exc_info=None)
+                    )
+            self._kinds.clear()
+            self._window_end = 0.0
+        finally:
+            self.release()
+
+
+def _printable(text: str) -> str:
+    return _UNPRINTABLE.sub(lambda each: each[0].encode("unicode_escape").decode(), text)
