@@ -73,6 +73,64 @@ class RelistMetrics:
         self._attempts.labels(rule, outcome).inc()
 
 
+class WatchCacheMetrics:
+    """Metrics of the watch caches, by resource (`deployments.apps`)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._state = Gauge(
+            f"{_PREFIX}_watch_cache_state",
+            "1 for the state of a watch cache: syncing, watched, broken (the last good state is "
+            "served), forbidden or too_many. In the other three, each request is a list.",
+            ["resource", "state"],
+            registry=registry,
+        )
+        self._objects = Gauge(
+            f"{_PREFIX}_watch_cache_objects",
+            "Number of objects in a watch cache.",
+            ["resource"],
+            registry=registry,
+        )
+        self._last_response = Gauge(
+            f"{_PREFIX}_watch_cache_last_response_timestamp_seconds",
+            "Unix time of the last event, bookmark or accepted request of a watch.",
+            ["resource"],
+            registry=registry,
+        )
+        self._lists = Counter(
+            f"{_PREFIX}_object_lists",
+            "Requests that need a list from the API server, by the state of the watch cache.",
+            ["resource", "state"],
+            registry=registry,
+        )
+        self._states: dict[str, str] = {}
+
+    def entered(self, resource: str, state: str) -> None:
+        """Set the state of a cache."""
+        if previous := self._states.get(resource):
+            self._state.remove(resource, previous)
+        self._states[resource] = state
+        self._state.labels(resource, state).set(1)
+
+    def resized(self, resource: str, objects: int) -> None:
+        """Set the number of objects in a cache."""
+        self._objects.labels(resource).set(objects)
+
+    def responded(self, resource: str, *, at: float) -> None:
+        """Set the time of the last response of a watch, in Unix time."""
+        self._last_response.labels(resource).set(at)
+
+    def listed(self, resource: str, *, state: str) -> None:
+        """Count a request that needs a list, because the cache is in `state`."""
+        self._lists.labels(resource, state).inc()
+
+    def stopped(self, resource: str) -> None:
+        """Remove the gauges of a cache."""
+        if state := self._states.pop(resource, None):
+            self._state.remove(resource, state)
+        for gauge in (self._objects, self._last_response):
+            gauge.remove(resource)
+
+
 class CertificateMetrics:
     """Metrics of the serving certificate and of the CA that issues it."""
 

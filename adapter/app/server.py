@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from prometheus_client import CollectorRegistry
 
@@ -27,6 +27,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
+from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import responses, server
 from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
@@ -60,7 +61,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
-        objects = await _objects(settings, stack, background)
+        objects, watches = await _objects(settings, stack, background, registry)
         relist = Relist(
             ruleset,
             prometheus,
@@ -90,6 +91,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     name="first-relist", run=lambda: _check_first_relist(relist), public=True
                 ),
                 health.Check(name="prometheus", run=lambda: _relist_status(relist), public=True),
+                health.Check(name="watch-caches", run=watches, public=True),
                 *secured.checks,
                 health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),
             ),
@@ -133,12 +135,16 @@ async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
 
 
 async def _objects(
-    settings: Settings, stack: contextlib.AsyncExitStack, background: Background
-) -> ClusterObjects | FileObjects:
+    settings: Settings,
+    stack: contextlib.AsyncExitStack,
+    background: Background,
+    registry: CollectorRegistry,
+) -> tuple[ClusterObjects | FileObjects, Callable[[], str]]:
+    """Return the objects, and a function that returns the state of their watch caches."""
     cluster = settings.cluster
     if cluster.objects:
         try:
-            return FileObjects(cluster.objects)
+            return FileObjects(cluster.objects), lambda: "objects are read from files"
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
@@ -154,9 +160,11 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    objects = ClusterObjects(kube, interval=cluster.discovery_interval)
+    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
+    background.start("watch caches", caches.run())
+    objects = ClusterObjects(kube, caches=caches, interval=cluster.discovery_interval)
     background.start("discovery of kinds", objects.run())
-    return objects
+    return objects, caches.status
 
 
 @contextlib.asynccontextmanager

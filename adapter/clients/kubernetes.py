@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -28,10 +28,12 @@ from rules.kinds import ApiGroup
 
 T = TypeVar("T")
 
-_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-"""Accept header for lists of which only the items' metadata are needed."""
-
 _JSON = "application/json"
+_METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+"""Accept header for lists of which only the items' metadata are needed."""
+_METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
+"""Accept header for watches of which only the objects' metadata are needed."""
+
 _MERGE_PATCH = "application/merge-patch+json"
 _PAGE = 50
 """Items per page of a list."""
@@ -118,18 +120,37 @@ class Kube:
     ) -> list[T]:
         """Return `extract(item)` of every item of the list at `path`, in the API's order.
 
-        Pages are small and reduced as they arrive, so memory does not grow with the cluster. Only
-        the first page is rate limited. Items are PartialObjectMetadata, or complete objects if the
-        API server does not support that.
+        As `snapshot`, but like client-go, fetches a list again in one page if it takes longer than
+        etcd keeps old revisions.
         """
-        await self._bucket.take(self._timeout)
         try:
-            return await self._collect_pages(path, {**params, "limit": str(_PAGE)}, extract)
+            return (await self.snapshot(path, params, extract, metadata_only=True))[1]
         except errors.Refused as error:
             if error.status != _GONE:
                 raise
-        # The list took longer than etcd keeps old revisions. Like client-go, fetch it in one page.
-        return await self._collect_pages(path, params, extract)
+        return (await self._collect_pages(path, params, extract, _METADATA_LIST))[1]
+
+    async def snapshot(
+        self,
+        path: str,
+        params: Mapping[str, str],
+        extract: Callable[[Mapping[str, Any]], T],
+        *,
+        metadata_only: bool,
+        max_items: int | None = None,
+    ) -> tuple[str, list[T]]:
+        """Return the resourceVersion of the list at `path`, and `extract(item)` of every item.
+
+        Pages are small and reduced as they arrive, so memory does not grow with the cluster. Only
+        the first page is rate limited. With `metadata_only`, items are PartialObjectMetadata, or
+        complete objects if the API server does not support that. Raises Refused with 410 if the
+        list takes longer than etcd keeps old revisions, and TooLarge beyond `max_items`.
+        """
+        await self._bucket.take(self._timeout)
+        accept = _METADATA_LIST if metadata_only else _JSON
+        return await self._collect_pages(
+            path, {**params, "limit": str(_PAGE)}, extract, accept, max_items
+        )
 
     async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:
         """Create an object and return the response; `path` may have a query string."""
@@ -144,19 +165,31 @@ class Kube:
         return await self._write("PATCH", path, document, content_type=_MERGE_PATCH)
 
     async def stream(
-        self, path: str, params: Mapping[str, str], *, ttl: float
-    ) -> AsyncIterator[Any]:
-        """Yield each line of a response, parsed. The response must end within `ttl` seconds."""
+        self,
+        path: str,
+        params: Mapping[str, str],
+        *,
+        ttl: float,
+        metadata_only: bool = False,
+        on_open: Callable[[], None] = lambda: None,
+    ) -> AsyncGenerator[Any]:
+        """Yield each line of a response, parsed. The response must end within `ttl` seconds.
+
+        `on_open` is called once the API server has accepted the request. `metadata_only` is as for
+        `snapshot`.
+        """
         await self._bucket.take(self._timeout)
         request = f"GET {path}"
         with _backend_errors(request, ttl):
             async with asyncio.timeout(self._timeout) as until_headers:
-                response = await self._send("GET", path, ttl, params, {"Accept": _JSON})
+                headers = {"Accept": _METADATA if metadata_only else _JSON}
+                response = await self._send("GET", path, ttl, params, headers)
                 until_headers.reschedule(None)
             async with abort_on_exit(response):
                 if response.status >= 300:
                     body = await response.content.read(_CHUNK)
                     raise _error_of(request, response, body)
+                on_open()
                 pending = bytearray()
                 async for chunk in response.content.iter_any():
                     *lines, pending = (pending + chunk).split(b"\n")
@@ -199,20 +232,28 @@ class Kube:
         return documents
 
     async def _collect_pages(
-        self, path: str, params: Mapping[str, str], extract: Callable[[Mapping[str, Any]], T]
-    ) -> list[T]:
+        self,
+        path: str,
+        params: Mapping[str, str],
+        extract: Callable[[Mapping[str, Any]], T],
+        accept: str,
+        max_items: int | None = None,
+    ) -> tuple[str, list[T]]:
         extracted: list[T] = []
         token = ""
         while True:
             page_params = {**params, "continue": token} if token else params
-            _, page = await self._exchange("GET", path, params=page_params, accept=_METADATA)
+            _, page = await self._exchange("GET", path, params=page_params, accept=accept)
             try:
                 extracted += [extract(item) for item in page["items"] or ()]
+                version = str(page["metadata"].get("resourceVersion", ""))
                 token = page["metadata"].get("continue", "")
             except (AttributeError, KeyError, TypeError) as error:
                 raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
+            if max_items is not None and len(extracted) > max_items:
+                raise errors.TooLarge(f"GET {path}: the list has more than {max_items} items")
             if not token:
-                return extracted
+                return version, extracted
 
     async def _write(
         self,

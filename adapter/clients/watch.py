@@ -7,11 +7,12 @@ once the API server no longer has that resourceVersion. Failures are retried wit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapter import errors
 
@@ -20,20 +21,33 @@ if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernet
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 Event = tuple[str, Any]
 """Type of the event and its object; for LISTED, all objects."""
 
 LISTED = "LISTED"
 """Type of the event with the complete list; objects that are not in it do not exist."""
+_BOOKMARK = "BOOKMARK"
 
-_MIN_WATCH = 120
-_MAX_WATCH = 240
+_WATCH = 120.0
+"""Minimum seconds of a watch; the maximum is twice as long, so that watches end at random."""
 _GRACE = 15.0
 """Seconds after the `timeoutSeconds` of a watch until the client ends it."""
 _MIN_BACKOFF = 0.8
 _MAX_BACKOFF = 30.0
 _HEALTHY = 5.0
 """Seconds after which the end of a watch without events is not a failure."""
+_KEEP_VERSION = frozenset({401, 403, 405, 429})
+"""Statuses that say nothing about the resourceVersion of the request."""
+
+
+def _identity(item: Any) -> Any:
+    return item
+
+
+def _ignore(_: errors.BackendError | None) -> None:
+    pass
 
 
 async def follow(
@@ -41,23 +55,47 @@ async def follow(
     path: str,
     params: Mapping[str, str],
     *,
+    extract: Callable[[Any], Any] = _identity,
+    begin: Callable[[], Callable[[Any], Any]] | None = None,
+    metadata_only: bool = False,
+    max_items: int | None = None,
+    report: Callable[[errors.BackendError | None], None] = _ignore,
+    duration: float = _WATCH,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-) -> AsyncIterator[Event]:
+) -> AsyncGenerator[Event]:
     """Yield LISTED first, then ADDED, MODIFIED and DELETED; after a gap LISTED again.
 
-    The iterator never ends and raises nothing. Only the first of consecutive failures is logged as
-    a warning.
+    Objects are what `extract` returns for them. `begin` is called before each list, and what it
+    returns replaces `extract` for that list: so a large list need not exist twice. `metadata_only`
+    and `max_items` are as for `Kube.snapshot`.
+
+    `report` is called with None when a watch is accepted, at each line, and when the API server
+    ends it; and with each failure. The API server ends a watch after at least `duration` seconds
+    and less than twice as many, the client a little later.
+
+    The iterator never ends and raises only what `report` raises. Only the first of consecutive
+    failures is logged as a warning.
     """
     version = ""
     backoff = _MIN_BACKOFF
+    failing = False
     while True:
         started = clock()
         try:
             if not version:
-                version, items = _parse_list(path, await api.get(path, params))
+                version, items = await api.snapshot(
+                    path,
+                    params,
+                    begin() if begin else extract,
+                    metadata_only=metadata_only,
+                    max_items=max_items,
+                )
+                if not version:
+                    raise errors.Broken(f"GET {path}: the list has no resourceVersion")
                 yield LISTED, items
-            seconds = random.randint(_MIN_WATCH, _MAX_WATCH)  # noqa: S311 - jitter
+                del items
+            seconds = round(duration * random.uniform(1, 2))  # noqa: S311 - jitter
             watch_params = {
                 **params,
                 "watch": "true",
@@ -65,37 +103,43 @@ async def follow(
                 "resourceVersion": version,
                 "timeoutSeconds": str(seconds),
             }
-            async for line in api.stream(path, watch_params, ttl=seconds + _GRACE):
-                kind, item, version = _parse_event(path, line)
-                backoff = _MIN_BACKOFF
-                if kind != "BOOKMARK":
-                    yield kind, item
+            lines = api.stream(
+                path,
+                watch_params,
+                ttl=seconds + _GRACE,
+                metadata_only=metadata_only,
+                on_open=lambda: report(None),
+            )
+            async with contextlib.aclosing(lines):
+                async for line in lines:
+                    kind, item, version = _parse_event(path, line, extract)
+                    report(None)
+                    backoff, failing = _MIN_BACKOFF, False
+                    if kind != _BOOKMARK:
+                        yield kind, item
+            report(None)
             if clock() - started >= _HEALTHY:
-                backoff = _MIN_BACKOFF
+                backoff, failing = _MIN_BACKOFF, False
                 continue
         except errors.BackendError as error:
-            if isinstance(error, errors.Refused | errors.Broken):
+            refused = isinstance(error, errors.Refused) and error.status not in _KEEP_VERSION
+            if refused or isinstance(error, errors.Broken):
                 version = ""
-            level = logging.WARNING if backoff == _MIN_BACKOFF else logging.DEBUG
+            report(error)
+            level = logging.DEBUG if failing else logging.WARNING
             log.log(level, "watch of %s failed and is retried: %s", path, error)
+            failing = True
         await sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
         backoff = min(2 * backoff, _MAX_BACKOFF)
 
 
-def _parse_list(path: str, document: Any) -> tuple[str, list[Any]]:
-    """Return the resourceVersion and the items of a list. Raises Broken."""
-    try:
-        return str(document["metadata"]["resourceVersion"]), list(document["items"] or ())
-    except (KeyError, TypeError) as error:
-        raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
-
-
-def _parse_event(path: str, line: Any) -> tuple[str, Any, str]:
+def _parse_event(path: str, line: Any, extract: Callable[[Any], T]) -> tuple[str, T | None, str]:
     """Return the type, the object and its resourceVersion. Raises Broken, also for an ERROR."""
     try:
         kind, item = line["type"], line["object"]
         if kind == "ERROR":
             raise errors.Broken(f"GET {path}: the watch ended: {item.get('message', item)}")
-        return kind, item, str(item["metadata"]["resourceVersion"])
+        version = str(item["metadata"]["resourceVersion"])
+        return kind, None if kind == _BOOKMARK else extract(item), version
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.Broken(f"GET {path}: the response is not a watch event: {error!r}") from error

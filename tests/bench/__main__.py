@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.bench import load, relist
+from tests.bench import load, relist, watch
 
 if __name__ == "__main__":
-    sys.exit(max(load.main(), relist.main([])))
+    sys.exit(max(load.main(), relist.main([]), watch.main([])))

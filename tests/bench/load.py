@@ -39,7 +39,7 @@ from tests.certificates import Holder
 from tests.control_plane.daemon import free_ports
 from tests.real import prometheus as real
 
-MAX_VERSION_RATIO, MAX_AUTOSCALER_RATIO, MAX_MEMORY_RATIO = 4, 40, 2
+MAX_VERSION_RATIO, MAX_AUTOSCALER_RATIO, MAX_MEMORY_RATIO = 4, 20, 2
 SECONDS, WARM_UP_SECONDS = 3.0, 1.0
 CLIENTS = 8
 
@@ -105,11 +105,7 @@ def _measure(folder: Path) -> tuple[dict[str, Result], float, float]:
         for metric in ("GPU_UTIL", "FB_USED", "FB_FREE", "GPU_TEMP", "POWER_USAGE"):
             prometheus.write(processes.series(f"DCGM_FI_DEV_{metric}"))
         (port,) = free_ports(1)
-        flags = (
-            *processes.flags(folder, prometheus.url, port),
-            "--client-qps=10000",
-            "--client-burst=10000",
-        )
+        flags = processes.flags(folder, prometheus.url, port)
         adapter = stack.enter_context(processes.start_python(folder, "-m", "adapter", *flags))
         metric = f"pods/*/{processes.METRIC}"
         loads = {

@@ -74,6 +74,8 @@ class Failure:
     delay: float = 0.0
     """Respond as usual after this many seconds."""
     times: int = 1
+    watch: bool | None = None
+    """Whether the failure is one of watches or of other requests; None means of both."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +107,10 @@ class Cluster:
         self.version = 1
         self.oldest = 1
         """Oldest resourceVersion that a watch may start from."""
-        self._history: list[tuple[int, str, str, dict[str, Any]]] = []
+        self.silent = False
+        """Whether watches stay open without a line."""
+        self._history: list[tuple[int, str, Any, dict[str, Any]]] = []
+        """Version, resource, object before the change (None if it is new), object."""
         self._watches: list[asyncio.Queue[bool]] = []
 
     def add(
@@ -130,23 +135,29 @@ class Cluster:
         )
 
     def put(self, resource: str, namespace: str, name: str, **content: Any) -> None:
-        """Create or replace an object and notify watches."""
+        """Create or replace an object and notify watches; `labels` go to its metadata."""
         item = self._find(resource, namespace, name)
+        previous = json.loads(json.dumps(item))
         if item is None:
             self.add(resource, namespace, name)
             item = self._find(resource, namespace, name)
             assert item is not None
-            kind = "ADDED"
-        else:
-            kind = "MODIFIED"
+        if "labels" in content:
+            item["metadata"]["labels"] = content.pop("labels")
         item.update(content)
-        self._record(kind, resource, item)
+        self._record(resource, previous, item)
 
     def remove(self, resource: str, namespace: str, name: str) -> None:
         item = self._find(resource, namespace, name)
         assert item is not None
         self.objects[resource].remove(item)
-        self._record("DELETED", resource, item)
+        self._record(resource, item, item, deleted=True)
+
+    def bookmark(self) -> None:
+        """Send a bookmark to all watches."""
+        self.version += 1
+        for queue in self._watches:
+            queue.put_nowait(True)
 
     def end_watches(self) -> None:
         """End all watches, as the API server does from time to time."""
@@ -171,10 +182,13 @@ class Cluster:
                 return item
         return None
 
-    def _record(self, kind: str, resource: str, item: dict[str, Any]) -> None:
+    def _record(
+        self, resource: str, previous: Any, item: dict[str, Any], *, deleted: bool = False
+    ) -> None:
         self.version += 1
         item["metadata"]["resourceVersion"] = str(self.version)
-        self._history.append((self.version, kind, resource, json.loads(json.dumps(item))))
+        current = {**json.loads(json.dumps(item)), "deleted": deleted}
+        self._history.append((self.version, resource, previous, current))
         for queue in self._watches:
             queue.put_nowait(True)
 
@@ -206,7 +220,7 @@ class Cluster:
                 document=_parse(await request.text()) if request.can_read_body else None,
             )
         )
-        failure = self._failure(request.path)
+        failure = self._failure(request.path, watch=request.query.get("watch") == "true")
         if failure is not None:
             if failure.status:
                 return _status(failure.status, failure.message, failure.headers)
@@ -237,6 +251,8 @@ class Cluster:
             return _status(410, "The resourceVersion for the provided watch is too old.")
         resource = request.path.rsplit("/", 1)[-1]
         fields = request.query.get("fieldSelector", "")
+        bookmarks = request.query.get("allowWatchBookmarks") == "true"
+        partial = self.metadata_only and "as=PartialObjectMetadata;" in request.headers["Accept"]
         queue: asyncio.Queue[bool] = asyncio.Queue()
         self._watches.append(queue)
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
@@ -244,19 +260,24 @@ class Cluster:
             await response.prepare(request)
             running = True
             while running:
-                for version, kind, changed, item in list(self._history):
-                    if version > seen and changed == resource and _fields_match(fields, item):
-                        event = {"type": kind, "object": item}
-                        await response.write(json.dumps(event).encode() + b"\n")
+                for version, changed, previous, item in list(self._history):
+                    if version > seen and changed == resource and not self.silent:
+                        event = _event(fields, previous, item, partial=partial)
+                        await response.write(event)
                     seen = max(seen, version)
+                if self.version > seen and bookmarks and not self.silent:
+                    seen = self.version
+                    metadata = {"resourceVersion": str(seen)}
+                    event = json.dumps({"type": "BOOKMARK", "object": {"metadata": metadata}})
+                    await response.write(event.encode() + b"\n")
                 running = await queue.get()
         finally:
             self._watches.remove(queue)
         return response
 
-    def _failure(self, path: str) -> Failure | None:
+    def _failure(self, path: str, *, watch: bool) -> Failure | None:
         for failure in list(self.failures):
-            if path.startswith(failure.path):
+            if path.startswith(failure.path) and failure.watch in (None, watch):
                 failure.times -= 1
                 if failure.times <= 0:
                     self.failures.remove(failure)
@@ -404,6 +425,17 @@ def _fields_match(selector: str, item: dict[str, Any]) -> bool:
         if (fields[name] == value) is bool(negated):
             return False
     return True
+
+
+def _event(fields: str, previous: Any, item: dict[str, Any], *, partial: bool) -> bytes:
+    """Return the line of a watch with a field selector; empty if it sees no change."""
+    before = previous is not None and _fields_match(fields, previous)
+    after = not item["deleted"] and _fields_match(fields, item)
+    kind = {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}
+    if (before, after) not in kind:
+        return b""
+    document = {key: value for key, value in item.items() if key == "metadata" or not partial}
+    return json.dumps({"type": kind[before, after], "object": document}).encode() + b"\n"
 
 
 def _status(code: int, message: str, headers: dict[str, str] | None = None) -> web.Response:

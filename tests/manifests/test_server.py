@@ -109,6 +109,8 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
 ) -> None:
     durations = [start(adapter)]
     status, document = get_as(cluster, "reader")
+    wait_for(lambda: "pods: watched, " in adapter.log, "pods are watched")
+    watched_status, watched_document = get_as(cluster, "reader")
     status_of_stranger, refusal = get_as(cluster, "stranger")
     secret = cluster.admin.get(
         f"/api/v1/namespaces/{NAMESPACE}/secrets/{serving_certificate.secret_name(NAME)}"
@@ -128,6 +130,8 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
     log = adapter.log
     values = {item["describedObject"]["name"]: item["value"] for item in document["items"]}
     assert (status, values) == (200, {"bert-0": "22"})
+    names = [item["describedObject"]["name"] for item in watched_document["items"]]
+    assert (watched_status, names) == (200, ["bert-0"])
     assert (status_of_stranger, refusal["reason"]) == (403, "Forbidden")
     assert refusal["message"].startswith(
         'pods.custom.metrics.k8s.io "*" is forbidden: User "stranger" cannot get resource '

@@ -466,7 +466,7 @@ async def test_watch_yields_the_list_and_then_the_events(cluster, watched):
     cluster.put("configmaps", "kube-system", "one")
     assert await next_event() == ("ADDED", "one")
     first, second = (request.query for request in cluster.requests)
-    assert first == {"fieldSelector": "metadata.name=one"}
+    assert first == {"fieldSelector": "metadata.name=one", "limit": "50"}
     assert second["resourceVersion"] == "2"
     assert second["allowWatchBookmarks"] == "true"
     assert 120 <= int(second["timeoutSeconds"]) <= 240
@@ -510,7 +510,7 @@ async def test_list_is_repeated_after_a_failure(cluster, watched):
     next_event = await watched()
     cluster.fail("/api/v1/namespaces/kube-system/configmaps", drop=True)
     assert await next_event() == ("LISTED", [])
-    cluster.fail("/api/v1/namespaces/kube-system/configmaps", status=403)
+    cluster.fail("/api/v1/namespaces/kube-system/configmaps", status=410)
     cluster.put("configmaps", "kube-system", "one")
 
     assert await next_event() == ("LISTED", ["one"])

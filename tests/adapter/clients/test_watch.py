@@ -8,7 +8,7 @@ import pytest
 from adapter import errors
 from adapter.clients import watch
 
-LIST = {"metadata": {"resourceVersion": "10"}, "items": None}
+LIST = ("10", [])
 
 
 def event(kind, version, name="one"):
@@ -25,6 +25,7 @@ class Source:
         self.responses = list(responses)
         self.requests = []
         self.slept = []
+        self.reports = []
         self.now = 0.0
         self.seconds = seconds
 
@@ -37,12 +38,14 @@ class Source:
             raise response
         return response
 
-    async def get(self, path, params=None):
+    async def snapshot(self, path, params, extract, *, metadata_only, max_items):
         return self._next(("list", dict(params)))
 
-    async def stream(self, path, params, *, ttl):
+    async def stream(self, path, params, *, ttl, metadata_only, on_open):
         self.ttl = ttl
-        for line in self._next(("watch", params["resourceVersion"])):
+        lines = self._next(("watch", params["resourceVersion"]))
+        on_open()
+        for line in lines:
             if isinstance(line, Exception):
                 raise line
             yield line
@@ -55,7 +58,12 @@ class Source:
         """Return the events until the responses are exhausted."""
         events = []
         watched = watch.follow(
-            self, "/x", {"fieldSelector": "a=b"}, clock=lambda: self.now, sleep=self.sleep
+            self,
+            "/x",
+            {"fieldSelector": "a=b"},
+            report=self.reports.append,
+            clock=lambda: self.now,
+            sleep=self.sleep,
         )
         with contextlib.suppress(ExhaustedError):
             async for kind, item in watched:
@@ -146,8 +154,34 @@ async def test_watch_that_ends_at_once_is_repeated_with_backoff():
     assert source.requests == [LISTING, *[("watch", "10")] * 3]
 
 
-@pytest.mark.parametrize("document", [[], {}, {"metadata": {}}, {"metadata": LIST["metadata"]}])
-async def test_malformed_list_is_requested_again(document):
-    source = Source(document, LIST)
+async def test_list_without_a_version_is_requested_again():
+    source = Source(("", []), LIST)
 
     assert await source.events() == [("LISTED", [])]
+
+
+@pytest.mark.parametrize("status", [401, 403, 405, 429])
+async def test_refused_watch_is_retried_without_a_list(status):
+    source = Source(LIST, errors.Refused("no", status=status), [event("ADDED", 11)])
+
+    assert [kind for kind, _ in await source.events()] == ["LISTED", "ADDED"]
+    assert source.requests == [LISTING, ("watch", "10"), ("watch", "10")]
+
+
+async def test_progress_and_failures_are_reported():
+    failure = errors.Unreachable("cut")
+    source = Source(failure, LIST, [event("BOOKMARK", 11)], [failure])
+
+    await source.events()
+
+    opened = line = end = None
+    assert source.reports == [failure, opened, line, end, opened, failure]
+
+
+async def test_report_may_end_the_iteration():
+    def report(error):
+        raise ExhaustedError from error
+
+    source = Source(errors.Unreachable("cut"), LIST)
+    with pytest.raises(ExhaustedError):
+        await anext(watch.follow(source, "/x", {}, report=report))

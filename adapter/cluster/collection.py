@@ -1,0 +1,26 @@
+"""Paths and parameters of the lists and watches of a kind."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+
+from rules.kinds import PODS, Kind
+
+_UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+def path(kind: Kind, namespace: str = "") -> str:
+    """Return the path of a kind's collection: of a namespace, or of the whole cluster."""
+    root = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
+    if kind.namespaced and namespace:
+        root = f"{root}/namespaces/{urllib.parse.quote(namespace, safe='')}"
+    return f"{root}/{kind.resource}"
+
+
+def params(kind: Kind) -> Mapping[str, str]:
+    """Return the field selector that leaves out finished pods; nothing for other kinds.
+
+    To a watch with this selector, a pod that finishes is deleted.
+    """
+    return {"fieldSelector": _UNFINISHED} if kind.group_resource == PODS else {}

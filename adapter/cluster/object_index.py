@@ -1,0 +1,208 @@
+"""Index of the objects of one kind: names by namespace and label selector, without I/O.
+
+An object is its namespace, its name and its labels. `adapter.cluster.watch_cache` keeps an index up
+to date.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from adapter.cache import LRUCache
+from rules.selectors.selectors import Selector
+
+Labels = tuple[str, ...]
+"""Keys and values in turn, sorted by key. Half the size of a dict."""
+
+_MAX_SHARED = 8192
+"""Values that an interner remembers; beyond that it starts again, and some values exist twice."""
+_MAX_KEYS = 16
+"""Label keys with an index (LRU): each costs up to 60 bytes per object that has the label."""
+_FEW = 64
+"""Objects that are matched one by one rather than looked up in an index by one more label."""
+_MAX_WORDS = 1 << 20
+"""Machine words (8 bytes) of the remembered results (LRU)."""
+_RESULT = 64
+"""Machine words of a result without its names and the text of its selector."""
+
+
+class Object(NamedTuple):
+    """What is kept of an object; the namespace of cluster-scoped objects is empty."""
+
+    namespace: str
+    name: str
+    labels: Labels
+
+
+class Interner:
+    """Parser of `metadata` that shares equal strings and label sets between objects."""
+
+    def __init__(self) -> None:
+        self._shared: dict[Any, Any] = {}
+
+    def parse(self, item: Mapping[str, Any]) -> Object:
+        """Return the object in a JSON document. Raises KeyError and TypeError."""
+        metadata = item["metadata"]
+        name = str(metadata["name"])
+        labels: list[str] = []
+        for key, value in sorted((metadata.get("labels") or {}).items()):
+            # StatefulSets give each pod a label with its own name.
+            labels += (self._share(key), name if value == name else self._share(value))
+        namespace: str = self._share(metadata.get("namespace", ""))
+        return Object(namespace, name, self._share(tuple(labels)))
+
+    def _share(self, value: Any) -> Any:
+        if len(self._shared) >= _MAX_SHARED:
+            self._shared.clear()
+        return self._shared.setdefault(value, value)
+
+
+class ObjectIndex:
+    """Objects of one kind.
+
+    The first selector that compares a label creates an index by that label. Results are remembered
+    until an object of their namespace appears, disappears or gets other labels.
+    """
+
+    def __init__(self, objects: Iterable[Object] = ()) -> None:
+        self._namespaces: dict[str, dict[str, Labels]] = {}
+        self._by_label: dict[str, dict[tuple[str, str], dict[str, Labels]]] = {}
+        """Key -> (namespace, value) -> the objects by name; the most recently used key last."""
+        self._size = 0
+        self._versions: dict[str | None, int] = {}
+        """Number of the last change of each namespace that has objects; of all under None."""
+        self._changes = itertools.count(1)
+        self._results: LRUCache[tuple[str | None, str], tuple[int, tuple[str, ...]]]
+        self._results = LRUCache(_MAX_WORDS)
+        for each in objects:
+            self.put(each)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def contains(self, namespace: str, name: str) -> bool:
+        """Return whether the object exists."""
+        return name in self._namespaces.get(namespace, ())
+
+    def put(self, item: Object) -> None:
+        """Add or replace an object."""
+        namespace, name, labels = item
+        objects = self._namespaces.setdefault(namespace, {})
+        previous = objects.get(name)
+        if previous == labels:
+            return
+        if previous is None:
+            self._size += 1
+        else:
+            self._remove_from_labels(namespace, name, previous)
+        objects[name] = labels
+        for key, by_value in self._by_label.items():
+            _add_to_label(by_value, key, namespace, name, labels)
+        self._changed(namespace)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove an object if it exists."""
+        objects = self._namespaces.get(namespace, {})
+        labels = objects.pop(name, None)
+        if labels is None:
+            return
+        self._size -= 1
+        self._remove_from_labels(namespace, name, labels)
+        self._changed(namespace)
+        if not objects:
+            del self._namespaces[namespace], self._versions[namespace]
+
+    def names(self, selector: Selector, *, namespace: str | None) -> tuple[str, ...]:
+        """Return the names of the matching objects in the API's order; None means all namespaces.
+
+        Names in different namespaces may be equal.
+        """
+        key = namespace, str(selector)
+        version = self._versions.get(namespace, 0)
+        remembered = self._results.get(key)
+        if remembered is not None and remembered[0] == version:
+            return remembered[1]
+        # The API server lists in the order of the keys in etcd, NAMESPACE/NAME.
+        namespaces = (
+            (namespace,)
+            if namespace is not None
+            else sorted(self._namespaces, key=lambda each: f"{each}/")
+        )
+        names = tuple(
+            itertools.chain.from_iterable(self._matching(each, selector) for each in namespaces)
+        )
+        self._results.set(key, (version, names), size=len(key[1]) // 8 + len(names) + _RESULT)
+        return names
+
+    def _matching(self, namespace: str, selector: Selector) -> list[str]:
+        candidates = self._candidates(namespace, selector)
+        if selector.empty:
+            return sorted(candidates)
+
+        @functools.cache
+        def matches(labels: Labels) -> bool:
+            return selector.matches(dict(zip(labels[::2], labels[1::2], strict=True)))
+
+        return sorted(name for name, labels in candidates.items() if matches(labels))
+
+    def _candidates(self, namespace: str, selector: Selector) -> Mapping[str, Labels]:
+        """Return objects among which are all that match: the fewest that an index by label has."""
+        candidates: Mapping[str, Labels] = self._namespaces.get(namespace, {})
+        for requirement in selector.requirements:
+            if requirement.operator in ("=", "==", "in"):
+                by_value = self._index_by(requirement.key)
+                found = [by_value.get((namespace, value), {}) for value in requirement.values]
+                if sum(map(len, found)) < len(candidates):
+                    candidates = found[0] if len(found) == 1 else dict(_items(found))
+            if len(candidates) <= _FEW:
+                break
+        return candidates
+
+    def _index_by(self, key: str) -> Mapping[tuple[str, str], Mapping[str, Labels]]:
+        by_value = self._by_label.pop(key, None)
+        if by_value is None:
+            by_value = {}
+            for namespace, objects in self._namespaces.items():
+                for name, labels in objects.items():
+                    _add_to_label(by_value, key, namespace, name, labels)
+            if len(self._by_label) >= _MAX_KEYS:
+                del self._by_label[next(iter(self._by_label))]
+        self._by_label[key] = by_value
+        return by_value
+
+    def _remove_from_labels(self, namespace: str, name: str, labels: Labels) -> None:
+        for key, by_value in self._by_label.items():
+            value = _value(labels, key)
+            if value is not None:
+                named = by_value[namespace, value]
+                del named[name]
+                if not named:
+                    del by_value[namespace, value]
+
+    def _changed(self, namespace: str) -> None:
+        self._versions[namespace] = self._versions[None] = next(self._changes)
+
+
+def _add_to_label(
+    by_value: dict[tuple[str, str], dict[str, Labels]],
+    key: str,
+    namespace: str,
+    name: str,
+    labels: Labels,
+) -> None:
+    value = _value(labels, key)
+    if value is not None:
+        by_value.setdefault((namespace, value), {})[name] = labels
+
+
+def _value(labels: Labels, key: str) -> str | None:
+    # A value may equal a key, so a plain search for the key is not enough.
+    keys = labels[::2]
+    return labels[2 * keys.index(key) + 1] if key in keys else None
+
+
+def _items(found: Iterable[Mapping[str, Labels]]) -> Iterable[tuple[str, Labels]]:
+    return itertools.chain.from_iterable(each.items() for each in found)

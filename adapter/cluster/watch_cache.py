@@ -1,0 +1,266 @@
+"""Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
+
+A cache begins with the first request for its kind and ends when it was not used for an hour. While
+there is no index, `adapter.cluster.objects` sends selectors to the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NoReturn
+
+from adapter import errors, telemetry
+from adapter.clients import watch
+from adapter.clients.kubernetes import Kube
+from adapter.cluster import collection
+from adapter.cluster.object_index import Interner, ObjectIndex
+from rules.kinds import Kind
+
+log = logging.getLogger(__name__)
+
+Clock = Callable[[], float]
+Sleep = Callable[[float], Awaitable[None]]
+
+_IDLE = 3600.0
+"""Seconds without a request after which a watch ends."""
+_REAP_INTERVAL = 60.0
+_MAX_OBJECTS = 200_000
+"""Objects of one kind, about 80 MB."""
+_WATCH = 45.0
+"""Minimum seconds of a watch. A connection that is silently dead is replaced after twice as many
+seconds and 15 more."""
+_FORBIDDEN = frozenset({403, 404, 405})
+_FORBIDDEN_GRACE = 10.0
+"""Seconds for which refusals are retried first: an API server that has just started refuses
+requests until it has read its RBAC rules."""
+_MIN_RETRY = 30.0
+_MAX_RETRY = 900.0
+"""Bounds of the backoff for kinds that cannot be watched; each attempt may list all objects."""
+
+
+class State(enum.StrEnum):
+    """State of a cache; only WATCHED and BROKEN have an index."""
+
+    SYNCING = "syncing"
+    WATCHED = "watched"
+    BROKEN = "broken"
+    FORBIDDEN = "forbidden"
+    TOO_MANY = "too_many"
+
+
+class WatchCaches:
+    """Watch caches by kind. They fill only while `run` runs."""
+
+    def __init__(
+        self,
+        api: Kube,
+        *,
+        metrics: telemetry.WatchCacheMetrics,
+        max_objects: int = _MAX_OBJECTS,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+    ) -> None:
+        self._api = api
+        self._metrics = metrics
+        self._max_objects = max_objects
+        self._clock = clock
+        self._sleep = sleep
+        self._caches: dict[Kind, _WatchCache] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    def index(self, kind: Kind) -> ObjectIndex | None:
+        """Return the index of a kind, or None if the request must be sent to the API server.
+
+        The first request for a kind starts its watch.
+        """
+        cache = self._caches.get(kind)
+        if cache is None:
+            if self._tasks is None:
+                return None
+            cache = self._caches[kind] = _WatchCache(
+                self._api,
+                kind,
+                metrics=self._metrics,
+                max_objects=self._max_objects,
+                clock=self._clock,
+                sleep=self._sleep,
+            )
+            cache.task = self._tasks.create_task(cache.run(), name=f"watch of {cache.resource}")
+        cache.used = self._clock()
+        if cache.index is None:
+            self._metrics.listed(cache.resource, state=cache.state)
+        return cache.index
+
+    async def run(self) -> NoReturn:
+        """Run the watches, and end those that are not used, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as self._tasks:
+                while True:
+                    await self._sleep(_REAP_INTERVAL)
+                    for kind, cache in list(self._caches.items()):
+                        if self._clock() - cache.used >= _IDLE:
+                            del self._caches[kind]
+                            cache.stop()
+        finally:
+            # An index without its watch would be out of date forever.
+            self._tasks = None
+            self._caches.clear()
+
+    def status(self) -> str:
+        """Return the state of each cache, for /readyz; it does not quote the API server."""
+        return "; ".join(each.status() for each in self._caches.values()) or "no kind is in use"
+
+
+class _UnwatchableError(Exception):
+    """The kind cannot be watched; `reason` is for everyone, `detail` for the log."""
+
+    def __init__(self, state: State, reason: str, detail: object) -> None:
+        super().__init__(str(detail))
+        self.state = state
+        self.reason = reason
+
+
+class _WatchCache:
+    """Watch cache of one kind."""
+
+    task: asyncio.Task[NoReturn]
+
+    def __init__(
+        self,
+        api: Kube,
+        kind: Kind,
+        *,
+        metrics: telemetry.WatchCacheMetrics,
+        max_objects: int,
+        clock: Clock,
+        sleep: Sleep,
+    ) -> None:
+        self._api = api
+        self._kind = kind
+        self.resource = str(kind.group_resource)
+        self._metrics = metrics
+        self._max_objects = max_objects
+        self._clock = clock
+        self._sleep = sleep
+        self._interner = Interner()
+        self._listed = ObjectIndex()
+        """Index that the current list fills."""
+        self._objects: ObjectIndex | None = None
+        self._enter(State.SYNCING)
+        self._responded = self.used = clock()
+        """Times of the last response of a watch, and of the last request for the kind."""
+        self._refused: float | None = None
+        """Time of the first of consecutive refusals."""
+
+    @property
+    def index(self) -> ObjectIndex | None:
+        """Last good state; None unless a watch was accepted after a list."""
+        return self._objects if self.state in (State.WATCHED, State.BROKEN) else None
+
+    async def run(self) -> NoReturn:
+        """List and watch until cancelled; if that is impossible, retry with backoff."""
+        retry = _MIN_RETRY
+        while True:
+            try:
+                await self._follow()
+            except _UnwatchableError as error:
+                if self.state is not error.state:
+                    log.warning(
+                        "%s: listed at each request instead of watched: %s: %s",
+                        self.resource,
+                        error.reason,
+                        error,
+                    )
+                if error.state is State.TOO_MANY:
+                    retry = _MAX_RETRY
+                elif self.index is not None:
+                    retry = _MIN_RETRY
+                self._objects = None
+                self._enter(error.state, error.reason)
+            await self._sleep(retry * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+            retry = min(2 * retry, _MAX_RETRY)
+
+    def stop(self) -> None:
+        """End the watch and remove its metrics."""
+        self.task.cancel()
+        self._metrics.stopped(self.resource)
+        log.info("%s: the watch ended, because nobody requests the kind", self.resource)
+
+    def status(self) -> str:
+        """Return a sentence about the cache."""
+        if self.index is None:
+            reason = self._reason or "the watch has just begun"
+            return f"{self.resource} listed at each request: {reason}"
+        age = f"last response {self._clock() - self._responded:.0f} s ago"
+        broken = f", watch broken: {self._reason}" if self.state is State.BROKEN else ""
+        return f"{self.resource} watched: {len(self.index)} objects, {age}{broken}"
+
+    async def _follow(self) -> None:
+        events = watch.follow(
+            self._api,
+            collection.path(self._kind),
+            collection.params(self._kind),
+            extract=self._interner.parse,
+            begin=self._begin_list,
+            metadata_only=True,
+            max_items=self._max_objects,
+            report=self._report,
+            duration=_WATCH,
+            clock=self._clock,
+            sleep=self._sleep,
+        )
+        async with contextlib.aclosing(events):
+            async for event, item in events:
+                if event == watch.LISTED:
+                    self._objects, self._listed = self._listed, ObjectIndex()
+                elif self._objects is not None:
+                    if event == "DELETED":
+                        self._objects.remove(item.namespace, item.name)
+                    else:
+                        self._objects.put(item)
+                    self._check_size(self._objects)
+
+    def _begin_list(self) -> Callable[[Mapping[str, Any]], None]:
+        self._listed = listed = ObjectIndex()
+        return lambda item: listed.put(self._interner.parse(item))
+
+    def _check_size(self, objects: ObjectIndex) -> None:
+        self._metrics.resized(self.resource, len(objects))
+        if len(objects) > self._max_objects:
+            raise _UnwatchableError(
+                State.TOO_MANY, "too many objects", f"more than {self._max_objects}"
+            )
+
+    def _report(self, error: errors.BackendError | None) -> None:
+        """Enter the state that follows from a response of the watch or from a failure."""
+        if error is None:
+            self._responded, self._refused = self._clock(), None
+            self._metrics.responded(self.resource, at=time.time())
+            if self.state is not State.WATCHED and self._objects is not None:
+                self._check_size(self._objects)
+                self._enter(State.WATCHED)
+                log.info("%s: watched, %d objects", self.resource, len(self._objects))
+            return
+        if isinstance(error, errors.TooLarge):
+            raise _UnwatchableError(State.TOO_MANY, "too many objects", error)
+        reason = type(error).__name__
+        if isinstance(error, errors.Refused):
+            reason = str(error.status)
+        if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
+            self._refused = self._refused or self._clock()
+            if self.index is None or self._clock() - self._refused > _FORBIDDEN_GRACE:
+                raise _UnwatchableError(State.FORBIDDEN, f"status {reason}", error)
+        else:
+            self._refused = None
+        self._enter(self.state if self.index is None else State.BROKEN, reason)
+
+    def _enter(self, state: State, reason: str = "") -> None:
+        self._metrics.entered(self.resource, state)
+        self.state = state
+        self._reason = reason

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from adapter.cluster import object_index
+from adapter.cluster.object_index import Interner, Object, ObjectIndex
+from rules.selectors import selectors
+
+ALL = selectors.parse("")
+WEB = selectors.parse("app=web")
+
+
+def item(namespace, name, **labels):
+    return Object(namespace, name, tuple(text for pair in sorted(labels.items()) for text in pair))
+
+
+def test_labels_are_parsed_in_the_order_of_their_keys():
+    metadata = {"namespace": "a", "name": "x", "labels": {"b": "1", "a": "2"}}
+
+    assert Interner().parse({"metadata": metadata}) == Object("a", "x", ("a", "2", "b", "1"))
+
+
+@pytest.mark.parametrize("metadata", [{"name": "x"}, {"name": "x", "labels": None}])
+def test_objects_need_neither_namespace_nor_labels(metadata):
+    assert Interner().parse({"metadata": metadata}) == Object("", "x", ())
+
+
+@pytest.mark.parametrize("document", [{}, {"metadata": {}}, {"metadata": []}, []])
+def test_other_documents_are_refused(document):
+    with pytest.raises((KeyError, TypeError)):
+        Interner().parse(document)
+
+
+def test_equal_labels_are_shared(monkeypatch):
+    monkeypatch.setattr(object_index, "_MAX_SHARED", 8)
+    interner = Interner()
+
+    def parse(name, labels):
+        return interner.parse({"metadata": {"name": name, "labels": labels}}).labels
+
+    assert parse("x", {"a": "b"}) is parse("y", {"a": "b"})
+    stateful = interner.parse(json.loads('{"metadata": {"name": "x-0", "labels": {"p": "x-0"}}}'))
+    assert stateful.labels[1] is stateful.name
+    for number in range(20):
+        parse("x", {"a": f"{number}"})
+    assert len(interner._shared) <= 8
+
+
+def test_names_are_in_the_order_of_the_keys_in_etcd():
+    index = ObjectIndex(
+        [item("a", "z"), item("a-b", "y"), item("a", "x-1"), item("a", "x"), item("b", "x")]
+    )
+
+    assert index.names(ALL, namespace="a") == ("x", "x-1", "z")
+    assert index.names(ALL, namespace=None) == ("y", "x", "x-1", "z", "x")
+
+
+def test_result_is_remembered_until_its_namespace_changes():
+    index = ObjectIndex([item("a", "x", app="web"), item("b", "y", app="web")])
+    first, everywhere = index.names(WEB, namespace="a"), index.names(WEB, namespace=None)
+
+    index.put(item("a", "x", app="web"))
+    assert index.names(WEB, namespace="a") is first
+    assert index.names(WEB, namespace=None) is everywhere
+    index.remove("b", "unknown")
+    index.put(item("b", "z", app="web"))
+    assert index.names(WEB, namespace="a") is first
+    assert index.names(WEB, namespace=None) == ("x", "y", "z")
+    index.put(item("a", "x", app="db"))
+    assert index.names(WEB, namespace="a") == ()
+
+
+def test_namespace_that_disappears_and_returns_is_not_remembered():
+    index = ObjectIndex([item("a", "x")])
+    assert index.names(ALL, namespace="a") == ("x",)
+    index.remove("a", "x")
+    assert index.names(ALL, namespace="a") == ()
+    index.put(item("a", "y"))
+    assert index.names(ALL, namespace="a") == ("y",)
+    index.remove("a", "y")
+    assert index.names(ALL, namespace="a") == ()
+    assert index._namespaces == {}
+
+
+def test_contains_and_size():
+    index = ObjectIndex([item("a", "x"), item("a", "x", app="web")])
+
+    assert index.contains("a", "x")
+    assert not index.contains("a", "y")
+    assert not index.contains("b", "x")
+    assert len(index) == 1
+    index.remove("a", "x")
+    assert len(index) == 0
+
+
+def test_caches_are_bounded(monkeypatch):
+    monkeypatch.setattr(object_index, "_FEW", 0)
+    monkeypatch.setattr(object_index, "_MAX_WORDS", 1000)
+    index = ObjectIndex([item("a", f"x-{number}", app="web") for number in range(5)])
+
+    for number in range(100):
+        assert index.names(selectors.parse(f"app=web,k{number}"), namespace="a") == ()
+        assert index.names(selectors.parse(f"app=web,k{number}=1"), namespace="a") == ()
+        assert len(index.names(WEB, namespace="a")) == 5
+
+    assert len(index._by_label) == object_index._MAX_KEYS
+    assert "app" in index._by_label
+    assert index._results._size <= 1000
+
+
+KEYS, VALUES = ("a", "b"), ("", "1", "2", "a")
+REQUIREMENTS = st.one_of(
+    st.builds(
+        "{}{}{}".format,
+        st.sampled_from(KEYS),
+        st.sampled_from(("=", "==", "!=")),
+        st.sampled_from(VALUES),
+    ),
+    st.builds(
+        "{} {} ({})".format,
+        st.sampled_from(KEYS),
+        st.sampled_from(("in", "notin")),
+        st.sets(st.sampled_from(VALUES), min_size=1).map(",".join),
+    ),
+    st.sampled_from(("a", "!a", "b", "!b", "a>1", "b<2")),
+)
+SELECTORS = st.lists(REQUIREMENTS, max_size=3).map(",".join).map(selectors.parse)
+NAMES = st.tuples(st.sampled_from(("", "n", "n-1")), st.sampled_from(("x", "y", "z")))
+CHANGES = st.lists(
+    st.tuples(NAMES, st.none() | st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)))
+)
+
+
+@given(changes=CHANGES, asked=st.lists(SELECTORS, min_size=1, max_size=4), few=st.booleans())
+def test_every_selector_gives_what_a_scan_gives(changes, asked, few):
+    index, objects = ObjectIndex(), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_index, "_FEW", 64 if few else 0)
+        for (namespace, name), labels in changes:
+            if labels is None:
+                index.remove(namespace, name)
+                objects.pop((namespace, name), None)
+            else:
+                index.put(item(namespace, name, **labels))
+                objects[namespace, name] = labels
+            for selector in asked:
+                for wanted in (namespace, None):
+                    matching = (
+                        f"{each}/{other}"
+                        for (each, other), labels in objects.items()
+                        if wanted in (None, each) and selector.matches(labels)
+                    )
+                    assert index.names(selector, namespace=wanted) == tuple(
+                        each.partition("/")[2] for each in sorted(matching)
+                    )
+        assert len(index) == len(objects)
+
+
+def test_selector_over_10_000_objects_does_not_scan_them(monkeypatch):
+    matched = []
+    monkeypatch.setattr(
+        selectors.Selector, "matches", lambda self, labels: matched.append(labels) or True
+    )
+    index = ObjectIndex(
+        item("a", f"x-{number}", app=f"app-{number // 10}", pod=f"x-{number}")
+        for number in range(10_000)
+    )
+
+    for selector in ("app=app-7", "pod,app in (app-7)", "app=app-7,pod!=x,zone=q"):
+        matched.clear()
+        assert len(index.names(selectors.parse(selector), namespace="a")) == 10
+        assert len(matched) == 10

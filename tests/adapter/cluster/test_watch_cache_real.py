@@ -1,0 +1,233 @@
+"""Watch caches against a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.kubernetes import Kube
+from adapter.cluster import watch_cache
+from adapter.cluster.objects import ClusterObjects
+from adapter.cluster.watch_cache import WatchCaches
+from rules.kinds import GroupResource
+from rules.selectors import selectors
+
+PODS = GroupResource("", "pods")
+NAMESPACE = "watched"
+NAMESPACES = (NAMESPACE, f"{NAMESPACE}-b")
+WEB = selectors.parse("app=web")
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+BINDING = f"{RBAC}/clusterrolebindings/watcher"
+
+
+class Pods:
+    """Pods of one namespace of the real cluster."""
+
+    def __init__(self, admin, namespace=NAMESPACE):
+        self.admin = admin
+        self.path = f"/api/v1/namespaces/{namespace}/pods"
+
+    def create(self, name, **labels):
+        metadata = {"name": name, "labels": labels}
+        spec = {"containers": [{"name": "main", "image": "none"}]}
+        document = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        self.admin.call("POST", self.path, document)
+
+    def delete(self, name):
+        self.admin.call("DELETE", f"{self.path}/{name}", {"gracePeriodSeconds": 0})
+
+    def patch(self, name, document, subresource=""):
+        media_type = "application/merge-patch+json"
+        path = f"{self.path}/{name}{subresource}"
+        self.admin.call("PATCH", path, document, content_type=media_type)
+
+    def delete_all(self):
+        for item in self.admin.get(self.path)["items"]:
+            self.delete(item["metadata"]["name"])
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(control_plane, tmp_path_factory):
+    """Return the kubeconfig of a user who may do what manifests/base allows for pods."""
+    admin = control_plane.admin
+    for name in NAMESPACES:
+        document = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+        admin.apply(f"/api/v1/namespaces/{name}", document)
+        account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+        document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
+        admin.apply(account, document)
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    document = {"kind": "ClusterRole", "metadata": {"name": "watcher"}, "rules": [rule]}
+    version = "rbac.authorization.k8s.io/v1"
+    admin.apply(f"{RBAC}/clusterroles/watcher", {"apiVersion": version, **document})
+    grant(admin)
+    path = tmp_path_factory.mktemp("watcher") / "kubeconfig"
+    yield str(control_plane.user("watcher").write_kubeconfig(path))
+    for path in (BINDING, f"{RBAC}/clusterroles/watcher"):
+        admin.request("DELETE", path)
+    for name in NAMESPACES:
+        Pods(admin, name).delete_all()
+        admin.request("DELETE", f"/api/v1/namespaces/{name}")
+
+
+def grant(admin):
+    subject = {"kind": "User", "name": "watcher", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "watcher"}
+    document = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "watcher"},
+        "subjects": [subject],
+        "roleRef": role,
+    }
+    admin.apply(BINDING, document)
+
+
+class Bed:
+    def __init__(self, api):
+        self.registry = CollectorRegistry()
+        metrics = telemetry.WatchCacheMetrics(self.registry)
+        self.caches = WatchCaches(api, metrics=metrics)
+        self.objects = ClusterObjects(api, caches=self.caches, interval=600)
+        self.listing = ClusterObjects(api, interval=600)
+
+    async def names(self, selector=WEB, namespace=NAMESPACE):
+        return await self.objects.names(PODS, namespace=namespace, selector=selector)
+
+    async def until(self, condition, seconds=60.0):
+        async with asyncio.timeout(seconds):
+            while not await condition():  # noqa: ASYNC110 - no event to wait for
+                await asyncio.sleep(0.01)
+
+    async def until_status(self, text, *, present=True):
+        async def has_status():
+            return (text in self.caches.status()) is present
+
+        await self.until(has_status)
+
+    async def seconds_until_names(self, expected):
+        """Return the seconds until the names are these, and raise TimeoutError after 5."""
+        started = time.monotonic()
+
+        async def are_expected():
+            return await self.names() == expected
+
+        await self.until(are_expected, seconds=5)
+        return time.monotonic() - started
+
+
+@pytest.fixture
+def pods(control_plane, kubeconfig):
+    for namespace in NAMESPACES:
+        Pods(control_plane.admin, namespace).delete_all()
+    pods = Pods(control_plane.admin)
+    pods.create("web-1", app="web", tier="x")
+    pods.create("web-2", app="web")
+    pods.create("db-1", app="db")
+    return pods
+
+
+@pytest.fixture
+async def bed(pods, kubeconfig):
+    api = await Kube.connect(kubeconfig, qps=1000, burst=1000)
+    bed = Bed(api)
+    running = asyncio.create_task(bed.caches.run())
+    await asyncio.sleep(0)
+    await bed.names()
+    await bed.until_status("pods watched")
+    yield bed
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await api.close()
+
+
+async def test_changes_are_seen_within_a_second(bed, pods):
+    lists = bed.registry.get_sample_value(
+        "gpu_metrics_adapter_object_lists_total", {"resource": "pods", "state": "syncing"}
+    )
+    changes = (
+        (lambda: pods.create("web-0", app="web"), ("web-0", "web-1", "web-2")),
+        (lambda: pods.delete("web-1"), ("web-0", "web-2")),
+        (
+            lambda: pods.patch("web-0", {"status": {"phase": "Succeeded"}}, "/status"),
+            ("web-2",),
+        ),
+        (lambda: pods.patch("web-2", {"metadata": {"labels": {"app": "db"}}}), ()),
+        (lambda: pods.patch("db-1", {"metadata": {"labels": {"app": "web"}}}), ("db-1",)),
+    )
+    for change, expected in changes:
+        change()
+        assert await bed.seconds_until_names(expected) < 1
+    assert lists == bed.registry.get_sample_value(
+        "gpu_metrics_adapter_object_lists_total", {"resource": "pods", "state": "syncing"}
+    )
+    assert bed.registry.get_sample_value(
+        "gpu_metrics_adapter_watch_cache_objects", {"resource": "pods"}
+    ) == await count(bed)
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, NAMESPACES[1], "", "unknown"])
+async def test_names_equal_those_of_a_list(bed, control_plane, namespace):
+    other = Pods(control_plane.admin, NAMESPACES[1])
+    other.create("web-1", app="web", tier="y")
+    other.create("a", tier="7")
+    await bed.until_status(f"pods watched: {await count(bed)} objects")
+
+    for text in ("", "app=web", "app!=web", "app", "!app", "tier>3", "app in (web,db),tier!=x"):
+        selector = selectors.parse(text)
+        expected = await bed.listing.names(PODS, namespace=namespace, selector=selector)
+        assert await bed.names(selector, namespace) == expected
+
+
+async def count(bed):
+    return len(await bed.listing.names(PODS, namespace="", selector=selectors.parse("")))
+
+
+async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, control_plane):
+    answers = set()
+
+    async def poll():
+        while True:
+            answers.add(await bed.names())
+            await asyncio.sleep(0.02)
+
+    polling = asyncio.create_task(poll())
+    await asyncio.to_thread(control_plane.apiserver.kill)
+    await bed.until_status("watch broken")
+    await asyncio.to_thread(control_plane.apiserver.start)
+    await bed.until_status("watch broken", present=False)
+    assert answers == {("web-1", "web-2")}
+    assert not polling.done()
+    polling.cancel()
+    await asyncio.gather(polling, return_exceptions=True)
+
+    pods.create("web-3", app="web")
+    assert await bed.seconds_until_names(("web-1", "web-2", "web-3")) < 1
+
+
+@pytest.fixture
+def short_times(monkeypatch):
+    monkeypatch.setattr(watch_cache, "_WATCH", 1)
+    monkeypatch.setattr(watch_cache, "_FORBIDDEN_GRACE", 1)
+    monkeypatch.setattr(watch_cache, "_MIN_RETRY", 0.5)
+    monkeypatch.setattr(watch_cache, "_MAX_RETRY", 0.5)
+
+
+async def test_withdrawn_and_granted_rights_end_and_begin_the_watch(
+    short_times, bed, pods, control_plane
+):
+    control_plane.admin.call("DELETE", BINDING)
+    try:
+        await bed.until_status("pods listed at each request: status 403")
+        with pytest.raises(errors.Refused, match="forbidden"):
+            await bed.names()
+    finally:
+        grant(control_plane.admin)
+    pods.create("web-3", app="web")
+    await bed.until_status("pods watched")
+
+    assert await bed.names() == ("web-1", "web-2", "web-3")
