@@ -25,8 +25,8 @@ from rules.selectors import selectors
 
 _CACHE_SIZE = 2048
 """Parsing takes 23 µs, a tenth of the fixed cost of a request; autoscalers repeat their URLs."""
-_MAX_CACHED_URL = 2048
-"""Characters; longer URLs are parsed each time."""
+_MAX_CACHED_URL = 512
+"""Characters; longer URLs are parsed each time. So the cache takes at most 12 MiB."""
 
 MAX_PATH = 64 << 10
 """Characters of a path as it is sent. A path of Kubernetes names is shorter than 2 KiB."""

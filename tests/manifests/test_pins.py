@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.server
 import json
+import re
 import shutil
 import subprocess
 import threading
@@ -91,6 +92,15 @@ def project(tmp_path, action, monkeypatch):
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+def test_this_repository_is_pinned():
+    workflow = (pins.ROOT / pins.WORKFLOW).read_text()
+    dockerfile = (pins.ROOT / pins.DOCKERFILE).read_text()
+
+    assert all(re.fullmatch("[0-9a-f]{40}", each["ref"]) for each in pins.USES.finditer(workflow))
+    assert len(pins.USES.findall(workflow)) == workflow.count("uses:")
+    assert re.search("^ARG BASE=[^@]+@sha256:[0-9a-f]{64}$", dockerfile, re.MULTILINE)
 
 
 def test_actions_are_pinned_by_the_commit_of_their_tag(project, action):
