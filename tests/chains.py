@@ -318,11 +318,14 @@ class Chain:
             for each in self.presented
         )
         simple = all(tag == der.UTF8 and content.isascii() for _, tag, content in self.subject)
+        # Verifiers differ in whether a self-issued certificate counts towards a path length.
         return (
             well_formed
             and simple
             and any(
-                all(each.is_plain for each in path) for path in paths(self.presented, ROOTS[root])
+                all(each.is_plain for each in path)
+                and all(each.subject != each.issuer for each in path[:-1])
+                for path in paths(self.presented, ROOTS[root])
             )
         )
 

@@ -24,7 +24,8 @@ from tests.real import prometheus as real
 Serve = Callable[[fakes.Behaviour], Awaitable[fakes.Prometheus]]
 
 THREE_QUERIES = """
-import asyncio, resource, sys
+import asyncio, re, sys
+from pathlib import Path
 import aiohttp
 from adapter.clients.prometheus import Prometheus
 
@@ -34,7 +35,8 @@ async def main():
         queries = (client.query("up") for _ in range(3))
         for result in await asyncio.gather(*queries, return_exceptions=True):
             print(type(result).__name__)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    # Not ru_maxrss, which includes the memory of the parent before exec.
+    print(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 
 asyncio.run(main())
 """
