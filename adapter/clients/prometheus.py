@@ -19,7 +19,7 @@ import orjson
 import yarl
 
 from adapter import errors, telemetry
-from adapter.clients import abort, redirects
+from adapter.clients import abort, bodies, redirects
 from adapter.clients.credentials import Authorization
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
@@ -28,6 +28,7 @@ from adapter.clients.prometheus_result import (
     Reader,
     StringsReader,
 )
+from rules.quoting import shorten
 
 log = logging.getLogger(__name__)
 
@@ -252,7 +253,7 @@ class Prometheus:
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
-    body = await response.content.read(_MAX_ERROR)
+    body = await bodies.read_beginning(response, _MAX_ERROR)
     try:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
@@ -268,7 +269,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
 
 def _backend_error(error: Exception, request: str, seconds: float) -> errors.BackendError:
     """Convert an error of a request to a BackendError whose text starts with the request."""
-    text = _cut(str(error) or type(error).__name__)
+    text = shorten(str(error) or type(error).__name__, _MAX_QUOTED)
     if isinstance(error, errors.Refused):
         return errors.Refused(f"{request}: {text}", status=error.status)
     if isinstance(error, errors.BackendError):
@@ -297,8 +298,4 @@ def _excerpt(body: bytes) -> str:
 
 
 def _quoted(text: str) -> str:
-    return repr(_cut(text))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+    return repr(shorten(text, _MAX_QUOTED))

@@ -345,6 +345,24 @@ async def test_error_status_becomes_a_backend_error(serve, session, status, body
         assert caught.value.status == status
 
 
+async def test_error_that_arrives_in_parts_is_read_to_its_end(serve, session):
+    fake = await serve(
+        fakes.dribbles('{"status":"error",', '"errorType":"timeout",', '"error":"why"}', status=503)
+    )
+
+    with pytest.raises(errors.TimedOut, match="503 timeout: why"):
+        await Prometheus(session, fake.url).query("up")
+
+
+async def test_endless_error_is_cut_off(serve, session):
+    behave, sent = fakes.endless(b"x" * 1000, status=500)
+    fake = await serve(behave)
+
+    with pytest.raises(errors.Broken, match="500"):
+        await Prometheus(session, fake.url).query("up")
+    assert sum(sent) < 8 << 20
+
+
 @pytest.mark.parametrize(
     "body",
     [
