@@ -1,7 +1,7 @@
 """Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
 
-A cache begins with the first request for its kind and ends when it was not used for an hour. While
-there is no index, `adapter.cluster.objects` sends selectors to the API server.
+The first request for a kind starts its cache; it ends after an hour without a request. While there
+is no index, `adapter.cluster.objects` sends selectors to the API server.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _REAP_INTERVAL = 60.0
 _MAX_OBJECTS = 200_000
 """Objects of one kind, about 80 MB."""
 _WATCH = 45.0
-"""Minimum seconds of a watch. A connection that is silently dead is replaced after twice as many
-seconds and 15 more."""
+"""Minimum seconds of a watch; the maximum is 90. A connection that is silently dead is replaced
+after at most 105 s: the client waits for 15 s longer than the API server."""
 _FORBIDDEN = frozenset({403, 404, 405})
 _FORBIDDEN_GRACE = 10.0
-"""Seconds for which refusals are retried first: an API server that has just started refuses
-requests until it has read its RBAC rules."""
+"""Seconds for which refusals of an established watch are retried: an API server that has just
+started refuses requests until it has read its RBAC rules."""
 _MIN_RETRY = 30.0
 _MAX_RETRY = 900.0
 """Bounds of the backoff for kinds that cannot be watched; each attempt may list all objects."""
