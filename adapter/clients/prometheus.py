@@ -46,6 +46,10 @@ _MAX_HELD = 32 << 20
 """Maximum bytes of all responses that are being read. Parsed, they take 4 times as much memory, and
 14 times if every name is as short as possible, which is still below the limit of 768 MiB."""
 
+_SMALL = 16 << 10
+"""Bytes of a response that is read also beyond `_MAX_HELD`: about a hundred samples. Otherwise, a
+few large responses would make all other requests fail."""
+
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
 _CHUNK = 16 << 10
@@ -235,7 +239,7 @@ class Prometheus:
                 grown = reader.feed(chunk)
                 held += grown
                 self._held += grown
-                if self._held > _MAX_HELD:
+                if self._held > _MAX_HELD and held > _SMALL:
                     raise errors.TooLarge(
                         f"all responses in flight together are longer than {_MAX_HELD >> 20} MiB: "
                         "select or aggregate so that queries return fewer series"
