@@ -1,4 +1,4 @@
-"""Log handler whose lines nobody can forge or multiply: escaped, cut, and without many repeats.
+"""Log handler that escapes control characters, cuts long messages and limits repeated ones.
 
 Log messages quote names in requests, and responses of Prometheus and the API server.
 """

@@ -123,12 +123,16 @@ class WatchCacheMetrics:
         """Count a request that needs a list, because the cache is in `state`."""
         self._lists.labels(resource, state).inc()
 
+    def emptied(self, resource: str) -> None:
+        """Remove the gauges of a cache's objects: it has none, and its age does not matter."""
+        for gauge in (self._objects, self._last_response):
+            gauge.remove(resource)
+
     def stopped(self, resource: str) -> None:
         """Remove the gauges of a cache."""
         if state := self._states.pop(resource, None):
             self._state.remove(resource, state)
-        for gauge in (self._objects, self._last_response):
-            gauge.remove(resource)
+        self.emptied(resource)
 
 
 class CertificateMetrics:

@@ -1,4 +1,4 @@
-"""Go string literals, for messages in Kubernetes' words and for PromQL."""
+"""Go string literals and shortened texts, for messages in Kubernetes' words and for PromQL."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Routing of every request by its decoded path, with the checks of the original's router.
 
-Connections are in `http.server`, conversion to HTTP responses in `http.responses`.
+Connections are in `http.connection`, conversion to HTTP responses in `http.responses`.
 """
 
 from __future__ import annotations

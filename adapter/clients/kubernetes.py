@@ -21,7 +21,7 @@ from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import credentials, kube_discovery, proxies, redirects, status
+from adapter.clients import bodies, credentials, kube_discovery, proxies, redirects, status
 from adapter.clients.abort import abort_on_exit
 from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
@@ -187,7 +187,7 @@ class Kube:
                 until_headers.reschedule(None)
             async with abort_on_exit(response):
                 if response.status >= 300:
-                    body = await response.content.read(_CHUNK)
+                    body = await bodies.read_beginning(response, _CHUNK)
                     raise _error_of(request, response, body)
                 on_open()
                 pending = bytearray()

@@ -19,7 +19,7 @@ import orjson
 import yarl
 
 from adapter import errors, telemetry
-from adapter.clients import abort, redirects
+from adapter.clients import abort, bodies, redirects
 from adapter.clients.credentials import Authorization
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
@@ -28,6 +28,7 @@ from adapter.clients.prometheus_result import (
     Reader,
     StringsReader,
 )
+from rules.quoting import shorten
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,10 @@ _MAX_SERIES = 64 << 20
 _MAX_HELD = 32 << 20
 """Maximum bytes of all responses that are being read. Parsed, they take 4 times as much memory, and
 14 times if every name is as short as possible, which is still below the limit of 768 MiB."""
+
+_SMALL = 16 << 10
+"""Bytes of a response that is read also beyond `_MAX_HELD`: about a hundred samples. Otherwise, a
+few large responses would make all other requests fail."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
@@ -234,7 +239,7 @@ class Prometheus:
                 grown = reader.feed(chunk)
                 held += grown
                 self._held += grown
-                if self._held > _MAX_HELD:
+                if self._held > _MAX_HELD and held > _SMALL:
                     raise errors.TooLarge(
                         f"all responses in flight together are longer than {_MAX_HELD >> 20} MiB: "
                         "select or aggregate so that queries return fewer series"
@@ -252,7 +257,7 @@ class Prometheus:
 
 async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
-    body = await response.content.read(_MAX_ERROR)
+    body = await bodies.read_beginning(response, _MAX_ERROR)
     try:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
@@ -268,7 +273,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
 
 def _backend_error(error: Exception, request: str, seconds: float) -> errors.BackendError:
     """Convert an error of a request to a BackendError whose text starts with the request."""
-    text = _cut(str(error) or type(error).__name__)
+    text = shorten(str(error) or type(error).__name__, _MAX_QUOTED)
     if isinstance(error, errors.Refused):
         return errors.Refused(f"{request}: {text}", status=error.status)
     if isinstance(error, errors.BackendError):
@@ -297,8 +302,4 @@ def _excerpt(body: bytes) -> str:
 
 
 def _quoted(text: str) -> str:
-    return repr(_cut(text))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MAX_QUOTED else f"{text[:_MAX_QUOTED]}…"
+    return repr(shorten(text, _MAX_QUOTED))

@@ -66,9 +66,9 @@ async def follow(
 ) -> AsyncGenerator[Event]:
     """Yield LISTED first, then ADDED, MODIFIED and DELETED; after a gap LISTED again.
 
-    Objects are what `extract` returns for them. `begin` is called before each list, and what it
-    returns replaces `extract` for that list: so a large list need not exist twice. `metadata_only`
-    and `max_items` are as for `Kube.snapshot`.
+    Objects are what `extract` returns for them. `begin` is called before each list, and returns the
+    function that replaces `extract` for that list; it can store the objects, so that a large list
+    does not exist twice. `metadata_only` and `max_items` are as for `Kube.snapshot`.
 
     `report` is called with None when a watch is accepted, at each line, and when the API server
     ends it; and with each failure. The API server ends a watch after at least `duration` seconds

@@ -63,8 +63,9 @@ class Interner:
 class ObjectIndex:
     """Objects of one kind.
 
-    The first selector that compares a label creates an index by that label. Results are remembered
-    until an object of their namespace appears, disappears or gets other labels.
+    The first selector that compares a label in a large namespace creates an index by that label.
+    Results are remembered until an object of their namespace appears, disappears or gets other
+    labels.
     """
 
     def __init__(self, objects: Iterable[Object] = ()) -> None:
@@ -149,16 +150,16 @@ class ObjectIndex:
         return sorted(name for name, labels in candidates.items() if matches(labels))
 
     def _candidates(self, namespace: str, selector: Selector) -> Mapping[str, Labels]:
-        """Return objects among which are all that match: the fewest that an index by label has."""
+        """Return a superset of the matching objects, as small as the indexes by label allow."""
         candidates: Mapping[str, Labels] = self._namespaces.get(namespace, {})
         for requirement in selector.requirements:
+            if len(candidates) <= _FEW:
+                break
             if requirement.operator in ("=", "==", "in"):
                 by_value = self._index_by(requirement.key)
                 found = [by_value.get((namespace, value), {}) for value in requirement.values]
                 if sum(map(len, found)) < len(candidates):
                     candidates = found[0] if len(found) == 1 else dict(_items(found))
-            if len(candidates) <= _FEW:
-                break
         return candidates
 
     def _index_by(self, key: str) -> Mapping[tuple[str, str], Mapping[str, Labels]]:

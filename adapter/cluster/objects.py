@@ -21,6 +21,7 @@ from adapter.cluster.object_index import ObjectIndex
 from adapter.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds
+from rules.names import is_path_segment
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -76,7 +77,7 @@ class ClusterObjects:
         Raises Refused with 404 for an unknown resource.
         """
         kind = await self._kind(resource)
-        if not _is_path_segment(namespace):
+        if not is_path_segment(namespace):
             return ()
         size = sum(1 + len(each.values) for each in selector.requirements)
         if size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
@@ -89,7 +90,7 @@ class ClusterObjects:
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False for a pod that is known to have finished, else True."""
-        if resource != PODS or not _is_path_segment(namespace):
+        if resource != PODS or not is_path_segment(namespace):
             return True
         kind = await self._kind(PODS)
         index = self._index(kind)
@@ -154,14 +155,6 @@ class ClusterObjects:
             return self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
-
-
-def _is_path_segment(name: str) -> bool:
-    """Return whether a name is one path segment; others are not names of objects.
-
-    k8s.io/apimachinery/pkg/api/validation/path
-    """
-    return name not in {".", ".."} and "/" not in name and "%" not in name
 
 
 def _escape(value: str) -> str:

@@ -1,7 +1,7 @@
 """Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
 
-A cache begins with the first request for its kind and ends when it was not used for an hour. While
-there is no index, `adapter.cluster.objects` sends selectors to the API server.
+The first request for a kind starts its cache; it ends after an hour without a request. While there
+is no index, `adapter.cluster.objects` sends selectors to the API server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
 from adapter.cluster import collection
 from adapter.cluster.object_index import Interner, ObjectIndex
-from rules.kinds import Kind
+from rules.kinds import GroupResource, Kind
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +33,12 @@ _REAP_INTERVAL = 60.0
 _MAX_OBJECTS = 200_000
 """Objects of one kind, about 80 MB."""
 _WATCH = 45.0
-"""Minimum seconds of a watch. A connection that is silently dead is replaced after twice as many
-seconds and 15 more."""
+"""Minimum seconds of a watch; the maximum is 90. A connection that is silently dead is replaced
+after at most 105 s: the client waits for 15 s longer than the API server."""
 _FORBIDDEN = frozenset({403, 404, 405})
 _FORBIDDEN_GRACE = 10.0
-"""Seconds for which refusals are retried first: an API server that has just started refuses
-requests until it has read its RBAC rules."""
+"""Seconds for which refusals of an established watch are retried: an API server that has just
+started refuses requests until it has read its RBAC rules."""
 _MIN_RETRY = 30.0
 _MAX_RETRY = 900.0
 """Bounds of the backoff for kinds that cannot be watched; each attempt may list all objects."""
@@ -71,7 +71,7 @@ class WatchCaches:
         self._max_objects = max_objects
         self._clock = clock
         self._sleep = sleep
-        self._caches: dict[Kind, _WatchCache] = {}
+        self._caches: dict[GroupResource, _WatchCache] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
     def index(self, kind: Kind) -> ObjectIndex | None:
@@ -79,11 +79,14 @@ class WatchCaches:
 
         The first request for a kind starts its watch.
         """
-        cache = self._caches.get(kind)
-        if cache is None:
+        cache = self._caches.get(kind.group_resource)
+        if cache is None or cache.kind != kind:
+            if cache is not None:
+                cache.stop("the cluster serves the kind in another version")
+                del self._caches[kind.group_resource]
             if self._tasks is None:
                 return None
-            cache = self._caches[kind] = _WatchCache(
+            cache = self._caches[kind.group_resource] = _WatchCache(
                 self._api,
                 kind,
                 metrics=self._metrics,
@@ -103,10 +106,10 @@ class WatchCaches:
             async with asyncio.TaskGroup() as self._tasks:
                 while True:
                     await self._sleep(_REAP_INTERVAL)
-                    for kind, cache in list(self._caches.items()):
+                    for resource, cache in list(self._caches.items()):
                         if self._clock() - cache.used >= _IDLE:
-                            del self._caches[kind]
-                            cache.stop()
+                            del self._caches[resource]
+                            cache.stop("nobody requests the kind")
         finally:
             # An index without its watch would be out of date forever.
             self._tasks = None
@@ -142,7 +145,7 @@ class _WatchCache:
         sleep: Sleep,
     ) -> None:
         self._api = api
-        self._kind = kind
+        self.kind = kind
         self.resource = str(kind.group_resource)
         self._metrics = metrics
         self._max_objects = max_objects
@@ -182,15 +185,16 @@ class _WatchCache:
                 elif self.index is not None:
                     retry = _MIN_RETRY
                 self._objects = None
+                self._metrics.emptied(self.resource)
                 self._enter(error.state, error.reason)
             await self._sleep(retry * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
             retry = min(2 * retry, _MAX_RETRY)
 
-    def stop(self) -> None:
+    def stop(self, reason: str) -> None:
         """End the watch and remove its metrics."""
         self.task.cancel()
         self._metrics.stopped(self.resource)
-        log.info("%s: the watch ended, because nobody requests the kind", self.resource)
+        log.info("%s: the watch ended, because %s", self.resource, reason)
 
     def status(self) -> str:
         """Return a sentence about the cache."""
@@ -204,8 +208,8 @@ class _WatchCache:
     async def _follow(self) -> None:
         events = watch.follow(
             self._api,
-            collection.path(self._kind),
-            collection.params(self._kind),
+            collection.path(self.kind),
+            collection.params(self.kind),
             extract=self._interner.parse,
             begin=self._begin_list,
             metadata_only=True,

@@ -54,6 +54,7 @@ class Connection(web.RequestHandler):
         "_head_seconds",
         "_head_timer",
         "_lost",
+        "_opened",
         "_payload",
         "_unsent",
         "_write_seconds",
@@ -85,6 +86,8 @@ class Connection(web.RequestHandler):
         self._head_timer: asyncio.TimerHandle | None = None
         self._close_seconds = close_seconds
         self._lost = asyncio.Event()
+        self._opened: asyncio.Transport | None = None
+        """The transport; `transport` is None as soon as the connection is being closed."""
         self._write_seconds = write_seconds
         self._write_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
@@ -97,13 +100,21 @@ class Connection(web.RequestHandler):
         return self._request_count > 0
 
     @property
+    def is_closing(self) -> bool:
+        """Whether most of the last response is sent, and the client has not closed yet."""
+        closing = self._opened is not None and self._opened.is_closing()
+        return closing and self._write_timer is None
+
+    @property
     def is_idle(self) -> bool:
         """Whether no request is in progress."""
-        return not self.has_requests or (self._waiter is not None and not self._waiter.done())
+        is_waiting = self._waiter is not None and not self._waiter.done()
+        return not self.has_requests or is_waiting or self.is_closing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the timer of the first request head."""
         super().connection_made(transport)
+        self._opened = self.transport
         self._head_timer = self._loop.call_later(self._head_seconds, self.force_close)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -111,6 +122,7 @@ class Connection(web.RequestHandler):
         self._head_done()
         self._stop_write_timer()
         self._lost.set()
+        self._opened = None
         super().connection_lost(exc)
         self._closed(self)
 
@@ -123,6 +135,13 @@ class Connection(web.RequestHandler):
         """Stop the timer: most of the response is sent."""
         super().resume_writing()
         self._stop_write_timer()
+
+    def abort(self) -> None:
+        """Close the connection without waiting until the client closes its side of TLS."""
+        if self._opened is not None:
+            if not self._opened.is_closing():  # after a second close, abort would do nothing
+                self.force_close()
+            self._opened.abort()
 
     async def shutdown(self, timeout: float | None = 15.0) -> None:
         """Answer the request in progress, send the whole response and wait for the close."""

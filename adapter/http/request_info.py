@@ -20,6 +20,7 @@ from urllib.parse import unquote_to_bytes
 from adapter import errors
 from rules import quantity
 from rules.errors import DurationError, SelectorError
+from rules.names import is_path_segment
 from rules.quoting import quote, shorten
 from rules.selectors import selectors
 
@@ -278,6 +279,5 @@ def _selected_name(query: _Query) -> str:
         return ""
     for requirement in requirements:
         if requirement.field == "metadata.name" and requirement.operator == "=":
-            value = requirement.value
-            return "" if value in {".", ".."} or "/" in value or "%" in value else value
+            return requirement.value if is_path_segment(requirement.value) else ""
     return ""

@@ -2,7 +2,7 @@
 
 `error_middleware` parses the request, enforces the timeout and turns every exception into the
 metav1.Status that Kubernetes would send. The cause of a 5xx goes to the log only. Routing is in
-`api.router`, the connection in `http.server`.
+`api.router`, the connection in `http.connection`.
 """
 
 from __future__ import annotations

@@ -182,9 +182,11 @@ class Site(web.BaseSite):
             victim = _victim(
                 idle or [connection],
                 self._connections.__getitem__,
-                lambda each: each.has_requests,
+                lambda each: each.has_requests and not each.is_closing,
             )
-            victim.force_close()
+            # At once: a close may take 5 s. Until then, this connection would be chosen again.
+            del self._connections[victim]
+            victim.abort()
 
 
 class _Arrival:

@@ -223,8 +223,8 @@ class ServingCertificateController:
     def _initial_state(self, now: datetime) -> State:
         """Return the state for an empty Secret.
 
-        Whoever empties the Secret wants a new CA, but not an outage: the current one is kept until
-        the new one is published.
+        An administrator who empties the Secret wants a new CA without an outage. Therefore the
+        current one is kept until the new one is published.
         """
         if self._state is None:
             return renew.create(self._policy, now=now)

@@ -61,6 +61,20 @@ def says(body: str | bytes, *, status: int = 200) -> Behaviour:
     return behave
 
 
+def dribbles(*parts: str, status: int = 200) -> Behaviour:
+    """Send a response whose body arrives in parts."""
+
+    async def behave(request: web.Request, received: Received) -> web.StreamResponse:
+        response = web.StreamResponse(status=status)
+        await response.prepare(request)
+        for part in parts:
+            await response.write(part.encode())
+            await asyncio.sleep(0.02)
+        return response
+
+    return behave
+
+
 async def hangs(request: web.Request, received: Received) -> web.StreamResponse:
     """Never respond."""
     await asyncio.Event().wait()
@@ -101,12 +115,14 @@ def cut_off(beginning: str) -> Behaviour:
     return behave
 
 
-def endless(chunk: bytes, *, compressed: bool = False) -> tuple[Behaviour, list[int]]:
+def endless(
+    chunk: bytes, *, compressed: bool = False, status: int = 200
+) -> tuple[Behaviour, list[int]]:
     """Send `chunk` forever; the returned list records the bytes sent."""
     sent: list[int] = []
 
     async def behave(request: web.Request, received: Received) -> web.StreamResponse:
-        response = web.StreamResponse()
+        response = web.StreamResponse(status=status)
         if compressed:
             response.enable_compression(web.ContentCoding.gzip)
         await response.prepare(request)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
-from adapter.api.groups.names import is_namespace, is_object_name
 from adapter.errors import ApiError, BackendError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -24,6 +23,7 @@ from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import printable
 from rules.errors import AmbiguousSampleError, PlanError, SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, GroupResource, Kind, Kinds
+from rules.names import is_namespace, is_object_name
 from rules.query import plan
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry

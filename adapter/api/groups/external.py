@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Resource
-from adapter.api.groups.names import is_namespace
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -22,6 +21,7 @@ from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import printable
 from rules.errors import PlanError
 from rules.kinds import Kinds
+from rules.names import is_namespace
 from rules.query import plan
 from rules.query.aggregate import ExternalValue
 from rules.query.catalog import Catalog

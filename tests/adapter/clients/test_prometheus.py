@@ -347,6 +347,24 @@ async def test_error_status_becomes_a_backend_error(serve, session, status, body
         assert caught.value.status == status
 
 
+async def test_error_that_arrives_in_parts_is_read_to_its_end(serve, session):
+    fake = await serve(
+        fakes.dribbles('{"status":"error",', '"errorType":"timeout",', '"error":"why"}', status=503)
+    )
+
+    with pytest.raises(errors.TimedOut, match="503 timeout: why"):
+        await Prometheus(session, fake.url).query("up")
+
+
+async def test_endless_error_is_cut_off(serve, session):
+    behave, sent = fakes.endless(b"x" * 1000, status=500)
+    fake = await serve(behave)
+
+    with pytest.raises(errors.Broken, match="500"):
+        await Prometheus(session, fake.url).query("up")
+    assert sum(sent) < 8 << 20
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -539,11 +557,12 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     async def respond(request, received):
         response = web.StreamResponse()
         await response.prepare(request)
-        await response.write(body[:-1])
+        content = body
+        await response.write(content[:-1])
         if received.parameters["query"] == "first":
             arrived.set()
             await finish.wait()
-        await response.write(body[-1:])
+        await response.write(content[-1:])
         return response
 
     client = Prometheus(session, (await serve(respond)).url)
@@ -555,9 +574,13 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     with pytest.raises(errors.TooLarge, match="all responses in flight together"):
         await client.query("second")
 
+    monkeypatch.setattr(prometheus, "_MAX_HELD", len(body))
+    body = vector(100)
+    assert len((await client.query("small")).samples) == 100
+
     finish.set()
     assert len((await first).samples) == 10_000
-    assert len((await client.query("third")).samples) == 10_000
+    assert len((await client.query("third")).samples) == 100
     assert client._held == 0
 
 

@@ -112,6 +112,16 @@ def test_caches_are_bounded(monkeypatch):
     assert index._results._size <= 1000
 
 
+def test_small_namespace_needs_no_index_of_the_whole_cluster():
+    small = [item("a", f"x-{number}", app="web") for number in range(64)]
+    index = ObjectIndex([*small, *(item("b", f"x-{number}", app="web") for number in range(65))])
+
+    assert len(index.names(WEB, namespace="a")) == 64
+    assert not index._by_label
+    assert len(index.names(WEB, namespace="b")) == 65
+    assert index._by_label
+
+
 KEYS, VALUES = ("a", "b"), ("", "1", "2", "a")
 REQUIREMENTS = st.one_of(
     st.builds(

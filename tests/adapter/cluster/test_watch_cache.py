@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 
 import pytest
@@ -339,6 +340,9 @@ async def test_short_refusals_do_not_end_a_watch(bed, cluster):
     await bed.until(lambda: bed.state("broken"))
     bed.now += 11
     await bed.until(lambda: bed.state("forbidden"))
+    # An alert on old responses is only for caches that are served.
+    assert bed.metric("watch_cache_last_response_timestamp_seconds", resource="pods") is None
+    assert bed.metric("watch_cache_objects", resource="pods") is None
 
 
 @pytest.mark.parametrize("max_objects", [3])
@@ -372,6 +376,20 @@ async def test_unused_watch_ends_and_begins_again(bed, cluster):
     assert bed.state("watched", "namespaces")
     await bed.watched()
     assert bed.state("watched")
+
+
+async def test_another_version_of_a_kind_replaces_its_watch(bed, cluster):
+    kind = bed.objects.kinds.first("pods", "")
+    bed.caches.index(dataclasses.replace(kind, version="v0"))
+    await bed.until_status("pods listed at each request: status 404")
+    await bed.watched()
+    bed.now += 3600
+    await bed.names()
+    await asyncio.sleep(0.05)
+
+    assert bed.caches.status().count("pods") == 1
+    assert bed.state("watched")
+    assert bed.metric("watch_cache_objects", resource="pods") == 4
 
 
 async def test_watches_end_with_run(api, cluster):

@@ -331,6 +331,44 @@ async def test_idle_connections_are_limited_and_used_ones_kept():
             assert not newest.at_eof()
 
 
+def unresponsive(port, request):
+    """Return the socket of a TLS client that sends `request` and then neither reads nor closes."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    protocol = client_context().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    client = socket.create_connection(("127.0.0.1", port), timeout=5)
+    while True:
+        try:
+            protocol.do_handshake()
+        except ssl.SSLWantReadError:
+            client.sendall(outgoing.read())
+            incoming.write(client.recv(1 << 14))
+        else:
+            break
+    if request:
+        protocol.write(request)
+    client.sendall(outgoing.read())
+    client.setblocking(False)
+    return client
+
+
+@pytest.mark.parametrize(
+    "request_", [b"", b"garbage\r\n\r\n", HEALTHZ + b"Connection: close\r\n\r\n"]
+)
+async def test_clients_that_do_not_respond_to_the_close_are_limited(request_):
+    async with listening(max_connections=2) as (port, _):
+        with contextlib.ExitStack() as stack:
+            clients = []
+            for _ in range(5):
+                client = await asyncio.to_thread(unresponsive, port, request_)
+                clients.append(stack.enter_context(client))
+            for client in clients[:3]:
+                async with asyncio.timeout(2):  # less than the server waits for a close
+                    while not await is_closed(client):
+                        pass
+            assert all(is_open(each) for each in clients[3:])
+            assert (await exchange(port, HEALTHZ + b"Connection: close\r\n\r\n")).endswith(b"ok")
+
+
 async def test_a_new_connection_is_closed_when_all_others_are_busy():
     started = asyncio.Event()
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.api.groups import names
+from rules import names
 
 
 @pytest.mark.parametrize(

@@ -14,13 +14,18 @@ def is_namespace(name: str) -> bool:
     return _DNS_LABEL.fullmatch(name) is not None
 
 
-def is_object_name(name: str) -> bool:
-    """Return whether an object of some kind can have this name: it is a path segment.
+def is_path_segment(name: str) -> bool:
+    """Return whether a name can be one segment of a path, which the names of all objects are.
 
     https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/path/name.go
     """
+    return name not in {".", ".."} and set("/%").isdisjoint(name)
+
+
+def is_object_name(name: str) -> bool:
+    """Return whether an object of some kind can have this name."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # bytes that are not UTF-8
         return False
-    return 0 < size <= _MAX_NAME and name not in {".", ".."} and not set("/%") & set(name)
+    return 0 < size <= _MAX_NAME and is_path_segment(name)
