@@ -160,7 +160,10 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
+    # Watches have a rate limit of their own. Otherwise, many lists of a kind that cannot be watched
+    # would delay the watches of the others.
+    watching = kube.with_rate(qps=cluster.qps, burst=cluster.burst)
+    caches = WatchCaches(watching, metrics=telemetry.WatchCacheMetrics(registry))
     background.start("watch caches", caches.run())
     objects = ClusterObjects(kube, caches=caches, interval=cluster.discovery_interval)
     background.start("discovery of kinds", objects.run())

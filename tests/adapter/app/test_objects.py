@@ -1,0 +1,37 @@
+"""Objects and watch caches as the server wires them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from prometheus_client import CollectorRegistry
+
+from adapter import settings
+from adapter.app import server
+from adapter.background import Background
+from rules.kinds import PODS
+from rules.selectors import selectors
+from tests.fakes import kubernetes
+
+
+async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
+    cluster.add("pods", "team-a", "web-1", phase="Running")
+    flags = settings.parse(
+        [
+            "--prometheus-url=http://127.0.0.1:1",
+            f"--lister-kubeconfig={kubernetes.kubeconfig(tmp_path, api_server)}",
+            "--client-qps=0.01",
+            "--client-burst=4",  # two for the discovery
+        ]
+    )
+    async with contextlib.AsyncExitStack() as stack:
+        background = await stack.enter_async_context(Background.running())
+        objects, status = await server._objects(flags, stack, background, CollectorRegistry())
+        async with asyncio.timeout(5):
+            while not objects.discovered:  # noqa: ASYNC110 - has no event
+                await asyncio.sleep(0.01)
+            for _ in range(2):
+                await objects.names(PODS, namespace="team-a", selector=selectors.parse(""))
+            while "pods watched" not in status():  # noqa: ASYNC110 - has no event
+                await asyncio.sleep(0.01)
