@@ -43,6 +43,7 @@ def test_an_installed_package_belongs_to_this_distribution(package: str) -> None
     assert set(owners) == {"gpu-metrics-adapter"}
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_the_wheel_contains_data_files_and_no_tests(tmp_path: Path) -> None:
     with wheel(tmp_path) as archive:
         names = set(archive.namelist())
@@ -53,6 +54,7 @@ def test_the_wheel_contains_data_files_and_no_tests(tmp_path: Path) -> None:
     assert not {name for name in names if name.startswith("tests")}
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_without_its_package_the_demo_says_how_to_get_it(tmp_path: Path) -> None:
     """The image is built without `adapter/demo`: see .dockerignore."""
     installed = tmp_path / "installed"

@@ -173,6 +173,7 @@ def test_the_python_version_is_the_tested_one(setup_cfg) -> None:
     assert f"--python-version {version} --generate-hashes" in (ROOT / "Makefile").read_text()
 
 
+@pytest.mark.usefixtures("real_servers")
 def test_every_imported_module_has_bytecode() -> None:
     (command,) = (each for each in _commands(_stages()[0]) if "compileall" in each)
     words = shlex.split(command)

@@ -603,6 +603,7 @@ async def test_event_loop_runs_while_a_large_response_is_parsed(serve, session):
     assert turns > 100
 
 
+@pytest.mark.usefixtures("real_servers")
 async def test_three_responses_of_57_mib_at_once_need_little_memory(serve):
     body = vector(57 * 16_000)
     assert len(body) > 57 << 20
