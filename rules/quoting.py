@@ -33,6 +33,11 @@ def quote(text: str) -> str:
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
+def quote_shortened(text: str) -> str:
+    """Quote at most MAX_ECHO characters of a text that a client chose."""
+    return quote(shorten(text))
+
+
 def _escaped(character: str) -> str:
     if character in _ESCAPES:
         return _ESCAPES[character]

@@ -19,7 +19,7 @@ from adapter.errors import NOSNIFF
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import PLAIN, Answer
-from rules.quoting import quote, shorten
+from rules.quoting import quote_shortened
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class OperatorEndpoints:
             else:
                 lines.append(f"[+]{check.name} ok{text and f': {text}'}\n")
         if excluded:
-            names = ",".join(quote(shorten(each)) for each in sorted(excluded)[:_MAX_UNKNOWN])
+            names = ",".join(quote_shortened(each) for each in sorted(excluded)[:_MAX_UNKNOWN])
             lines.append(f"warn: some health checks cannot be excluded: no matches for {names}\n")
         if any_failed:
             lines.append(f"{probe} check failed\n")

@@ -12,7 +12,7 @@ from adapter import errors
 from adapter.auth.user import User
 from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
-from rules.quoting import quote, shorten
+from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
 
 _SELECTOR_VERBS = frozenset({"list", "watch", "deletecollection"})
@@ -133,27 +133,27 @@ def forbidden(attributes: Attributes, reason: str = "") -> errors.ApiError:
 
     https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/handlers/responsewriters/errors.go
     """
-    denial = f"User {_quote(attributes.user.name)} cannot {attributes.verb}"
+    denial = f"User {quote_shortened(attributes.user.name)} cannot {attributes.verb}"
     if attributes.is_resource_request:
         subresource = f"/{attributes.subresource}" if attributes.subresource else ""
         scope = (
-            f"in the namespace {_quote(attributes.namespace)}"
+            f"in the namespace {quote_shortened(attributes.namespace)}"
             if attributes.namespace
             else "at the cluster scope"
         )
         denial = (
-            f"{denial} resource {_quote(attributes.resource + subresource)} "
-            f"in API group {_quote(attributes.group)} {scope}"
+            f"{denial} resource {quote_shortened(attributes.resource + subresource)} "
+            f"in API group {quote_shortened(attributes.group)} {scope}"
         )
     else:
-        denial = f"{denial} path {_quote(attributes.path)}"
+        denial = f"{denial} path {quote_shortened(attributes.path)}"
     denial = sanitize(denial) + (f": {reason}" if reason else "")
     resource = attributes.resource + (f".{attributes.group}" if attributes.group else "")
     resource = shorten(resource)
     if not resource:
         message = f"forbidden: {denial}"
     elif attributes.name:
-        message = f"{resource} {_quote(attributes.name)} is forbidden: {denial}"
+        message = f"{resource} {quote_shortened(attributes.name)} is forbidden: {denial}"
     else:
         message = f"{resource} is forbidden: {denial}"
     details = {"name": attributes.name, "group": attributes.group, "kind": attributes.resource}
@@ -164,11 +164,6 @@ def forbidden(attributes: Attributes, reason: str = "") -> errors.ApiError:
         details={key: shorten(value) for key, value in details.items() if value},
         headers=errors.NOSNIFF,
     )
-
-
-def _quote(text: str) -> str:
-    """Quote at most 1 KiB of a text that the caller chose."""
-    return quote(shorten(text))
 
 
 def sanitize(text: str) -> str:

@@ -18,7 +18,7 @@ from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.reviews import post_review
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
-from rules.quoting import quote, shorten
+from rules.quoting import quote_shortened
 
 MASTERS = "system:masters"
 ALWAYS_ALLOWED_PATHS = ("/healthz", "/readyz", "/livez")
@@ -165,7 +165,7 @@ def _entry_size(attributes: Attributes) -> int:
 
 
 def _internal_error(target: str, reason: str) -> errors.TextError:
-    quoted = quote(shorten(target))
+    quoted = quote_shortened(target)
     return errors.TextError(500, sanitize(f"Internal Server Error: {quoted}: {reason}"))
 
 

@@ -21,7 +21,7 @@ from adapter import errors
 from rules import quantity
 from rules.errors import DurationError, SelectorError
 from rules.names import is_path_segment
-from rules.quoting import quote, shorten
+from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
 
 _CACHE_SIZE = 2048
@@ -201,17 +201,13 @@ def _integer_error(query: _Query) -> str:
             continue
         text = query[key][0]
         if not _INTEGER.fullmatch(text):
-            return f"strconv.ParseInt: parsing {_quote_value(text)}: invalid syntax"
+            return f"strconv.ParseInt: parsing {quote_shortened(text)}: invalid syntax"
         # int() raises ValueError for more than 4300 digits, leading zeros included.
         digits = text.lstrip("+-0") or "0"
         maximum = 1 << 63 if text.startswith("-") else (1 << 63) - 1
         if len(digits) > 19 or int(digits) > maximum:
-            return f"strconv.ParseInt: parsing {_quote_value(text)}: value out of range"
+            return f"strconv.ParseInt: parsing {quote_shortened(text)}: value out of range"
     return ""
-
-
-def _quote_value(text: str) -> str:
-    return quote(shorten(text))
 
 
 def _timeout(text: str) -> tuple[float | None, str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rules.errors import SelectorError
-from rules.quoting import quote, shorten
+from rules.quoting import quote, quote_shortened
 from rules.selectors.fields import FieldRequirement, parse_fields
 from rules.selectors.labels import key_problem, value_problem
 
@@ -176,7 +176,7 @@ class _Parser:
             raise SelectorError(f"found '{self.next}', expected: identifier")
         key = self.take()
         if problem := key_problem(key):
-            raise SelectorError(f"<nil>: Invalid value: {quote(shorten(key))}: {problem}")
+            raise SelectorError(f"<nil>: Invalid value: {quote_shortened(key)}: {problem}")
         if absent:
             return Requirement(key=key, operator="!")
         if self.next in (_END, ","):
@@ -242,7 +242,7 @@ def _check_values(requirement: Requirement) -> None:
     for index, value in enumerate(requirement.values):
         if problem := value_problem(value):
             place = f"values[{index}][{requirement.key}]"
-            problems.append(f"{place}: Invalid value: {quote(shorten(value))}: {problem}")
+            problems.append(f"{place}: Invalid value: {quote_shortened(value)}: {problem}")
         if len(problems) == _MAX_PROBLEMS:
             break
     if problems:

@@ -12,7 +12,7 @@ from adapter import errors
 from adapter.errors import ApiError
 from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
-from rules.quoting import quote, shorten
+from rules.quoting import quote_shortened
 from rules.selectors import selectors
 from rules.selectors.selectors import FieldRequirement, Selector
 
@@ -42,7 +42,7 @@ def check_fields(info: RequestInfo, requirements: Sequence[FieldRequirement]) ->
     for requirement in requirements:
         if requirement.field not in _FIELDS:
             raise errors.bad_request(
-                f"{quote(shorten(requirement.field))} is not a known field selector: "
+                f"{quote_shortened(requirement.field)} is not a known field selector: "
                 'only "metadata.name", "metadata.namespace"'
             )
     if not requirements or not info.name:
@@ -112,6 +112,6 @@ def _unsupported(match: str) -> Mapping[str, str]:
     supported = '"Exact", "NotOlderThan", ""'
     return {
         "reason": "FieldValueNotSupported",
-        "message": f"Unsupported value: {quote(shorten(match))}: supported values: {supported}",
+        "message": f"Unsupported value: {quote_shortened(match)}: supported values: {supported}",
         "field": "resourceVersionMatch",
     }
