@@ -32,7 +32,7 @@ def handler(stream) -> LogHandler:
 @pytest.fixture
 def log(handler):
     # Without a parent, pytest does not keep the messages: xdist cannot send lone surrogates.
-    logger = logging.Logger("adapter.test_log_handler")  # noqa: LOG001
+    logger = logging.Logger("adapter.test_log_handler")  # noqa: LOG001 - no other test sees it
     logger.addHandler(handler)
     yield logger
     handler.close()
@@ -142,7 +142,7 @@ def test_repeats_are_counted_at_the_end(log, handler, stream):
 
 def test_the_number_of_kinds_is_bounded(log, handler):
     for number in range(5_000):
-        log.warning(f"kind {number}")  # noqa: G004
+        log.warning(f"kind {number}")  # noqa: G004 - many formats
 
     assert len(handler._kinds) <= 1_000
 

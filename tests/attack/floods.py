@@ -184,7 +184,7 @@ async def unread_answers(flooder: Flooder) -> None:
 
         async def send() -> None:
             async with flooder.connection() as (_, writer):
-                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                writer.transport.pause_reading()  # type: ignore[attr-defined]  # of the subclass
                 writer.write(request(f"{_GROUP}/{'<' * _MB}"))
                 await asyncio.sleep(SECONDS)
 

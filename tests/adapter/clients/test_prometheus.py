@@ -568,7 +568,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     client = Prometheus(session, (await serve(respond)).url)
     first = asyncio.create_task(client.query("first"))
     await arrived.wait()
-    while client._held < len(body) - 1:  # noqa: ASYNC110
+    while client._held < len(body) - 1:  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(0.001)
 
     with pytest.raises(errors.TooLarge, match="all responses in flight together"):
