@@ -37,6 +37,16 @@ _OPERATORS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """Objects whose series a query selects."""
+
+    namespaces: tuple[str, ...] | None
+    """None for every namespace; empty if the objects live in no namespace."""
+    names: tuple[str, ...] | None
+    """None for every object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One query of a plan."""
 
@@ -158,6 +168,37 @@ def escape(name: str) -> str:
     return _METACHARACTER.sub(r"\\\g<0>", name)
 
 
+def render(
+    source: Source,
+    binding: LabelBinding,
+    objects: Objects,
+    selector: Selector,
+    *,
+    by_namespace: bool = False,
+) -> str:
+    """Render the query of one source by one binding for `objects`.
+
+    With `by_namespace` the result has the namespace of each object: its label joins `GroupBy`.
+    Raises PlanError as `custom` does.
+    """
+    rule = source.rule
+    where = str(rule.config.where)
+    matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
+    matchers += map(_required, selector.requirements)
+    if objects.namespaces != ():
+        if not binding.namespace:
+            raise PlanError(
+                f"{where}: no label is mapped to namespaces, so series cannot be selected by "
+                "namespace: add an override for `namespace` to `resources`"
+            )
+        matchers.append(_objects(binding.namespace, objects.namespaces))
+    group_by: tuple[str, ...] = ()
+    if rule.section == "rules":
+        matchers.append(_objects(binding.resource, objects.names))
+        group_by = (binding.resource, *([binding.namespace] if by_namespace else []))
+    return _rendered(rule.query, where, source.series, matchers, group_by)
+
+
 def _step(
     source: Source,
     binding: LabelBinding,
@@ -166,23 +207,9 @@ def _step(
     selector: Selector,
 ) -> Step:
     """Return the query of one source by one binding; an empty `namespace` is not matched."""
-    rule = source.rule
-    where = str(rule.config.where)
-    matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
-    matchers += map(_required, selector.requirements)
-    if namespace:
-        if not binding.namespace:
-            raise PlanError(
-                f"{where}: no label is mapped to namespaces, so series cannot be selected by "
-                "namespace: add an override for `namespace` to `resources`"
-            )
-        matchers.append(_Matcher(label=binding.namespace, operator="=", values=(namespace,)))
-    group_by: tuple[str, ...] = ()
-    if rule.section == "rules":
-        matchers.append(_objects(binding.resource, names))
-        group_by = (binding.resource,)
-    text = _rendered(rule.query, where, source.series, matchers, group_by)
-    return Step(rule=rule, series=source.series, binding=binding, promql=text)
+    objects = Objects(namespaces=(namespace,) if namespace else (), names=tuple(names))
+    text = render(source, binding, objects, selector)
+    return Step(rule=source.rule, series=source.series, binding=binding, promql=text)
 
 
 def _required(requirement: Requirement) -> _Matcher:
@@ -199,7 +226,10 @@ def _required(requirement: Requirement) -> _Matcher:
     return _Matcher(label=key, operator=_OPERATORS[operator][len(values) > 1], values=values)
 
 
-def _objects(label: str, names: Sequence[str]) -> _Matcher:
+def _objects(label: str, names: Sequence[str] | None) -> _Matcher:
+    """Return the matcher of these names; None for all series that have the label."""
+    if names is None:
+        return _Matcher(label=label, operator="!=", values=("",))
     several = len(names) > 1
     return _Matcher(
         label=label, operator="=~" if several else "=", values=tuple(names), literal=several
