@@ -20,12 +20,17 @@ class LRUCache(Generic[K, V]):
         self._max_size = max_size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._size = 0
+        self.hits = 0
+        """Number of calls of `get` that found a value."""
+        self.misses = 0
 
     def get(self, key: K) -> V | None:
         """Return the value of `key`, which becomes the most recently used, or None."""
         entry = self._entries.get(key)
         if entry is None:
+            self.misses += 1
             return None
+        self.hits += 1
         self._entries.move_to_end(key)
         return entry[0]
 
@@ -36,6 +41,11 @@ class LRUCache(Generic[K, V]):
         self._size += size
         while self._size > self._max_size:
             self._size -= self._entries.popitem(last=False)[1][1]
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._entries.clear()
+        self._size = 0
 
     def discard(self, key: K) -> None:
         """Remove `key` if it is present."""

@@ -28,7 +28,8 @@ from adapter.clients.prometheus import Prometheus
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.watch_cache import WatchCaches
-from adapter.http import responses, server
+from adapter.http import server
+from adapter.http.connection import Serve
 from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
@@ -106,7 +107,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             guard=secured.guard,
             closing=closing.is_set,
         )
-        url = await _listen(settings, handler, secured.context, stack)
+        url = _listen(settings, handler, secured.context, stack)
         await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
@@ -204,29 +205,27 @@ def _check_not_closing(closing: asyncio.Event) -> None:
         raise RuntimeError("process is shutting down")
 
 
-async def _listen(
+def _listen(
     settings: Settings,
-    handler: responses.WebHandler,
+    handler: Serve,
     context: ssl.SSLContext,
     stack: contextlib.AsyncExitStack,
 ) -> str:
     """Listen, and return the server's URL. Raises StartError."""
     address, port = settings.serving.bind_address, settings.serving.port
-    runner = server.runner(handler)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    site = server.Site(
-        runner,
+    listener = server.Listener(
+        handler,
         address,
         port,
         ssl_context=context,
         reuse_port=settings.serving.permit_port_sharing,
     )
     try:
-        await site.start()
+        listener.start()
     except OSError as error:
         raise errors.StartError(
             f"cannot listen on {address}:{port}: {error.strerror}; "
             "use --secure-port for another port"
         ) from error
-    return site.name
+    stack.push_async_callback(listener.close)
+    return listener.url

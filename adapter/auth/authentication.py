@@ -14,19 +14,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from weakref import WeakKeyDictionary
 
-from multidict import MultiMapping
-
 from adapter import errors, telemetry
 from adapter.auth import request_headers, tokens
 from adapter.auth.peer import Peer
 from adapter.auth.trust import Trust
 from adapter.auth.user import ANONYMOUS, User
 from adapter.auth.x509 import certificate_user, common_name
+from adapter.cache import LRUCache
+from adapter.http.request import Head
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs, Verified
 
 log = logging.getLogger(__name__)
 
+_MAX_USERS = 2048
 _TTL = 10.0
 """Maximum seconds to cache an identity: a certificate that is not yet valid may become valid."""
 
@@ -51,6 +52,8 @@ class TrustVerifier:
     def __init__(self, trust: Trust) -> None:
         self.trust = trust
         self.identities: WeakKeyDictionary[object, PeerIdentity] = WeakKeyDictionary()
+        self._users: LRUCache[Head, User] = LRUCache(_MAX_USERS)
+        """Users that front proxies name."""
         self._proxy_cas = ClientCAs(trust.proxy_cas) if trust.proxy_cas else None
         self._client_cas = ClientCAs(trust.client_cas) if trust.client_cas else None
 
@@ -62,6 +65,15 @@ class TrustVerifier:
         identity = self._verify(peer.chain, now)
         self.identities[peer.connection] = identity
         return identity
+
+    def front_proxy_user(self, head: Head) -> User | None:
+        """Return the user that the request headers name; None without a user name."""
+        user = self._users.get(head)
+        if user is None:
+            user = request_headers.front_proxy_user(head.headers, self.trust.headers)
+            if user is not None and head.is_remembered:
+                self._users.set(head, user)
+        return user
 
     def _verify(self, chain: Sequence[bytes], now: float) -> PeerIdentity:
         at = datetime.fromtimestamp(now, UTC)
@@ -111,13 +123,13 @@ class Authenticator:
         self._clock = clock
         self._verifier = TrustVerifier(trust())
 
-    async def authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
+    async def authenticate(self, peer: Peer | None, head: Head) -> User:
         """Return the user of a request. Raises ApiError (401) if all its credentials are rejected.
 
         https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/authenticatorfactory/delegating.go
         """
         try:
-            user = await self._authenticate(peer, headers)
+            user = await self._authenticate(peer, head)
         except errors.ApiError:
             if self._meter is not None:
                 self._meter.unauthenticated()
@@ -126,19 +138,19 @@ class Authenticator:
             self._meter.authenticated(user.name)
         return user
 
-    async def _authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
+    async def _authenticate(self, peer: Peer | None, head: Head) -> User:
         failures: tuple[str, ...] = ()
         if peer is not None:
             verifier = self._current_verifier()
             identity = verifier.identify(peer, self._clock())
             if identity.is_front_proxy:
-                user = request_headers.front_proxy_user(headers, verifier.trust.headers)
+                user = verifier.front_proxy_user(head)
                 if user is not None:
                     return user
             if identity.user is not None:
                 return identity.user
             failures = identity.failures
-        if token := tokens.bearer(headers):
+        if token := tokens.bearer(head.headers):
             try:
                 return await self._reviews.user(token)
             except errors.Unauthenticated as error:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import _ssl
 import asyncio
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+from adapter.http.request import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +18,21 @@ class Peer:
     """Certificates in DER, the client's own first; never empty, not verified yet."""
     connection: object
     """Key for all requests of one connection: hashable and weakly referenceable."""
+
+
+class Peers:
+    """Cache of the clients of open connections: to read one takes 10 µs."""
+
+    def __init__(self) -> None:
+        self._peers: WeakKeyDictionary[Client, Peer | None] = WeakKeyDictionary()
+
+    def get(self, client: Client) -> Peer | None:
+        """Return the peer of a connection; None without TLS or without a client certificate."""
+        try:
+            return self._peers[client]
+        except KeyError:
+            peer = self._peers[client] = read_peer(client.transport)
+            return peer
 
 
 def read_peer(transport: asyncio.BaseTransport | None) -> Peer | None:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from adapter.http import server as serving
 from adapter.tls import context as tls
@@ -291,20 +290,20 @@ async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
 
     now = dt.datetime.now(dt.UTC)
     context = tls.ReloadingContext(issue_temporary(("127.0.0.1",), now=now)).context
-    runner = serving.runner(never_called)
-    await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1)
-    await site.start()
-    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+    listener = serving.Listener(
+        never_called, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1
+    )
+    listener.start()
+    with socket.create_connection(("127.0.0.1", listener.port)) as connection:
         connection.setblocking(False)
         last = await almost_handshake(connection)
-        cleanup = asyncio.create_task(runner.cleanup())
+        closing = asyncio.create_task(listener.close())
         for _ in range(turns):
             await asyncio.sleep(0)
         connection.send(last)
 
         async with asyncio.timeout(5):
-            await cleanup
+            await closing
 
 
 async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutdown():
@@ -312,19 +311,17 @@ async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutd
 
     async def answer(_):
         answered.set()
-        return web.Response(body=bytes(32 << 20))
+        return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(32 << 20)
 
-    runner = serving.runner(answer)
-    await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, close_seconds=0.1)
-    await site.start()
-    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+    listener = serving.Listener(answer, "127.0.0.1", 0, close_seconds=0.1)
+    listener.start()
+    with socket.create_connection(("127.0.0.1", listener.port)) as connection:
         connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await answered.wait()
         await asyncio.sleep(0.1)
 
         async with asyncio.timeout(10):
-            await runner.cleanup()
+            await listener.close()
 
 
 class Balancer:
