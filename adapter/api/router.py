@@ -89,7 +89,7 @@ def _check(
     request: Request,
     *,
     found: bool,
-    produced: Sequence[str],
+    produced: tuple[str, ...],
     streamed: Sequence[str] = (),
 ) -> None:
     """Raise the ApiError of the original's router: 404, then 405, then 406."""

@@ -39,6 +39,9 @@ from rules.lint import check
 log = logging.getLogger(__name__)
 
 _DEFAULT_PRESET = "gpu-dcgm"
+_LIST_QPS, _LIST_BURST = 100.0, 200
+"""Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
+_RATE_FLAGS = "--client-qps and --client-burst"
 _DETECTION_TIMEOUT = 10.0
 """Seconds; the server listens only once it has its rules."""
 
@@ -153,7 +156,7 @@ async def _objects(
             cluster.kubeconfig,
             qps=cluster.qps,
             burst=cluster.burst,
-            flags="--client-qps and --client-burst",
+            flags=_RATE_FLAGS,
         )
     except errors.BackendError as error:
         raise errors.StartError(
@@ -161,12 +164,15 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    # Watches have a rate limit of their own. Otherwise, many lists of a kind that cannot be watched
-    # would delay the watches of the others.
-    watching = kube.with_rate(qps=cluster.qps, burst=cluster.burst)
-    caches = WatchCaches(watching, metrics=telemetry.WatchCacheMetrics(registry))
+    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
     background.start("watch caches", caches.run())
-    objects = ClusterObjects(kube, caches=caches, interval=cluster.discovery_interval)
+    # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
+    listing = kube.with_rate(
+        qps=max(cluster.qps, _LIST_QPS), burst=max(cluster.burst, _LIST_BURST), flags=_RATE_FLAGS
+    )
+    objects = ClusterObjects(
+        kube, listing=listing, caches=caches, interval=cluster.discovery_interval
+    )
     background.start("discovery of kinds", objects.run())
     return objects, caches.status
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import http_exceptions
 from aiohttp.http import HttpRequestParser, RawRequestMessage
@@ -82,6 +82,8 @@ class Connection(asyncio.Protocol):
         )
         self._message: RawRequestMessage | None = None
         """The next request, until the task takes it."""
+        self._has_more = False
+        """Whether the parser may have kept the beginning of the next head."""
         self._early = b""
         """What the client sent after a request before it got the response."""
         self._malformed: Exception | None = None
@@ -128,8 +130,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time limit of the first request head."""
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self._limit(self._head_seconds, self.close)
 
     def connection_lost(self, exc: BaseException | None) -> None:  # noqa: ARG002 - asyncio's signature
@@ -166,6 +167,8 @@ class Connection(asyncio.Protocol):
             ((self._message, self._payload),) = messages
             if upgraded:
                 self._last = True
+            # Nothing follows if the end of the head is the end of the data.
+            self._has_more = data.find(b"\r\n\r\n") != len(data) - 4
             self._head_bytes = 0
             self.has_requests = True
             self._wake_task()
@@ -269,7 +272,8 @@ class Connection(asyncio.Protocol):
         self._parser.message_consumed()
         self._limit(KEEPALIVE, self.close)
         early, self._early = self._early, b""
-        self.data_received(early)  # also if it is empty: the parser may have kept the next head
+        if early or self._has_more:
+            self.data_received(early)
         if not transport.is_reading() and self.is_idle:
             transport.resume_reading()
 

@@ -9,6 +9,7 @@ https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/reques
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from rules.errors import DurationError, SelectorError
 from rules.names import is_path_segment
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
+from rules.selectors.selectors import Selector
 
 MAX_PATH = 64 << 10
 """Characters of a path as it is sent. A path of Kubernetes names is shorter than 2 KiB."""
@@ -60,7 +62,7 @@ class MalformedError(Exception):
     """URL that Go's `url.Parse` rejects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RequestInfo:
     """A parsed request, compared by identity.
 
@@ -96,7 +98,17 @@ class RequestInfo:
     pretty: bool | None
     """`?pretty=`; None if the headers decide."""
 
-    @property
+    @functools.cached_property
+    def labels(self) -> Selector:
+        """The label selector, parsed. Raises SelectorError."""
+        return selectors.parse(self.label_selector)
+
+    @functools.cached_property
+    def metric_labels(self) -> Selector:
+        """The metric label selector, parsed. Raises SelectorError."""
+        return selectors.parse(self.metric_label_selector)
+
+    @functools.cached_property
     def below_version(self) -> tuple[str, ...]:
         """The path segments below `/apis/GROUP/VERSION`, including empty ones."""
         return tuple(self.path.split("/")[4:])

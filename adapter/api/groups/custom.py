@@ -162,7 +162,7 @@ def _target(info: RequestInfo) -> _Target:
 
 def _metric_selector(info: RequestInfo) -> Selector:
     try:
-        selector = selectors.parse(info.metric_label_selector)
+        selector = info.metric_labels
     except SelectorError as error:
         raise ApiError(500, str(error)) from error
     options.check_series_selector(selector, "metricLabelSelector")

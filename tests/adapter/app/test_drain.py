@@ -75,7 +75,7 @@ UNVERIFIED = unverified()
 class Replica:
     """A server in a process of its own."""
 
-    def __init__(self, folder, url, *, delay):
+    def __init__(self, folder, url, *, delay, event_loop="asyncio"):
         self.port = free_port()
         self.log = folder / f"{self.port}.log"
         self.arguments = [
@@ -84,6 +84,7 @@ class Replica:
             f"--prometheus-url={url}",
             f"--secure-port={self.port}",
             f"--shutdown-delay={delay}",
+            f"--event-loop={event_loop}",
         ]
         self.process = None
 
@@ -157,9 +158,14 @@ async def replicas(real_servers, tmp_path, slow, aiohttp_server):
         await replica.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_server_fails_readyz_first_and_finishes_pending_requests(replicas, slow, number):
-    replica = await replicas(delay="1500ms")
+@pytest.mark.parametrize(
+    ("number", "event_loop"),
+    [(signal.SIGTERM, "asyncio"), (signal.SIGINT, "asyncio"), (signal.SIGTERM, "uvloop")],
+)
+async def test_a_server_fails_readyz_first_and_finishes_pending_requests(
+    replicas, slow, number, event_loop
+):
+    replica = await replicas(delay="1500ms", event_loop=event_loop)
     idle = await replica.connect()
     used = await replica.connect()
     assert "Connection: close" not in await replica.get("/healthz", used)
