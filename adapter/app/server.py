@@ -30,6 +30,7 @@ from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
 from adapter.http.connection import Serve
+from adapter.http.request import Heads
 from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
@@ -84,7 +85,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         port = settings.serving.port
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(GROUPS)
-        secured = await security.from_settings(settings, stack, background, registry)
+        lookups = telemetry.CacheMetrics(registry)
+        heads = Heads()
+        lookups.add("heads", heads.cache)
+        lookups.add("discovery", discovery.bodies)
+        secured = await security.from_settings(settings, stack, background, registry, lookups)
         closing = asyncio.Event()
         operator_endpoints = health.OperatorEndpoints(
             live=(health.Check(name="background-tasks", run=background.check, public=True),),
@@ -108,6 +113,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            heads=heads,
             closing=closing.is_set,
         )
         url = _listen(settings, handler, secured.context, stack)

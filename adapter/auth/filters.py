@@ -52,17 +52,17 @@ class Guard:
         self._authorizer = authorizer
         self._read_only = MaxInFlight(max_read_only)
         self._mutating = MaxInFlight(max_mutating)
-        self._peers = Peers()
-        self._known: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(_MAX_KNOWN)
+        self.peers = Peers()
+        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(_MAX_KNOWN)
         """Attributes of requests without impersonation."""
 
     def __call__(self, respond: responses.Handler) -> responses.Handler:
         """Return `respond` behind the filters; it raises ApiError for rejected requests."""
 
         async def guarded(request: Request, info: RequestInfo) -> responses.Answer:
-            peer = self._peers.get(request.client)
+            peer = self.peers.get(request.client)
             user = await self._authenticator.authenticate(peer, request.head)
-            attributes = await self._attributes(request.head, user, info)
+            attributes = await self._authorizer_attributes(request.head, user, info)
             user = attributes.user
             await self._authorizer.authorize(attributes, target=request.target)
             with self._in_flight(attributes):
@@ -71,9 +71,9 @@ class Guard:
 
         return guarded
 
-    async def _attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
+    async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
         """Return the attributes of the request, by the user that `user` impersonates, if any."""
-        known = self._known.get(head)
+        known = self.attributes.get(head)
         if known is not None and known[0] is info and known[1].user == user:
             return known[1]
         requested = request_headers.impersonation(head.headers)
@@ -83,7 +83,7 @@ class Guard:
             return authorizer_attributes(user, info)
         attributes = authorizer_attributes(user, info)
         if head.is_remembered:
-            self._known.set(head, (info, attributes))
+            self.attributes.set(head, (info, attributes))
         return attributes
 
     async def _can_read(self, user: User, path: str) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import _ssl
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
+from adapter.cache import WeakCache
 from adapter.http.request import Client
 
 
@@ -16,7 +17,7 @@ class Peer:
 
     chain: tuple[bytes, ...]
     """Certificates in DER, the client's own first; never empty, not verified yet."""
-    connection: object
+    connection: Hashable
     """Key for all requests of one connection: hashable and weakly referenceable."""
 
 
@@ -24,15 +25,15 @@ class Peers:
     """Cache of the clients of open connections: to read one takes 10 µs."""
 
     def __init__(self) -> None:
-        self._peers: WeakKeyDictionary[Client, Peer | None] = WeakKeyDictionary()
+        self.cache: WeakCache[Client, tuple[Peer | None]] = WeakCache()
 
     def get(self, client: Client) -> Peer | None:
         """Return the peer of a connection; None without TLS or without a client certificate."""
-        try:
-            return self._peers[client]
-        except KeyError:
-            peer = self._peers[client] = read_peer(client.transport)
-            return peer
+        cached = self.cache.get(client)
+        if cached is None:
+            cached = (read_peer(client.transport),)
+            self.cache.set(client, cached)
+        return cached[0]
 
 
 def read_peer(transport: asyncio.BaseTransport | None) -> Peer | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Protocol
 
 from aiohttp import hdrs
@@ -28,8 +28,8 @@ _PARSED_SIZE = 4096
 """Bytes of a remembered head beside its text."""
 
 
-class Client(Protocol):
-    """The connection of a request; hashable by identity."""
+class Client(Hashable, Protocol):
+    """The connection of a request."""
 
     @property
     def transport(self) -> asyncio.Transport | None:

@@ -230,10 +230,10 @@ async def test_a_certificate_that_becomes_valid_is_accepted_on_an_open_connectio
 
 async def test_the_certificates_of_a_connection_are_verified_once_in_ten_seconds(env, monkeypatch):
     verified = []
-    verify = TrustVerifier._verify
+    verify = TrustVerifier.identify
     monkeypatch.setattr(
         TrustVerifier,
-        "_verify",
+        "identify",
         lambda self, chain, now: verified.append(now) or verify(self, chain, now),
     )
     proxy, jane = peer_with(PROXY), peer_with(JANE)
@@ -249,7 +249,7 @@ async def test_the_certificates_of_a_connection_are_verified_once_in_ten_seconds
 async def test_closed_connections_leave_the_cache(env):
     peer = peer_with(JANE)
     await env.authenticate(peer)
-    identities = env.authenticator._verifier.identities
+    identities = env.authenticator.identities
     assert len(identities) == 1
 
     del peer
