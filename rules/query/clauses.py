@@ -72,9 +72,9 @@ class NotPointwise(Exception):
         self.offset = offset
         """Position in the template's source, if it is known already."""
         self.place = place
+        """Index of its keyword, counted in the order of the text; None without one."""
         self.keywords: tuple[str, ...] = ()
         """The keywords up to there, and perhaps more."""
-        """Index of its keyword, counted in the order of the text; None without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +152,7 @@ def keeps_objects(at: Construct, labels: Labels, wanted: Wanted) -> None:
     dropped = sorted(label for label in wanted.labels if not shared.keeps(label))
     if dropped:
         raise at.mixes(
-            f"drops the label {' and '.join(dropped)}, and so adds up several objects",
+            f"drops the label {' and '.join(dropped)}, and so combines several objects",
             "aggregate by (<<.GroupBy>>)",
         )
 
@@ -193,10 +193,17 @@ def computes_each_series(at: Construct, name: str) -> None:
         raise at.mixes("may combine the series of all requested objects", advice)
 
 
-def matches_objects(at: Construct, labels: Labels, wanted: Wanted) -> None:
-    """Refuse operations that could match a sample of one object with another's."""
+def matches_objects(
+    at: Construct, labels: Labels, wanted: Wanted, copied: Collection[str] = ()
+) -> None:
+    """Refuse operations that could match a sample of one object with another's.
+
+    `copied` are the labels that the result takes from the side that is selected.
+    """
     shared = labels.shared(wanted.namespace)
-    missing = sorted(label for label in wanted.labels if not shared.keeps(label))
+    missing = sorted(
+        label for label in wanted.labels if not shared.keeps(label) and label not in copied
+    )
     if missing:
         raise at.mixes(
             f"does not match on the label {' and '.join(missing)}, and so may join two objects",

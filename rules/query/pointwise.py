@@ -92,7 +92,7 @@ class Walk:
             else Labels(names=frozenset(), listed=True)
         )
         at = Construct(text=_aggregation_text(name, modifier, self.wanted), place=place)
-        written = node.param.val if isinstance(node.param, ast.StringLiteral) else ""
+        written = "".join(_strings([node.param]))
         if node.param is not None:
             self.side(node.param)
         operand = self.side(node.expr)
@@ -116,7 +116,7 @@ class Walk:
         if selected is None:
             return Side(scalar=scalar, anonymous=name == "vector")
         clauses.computes_each_series(at, name)
-        strings = [each.val for each in node.args if isinstance(each, ast.StringLiteral)]
+        strings = _strings(node.args)
         if name in {"label_replace", "label_join"}:
             clauses.writes_no_wanted_label(at, strings[0], self.wanted)
             clauses.reads_the_same_labels(at, strings[2:], selected, self.wanted)
@@ -185,11 +185,11 @@ class Walk:
             return selected
         if operator in _SETS and selected is left:
             return selected
-        if operator not in _SETS:
+        if _many(node) == ("left" if selected is left else "right"):
             clauses.copies_no_wanted_label(at, node.modifier, self.wanted)
-            if _many(node) == ("left" if selected is left else "right"):
-                return selected
-        clauses.matches_objects(at, labels, self.wanted)
+            return selected
+        copied = (node.modifier.group_labels or ()) if node.modifier else ()
+        clauses.matches_objects(at, labels, self.wanted, copied)
         if operator == "unless":
             clauses.adds_no_other_objects(at, other, self.wanted)
         return selected
@@ -233,6 +233,17 @@ def _written(labels: Sequence[str], wanted: Wanted) -> str:
         rest = [each for each in labels if each not in {wanted.resource, MARK}]
         labels = ["<<.GroupBy>>", *rest]
     return ", ".join(labels)
+
+
+def _strings(nodes: Iterable[ast.Expr | None]) -> list[str]:
+    """Return the strings among arguments, which may stand in parentheses."""
+    strings = []
+    for node in nodes:
+        while isinstance(node, ast.ParenExpr):
+            node = node.expr  # noqa: PLW2901 (unwrapped)
+        if isinstance(node, ast.StringLiteral):
+            strings.append(node.val)
+    return strings
 
 
 def _many(node: ast.BinaryExpr) -> str:
