@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -38,6 +39,43 @@ class PrometheusRequestMetrics:
         """Count a request; `outcome` is `ok` or the class name of the BackendError."""
         self._duration.labels(path, outcome).observe(seconds)
         self._bytes.labels(path).inc(received)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _EvaluationCounts:
+    """Counters of the evaluations of one rule."""
+
+    merged: Counter
+    alone: Counter
+    shared: Counter
+    refused: Counter
+
+
+class EvaluationMetrics:
+    """Metrics of the evaluation of rules, by rule (`rules[3]`)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._evaluations = Counter(
+            f"{_PREFIX}_evaluations",
+            "Evaluations of a rule by how they were shared: merged (a query for the objects of "
+            "several requests), alone (a query for one request), shared (a request answered "
+            "without a query), refused (a merged query failed, so requests are queried alone).",
+            ["rule", "result"],
+            registry=registry,
+        )
+        self._of_rules: dict[str, _EvaluationCounts] = {}
+
+    def of_rule(self, rule: str) -> _EvaluationCounts:
+        """Return the counters of a rule; the same ones each time."""
+        counts = self._of_rules.get(rule)
+        if counts is None:
+            counts = self._of_rules[rule] = _EvaluationCounts(
+                merged=self._evaluations.labels(rule, "merged"),
+                alone=self._evaluations.labels(rule, "alone"),
+                shared=self._evaluations.labels(rule, "shared"),
+                refused=self._evaluations.labels(rule, "refused"),
+            )
+        return counts
 
 
 class RelistMetrics:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Severity = Literal["error", "warning"]
+Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An error or a warning about a rules file."""
+    """An error, a warning or a note about a rules file."""
 
     severity: Severity
     message: str

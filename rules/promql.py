@@ -34,6 +34,14 @@ _TOKEN = re.compile(
       | (?P<other>\w+|.)""",
     re.DOTALL | re.VERBOSE,
 )
+_KEYWORD = re.compile(
+    r"""(?: "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*` | \#[^\n]* | \{[^{}]*\} | \[[^\]]*\]
+        | \b(?:by|without|on|ignoring|group_left|group_right|bool)\b(?:\s*\([^()]*\))?
+        | \boffset\s*- | @\s*\w+
+      ) | (?P<keyword> \b(?:and|or|unless|atan2)\b | [a-z_]\w*(?=\s*(?:\(|\bby\b|\bwithout\b))
+        | [=!<>]=|[-+*/%^<>] ) | [\w.:]+""",
+    re.DOTALL | re.VERBOSE | re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,23 @@ def bare_name(text: str) -> str | None:
     """Return the metric name if a selector consists of nothing else, else None."""
     name = text.strip()
     return name if _CLASSIC_NAME.fullmatch(name) else None
+
+
+def without_comments(query: str) -> str:
+    """Return a query without its comments."""
+    return "".join(token for _, token in _without_comments(query))
+
+
+def keyword_offset(query: str, keywords: Sequence[str], index: int) -> int | None:
+    """Return the offset of `keywords[index]`, one of the first keywords of a query.
+
+    Keywords are the operators, functions and aggregations in the order of the text. Returns None
+    if the query begins with other ones.
+    """
+    found = [match for match in _KEYWORD.finditer(query) if match["keyword"]][: len(keywords)]
+    if [match["keyword"].lower() for match in found] != list(keywords):
+        return None
+    return found[index].start()
 
 
 def in_expression(text: str) -> str:

@@ -76,10 +76,16 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             meter=telemetry.RelistMetrics(registry),
         )
         background.start("relist", relist.run())
+        evaluation = Evaluation(
+            prometheus,
+            metrics=telemetry.EvaluationMetrics(registry),
+            freshness=settings.prometheus.query_freshness,
+        )
+        stack.push_async_callback(evaluation.close)
         backend = Backend(
             catalog=lambda: relist.catalog,
             objects=objects,
-            evaluation=Evaluation(prometheus),
+            evaluation=evaluation,
             missing_metrics=MissingMetrics(lambda: relist.inventory, relist.labels),
         )
         port = settings.serving.port
@@ -101,6 +107,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 ),
                 health.Check(name="prometheus", run=lambda: _relist_status(relist), public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
+                health.Check(name="evaluation", run=evaluation.status, public=True),
                 *secured.checks,
                 health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),
             ),

@@ -70,8 +70,7 @@ class Prometheus:
     the URL contain credentials. `tls_context` returns the TLS context of each new connection, by
     default that of the session; `server_name` is the name in the server's certificate, by default
     the host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
-    (seconds) bounds requests without a nearer deadline. Deadlines are times of the running event
-    loop. Methods raise BackendError subclasses only.
+    bounds a request, in seconds. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -119,14 +118,14 @@ class Prometheus:
         self._held = 0
         """Bytes of all responses that are being read."""
 
-    async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
-        """Evaluate an instant query at the current time; Prometheus stops at the deadline.
+    async def query(self, promql: str) -> QueryResult:
+        """Evaluate an instant query at the current time; Prometheus stops at the timeout.
 
         A Prometheus that refuses POST with 405 is queried by GET for the next five minutes.
         """
         if self._verb == "POST" and not self._post_was_refused():
             try:
-                result = await self._query("POST", promql, deadline)
+                result = await self._query("POST", promql)
             except errors.Refused as error:
                 if error.status != 405:
                     raise
@@ -134,7 +133,7 @@ class Prometheus:
             else:
                 self._post_refused_at = None
                 return result
-        return await self._query("GET", promql, deadline)
+        return await self._query("GET", promql)
 
     async def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
@@ -169,15 +168,11 @@ class Prometheus:
         )
         self._post_refused_at = self._monotonic()
 
-    async def _query(self, verb: Verb, promql: str, deadline: float | None) -> QueryResult:
-        left = self._timeout
-        if deadline is not None:
-            left = min(left, deadline - asyncio.get_running_loop().time())
-        if left <= 0:
-            raise errors.TimedOut(f"deadline exceeded before a request to {self._address}")
+    async def _query(self, verb: Verb, promql: str) -> QueryResult:
         # With a timeout of 0 ms, Prometheus fails at once.
-        params = {"query": promql, "timeout": f"{max(1, int(left * 1000))}ms"}
-        return await self._request(verb, _QUERY, params, left + _GRACE, QueryResultReader())
+        params = {"query": promql, "timeout": f"{max(1, int(self._timeout * 1000))}ms"}
+        seconds = self._timeout + _GRACE
+        return await self._request(verb, _QUERY, params, seconds, QueryResultReader())
 
     async def _list(
         self, path: str, selector: str, start: float, end: float, reader: Reader[T]

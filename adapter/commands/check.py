@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from adapter import settings
 from adapter.app import rule_files
 from rules.errors import ConfigError, Problem
-from rules.lint import check
+from rules.lint import check, check_sharing
 
 _USAGE = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
 
 Reads the files together and in order, as the server does, and prints all errors and warnings with
-file and line. Exit code: 0 if the server would start, 1 if not, 2 for an invalid command line.
+file and line. Then it prints the scope of each rule, which tells how many autoscalers one
+query can serve: cluster, namespace or alone; and what prevents a wider one. Exit code: 0 if the
+server would start, 1 if not, 2 for an invalid command line.
 
 {settings.flag_help(settings.Rules)}"""
 
@@ -35,15 +38,16 @@ def main(argv: Sequence[str]) -> int:
         ruleset = rule_files.load(flags.sources)
     except ConfigError as error:
         return _report(error.problems)
-    return _report((*ruleset.problems, *check.warnings(ruleset)))
+    notes = check_sharing.notes(ruleset)
+    return _report((*ruleset.problems, *check.warnings(ruleset), *notes))
 
 
 def _report(problems: Sequence[Problem]) -> int:
     for problem in problems:
         print(problem)
-    errors = sum(1 for problem in problems if problem.severity == "error")
-    print(f"{_count(errors, 'error')}, {_count(len(problems) - errors, 'warning')}")
-    return 1 if errors else 0
+    number = Counter(problem.severity for problem in problems)
+    print(f"{_count(number['error'], 'error')}, {_count(number['warning'], 'warning')}")
+    return 1 if number["error"] else 0
 
 
 def _count(number: int, noun: str) -> str:

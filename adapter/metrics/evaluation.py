@@ -1,120 +1,214 @@
-"""Evaluation of plans: queries Prometheus and aggregates the samples into values.
+"""Evaluation of plans: from the samples that Prometheus returns to the values of objects.
 
-Identical queries in flight are sent once. Plans are built in `rules.query`.
+`shared_query` sends the queries, and shares them between requests.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
-from adapter import errors
-from adapter.background import gather_or_cancel
-from adapter.cache import LRUCache, SingleFlight
-from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult
-from rules.query import aggregate
-from rules.query.aggregate import ExternalValue, Sample, Value
-from rules.query.plan import ExternalPlan, Plan
+from adapter import errors, telemetry
+from adapter.cache import LRUCache
+from adapter.metrics.freshness import Freshness
+from adapter.metrics.queries import Client, Queries
+from adapter.metrics.recent import ERROR_TTL, Recent
+from adapter.metrics.shared_query import Context, SharedQuery, off_loop_if_large
+from adapter.metrics.snapshot import Snapshot
+from rules.query import aggregate, scope
+from rules.query.aggregate import ExternalValue, Value
+from rules.query.catalog import Source
+from rules.query.label_binding import LabelBinding
+from rules.query.plan import ExternalPlan, Plan, Step
+from rules.query.scope import Scope, Sharing
+from rules.selectors.selectors import Selector
 
 _MAX_LAST_VALUES = 100_000
 """Maximum number of objects whose last value is kept, for `onMissing: {lastKnown: …}`."""
 _MAX_PRESENT = 100_000
 """Maximum number of objects that are known to have had a value, for plans of several steps."""
 
-_MAX_ON_LOOP = 5_000
-"""Maximum number of samples that are aggregated on the event loop, which takes 35 ms."""
+_MAX_SHARED = 500_000
+"""Maximum number of samples and requested names of all shared queries together: 150 MiB."""
+_MAX_ALONE = 100_000
+"""Maximum number of samples of all evaluations for single requests."""
+_MAX_ROWS = 50_000
+"""Maximum number of samples of all external metrics."""
+_MAX_SCOPES = 10_000
+_SHARED_QUERY = 100
+"""Size of a shared query without samples."""
 
-_Key = tuple[str, ...]
-T = TypeVar("T")
+_ObjectKey = tuple[str, ...]
+_Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Values of an external metric. Times are of the event loop."""
+
+    values: tuple[ExternalValue, ...]
+    began: float
+    expires: float
+
+    @property
+    def size(self) -> int:
+        return len(self.values)
 
 
 class Evaluation:
     """Evaluates plans on one Prometheus.
 
-    Deadlines are times of the running event loop; `clock` returns Unix seconds. Methods raise
-    BackendError subclasses.
+    Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
+    which objects one query of a rule may cover. Methods raise BackendError subclasses, and
+    PlanError if a query cannot be rendered.
     """
 
-    def __init__(self, prometheus: Prometheus, *, clock: Callable[[], float] = time.time) -> None:
-        self._prometheus = prometheus
-        self._clock = clock
-        self._in_flight: SingleFlight[str, QueryResult] = SingleFlight()
-        self._last_values: LRUCache[_Key, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._present: LRUCache[_Key, bool] = LRUCache(_MAX_PRESENT)
+    def __init__(
+        self,
+        prometheus: Client,
+        *,
+        metrics: telemetry.EvaluationMetrics,
+        freshness: float | None = None,
+        sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._queries = Queries(prometheus)
+        self._freshness = Freshness(freshness)
+        self._metrics = metrics
+        self._sharing = sharing
+        self._scopes: LRUCache[_Steps, Scope] = LRUCache(_MAX_SCOPES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(_MAX_SHARED)
+        self._context = Context(
+            queries=self._queries,
+            freshness=self._freshness,
+            alone=Recent(_MAX_ALONE),
+            start=self._start,
+            demoted={},
+            metrics=metrics,
+            clock=clock,
+        )
+        self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
+        self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
+        self._present: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_PRESENT)
+
+    async def close(self) -> None:
+        """Cancel the evaluations that no request waits for."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         """Return the value of each object that has one, in the order of `plan.names`.
 
+        The same mapping is returned for equal questions as long as one evaluation answers them.
         Raises AmbiguousSampleError if the rule forbids several samples of one object.
         """
-        values, now = await self._evaluate(plan, deadline)
-        if len(plan.steps) > 1:
-            if any(
-                self._present.get((*_key(plan), name)) for name in plan.names if name not in values
-            ):
-                # The steps are evaluated at slightly different times, so an object that moves from
-                # one exporter's series to another's may have no sample in any of them.
-                values, now = await self._evaluate(plan, deadline)
-            for name in plan.names:
-                if name in values:
-                    self._present.set((*_key(plan), name), True)
-                else:
-                    self._present.discard((*_key(plan), name))
-        max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
-        max_age = next((age for age in max_ages if age is not None), None)
-        return values if max_age is None else self._with_last_values(plan, values, now - max_age)
+        shared = self._shared_query(plan)
+        question = plan.namespace, plan.names
+        snapshot = shared.present(question)
+        if snapshot is None:
+            snapshot = await shared.evaluate(plan, deadline=deadline)
+        values = snapshot.answers.get(question)
+        if values is None:
+            values = await self._answer(plan, shared, snapshot, deadline)
+        return values
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
     ) -> tuple[ExternalValue, ...]:
         """Return the values of an external metric, one per sample.
 
-        Raises NotInstantError if the query returns neither a vector nor a scalar.
+        The same tuple is returned for equal questions as long as one evaluation answers them.
         """
-        result = await self.query(plan.step.promql, deadline=deadline)
-        if result.kind not in {"vector", "scalar"}:
-            raise errors.NotInstantError(
-                f"the query returns a {result.kind}; "
-                "an external rule needs an instant vector or a scalar"
+        key = plan.step, plan.selector, plan.namespace
+        counts = self._metrics.of_rule(plan.step.rule.config.where.path)
+        if (rows := self._rows.get(key, asyncio.get_running_loop().time())) is not None:
+            counts.shared.inc()
+        else:
+            rows = await self._rows.run(
+                key,
+                lambda: self._evaluate_rows(plan),
+                deadline=deadline,
+                error_ttl=min(ERROR_TTL, self._freshness.of((plan.step,))),
             )
-        scalar = result.kind == "scalar"
-        return await _off_loop_if_large(
-            len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
+        return rows.values
+
+    def status(self) -> str:
+        """Return which rules are queried separately for each request, for /readyz."""
+        now = asyncio.get_running_loop().time()
+        demoted = [where for where, until in self._context.demoted.items() if now < until]
+        if not demoted:
+            return "no shared query failed lately"
+        return f"{', '.join(demoted)}: queried separately for each request, see the log"
+
+    def _shared_query(self, plan: Plan) -> SharedQuery:
+        scope = self._scope(plan.steps)
+        key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
+        if (present := self._shared.get(key)) is not None:
+            return present
+        namespaces = (plan.namespace,) if plan.namespace else ()
+        shared = SharedQuery(
+            plan.steps,
+            plan.selector,
+            scope,
+            namespaces=None if scope is Scope.CLUSTER and plan.namespace else namespaces,
+            resized=lambda size: self._shared.set(key, shared, size=_SHARED_QUERY + size),
+            context=self._context,
+        )
+        self._shared.set(key, shared, size=_SHARED_QUERY)
+        return shared
+
+    def _scope(self, steps: _Steps) -> Scope:
+        """Return the narrowest scope of the steps, which are evaluated together."""
+        scope = self._scopes.get(steps)
+        if scope is None:
+            order = list(Scope)
+            scope = max(
+                (self._sharing(step.source, step.binding).scope for step in steps), key=order.index
+            )
+            self._scopes.set(steps, scope)
+        return scope
+
+    async def _answer(
+        self, plan: Plan, shared: SharedQuery, snapshot: Snapshot, deadline: float | None
+    ) -> Mapping[str, Value]:
+        """Aggregate the samples of a plan, and keep the answer with them."""
+        values = aggregate.custom(plan, snapshot.of(plan.namespace), now=snapshot.time)
+        if len(plan.steps) > 1:
+            if self._any_lost(plan, values):
+                now = asyncio.get_running_loop().time()
+                snapshot = await shared.evaluate(plan, deadline=deadline, after=now)
+                values = aggregate.custom(plan, snapshot.of(plan.namespace), now=snapshot.time)
+            self._note_present(plan, values)
+        max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
+        max_age = next((age for age in max_ages if age is not None), None)
+        if max_age is not None:
+            values = self._with_last_values(plan, values, snapshot.time - max_age)
+        answer = MappingProxyType(values)
+        snapshot.answers.set((plan.namespace, plan.names), answer, size=1 + len(plan.names))
+        return answer
+
+    def _any_lost(self, plan: Plan, values: Mapping[str, Value]) -> bool:
+        """Return whether an object has no value that had one lately.
+
+        The steps are evaluated at slightly different times, so an object that moves from one
+        exporter's series to another's may have no sample in any of them.
+        """
+        return any(
+            self._present.get((*_key(plan), name)) for name in plan.names if name not in values
         )
 
-    async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
-        """Evaluate one query, together with all concurrent callers of the same query."""
-        while True:
-            joined = promql in self._in_flight
-            try:
-                # Prometheus enforces the deadline of the caller that sent the query.
-                async with asyncio.timeout_at(deadline if joined else None):
-                    return await self._in_flight.run(
-                        promql, lambda: self._prometheus.query(promql, deadline=deadline)
-                    )
-            except TimeoutError as error:
-                raise errors.TimedOut(
-                    f"deadline exceeded by a query in flight: {promql}"
-                ) from error
-            except errors.TimedOut:
-                # The deadline of the caller that sent the query; this one may have time left.
-                if not joined:
-                    raise
-
-    async def _evaluate(self, plan: Plan, deadline: float | None) -> tuple[dict[str, Value], float]:
-        """Return the values and the Unix time of the evaluation."""
-        results = await gather_or_cancel(
-            self.query(step.promql, deadline=deadline) for step in plan.steps
-        )
-        now = self._clock()
-        vectors = [_vector(each) for each in results]
-        values = await _off_loop_if_large(
-            sum(map(len, vectors)), lambda: aggregate.custom(plan, vectors, now=now)
-        )
-        return values, now
+    def _note_present(self, plan: Plan, values: Mapping[str, Value]) -> None:
+        for name in plan.names:
+            if name in values:
+                self._present.set((*_key(plan), name), True)
+            else:
+                self._present.discard((*_key(plan), name))
 
     def _with_last_values(
         self, plan: Plan, values: Mapping[str, Value], oldest: float
@@ -130,21 +224,31 @@ class Evaluation:
                 complete[name] = last
         return complete
 
+    async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
+        began = asyncio.get_running_loop().time()
+        result = await self._queries.run(plan.promql())
+        if result.kind not in {"vector", "scalar"}:
+            raise errors.NotInstantError(
+                f"the query returns a {result.kind}; "
+                "an external rule needs an instant vector or a scalar"
+            )
+        scalar = result.kind == "scalar"
+        values = await off_loop_if_large(
+            len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
+        )
+        took = asyncio.get_running_loop().time() - began
+        self._metrics.of_rule(plan.step.rule.config.where.path).alone.inc()
+        return _Rows(
+            values=values, began=began, expires=began + self._freshness.of((plan.step,), took)
+        )
 
-async def _off_loop_if_large(samples: int, aggregate_samples: Callable[[], T]) -> T:
-    """Aggregate; in a thread if there are many samples, because 100 000 take 0.7 s."""
-    if samples <= _MAX_ON_LOOP:
-        return aggregate_samples()
-    return await asyncio.to_thread(aggregate_samples)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
 
-def _key(plan: Plan) -> _Key:
+def _key(plan: Plan) -> _ObjectKey:
     """Return what identifies a plan, without the names of its objects."""
     return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
-
-
-def _vector(result: QueryResult) -> tuple[Sample, ...]:
-    """Return the samples of a vector. Raises Broken for other kinds: a scalar has no object."""
-    if result.kind != "vector":
-        raise errors.Broken(f"the query returns a {result.kind}; a rule needs an instant vector")
-    return result.samples

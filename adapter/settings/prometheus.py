@@ -46,6 +46,10 @@ def _without_value(header: str) -> str:
     return f"{name[0] if name else ''}..."
 
 
+def _freshness(text: str) -> float | None:
+    return None if text == "auto" else duration().parse(text)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prometheus(Group):
     """Where Prometheus is, and how the adapter authenticates to it."""
@@ -74,6 +78,15 @@ class Prometheus(Group):
         duration(positive=True),
         "Maximum duration of a request to Prometheus.",
         default="30s",
+    )
+    query_freshness: float | None = flag(
+        "query-freshness",
+        FlagType(name="duration", parse=_freshness),
+        "Time for which the result of a query answers later requests; the timestamp of a value "
+        "tells its age. `auto` means 1s, stretched to fifty times the duration of the query, at "
+        "most 5s. With 0, each request is queried, as in the original. A rule may set its own "
+        "`freshness`.",
+        default="auto",
     )
     token_file: str | None = flag(
         "prometheus-token-file",

@@ -132,7 +132,7 @@ def of_query(inventory: Inventory, plan: ExternalPlan) -> Cause:
     # The query was answered, which says more than a relist that failed or did not run yet.
     if unseen and unseen.reason is Reason.NO_SERIES:
         return unseen
-    query = wording.code(plan.step.promql)
+    query = wording.code(plan.promql())
     sentence = (
         f"{rule.config.where} returned no sample: {query} has no result now, or only NaN or Inf "
         "(`onNaN: zero` counts them as 0)"

@@ -115,6 +115,8 @@ class Rule:
     aggregate: Aggregate
     on_missing: OnMissing
     on_nan: OnNaN
+    freshness: float | None
+    """Seconds for which an evaluation answers later requests; None for the server's setting."""
     merge: bool
     where: Where
 
@@ -159,6 +161,7 @@ _RULE = (
     "aggregate",
     "onMissing",
     "onNaN",
+    "freshness",
     "merge",
 )
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
@@ -196,6 +199,7 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             aggregate=cast("Aggregate", rule.choice("aggregate", get_args(Aggregate))),
             on_missing=_on_missing(rule),
             on_nan=cast("OnNaN", rule.choice("onNaN", get_args(OnNaN))),
+            freshness=_seconds(rule.duration("freshness")),
             merge=bool(rule.flag("merge")),
             where=_where(record, node),
         )
@@ -261,7 +265,11 @@ def _on_missing(rule: Fields) -> OnMissing:
         rule.error("onMissing", "must have exactly one of value and lastKnown")
     if last_known == 0:
         fields.error("lastKnown", "must be longer than 0s: to use no last value, remove onMissing")
-    return OnMissing(value=value, last_known=last_known / 1e9 if last_known else None)
+    return OnMissing(value=value, last_known=_seconds(last_known or None))
+
+
+def _seconds(nanoseconds: int | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / 1e9
 
 
 def _resource_rules(top: Fields) -> ResourceRules | None:

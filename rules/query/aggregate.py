@@ -6,7 +6,7 @@ The order of the samples does not matter. Results beyond 64 bits are exact.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -47,27 +47,55 @@ class ExternalValue:
     value: Value
 
 
-def custom(
-    plan: Plan, vectors: Sequence[Sequence[Sample]], *, now: float = 0.0
-) -> dict[str, Value]:
+SamplesByObject = Mapping[str, Sequence[tuple[float, float]]]
+"""Finite values and their times (Unix seconds), by the name of their object."""
+
+
+def by_object(
+    step: Step, vector: Iterable[Sample], *, by_namespace: bool = False
+) -> Mapping[str, SamplesByObject]:
+    """Return the samples of each object, by namespace.
+
+    A sample belongs to the object that its resource label names, whatever its other labels say.
+    Only with `by_namespace`, its namespace label counts; otherwise all are below the namespace "".
+    """
+    resource, namespace = step.binding.resource, step.binding.namespace
+    on_nan = step.rule.config.on_nan
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for sample in vector:
+        labels = sample.labels
+        number = _finite(sample.value, on_nan)
+        if number is not None and (name := labels.get(resource)):
+            below = found.setdefault(labels.get(namespace, "") if by_namespace else "", {})
+            below.setdefault(name, []).append((number, sample.time))
+    return found
+
+
+def custom(plan: Plan, samples: Sequence[SamplesByObject], *, now: float = 0.0) -> dict[str, Value]:
     """Return the values by object name, in the order of `plan.names`, without missing ones.
 
-    `vectors` has one instant vector for each step. A sample belongs to the object that its
-    resource label names, whatever its other labels say. Constants get the time `now` (Unix
-    seconds). Raises AmbiguousSampleError for several samples of one object if the rule says
-    `aggregate: error`.
+    `samples` has those of the plan's namespace for each step; objects that the plan does not name
+    are ignored. Constants get the time `now` (Unix seconds). Raises AmbiguousSampleError for
+    several samples of one object if the rule says `aggregate: error`.
     """
-    wanted = frozenset(plan.names)
-    values: dict[str, Value] = {}
-    for step, vector in zip(plan.steps, vectors, strict=True):
-        for name, samples in _by_object(step, vector, wanted - values.keys()).items():
-            values[name] = _combined(plan, step, name, samples)
     constants = (step.rule.config.on_missing.value for step in plan.steps)
     constant = next((each for each in constants if each is not None), None)
+    missing = None
     if constant is not None:
         missing = Value(milli=quantity.milli(constant), time=now, samples=0)
-        values = {name: values.get(name, missing) for name in plan.names}
-    return {name: values[name] for name in plan.names if name in values}
+    values = {}
+    for name in plan.names:
+        value = next(
+            (
+                _combined(plan, step, name, found)
+                for step, each in zip(plan.steps, samples, strict=True)
+                if (found := each.get(name))
+            ),
+            missing,
+        )
+        if value is not None:
+            values[name] = value
+    return values
 
 
 def external(
@@ -90,21 +118,7 @@ def _finite(value: float, on_nan: OnNaN) -> float | None:
     return 0.0 if on_nan == "zero" else None
 
 
-def _by_object(
-    step: Step, vector: Sequence[Sample], wanted: frozenset[str]
-) -> dict[str, list[tuple[float, float]]]:
-    """Return the finite values and their times, by name of the wanted objects."""
-    samples: dict[str, list[tuple[float, float]]] = {}
-    for sample in vector:
-        name = sample.labels.get(step.binding.resource, "")
-        if name in wanted:
-            number = _finite(sample.value, step.rule.config.on_nan)
-            if number is not None:
-                samples.setdefault(name, []).append((number, sample.time))
-    return samples
-
-
-def _combined(plan: Plan, step: Step, name: str, samples: list[tuple[float, float]]) -> Value:
+def _combined(plan: Plan, step: Step, name: str, samples: Sequence[tuple[float, float]]) -> Value:
     numbers = [number for number, _ in samples]
     aggregate = step.rule.config.aggregate
     if aggregate == "error" and len(numbers) > 1:

@@ -1,7 +1,8 @@
-"""Plans: the PromQL steps that answer one request, as plain data.
+"""Plans: what is queried to answer one request, as plain data, and the PromQL of it.
 
 `rules.query.catalog` has the rules, series and labels of a metric; `adapter.metrics.evaluation`
-evaluates plans.
+evaluates plans. A plan is rendered only when it is queried: most are answered from an evaluation
+that another request started.
 
 Queries are rendered from the rules' templates. Their text is the original's, except where that
 would be invalid or match other objects: several names are escaped for a regular expression, and
@@ -48,13 +49,21 @@ class Objects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One query of a plan."""
+    """One query of a plan, for any objects."""
 
-    rule: CompiledRule
-    series: str
+    source: Source
     binding: LabelBinding
     """Its `resource` label names the object of each sample."""
-    promql: str
+
+    @property
+    def rule(self) -> CompiledRule:
+        """The rule of the source."""
+        return self.source.rule
+
+    @property
+    def series(self) -> str:
+        """The series name of the source."""
+        return self.source.series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +81,18 @@ class Plan:
     steps: tuple[Step, ...]
     """If several have a value for one object, the earliest wins."""
 
+    def promql(self) -> tuple[str, ...]:
+        """Render the query of each step for the objects of this plan alone.
+
+        Raises PlanError if the rule maps no label to namespaces, if matchers cannot express the
+        selector, and if the template fails or renders to nothing.
+        """
+        namespaces = (self.namespace,) if self.namespace else ()
+        objects = Objects(namespaces=namespaces, names=self.names)
+        return tuple(
+            render(step.source, step.binding, objects, self.selector) for step in self.steps
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExternalPlan:
@@ -79,8 +100,16 @@ class ExternalPlan:
 
     metric: str
     namespace: str
+    """As in the request; it may be any text, also `*`."""
+    namespaced: bool
+    """Whether the namespace selects series."""
     selector: Selector
     step: Step
+
+    def promql(self) -> str:
+        """Render the query. Raises PlanError as `Plan.promql` does."""
+        objects = Objects(namespaces=(self.namespace,) if self.namespaced else (), names=None)
+        return render(self.step.source, self.step.binding, objects, self.selector)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,20 +136,15 @@ class _Matcher:
 
 
 def custom(entry: Entry, *, namespace: str, names: Sequence[str], selector: Selector) -> Plan:
-    """Plan the queries for a metric of the objects called `names` in `namespace`.
-
-    Raises PlanError if the rule maps no label to namespaces, if matchers cannot express the
-    selector, and if the template fails or renders to nothing.
-    """
-    namespace = namespace if entry.namespaced else ""
+    """Plan the queries for a metric of the objects called `names` in `namespace`."""
     return Plan(
         metric=entry.metric,
         resource=entry.resource,
-        namespace=namespace,
+        namespace=namespace if entry.namespaced else "",
         names=tuple(names),
         selector=selector,
         steps=tuple(
-            _step(source, binding, namespace, names, selector)
+            Step(source=source, binding=binding)
             for source in entry.sources
             for binding in source.bindings
         ),
@@ -128,13 +152,15 @@ def custom(entry: Entry, *, namespace: str, names: Sequence[str], selector: Sele
 
 
 def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> ExternalPlan:
-    """Plan the query for an external metric; `namespace` may be any text, also `*`.
-
-    Raises PlanError as `custom` does.
-    """
+    """Plan the query for an external metric."""
     (binding,) = entry.source.bindings
-    step = _step(entry.source, binding, namespace if entry.namespaced else "", (), selector)
-    return ExternalPlan(metric=entry.metric, namespace=namespace, selector=selector, step=step)
+    return ExternalPlan(
+        metric=entry.metric,
+        namespace=namespace,
+        namespaced=entry.namespaced and bool(namespace),
+        selector=selector,
+        step=Step(source=entry.source, binding=binding),
+    )
 
 
 def container(
@@ -179,7 +205,7 @@ def render(
     """Render the query of one source by one binding for `objects`.
 
     With `by_namespace` the result has the namespace of each object: its label joins `GroupBy`.
-    Raises PlanError as `custom` does.
+    Raises PlanError as `Plan.promql` does.
     """
     rule = source.rule
     where = str(rule.config.where)
@@ -197,19 +223,6 @@ def render(
         matchers.append(_objects(binding.resource, objects.names))
         group_by = (binding.resource, *([binding.namespace] if by_namespace else []))
     return _rendered(rule.query, where, source.series, matchers, group_by)
-
-
-def _step(
-    source: Source,
-    binding: LabelBinding,
-    namespace: str,
-    names: Sequence[str],
-    selector: Selector,
-) -> Step:
-    """Return the query of one source by one binding; an empty `namespace` is not matched."""
-    objects = Objects(namespaces=(namespace,) if namespace else (), names=tuple(names))
-    text = render(source, binding, objects, selector)
-    return Step(rule=source.rule, series=source.series, binding=binding, promql=text)
 
 
 def _required(requirement: Requirement) -> _Matcher:

@@ -6,16 +6,19 @@ types and rare verbs of printf.
 
 A template passes through `lexer`, `stream`, `parser` (to a tree of `nodes`, with `literals`) and
 `execution`, which evaluates pipelines with `evaluation`, `functions` and `printf`. `fields` checks
-the tree for fields that the data does not have.
+the tree for fields that the data does not have, `reads` for uses of fields that the data does have.
 https://pkg.go.dev/text/template
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rules.template import execution, fields, parser
+from rules.template import execution, fields, parser, reads
+
+_ACTION = re.compile(r"<<.*?>>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -35,6 +38,14 @@ class Template:
     def unknown_fields(self, known: Mapping[str, type]) -> list[fields.UnknownField]:
         """Return the fields in the template that data with these fields and types cannot have."""
         return fields.unknown_fields(self._parsed, known)
+
+    def text_only(self) -> str:
+        """Return the source with spaces in the place of its actions."""
+        return _ACTION.sub(lambda match: " " * len(match[0]), self.source)
+
+    def reads(self, names: Collection[str]) -> list[reads.Read]:
+        """Return where the template does more with these fields than to write them out."""
+        return reads.reads(self._parsed, names)
 
 
 def parse(source: str, *, name: str = "metrics-query") -> Template:

@@ -93,6 +93,7 @@ class Evaluation:
 
     async def _ask(self, plan: Plan | ExternalPlan) -> None:
         self.calls.append(plan)
+        plan.promql()  # raises PlanError as the real one does
         await asyncio.sleep(self.waits)
         if self.failure is not None:
             raise self.failure

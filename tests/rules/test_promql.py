@@ -154,3 +154,22 @@ def test_long_regular_expression_counts_as_one_token():
     names = "|".join(f"pod-{number}" for number in range(5000))
 
     assert promql.problem_of(f'sum(up{{pod=~"{names}"}}) by (pod)') is None
+
+
+@pytest.mark.parametrize(
+    ("query", "keywords", "offset"),
+    [
+        ("sum(a)", ["sum"], 0),
+        ("a + sum by (x) (b)", ["+", "sum"], 4),
+        ("a{b='sum('} + a[5m] @ end() + max(b) # min(", ["+", "+", "max"], 30),
+        ("a >= bool 1 and on (sum) b", [">=", "and"], 12),
+        ("SUM(a) AND b", ["sum", "and"], 7),
+        ("a * on (x) group_left (y) `sum(` - (b)", ["*", "-"], 33),
+        ("a offset -5m - b", ["-"], 13),
+        ("sum:a + b", ["+"], 6),
+        ("sum(a)", ["max"], None),
+        ("a", ["max"], None),
+    ],
+)
+def test_keyword_offset(query, keywords, offset):
+    assert promql.keyword_offset(query, keywords, len(keywords) - 1) == offset

@@ -127,8 +127,12 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
     else:
         await _check_not_finished(target, kind, backend)
         names = (target.name,)
-    query = _plan(target, entry, names, metric_selector, backend) if names else None
-    values = await _evaluate(query, backend, deadline) if query else {}
+    query = (
+        plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
+        if names
+        else None
+    )
+    values = await _evaluate(target, query, backend, deadline) if query else {}
     if not values:
         await _explain(target, entry, query, backend)
     return _value_list(
@@ -247,22 +251,13 @@ async def _check_not_finished(target: _Target, kind: Kind, backend: Backend) -> 
         raise _not_found(target, backend, [cause], name=target.name)
 
 
-def _plan(
-    target: _Target,
-    entry: Entry,
-    names: Sequence[str],
-    metric_selector: Selector,
-    backend: Backend,
-) -> Plan:
-    try:
-        return plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
-    except PlanError as error:
-        raise _not_found(target, backend, [missing.no_query(error)]) from error
-
-
-async def _evaluate(query: Plan, backend: Backend, deadline: float) -> Mapping[str, Value]:
+async def _evaluate(
+    target: _Target, query: Plan, backend: Backend, deadline: float
+) -> Mapping[str, Value]:
     try:
         return await backend.evaluation.values(query, deadline=deadline)
+    except PlanError as error:
+        raise _not_found(target, backend, [missing.no_query(error)]) from error
     except (BackendError, AmbiguousSampleError) as error:
         raise errors.internal("unable to fetch metrics") from error
 

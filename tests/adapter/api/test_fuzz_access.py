@@ -95,7 +95,7 @@ class Evaluation(wired.Evaluation):
     """Returns the readable value for the queue of one namespace, else a secret one."""
 
     async def rows(self, plan, *, deadline=None):
-        readable = plan.step.promql == 'queue{namespace="ns"}'
+        readable = plan.promql() == 'queue{namespace="ns"}'
         return [ExternalValue(labels={}, value=value(READABLE if readable else SECRETS[0]))]
 
 

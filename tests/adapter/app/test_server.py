@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from adapter import settings
 from adapter.app import rule_files
 from rules.errors import ConfigError
-from tests.fakes import prometheus as fakes
 from tests.presets import api
 from tests.presets.api import GROUP, Api
 from tests.real import prometheus
@@ -279,26 +277,3 @@ async def test_without_rules_and_prometheus_the_default_preset_is_chosen(
 
     assert status == 200
     assert "using --preset=gpu-dcgm: Prometheus cannot be queried" in caplog.text
-
-
-async def test_prometheus_gets_the_remaining_time_of_the_request_as_timeout(
-    tmp_path: Path, aiohttp_server: Any
-) -> None:
-    fake = fakes.Prometheus(
-        fakes.says('{"status":"success","data":{"resultType":"vector","result":[]}}')
-    )
-    server = await aiohttp_server(fake.app())
-    path = f"{GROUP}/namespaces/default/pods/*/gpu_util?timeout=7s"
-
-    async with api.serving(
-        tmp_path, str(server.make_url("/")), api.manifests(PODS), rules=f"rules:\n{GOOD}"
-    ) as served:
-        fake.requests.clear()
-        await served.get(path)
-
-    (timeout,) = [
-        each.parameters["timeout"]
-        for each in fake.requests
-        if "ns=" in each.parameters.get("query", "")
-    ]
-    assert 5000 < int(timeout.removesuffix("ms")) <= 7000

@@ -195,27 +195,12 @@ async def test_path_of_the_url_is_kept_and_its_query_string_is_not(serve, sessio
     assert "a" not in fake.requests[0].parameters
 
 
-async def test_remaining_time_is_sent_as_the_timeout(serve, session):
+async def test_timeout_is_sent(serve, session):
     fake = await serve(fakes.says(EMPTY))
-    client = Prometheus(session, fake.url, timeout=30)
 
-    await client.query("up", deadline=asyncio.get_running_loop().time() + 5)
-    await client.query("up", deadline=asyncio.get_running_loop().time() + 100)
-    await client.query("up")
+    await Prometheus(session, fake.url, timeout=5).query("up")
 
-    sent = [received.parameters["timeout"] for received in fake.requests]
-    assert all(text.endswith("ms") for text in sent)
-    assert [int(text[:-2]) for text in sent] == [pytest.approx(5000, abs=500), 30000, 30000]
-
-
-async def test_nothing_is_sent_once_the_deadline_has_passed(serve, session):
-    fake = await serve(fakes.says(EMPTY))
-    client = Prometheus(session, fake.url)
-
-    with pytest.raises(errors.TimedOut):
-        await client.query("up", deadline=asyncio.get_running_loop().time() - 1)
-
-    assert not fake.requests
+    assert fake.requests[0].parameters["timeout"] == "5000ms"
 
 
 async def test_headers_are_sent_and_gzip_is_accepted(serve, session):

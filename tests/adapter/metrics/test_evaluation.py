@@ -1,17 +1,15 @@
-"""Tests on a real Prometheus; a fake proxy before it delays and counts the requests."""
+"""Values of plans, from a real Prometheus; each request is queried unless a test says otherwise."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
 
 import aiohttp
 import pytest
+from prometheus_client import CollectorRegistry
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
 from adapter.metrics import evaluation as evaluation_module
@@ -23,7 +21,6 @@ from rules.query import catalog, label_binding, plan
 from rules.query.aggregate import Sample
 from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
-from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
 PODS = GroupResource("", "pods")
@@ -43,45 +40,20 @@ def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
         yield prometheus
 
 
-class Gate:
-    """Holds requests back until `opened` is set."""
-
-    def __init__(self, behave: fakes.Behaviour) -> None:
-        self.opened = asyncio.Event()
-        self.cancelled = 0
-        self._behave = behave
-
-    async def __call__(self, request, received):
-        try:
-            await self.opened.wait()
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        return await self._behave(request, received)
-
-
 @pytest.fixture
 async def session() -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession() as opened:
         yield opened
 
 
+def evaluation_on(client, **more) -> Evaluation:
+    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+    return Evaluation(client, metrics=metrics, **{"freshness": 0.0, **more})
+
+
 @pytest.fixture
 def evaluation(running, session) -> Evaluation:
-    return Evaluation(Prometheus(session, running.url))
-
-
-@pytest.fixture
-def gated(running, session, aiohttp_server) -> Callable[[], Awaitable[tuple]]:
-    """Start an Evaluation whose Prometheus responds once the gate is opened."""
-
-    async def start() -> tuple[Evaluation, Gate, fakes.Prometheus]:
-        gate = Gate(fakes.through(running.url))
-        fake = fakes.Prometheus(gate)
-        server = await aiohttp_server(fake.app())
-        return Evaluation(Prometheus(session, str(server.make_url("/")))), gate, fake
-
-    return start
+    return evaluation_on(Prometheus(session, running.url))
 
 
 def plan_for(
@@ -109,12 +81,6 @@ rules:
     entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(PODS, series)
     assert entry
     return plan.custom(entry, namespace="n", names=names, selector=selectors.parse(""))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
-            await asyncio.sleep(0.01)
 
 
 async def test_sample_with_the_earlier_label_wins(evaluation):
@@ -192,105 +158,6 @@ async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
         await evaluation.rows(external_plan('"text"'))
 
 
-# Single flight
-
-
-async def test_identical_concurrent_queries_are_sent_once(gated):
-    evaluation, gate, fake = await gated()
-    callers = [asyncio.create_task(evaluation.values(plan_for("a", "b"))) for _ in range(10)]
-    await until(lambda: len(fake.requests) == 2)  # one per label
-    gate.opened.set()
-
-    answers = await asyncio.gather(*callers)
-
-    assert len(fake.requests) == 2
-    assert all(each == answers[0] for each in answers)
-    await evaluation.values(plan_for("a", "b"))
-    assert len(fake.requests) == 4  # a later call sends them again
-
-
-async def test_cancelled_caller_does_not_cancel_the_query_of_the_others(gated):
-    evaluation, gate, fake = await gated()
-    first, second = (asyncio.create_task(evaluation.query("used")) for _ in range(2))
-    await until(lambda: fake.requests)
-
-    first.cancel()
-    await asyncio.wait([first])
-    gate.opened.set()
-
-    assert len((await second).samples) == 4
-    assert first.cancelled()
-    assert gate.cancelled == 0
-
-
-async def test_query_is_cancelled_with_its_last_caller(gated):
-    evaluation, gate, fake = await gated()
-    callers = [asyncio.create_task(evaluation.query("used")) for _ in range(2)]
-    await until(lambda: fake.requests)
-
-    for caller in callers:
-        caller.cancel()
-
-    await until(lambda: gate.cancelled == 1)
-    for caller in callers:
-        with suppress(asyncio.CancelledError):
-            await caller
-    gate.opened.set()
-    assert len((await evaluation.query("used")).samples) == 4
-
-
-async def test_cancelled_plan_cancels_all_its_queries(gated):
-    evaluation, gate, fake = await gated()
-    caller = asyncio.create_task(evaluation.values(plan_for("a", "b")))
-    await until(lambda: len(fake.requests) == 2)
-
-    caller.cancel()
-
-    await until(lambda: gate.cancelled == 2)
-    with suppress(asyncio.CancelledError):
-        await caller
-
-
-async def test_failure_reaches_every_caller(gated):
-    evaluation, gate, fake = await gated()
-    callers = [asyncio.create_task(evaluation.query("used{")) for _ in range(3)]
-    await until(lambda: fake.requests)
-    gate.opened.set()
-
-    outcomes = await asyncio.gather(*callers, return_exceptions=True)
-
-    assert [type(outcome) for outcome in outcomes] == [errors.Refused] * 3
-    assert len(fake.requests) == 1
-
-
-async def test_joined_caller_waits_no_longer_than_its_own_deadline(gated):
-    evaluation, gate, fake = await gated()
-    now = asyncio.get_running_loop().time()
-    patient = asyncio.create_task(evaluation.query("used", deadline=now + 30))
-    await until(lambda: fake.requests)
-
-    with pytest.raises(errors.TimedOut):
-        await evaluation.query("used", deadline=now + 0.2)
-
-    gate.opened.set()
-    assert len((await patient).samples) == 4
-
-
-async def test_joined_caller_with_time_left_queries_again_after_the_first_timed_out(gated):
-    evaluation, gate, fake = await gated()
-    now = asyncio.get_running_loop().time()
-    impatient = asyncio.create_task(evaluation.query("used", deadline=now + 0.1))
-    await until(lambda: fake.requests)
-    patient = asyncio.create_task(evaluation.query("used", deadline=now + 30))
-
-    with pytest.raises(errors.TimedOut):
-        await impatient
-    await until(lambda: len(fake.requests) == 2)
-    gate.opened.set()
-
-    assert len((await patient).samples) == 4
-
-
 # Last values (onMissing: {lastKnown: …})
 
 
@@ -304,7 +171,7 @@ class Clock:
 
 async def test_last_value_is_used_until_its_max_age(running, session):
     clock = Clock()
-    evaluation = Evaluation(Prometheus(session, running.url), clock=clock)
+    evaluation = evaluation_on(Prometheus(session, running.url), clock=clock)
     kept = "onMissing: {lastKnown: 5m}"
     running.put('fleeting{namespace="n",pod="a"} 4')
     plan = plan_for("a", "b", series="fleeting", more=kept)
@@ -319,7 +186,7 @@ async def test_last_value_is_used_until_its_max_age(running, session):
 
 
 async def test_without_last_known_an_ended_series_has_no_value(running, session):
-    evaluation = Evaluation(Prometheus(session, running.url))
+    evaluation = evaluation_on(Prometheus(session, running.url))
     running.put('forgotten{namespace="n",pod="a"} 4')
     plan = plan_for("a", series="forgotten")
     assert set(await evaluation.values(plan)) == {"a"}
@@ -331,7 +198,7 @@ async def test_without_last_known_an_ended_series_has_no_value(running, session)
 
 async def test_least_recently_used_last_values_are_evicted(running, session, monkeypatch):
     monkeypatch.setattr(evaluation_module, "_MAX_LAST_VALUES", 2)
-    evaluation = Evaluation(Prometheus(session, running.url))
+    evaluation = evaluation_on(Prometheus(session, running.url))
     kept = "onMissing: {lastKnown: 5m}"
     running.put(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
     await evaluation.values(plan_for("a", "b", series="many", more=kept))
@@ -350,7 +217,7 @@ class MovingObject:
     def __init__(self, *reported: bool) -> None:
         self.reported = list(reported)
 
-    async def query(self, promql: str, *, deadline: float | None = None) -> QueryResult:
+    async def query(self, promql: str) -> QueryResult:
         label = "exported_pod" if 'exported_pod="a"' in promql else "pod"
         sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
         samples = (sample,) if self.reported.pop(0) else ()
@@ -359,7 +226,7 @@ class MovingObject:
 
 async def test_object_missing_while_it_moves_between_exporters_is_queried_again():
     prometheus = MovingObject(*(True, False), *(False, False), *(False, True))
-    evaluation = Evaluation(prometheus)
+    evaluation = evaluation_on(prometheus)
 
     before = await evaluation.values(plan_for("a"))
     after = await evaluation.values(plan_for("a"))
@@ -371,7 +238,7 @@ async def test_object_missing_while_it_moves_between_exporters_is_queried_again(
 async def test_objects_of_other_requests_do_not_hide_one_that_moves():
     a_has_a_value, b_has_none = (True, False), (False, False)
     prometheus = MovingObject(*a_has_a_value, *b_has_none, *(False, False), *(False, True))
-    evaluation = Evaluation(prometheus)
+    evaluation = evaluation_on(prometheus)
 
     await evaluation.values(plan_for("a"))
     await evaluation.values(plan_for("b"))
@@ -383,7 +250,7 @@ async def test_objects_of_other_requests_do_not_hide_one_that_moves():
 
 async def test_object_that_is_gone_is_queried_again_only_once():
     prometheus = MovingObject(*(True, False), *(False, False), *(False, False), *(False, False))
-    evaluation = Evaluation(prometheus)
+    evaluation = evaluation_on(prometheus)
 
     answers = [await evaluation.values(plan_for("a")) for _ in range(3)]
 
@@ -394,13 +261,4 @@ async def test_object_that_is_gone_is_queried_again_only_once():
 async def test_object_that_never_had_a_value_is_not_queried_again():
     prometheus = MovingObject(False, False)
 
-    assert await Evaluation(prometheus).values(plan_for("a")) == {}
-
-
-async def test_only_many_samples_are_aggregated_in_a_thread():
-    limit = evaluation_module._MAX_ON_LOOP
-
-    few = await evaluation_module._off_loop_if_large(limit, threading.get_ident)
-    many = await evaluation_module._off_loop_if_large(limit + 1, threading.get_ident)
-
-    assert few == threading.get_ident() != many
+    assert await evaluation_on(prometheus).values(plan_for("a")) == {}

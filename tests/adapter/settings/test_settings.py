@@ -42,6 +42,7 @@ def test_defaults_are_those_of_the_original():
             "verb": "GET",
             "headers": (),
             "timeout": 30.0,
+            "query_freshness": None,
             "token_file": None,
             "ca_file": None,
             "client_cert_file": None,

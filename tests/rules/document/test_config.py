@@ -21,6 +21,7 @@ rules:
   aggregate: max
   onMissing: {value: 0}
   onNaN: zero
+  freshness: 2s
   merge: true
 externalRules:
 - seriesQuery: up
@@ -70,6 +71,7 @@ def test_every_key_is_parsed():
     assert rule.name == NameMapping(matches="^(.*)$", as_="${1}_current")
     assert rule.metrics_query == "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
     assert (rule.aggregate, rule.on_nan, rule.merge) == ("max", "zero", True)
+    assert rule.freshness == 2.0
     assert rule.on_missing == OnMissing(value=0.0)
     (external,) = parsed.external_rules
     assert external.resources.namespaced is False
@@ -91,7 +93,7 @@ def test_a_rule_has_the_positions_of_its_keys():
     assert where.positions["name.as"] == (11, 31)
     assert parsed.resource_rules is not None
     assert parsed.resource_rules.cpu.where.path == "resourceRules.cpu"
-    assert parsed.resource_rules.cpu.where.positions["nodeQuery"] == (22, 39)
+    assert parsed.resource_rules.cpu.where.positions["nodeQuery"] == (23, 39)
 
 
 @pytest.mark.parametrize(

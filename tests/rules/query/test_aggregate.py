@@ -54,14 +54,24 @@ def sample(pod: str, value: float, time: float = 100.0, **labels: str) -> Sample
     return Sample(labels={"pod": pod, **labels}, value=value, time=time)
 
 
+def aggregated(
+    plan_: plan.Plan, vectors: list[list[Sample]], *, now: float = 0.0
+) -> dict[str, Value]:
+    samples = [
+        aggregate.by_object(step, vector).get("", {})
+        for step, vector in zip(plan_.steps, vectors, strict=True)
+    ]
+    return aggregate.custom(plan_, samples, now=now)
+
+
 def milli(plan_: plan.Plan, *vectors: list[Sample]) -> dict[str, int]:
-    return {name: value.milli for name, value in aggregate.custom(plan_, vectors).items()}
+    return {name: value.milli for name, value in aggregated(plan_, list(vectors)).items()}
 
 
 def test_sample_belongs_to_the_object_that_its_label_names():
     vector = [sample("b", 20.5, time=7.25), sample("a", 1)]
 
-    values = aggregate.custom(custom(""), [vector])
+    values = aggregated(custom(""), [vector])
 
     assert values == {
         "a": Value(milli=1000, time=100.0, samples=1),
@@ -93,14 +103,14 @@ def test_samples_of_other_objects_are_dropped():
 def test_several_samples_of_one_object_are_aggregated(extra, expected):
     vector = [sample("a", 40, time=3), sample("a", 10, time=2), sample("a", 25, time=1)]
 
-    values = aggregate.custom(custom(extra), [vector])
+    values = aggregated(custom(extra), [vector])
 
     assert values == {"a": Value(milli=expected, time=1, samples=3)}
 
 
 def test_several_samples_are_an_error_if_the_rule_says_so():
     with pytest.raises(AmbiguousSampleError, match=r"pods 'ml/a' has 2 samples of 'm'.*error"):
-        aggregate.custom(custom("aggregate: error"), [[sample("a", 1), sample("a", 2)]])
+        aggregated(custom("aggregate: error"), [[sample("a", 1), sample("a", 2)]])
 
 
 @pytest.mark.parametrize(
@@ -123,7 +133,7 @@ NOT_FINITE = [math.nan, math.inf, -math.inf]
 def test_value_that_is_not_finite_is_missing(value):
     vector = [sample("a", value), sample("b", value, time=1), sample("b", 4, time=2)]
 
-    values = aggregate.custom(custom(""), [vector])
+    values = aggregated(custom(""), [vector])
 
     assert values == {"b": Value(milli=4000, time=2, samples=1)}
 
@@ -151,7 +161,7 @@ def test_each_step_follows_its_own_rule():
 def test_missing_objects_get_the_first_constant():
     plan_ = custom("", "onMissing: {value: 0.5}", "onMissing: {value: 7}")
 
-    values = aggregate.custom(plan_, [[sample("b", 1)], [], []], now=42.0)
+    values = aggregated(plan_, [[sample("b", 1)], [], []], now=42.0)
 
     constant = Value(milli=500, time=42.0, samples=0)
     assert values == {
@@ -201,7 +211,7 @@ def test_order_of_the_samples_does_not_matter(
     shuffled = vector.copy()
     shuffle.shuffle(shuffled)
 
-    assert aggregate.custom(plan_, [vector]) == aggregate.custom(plan_, [shuffled])
+    assert aggregated(plan_, [vector]) == aggregated(plan_, [shuffled])
 
 
 PLANS = {method: custom(f"aggregate: {method}") for method in ("avg", "max", "min", "sum")}

@@ -62,8 +62,8 @@ def query(entry: Entry, *names: str, namespace: str = "ml", selector: str = "") 
     custom = plan.custom(
         entry, namespace=namespace, names=names, selector=selectors.parse(selector)
     )
-    (step,) = custom.steps
-    return step.promql
+    (text,) = custom.promql()
+    return text
 
 
 def rule_with(query_template: str) -> str:
@@ -161,7 +161,7 @@ def test_plan_for_a_root_scoped_resource_ignores_the_namespace():
     )
 
     assert custom.namespace == ""
-    assert custom.steps[0].promql == 'sum(m{node="n1"}) by (node)'
+    assert custom.promql() == ('sum(m{node="n1"}) by (node)',)
 
 
 def test_plan_has_the_parameters_of_the_request():
@@ -189,10 +189,10 @@ def test_query_by_a_later_binding_excludes_earlier_labels():
 
     custom = plan.custom(entry, namespace="ml", names=["p"], selector=selectors.parse("gpu=0"))
 
-    assert [step.promql for step in custom.steps] == [
+    assert custom.promql() == (
         'sum(m{gpu="0",namespace="ml",exported_pod="p"}) by (exported_pod)',
         'sum(m{exported_pod="",gpu="0",namespace="ml",pod="p"}) by (pod)',
-    ]
+    )
 
 
 def test_query_by_a_later_binding_excludes_earlier_namespace_labels():
@@ -205,7 +205,7 @@ def test_query_by_a_later_binding_excludes_earlier_namespace_labels():
 
     custom = plan.custom(entry, namespace="ml", names=["p"], selector=EVERYTHING)
 
-    assert custom.steps[1].promql == (
+    assert custom.promql()[1] == (
         'sum(m{exported_pod="",exported_namespace="",namespace="ml",pod="p"}) by (pod)'
     )
 
@@ -253,7 +253,7 @@ def test_external_query_matches_the_selector_then_the_namespace(namespace):
         external_of(EXTERNAL), namespace=namespace, selector=selectors.parse("queue=a")
     )
 
-    assert external.step.promql == f'm{{queue="a",namespace="{namespace}"}}||[]'
+    assert external.promql() == f'm{{queue="a",namespace="{namespace}"}}||[]'
     assert (external.metric, external.namespace) == ("m", namespace)
 
 
@@ -262,16 +262,18 @@ def test_external_query_without_namespaces_does_not_match_them():
 
     external = plan.external(entry, namespace="ml", selector=EVERYTHING)
 
-    assert external.step.promql == "m{}||[]"
+    assert external.promql() == "m{}||[]"
 
 
 def test_external_rule_without_a_namespace_label_is_refused():
     entry = external_of("seriesQuery: m\nmetricsQuery: x\n")
 
+    external = plan.external(entry, namespace="ml", selector=EVERYTHING)
+
     with pytest.raises(
         PlanError, match=r"externalRules\[0\] \(.*: no label is mapped to namespaces"
     ):
-        plan.external(entry, namespace="ml", selector=EVERYTHING)
+        external.promql()
 
 
 GROUPED = "<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>) <<.GroupBySlice>>"

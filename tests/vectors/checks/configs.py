@@ -21,7 +21,7 @@ from tests.vectors.checks.naming_config import kinds_of
 from tests.vectors.expect import same
 
 _PHASES = ("rules", "externalRules", "resourceRules")
-_ADDED = {"aggregate", "onMissing", "onNaN", "merge"}
+_ADDED = {"aggregate", "onMissing", "onNaN", "freshness", "merge"}
 
 
 def check(case: Mapping[str, Any], clusters: Mapping[str, Any]) -> None:

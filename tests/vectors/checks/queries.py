@@ -90,7 +90,7 @@ def _custom(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     selector = _selector(case)
     made = plan.custom(entry, namespace=case["namespace"], names=case["names"], selector=selector)
     return _Query(
-        promql=made.steps[0].promql,
+        promql=made.promql()[0],
         bound=bound,
         labels=(*own, *namespace, *_keys(selector)),
         names=tuple(case["names"]),
@@ -109,7 +109,7 @@ def _external(case: Mapping[str, Any], kinds: Kinds) -> _Query:
     selector = _selector(case)
     made = plan.external(entry, namespace=case["namespace"], selector=selector)
     return _Query(
-        promql=made.step.promql,
+        promql=made.promql(),
         bound=bound,
         labels=(*bound.labels(NAMESPACES), *_keys(selector)),
     )

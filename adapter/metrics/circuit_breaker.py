@@ -1,0 +1,56 @@
+"""Circuit breaker: fails at once while a server does not respond, instead of waiting for it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+
+from adapter import errors
+
+_FAILURES = 5
+"""Consecutive failures after which the breaker opens."""
+_OPEN = 1.0
+"""Seconds between two probes of an open breaker."""
+
+
+class CircuitBreaker:
+    """Opens after five consecutive failures to respond; then one request a second is a probe.
+
+    Only Unreachable and TimedOut count as failures: any other error is a response. `name` is the
+    server's, for the message. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._name = name
+        self._clock = clock
+        self._failures = 0
+        self._last: errors.BackendError | None = None
+        self._next_probe = 0.0
+
+    @contextlib.contextmanager
+    def request(self) -> Iterator[None]:
+        """Count the outcome of the request in this context. Raises Unreachable while open.
+
+        A cancelled request counts as nothing.
+        """
+        if self._failures >= _FAILURES:
+            now = self._clock()
+            if now < self._next_probe:
+                raise errors.Unreachable(
+                    f"{self._name} is not queried, because {self._failures} requests failed; it is "
+                    f"probed every {_OPEN:g} s. The last failure: {self._last}"
+                )
+            self._next_probe = now + _OPEN
+        try:
+            yield
+        except (errors.Unreachable, errors.TimedOut) as error:
+            self._failures += 1
+            self._last = error
+            self._next_probe = self._clock() + _OPEN
+            raise
+        except errors.BackendError:
+            self._failures = 0
+            raise
+        else:
+            self._failures = 0

@@ -1,0 +1,97 @@
+"""Demand: which objects were requested lately, and which of them one query should cover. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from rules.query.plan import Objects
+
+Question = tuple[str, tuple[str, ...]]
+"""A namespace (empty for objects that have none) and the names of objects in it."""
+
+_WINDOW = 120.0
+"""Seconds for which a question counts as demand: eight periods of an HPA controller."""
+_MAX_QUESTIONS = 8192
+_MAX_NAMES = 100_000
+"""Maximum number of names in all questions together."""
+
+_BUSY = 3
+"""Number of requests within the freshness of an evaluation that make sharing worth its cost."""
+_STORM = 8
+_STORM_WINDOW = 10.0
+"""After so many new questions in so many seconds, more are expected, and names are not matched."""
+
+_FEW_NAMES = 300
+"""Number of names up to which they are matched."""
+_MAX_MATCHED = 2000
+"""Maximum number of names that are matched, 60 kB of PromQL, while most samples are not wanted.
+
+With 10 000 pods, a matched name costs Prometheus 18 µs and an unwanted sample 8 µs; the adapter
+needs another 10 µs for each sample. So matching is cheaper if less than half of them are wanted."""
+_MAX_NAMESPACES = 100
+"""Maximum number of namespaces that are matched."""
+
+
+class Demand:
+    """Questions of the last two minutes about the metric of one rule. Times are in seconds."""
+
+    def __init__(self) -> None:
+        self._questions: OrderedDict[Question, float] = OrderedDict()
+        self._names = 0
+        self._requests: deque[float] = deque(maxlen=_BUSY)
+        self._new: deque[float] = deque(maxlen=_STORM)
+
+    @property
+    def size(self) -> int:
+        """Number of questions and of their names."""
+        return len(self._questions) + self._names
+
+    def record(self, question: Question, now: float) -> None:
+        """Count a request."""
+        self._requests.append(now)
+        if question in self._questions:
+            self._questions.move_to_end(question)
+        else:
+            self._new.append(now)
+            self._names += len(question[1])
+        self._questions[question] = now
+        while self._names > _MAX_NAMES or len(self._questions) > _MAX_QUESTIONS:
+            self._evict()
+
+    def busy(self, now: float, freshness: float) -> bool:
+        """Return whether several requests would share one evaluation of this freshness."""
+        return len(self._requests) == _BUSY and now - self._requests[0] <= freshness
+
+    def storm(self, now: float) -> bool:
+        """Return whether many new questions came lately, as after a start."""
+        return len(self._new) == _STORM and now - self._new[0] <= _STORM_WINDOW
+
+    def objects(self, now: float, *, returned: int | None, wide: bool) -> Objects | None:
+        """Return the objects that the next evaluation should cover.
+
+        `returned` is the number of objects that an evaluation without names returned, if there was
+        one. Without `wide`, names must be matched; None is returned if there are too many.
+        """
+        while self._questions and now - next(iter(self._questions.values())) > _WINDOW:
+            self._evict()
+        names: set[str] = set()
+        namespaces: set[str] = set()
+        for namespace, some in self._questions:
+            namespaces.add(namespace)
+            if len(names) <= _MAX_MATCHED:
+                names.update(some)
+        storm = self.storm(now)
+        every_namespace = storm or len(namespaces) > _MAX_NAMESPACES
+        matched = _FEW_NAMES if returned is None else min(_MAX_MATCHED, returned // 2)
+        if wide and (storm or len(names) > matched):
+            names.clear()
+        elif len(names) > _MAX_MATCHED:
+            return None
+        return Objects(
+            namespaces=None if every_namespace else tuple(sorted(namespaces)),
+            names=tuple(sorted(names)) or None,
+        )
+
+    def _evict(self) -> None:
+        (_, names), _ = self._questions.popitem(last=False)
+        self._names -= len(names)

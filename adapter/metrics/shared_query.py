@@ -1,0 +1,320 @@
+"""One query that requests for different objects share, and later requests too.
+
+`demand` decides which objects an evaluation covers; `snapshot` holds what it returned.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from adapter import errors, telemetry
+from adapter.background import gather_or_cancel
+from adapter.clients.prometheus_result import QueryResult
+from adapter.metrics.demand import Demand, Question
+from adapter.metrics.freshness import Freshness
+from adapter.metrics.queries import Queries
+from adapter.metrics.recent import ERROR_TTL, Recent
+from adapter.metrics.snapshot import Coverage, Snapshot
+from rules.errors import PlanError
+from rules.query import aggregate, plan
+from rules.query.aggregate import Sample
+from rules.query.plan import Objects, Plan, Step
+from rules.query.scope import Scope
+from rules.selectors.selectors import Selector
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+DEMOTION = 600.0
+"""Seconds for which requests are queried separately after a merged query failed."""
+_MAX_ON_LOOP = 5_000
+"""Maximum number of samples that are processed on the event loop, which takes 10 ms."""
+_FAULT_OF_QUERY = frozenset({400, 413, 414, 422})
+"""Status codes that refuse this query; with others, Prometheus or a proxy refuses every query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """What the shared queries of a server have in common."""
+
+    queries: Queries
+    freshness: Freshness
+    alone: Recent[tuple[SharedQuery, Question], Snapshot]
+    """Evaluations for the objects of one request only."""
+    start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
+    """Starts a task that is cancelled when the server stops."""
+    demoted: dict[str, float]
+    """Rules whose requests are queried separately, and until which loop time."""
+    metrics: telemetry.EvaluationMetrics
+    clock: Callable[[], float] = time.time
+    """Returns Unix seconds."""
+
+
+class SharedQuery:
+    """Evaluations of the same steps and metric selector, for any objects in one scope.
+
+    A question is answered from a present evaluation that covers it, else from one in flight, else
+    from a new one: for the objects of all questions of the last minutes if requests are frequent,
+    else for its own objects. While requests are frequent, the next evaluation begins when the
+    present one is as old as its freshness, and requests are answered from the present one until it
+    ends.
+
+    `namespaces` are those of all questions: None for any, empty if the objects live in none.
+    `resized` is called with the number of samples and names that are kept, when it has changed.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        selector: Selector,
+        scope: Scope,
+        *,
+        namespaces: tuple[str, ...] | None,
+        resized: Callable[[int], None],
+        context: Context,
+    ) -> None:
+        self._where = str(steps[0].rule.config.where)
+        self._steps = tuple(steps)
+        self._selector = selector
+        self._shared = scope is not Scope.ALONE
+        self._namespaces = namespaces
+        self._resized = resized
+        self._context = context
+        self._counts = context.metrics.of_rule(steps[0].rule.config.where.path)
+        self._demand = Demand()
+        self._merged: Snapshot | None = None
+        self._flight: _Flight | None = None
+        self._failure: tuple[errors.BackendError, float] | None = None
+        """Why the last merged evaluation failed, and until when callers get this error."""
+        self._took = 0.0
+        self._returned: int | None = None
+        """Number of objects that the last evaluation without names returned."""
+        self._narrow_until = 0.0
+        self._demoted_until = 0.0
+
+    def present(self, question: Question) -> Snapshot | None:
+        """Count a request; return the newest evaluation that covers it and has not expired."""
+        now = _now()
+        if self._shared:
+            self._demand.record(question, now)
+        snapshot = self._covering(question, now)
+        if snapshot is not None:
+            self._counts.shared.inc()
+        return snapshot
+
+    async def evaluate(
+        self, request: Plan, *, deadline: float | None, after: float = 0.0
+    ) -> Snapshot:
+        """Return an evaluation that covers `request` and began at loop time `after` or later.
+
+        Raises BackendError subclasses, and PlanError if the query cannot be rendered.
+        """
+        question = request.namespace, request.names
+        now = _now()
+        if self._should_merge(question, now, after):
+            self._merge(now)
+        flight = self._flight
+        if flight is not None and flight.began >= after and flight.coverage.covers(question):
+            await _wait(flight.task, deadline)
+            snapshot = self._covering(question, _now())
+            if snapshot is not None and snapshot.began >= after:
+                return snapshot
+        if self._failure is not None and _now() < self._failure[1]:
+            raise self._failure[0].with_traceback(None)
+        return await self._context.alone.run(
+            (self, question),
+            lambda: self._evaluate_alone(request),
+            deadline=deadline,
+            after=after,
+            error_ttl=self._error_ttl,
+        )
+
+    @property
+    def _freshness(self) -> float:
+        return self._context.freshness.of(self._steps, self._took)
+
+    @property
+    def _error_ttl(self) -> float:
+        return min(ERROR_TTL, self._freshness)
+
+    def _covering(self, question: Question, now: float) -> Snapshot | None:
+        merged, alone = self._merged, self._context.alone.get((self, question), now)
+        if merged is None or now >= merged.expires or not merged.coverage.covers(question):
+            return alone
+        return alone if alone is not None and alone.began > merged.began else merged
+
+    def _should_merge(self, question: Question, now: float, after: float) -> bool:
+        """Return whether a question that nothing covers should start a merged evaluation."""
+        if not self._may_merge(now):
+            return False
+        merged = self._merged
+        if merged is None or now >= merged.due or merged.began < after:
+            return True
+        # A present evaluation is replaced early only if many more questions are new, too.
+        return not merged.coverage.covers(question) and self._demand.storm(now)
+
+    def _may_merge(self, now: float) -> bool:
+        return (
+            self._shared
+            and self._flight is None
+            and now >= self._demoted_until
+            and (self._failure is None or now >= self._failure[1])
+            and self._demand.busy(now, self._freshness)
+        )
+
+    def _merge(self, now: float) -> None:
+        """Start an evaluation for the demand."""
+        objects = self._demand.objects(now, returned=self._returned, wide=now >= self._narrow_until)
+        if objects is None:
+            self._demote("more objects are requested than one query can match by name")
+            return
+        if self._namespaces is not None:
+            objects = replace(objects, namespaces=self._namespaces)
+        coverage = Coverage.of(objects)
+        task = self._context.start(self._evaluate_merged(objects, coverage))
+        self._flight = _Flight(coverage=coverage, began=now, task=task)
+
+    def _on_due(self, snapshot: Snapshot) -> None:
+        """Begin the next evaluation if requests are frequent, else forget the present one."""
+        if self._merged is not snapshot:
+            return
+        if self._may_merge(_now()):
+            self._merge(_now())
+        elif self._flight is None:
+            self._merged = None
+
+    async def _evaluate_merged(self, objects: Objects, coverage: Coverage) -> None:
+        """Replace the present evaluation; keep a failure for the callers that wait."""
+        try:
+            texts = [
+                plan.render(
+                    step.source,
+                    step.binding,
+                    objects,
+                    self._selector,
+                    by_namespace=self._namespaces is None,
+                )
+                for step in self._steps
+            ]
+            snapshot = await self._run(texts, coverage, merged=True)
+        except PlanError as error:
+            self._demote(str(error))
+        except errors.BackendError as error:
+            self._failed(error, wide=objects.names is None)
+        else:
+            self._merged, self._failure = snapshot, None
+            if objects.names is None:
+                self._returned = _objects_in(snapshot)
+            self._counts.merged.inc()
+            self._resized(snapshot.size + self._demand.size)
+            asyncio.get_running_loop().call_at(snapshot.due, self._on_due, snapshot)
+        finally:
+            self._flight = None
+
+    async def _evaluate_alone(self, request: Plan) -> Snapshot:
+        namespaces = (request.namespace,) if request.namespace else ()
+        coverage = Coverage.of(Objects(namespaces=namespaces, names=request.names))
+        snapshot = await self._run(request.promql(), coverage, merged=False)
+        self._counts.alone.inc()
+        return snapshot
+
+    async def _run(self, texts: Sequence[str], coverage: Coverage, *, merged: bool) -> Snapshot:
+        """Query all steps at the same time."""
+        by_namespace = merged and self._namespaces is None
+        began, at = _now(), self._context.clock()
+        results = await gather_or_cancel(map(self._context.queries.run, texts))
+        vectors = [_vector(each) for each in results]
+        size = sum(map(len, vectors))
+        samples = await off_loop_if_large(
+            size,
+            lambda: tuple(
+                aggregate.by_object(step, vector, by_namespace=by_namespace)
+                for step, vector in zip(self._steps, vectors, strict=True)
+            ),
+        )
+        self._took = _now() - began
+        due = began + self._freshness
+        return Snapshot(
+            coverage=coverage,
+            samples=samples,
+            by_namespace=by_namespace,
+            began=began,
+            due=due,
+            expires=due + self._took if merged else due,
+            time=at,
+            size=size,
+        )
+
+    def _failed(self, error: errors.BackendError, *, wide: bool) -> None:
+        """Decide after a failed merged query what is queried next."""
+        too_much = isinstance(error, errors.TooLarge | errors.TimedOut)
+        if too_much and wide:
+            self._narrow_until = _now() + DEMOTION
+            log.warning(
+                "%s: for %d minutes, names are matched also if they are many, because the query "
+                "without names failed: %s",
+                self._where,
+                DEMOTION // 60,
+                error,
+            )
+        elif too_much or (isinstance(error, errors.Refused) and error.status in _FAULT_OF_QUERY):
+            self._demote(str(error))
+        if isinstance(error, errors.TimedOut) or not (too_much or _now() < self._demoted_until):
+            self._failure = error, _now() + self._error_ttl
+
+    def _demote(self, reason: str) -> None:
+        self._demoted_until = self._context.demoted[self._where] = _now() + DEMOTION
+        self._counts.refused.inc()
+        log.warning(
+            "%s: requests are queried separately for %d minutes, because the query for all of them "
+            "together failed: %s",
+            self._where,
+            DEMOTION // 60,
+            reason,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flight:
+    """Merged evaluation that has not ended."""
+
+    coverage: Coverage
+    began: float
+    task: asyncio.Task[None]
+
+
+async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:
+    """Call `process`; in a thread if there are many samples, because 100 000 take 0.2 s."""
+    if samples <= _MAX_ON_LOOP:
+        return process()
+    return await asyncio.to_thread(process)
+
+
+async def _wait(task: asyncio.Task[None], deadline: float | None) -> None:
+    """Wait for a task, which goes on if the caller gives up. Raises TimedOut at `deadline`."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            await asyncio.shield(task)
+    except TimeoutError as error:
+        raise errors.TimedOut("deadline exceeded while a query was in flight") from error
+
+
+def _vector(result: QueryResult) -> tuple[Sample, ...]:
+    """Return the samples of a vector. Raises Broken for other kinds: a scalar has no object."""
+    if result.kind != "vector":
+        raise errors.Broken(f"the query returns a {result.kind}; a rule needs an instant vector")
+    return result.samples
+
+
+def _objects_in(snapshot: Snapshot) -> int:
+    return sum(len(names) for each in snapshot.samples for names in each.values())
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

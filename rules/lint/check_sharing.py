@@ -1,0 +1,59 @@
+"""Notes on the scope of each rule: how far one query serves several autoscalers.
+
+`rules.query.scope` decides it for one label; here every resource counts that a rule maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rules.errors import Problem
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
+from rules.query import label_binding, scope
+from rules.query.catalog import Source
+from rules.query.scope import Scope, Sharing
+from rules.ruleset import CompiledRule, RuleSet
+
+
+def notes(ruleset: RuleSet) -> tuple[Problem, ...]:
+    """Return a note on the scope of each rule, or several if its resources differ.
+
+    No cluster is needed: resources are those that every cluster has.
+    """
+    kinds = Kinds.builtin()
+    return tuple(note for rule in ruleset.rules for note in _notes(rule, kinds))
+
+
+def sharings(rule: CompiledRule, kinds: Kinds) -> dict[GroupResource, Sharing]:
+    """Return the scope of a rule for each resource, by the label that is preferred for it."""
+    bound = rule.mapping.bind(kinds)
+    labels = {each.label for each in rule.config.resources.overrides}
+    if rule.config.resources.template:
+        labels.update(label for each in (PODS, NODES, NAMESPACES) for label in bound.labels(each))
+    # The name of a series makes no difference; any will do.
+    source = Source(rule=rule, series=rule.pinned_series or "series", bindings=())
+    every = label_binding.bindings(rule, bound, frozenset(labels), kinds)
+    return {resource: scope.sharing(source, several[0]) for resource, several in every.items()}
+
+
+def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
+    if not rule.query.source:
+        return  # reported when the file was read
+    resources: dict[Sharing, list[GroupResource]] = {}
+    for resource, sharing in sharings(rule, kinds).items():
+        resources.setdefault(sharing, []).append(resource)
+    for sharing, those in resources.items():
+        which = f" for {', '.join(map(str, those))}" if len(resources) > 1 else ""
+        yield rule.config.where.problem(
+            "note",
+            "metricsQuery",
+            f"scope {sharing.scope}{which}{_explained(sharing)}",
+            offset=sharing.position,
+        )
+
+
+def _explained(sharing: Sharing) -> str:
+    if sharing.scope == Scope.CLUSTER:
+        return ""
+    advice = f": {sharing.advice}" if sharing.advice else ""
+    return f": {sharing.obstacle}{advice}"

@@ -1,0 +1,113 @@
+"""Scope of sharing: which objects one rendering of a rule's query may cover.
+
+`rules.query.plan` renders the queries; this module decides how much one of them may select.
+`pointwise` has the proof.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+
+from rules import promql
+from rules.errors import PlanError
+from rules.query import clauses, plan, pointwise
+from rules.query.catalog import Source
+from rules.query.clauses import MARK, NotPointwise, Wanted
+from rules.query.label_binding import LabelBinding
+from rules.query.plan import Objects
+from rules.selectors.selectors import Selector
+from rules.template import Template
+
+_NAMESPACE, _NAME = "scope-any-namespace", "scope-any-object"
+"""Namespace and name in the rendering that is analysed; no query contains them otherwise."""
+
+
+class Scope(enum.StrEnum):
+    """Objects that one query can cover with the same answer as a query for each set of them."""
+
+    CLUSTER = "cluster"
+    """Any objects of any namespaces; objects without a namespace: any.
+
+    The query is rendered with `by_namespace`, and the label of the namespace tells which object a
+    sample belongs to, together with the label of the resource.
+    """
+    NAMESPACE = "namespace"
+    """Any objects of one namespace. As in a query for one request, samples belong to the object
+    that the label of the resource names, whatever their namespace."""
+    ALONE = "alone"
+    """Only the objects of one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Scope of a query, and what prevents a wider one."""
+
+    scope: Scope
+    obstacle: str = ""
+    """The construct that prevents a wider scope, and why; empty for CLUSTER."""
+    position: int | None = None
+    """Of the construct in the template's source, in characters; None if it has none."""
+    advice: str = ""
+    """How to write the query instead, if there is a way."""
+
+
+def sharing(source: Source, binding: LabelBinding) -> Sharing:
+    """Return how far the query of one source by one binding can be shared; takes about 0.2 ms.
+
+    Where promql-parser refuses the query, that is the obstacle.
+    """
+    if source.rule.section == "externalRules":
+        return _refused(Scope.ALONE, NotPointwise("", "an external metric is its whole query", ""))
+    try:
+        _prove_names(source, binding)
+    except NotPointwise as refusal:
+        return _refused(Scope.ALONE, refusal, source.rule.query)
+    if binding.namespace:
+        try:
+            _prove_namespaces(source, binding)
+        except NotPointwise as refusal:
+            return _refused(Scope.NAMESPACE, refusal, source.rule.query)
+    return Sharing(scope=Scope.CLUSTER)
+
+
+def _prove_names(source: Source, binding: LabelBinding) -> None:
+    """Prove that one query can cover several objects of one namespace, or without a namespace."""
+    clauses.reads_nothing_of_names(source.rule.query, binding.resource)
+    objects = Objects(namespaces=(_NAMESPACE,) if binding.namespace else (), names=(_NAME,))
+    matchers = {(binding.resource, _NAME)}
+    wanted = Wanted(resource=binding.resource, namespace="", matchers=frozenset(matchers))
+    _prove(source, binding, objects, wanted)
+
+
+def _prove_namespaces(source: Source, binding: LabelBinding) -> None:
+    """Prove that one query can cover objects of several namespaces."""
+    clauses.reads_nothing_of_objects(source.rule.query)
+    objects = Objects(namespaces=(_NAMESPACE,), names=(_NAME,))
+    matchers = {(MARK, _NAMESPACE), (binding.resource, _NAME)}
+    wanted = Wanted(
+        resource=binding.resource, namespace=binding.namespace, matchers=frozenset(matchers)
+    )
+    _prove(source, replace(binding, namespace=MARK), objects, wanted)
+
+
+def _prove(source: Source, binding: LabelBinding, objects: Objects, wanted: Wanted) -> None:
+    """Prove that the query for `objects` is pointwise. Raises NotPointwise."""
+    by_namespace = binding.namespace == MARK
+    try:
+        query = plan.render(source, binding, objects, Selector(), by_namespace=by_namespace)
+        code = promql.without_comments(query)
+        tree = promql.parse(code)
+    except PlanError as error:
+        raise NotPointwise("", f"it cannot be analysed: {error}", "") from error
+    if by_namespace:
+        single = plan.render(source, binding, objects, Selector())
+        clauses.renders_alike(code, promql.without_comments(single))
+    pointwise.prove(code, tree, wanted)
+
+
+def _refused(scope: Scope, refusal: NotPointwise, query: Template | None = None) -> Sharing:
+    position = refusal.offset
+    if query is not None and position is None and refusal.place is not None:
+        position = promql.keyword_offset(query.text_only(), refusal.keywords, refusal.place)
+    return Sharing(scope=scope, obstacle=str(refusal), position=position, advice=refusal.advice)
