@@ -12,6 +12,7 @@ from aiohttp import hdrs
 from adapter import errors
 from adapter.api import health
 from adapter.api.discovery import Discovery
+from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
 from adapter.http import encoding, responses
@@ -33,12 +34,14 @@ def build_router(
     operator_endpoints: health.OperatorEndpoints,
     backend: Backend,
     guard: Guard | None = None,
+    encoded: EncodedAnswers | None = None,
     heads: Heads | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
 ) -> Serve:
     """Return the function that serves all requests. `guard` runs before anything is routed."""
     documents = frozenset(discovery.paths)
+    encoded = encoded or EncodedAnswers()
 
     async def route(request: Request, info: RequestInfo) -> responses.Answer:
         path = info.path
@@ -68,7 +71,7 @@ def build_router(
                 error.causes_visible = guard is None or await _can_read(request, document)
             raise
         pretty = responses.negotiate_pretty(info, request.headers)
-        return responses.Answer(body=encoding.encode(content, pretty=pretty))
+        return encoded.encode(info, content, pretty=pretty)
 
     guarded = route if guard is None else guard(route)
 

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
+from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
@@ -93,7 +94,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         openapi = OpenApi(GROUPS)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
+        encoded = EncodedAnswers()
         lookups.add("heads", heads.cache)
+        lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(settings, stack, background, registry, lookups)
         closing = asyncio.Event()
@@ -120,6 +123,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            encoded=encoded,
             heads=heads,
             closing=closing.is_set,
         )

@@ -98,6 +98,12 @@ class RequestInfo:
     pretty: bool | None
     """`?pretty=`; None if the headers decide."""
 
+    @property
+    def size(self) -> int:
+        """Number of characters that the caller chose."""
+        query = sum(len(key) + sum(map(len, values)) for key, values in self.query.items())
+        return len(self.path) + query
+
     @functools.cached_property
     def labels(self) -> Selector:
         """The label selector, parsed. Raises SelectorError."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from adapter import errors
 from adapter.api.groups import options
-from adapter.api.groups.group import Backend, Resource
+from adapter.api.groups.group import Backend, Content, Resource
 from adapter.errors import ApiError, BackendError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -109,7 +109,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> encoding.Document:
+async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
     """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
     target = _target(info)
     selector = options.label_selector(info)
@@ -135,14 +135,18 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
     values = await _evaluate(target, query, backend, deadline) if query else {}
     if not values:
         await _explain(target, entry, query, backend)
-    return _value_list(
-        info.version,
-        target.metric,
-        selectors.label_selector(metric_selector),
-        (
-            (_object_reference(kind, namespace=target.namespace, name=name), values[name])
-            for name in names
-            if name in values
+    # `values` are of `names`: the same values have the same names.
+    return Content(
+        sources=(kind, values),
+        build=lambda: _value_list(
+            info.version,
+            target.metric,
+            selectors.label_selector(metric_selector),
+            (
+                (_object_reference(kind, namespace=target.namespace, name=name), values[name])
+                for name in names
+                if name in values
+            ),
         ),
     )
 

@@ -57,6 +57,16 @@ class Backend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Document of an answer, and what it follows from, together with the request."""
+
+    sources: tuple[object, ...]
+    """Immutable objects. If a later request of the same text has the same ones, the document is the
+    same."""
+    build: Callable[[], Document]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     """One entry of an APIResourceList."""
 
@@ -84,8 +94,8 @@ class Group(Protocol):
         """
         ...
 
-    async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Document:
-        """Return the document of a route; `deadline` is in loop time. Raises ApiError."""
+    async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
+        """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
         ...
 
     def resources(self, catalog: Catalog) -> Sequence[Resource]:
