@@ -8,16 +8,20 @@ each once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapter.api.missing import MissingMetrics
+from adapter.cache import LRUCache
 from adapter.http.encoding import Document
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
+
+_MAX_QUESTIONS = 16 << 20
+"""Bytes."""
 
 
 class Objects(Protocol):
@@ -54,6 +58,10 @@ class Backend:
     objects: Objects
     evaluation: Evaluation
     missing_metrics: MissingMetrics
+    questions: LRUCache[RequestInfo, object] = field(
+        default_factory=lambda: LRUCache(_MAX_QUESTIONS)
+    )
+    """What groups remember about requests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
