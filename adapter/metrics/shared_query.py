@@ -271,7 +271,7 @@ class SharedQuery:
         if too_much and wide:
             self._narrow_until = now + seconds
             log.warning(
-                "%s: the query for all objects failed, so names are matched for %d minutes: %s",
+                "%s: the query for all objects failed, so names are matched for %d min: %s",
                 self._where,
                 seconds // 60,
                 error,
@@ -285,9 +285,9 @@ class SharedQuery:
         self._counts.refused.inc()
         log.warning(
             "%s: the query for several requests failed, so they are queried separately for %d "
-            "minutes: %s",
+            "min: %s",
             self._where,
-            (until - _now()) // 60,
+            round((until - _now()) / 60),
             reason,
         )
 
