@@ -43,12 +43,13 @@ class PrometheusRequestMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _EvaluationCounts:
-    """Counters of the evaluations of one rule."""
+    """Metrics of the evaluations of one rule."""
 
     merged: Counter
     alone: Counter
     shared: Counter
     refused: Counter
+    duration: Gauge
 
 
 class EvaluationMetrics:
@@ -63,10 +64,16 @@ class EvaluationMetrics:
             ["rule", "result"],
             registry=registry,
         )
+        self._duration = Gauge(
+            f"{_PREFIX}_evaluation_duration_seconds",
+            "Duration of the last evaluation of a rule, until its samples were read.",
+            ["rule"],
+            registry=registry,
+        )
         self._of_rules: dict[str, _EvaluationCounts] = {}
 
     def of_rule(self, rule: str) -> _EvaluationCounts:
-        """Return the counters of a rule; the same ones each time."""
+        """Return the metrics of a rule; the same ones each time."""
         counts = self._of_rules.get(rule)
         if counts is None:
             counts = self._of_rules[rule] = _EvaluationCounts(
@@ -74,6 +81,7 @@ class EvaluationMetrics:
                 alone=self._evaluations.labels(rule, "alone"),
                 shared=self._evaluations.labels(rule, "shared"),
                 refused=self._evaluations.labels(rule, "refused"),
+                duration=self._duration.labels(rule),
             )
         return counts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 
 from adapter import errors
@@ -21,7 +20,7 @@ class CircuitBreaker:
     server's, for the message. `clock` is monotonic, in seconds.
     """
 
-    def __init__(self, name: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, name: str, *, clock: Callable[[], float]) -> None:
         self._name = name
         self._clock = clock
         self._failures = 0

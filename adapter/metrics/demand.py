@@ -60,7 +60,7 @@ class Demand:
 
     def busy(self, now: float, freshness: float) -> bool:
         """Return whether several requests would share one evaluation of this freshness."""
-        return len(self._requests) == _BUSY and now - self._requests[0] <= freshness
+        return len(self._requests) == _BUSY and now - self._requests[0] < freshness
 
     def storm(self, now: float) -> bool:
         """Return whether many new questions came lately, as after a start."""

@@ -237,7 +237,9 @@ class Evaluation:
             len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
         )
         took = asyncio.get_running_loop().time() - began
-        self._metrics.of_rule(plan.step.rule.config.where.path).alone.inc()
+        counts = self._metrics.of_rule(plan.step.rule.config.where.path)
+        counts.alone.inc()
+        counts.duration.set(took)
         return _Rows(
             values=values, began=began, expires=began + self._freshness.of((plan.step,), took)
         )

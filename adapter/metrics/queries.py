@@ -26,7 +26,9 @@ class Queries:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._slots = asyncio.Semaphore(_CONCURRENT)
-        self._breaker = CircuitBreaker("Prometheus")
+        self._breaker = CircuitBreaker(
+            "Prometheus", clock=lambda: asyncio.get_running_loop().time()
+        )
 
     async def run(self, promql: str) -> QueryResult:
         """Evaluate a query. Raises BackendError subclasses."""

@@ -62,11 +62,11 @@ class Recent(Generic[K, V]):
         after: float = 0.0,
         error_ttl: float = ERROR_TTL,
     ) -> V:
-        """Return a result whose query was sent at the loop time `after` or later.
+        """Return a present result, that of the call in flight, or that of a new call of `find`.
 
-        It is a present one, that of the call in flight, or that of a new call of `find`. A failure
-        is raised again for `error_ttl` seconds. Raises TimedOut at `deadline` (loop time); the call
-        goes on for the other callers, and is cancelled with the last one.
+        A present result counts only if its query was sent at the loop time `after` or later. A
+        failure is raised again for `error_ttl` seconds. Raises TimedOut at `deadline` (loop time);
+        the call goes on for the other callers, and is cancelled with the last one.
         """
         now = asyncio.get_running_loop().time()
         if (result := self.get(key, now)) is not None and result.began >= after:

@@ -31,10 +31,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DEMOTION = 600.0
+_DEMOTION = 600.0
 """Seconds for which requests are queried separately after a merged query failed."""
+_TIMEOUT_DEMOTION = 60.0
+"""The same after a timeout that does not follow another one."""
 _MAX_ON_LOOP = 5_000
-"""Maximum number of samples that are processed on the event loop, which takes 10 ms."""
+"""Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
 _FAULT_OF_QUERY = frozenset({400, 413, 414, 422})
 """Status codes that refuse this query; with others, Prometheus or a proxy refuses every query."""
 
@@ -92,6 +94,8 @@ class SharedQuery:
         self._flight: _Flight | None = None
         self._failure: tuple[errors.BackendError, float] | None = None
         """Why the last merged evaluation failed, and until when callers get this error."""
+        self._timed_out = False
+        """Whether the last merged evaluation timed out."""
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
@@ -172,7 +176,8 @@ class SharedQuery:
         """Start an evaluation for the demand."""
         objects = self._demand.objects(now, returned=self._returned, wide=now >= self._narrow_until)
         if objects is None:
-            self._demote("more objects are requested than one query can match by name")
+            reason = "more objects are requested than one query can match by name"
+            self._demote(reason, self._narrow_until)
             return
         if self._namespaces is not None:
             objects = replace(objects, namespaces=self._namespaces)
@@ -204,11 +209,11 @@ class SharedQuery:
             ]
             snapshot = await self._run(texts, coverage, merged=True)
         except PlanError as error:
-            self._demote(str(error))
+            self._demote(str(error), _now() + _DEMOTION)
         except errors.BackendError as error:
             self._failed(error, wide=objects.names is None)
         else:
-            self._merged, self._failure = snapshot, None
+            self._merged, self._failure, self._timed_out = snapshot, None, False
             if objects.names is None:
                 self._returned = _objects_in(snapshot)
             self._counts.merged.inc()
@@ -239,6 +244,7 @@ class SharedQuery:
             ),
         )
         self._took = _now() - began
+        self._counts.duration.set(self._took)
         due = began + self._freshness
         return Snapshot(
             coverage=coverage,
@@ -253,29 +259,35 @@ class SharedQuery:
 
     def _failed(self, error: errors.BackendError, *, wide: bool) -> None:
         """Decide after a failed merged query what is queried next."""
-        too_much = isinstance(error, errors.TooLarge | errors.TimedOut)
+        now = _now()
+        timed_out = isinstance(error, errors.TimedOut)
+        too_much = timed_out or isinstance(error, errors.TooLarge)
+        refused = isinstance(error, errors.Refused) and error.status in _FAULT_OF_QUERY
+        if timed_out or not (too_much or refused):
+            self._failure = error, now + self._error_ttl
+        # Prometheus itself may not respond: only a second timeout is the fault of the query.
+        seconds = _TIMEOUT_DEMOTION if timed_out and not self._timed_out else _DEMOTION
+        self._timed_out = timed_out
         if too_much and wide:
-            self._narrow_until = _now() + DEMOTION
+            self._narrow_until = now + seconds
             log.warning(
-                "%s: for %d minutes, names are matched also if they are many, because the query "
-                "without names failed: %s",
+                "%s: the query for all objects failed, so names are matched for %d min: %s",
                 self._where,
-                DEMOTION // 60,
+                seconds // 60,
                 error,
             )
-        elif too_much or (isinstance(error, errors.Refused) and error.status in _FAULT_OF_QUERY):
-            self._demote(str(error))
-        if isinstance(error, errors.TimedOut) or not (too_much or _now() < self._demoted_until):
-            self._failure = error, _now() + self._error_ttl
+        elif too_much or refused:
+            self._demote(str(error), now + seconds)
 
-    def _demote(self, reason: str) -> None:
-        self._demoted_until = self._context.demoted[self._where] = _now() + DEMOTION
+    def _demote(self, reason: str, until: float) -> None:
+        """Query requests separately until a loop time."""
+        self._demoted_until = self._context.demoted[self._where] = until
         self._counts.refused.inc()
         log.warning(
-            "%s: requests are queried separately for %d minutes, because the query for all of them "
-            "together failed: %s",
+            "%s: the query for several requests failed, so they are queried separately for %d "
+            "min: %s",
             self._where,
-            DEMOTION // 60,
+            round((until - _now()) / 60),
             reason,
         )
 
@@ -290,7 +302,7 @@ class _Flight:
 
 
 async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:
-    """Call `process`; in a thread if there are many samples, because 100 000 take 0.2 s."""
+    """Call `process`; in a thread if there are many samples, because 100 000 take up to 0.7 s."""
     if samples <= _MAX_ON_LOOP:
         return process()
     return await asyncio.to_thread(process)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from adapter import errors
+from adapter.metrics.circuit_breaker import CircuitBreaker
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def fail(breaker: CircuitBreaker, error: BaseException) -> None:
+    with pytest.raises(type(error)), breaker.request():
+        raise error
+
+
+def opened(clock: Clock) -> CircuitBreaker:
+    breaker = CircuitBreaker("Prometheus", clock=clock)
+    for _ in range(4):
+        fail(breaker, errors.Unreachable("no route"))
+    fail(breaker, errors.TimedOut("too slow"))
+    return breaker
+
+
+def is_open(breaker: CircuitBreaker) -> bool:
+    with contextlib.suppress(errors.Unreachable), breaker.request():
+        return False
+    return True
+
+
+def test_five_failures_open_it_and_the_error_names_the_last_one():
+    breaker = opened(Clock())
+
+    with (
+        pytest.raises(errors.Unreachable, match=r"^Prometheus is not queried.*too slow$"),
+        breaker.request(),
+    ):
+        raise AssertionError
+
+
+def test_one_request_a_second_is_a_probe():
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now += 1
+
+    with breaker.request():
+        assert is_open(breaker)
+
+    assert not is_open(breaker)
+
+
+def test_failed_probe_opens_it_for_another_second():
+    clock = Clock()
+    breaker = opened(clock)
+    clock.now += 1
+    fail(breaker, errors.Unreachable("no route"))
+
+    assert is_open(breaker)
+    clock.now += 1
+    assert not is_open(breaker)
+
+
+@pytest.mark.parametrize(
+    "response", [errors.Refused("bad query", status=400), errors.Broken("503"), None]
+)
+def test_any_response_counts_as_success(response):
+    breaker = CircuitBreaker("Prometheus", clock=Clock())
+    for _ in range(4):
+        fail(breaker, errors.Unreachable("no route"))
+    if response is None:
+        with breaker.request():
+            pass
+    else:
+        fail(breaker, response)
+    for _ in range(4):
+        fail(breaker, errors.Unreachable("no route"))
+
+    assert not is_open(breaker)
+
+
+def test_cancelled_requests_do_not_count():
+    breaker = CircuitBreaker("Prometheus", clock=Clock())
+    for _ in range(10):
+        fail(breaker, asyncio.CancelledError())
+
+    assert not is_open(breaker)
