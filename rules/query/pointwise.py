@@ -101,7 +101,7 @@ class Walk:
             resource = self.wanted.resource
             anonymous = not labels.keeps(resource) and labels.listed and written != resource
             return Side(anonymous=anonymous)
-        clauses.ignores_order(at, name)
+        clauses.computes_each_object(at, name)
         clauses.keeps_objects(at, labels, self.wanted)
         clauses.writes_no_wanted_label(at, written, self.wanted)
         has_namespace = operand.has_namespace and labels.keeps(self.wanted.namespace)
@@ -115,7 +115,7 @@ class Walk:
         selected = next((each for each in sides if each.selected), None)
         if selected is None:
             return Side(scalar=scalar, anonymous=name == "vector")
-        clauses.computes_each_series(at, name)
+        clauses.computes_each_object(at, name)
         strings = _strings(node.args)
         if name in {"label_replace", "label_join"}:
             clauses.writes_no_wanted_label(at, strings[0], self.wanted)
