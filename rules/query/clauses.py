@@ -6,7 +6,7 @@ Each clause is one function. It raises NotPointwise for a construct that could m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import promql_parser as ast
@@ -273,16 +273,29 @@ def selects_result(side: Side, wanted: Wanted) -> None:
         )
 
 
-def matches_nothing_else(text: str, selections: int, wanted: Wanted) -> None:
+def matches_nothing_else(query: str, selections: int, wanted: Wanted) -> None:
     """Refuse what the request chose in other places than the matchers of a selector.
 
     `selections` is the number of selectors with these matchers.
     """
-    if any(text.count(value) != selections for _, value in wanted.matchers):
+    if any(query.count(value) != selections for _, value in wanted.matchers):
         raise NotPointwise(
             "<<.LabelMatchers>>",
             "is not only in the braces of selectors",
             "remove it from strings and from alternatives",
+        )
+
+
+def writes_matchers(query: str, values: Sequence[str], namespace: str) -> None:
+    """Refuse the namespace of the request in other places than the values of matchers.
+
+    A namespace may be called `pod`, and the query may then name a label that it should not.
+    """
+    if query.count(namespace) != sum(value.count(namespace) for value in values):
+        raise NotPointwise(
+            "<<index .LabelValuesByName ...>>",
+            "is not only in matchers",
+            "select by <<.LabelMatchers>>",
         )
 
 
@@ -299,10 +312,13 @@ def groups_nothing_else(text: str, groups: int) -> None:
         )
 
 
-def reads_nothing_of_names(query: Template, resource: str) -> None:
-    """Refuse a template that computes with the names of the request."""
+def reads_nothing_of_names(query: Template, namespace: str) -> None:
+    """Refuse a template that computes with the objects of the request.
+
+    It may write out the namespace, which is the same for all objects; `namespace` is its label.
+    """
     for read in query.reads(_REQUEST):
-        if read.key is None or read.key == resource:
+        if read.key != namespace:
             raise _computes(read)
 
 

@@ -109,6 +109,11 @@ NAMESPACE = [
         '<<index .LabelValuesByName "namespace">>',
         "lets the template depend",
     ),
+    (
+        f'A{{namespace="<<index .LabelValuesByName "namespace">>"}} and on (pod) {A}',
+        '<<index .LabelValuesByName "namespace">>',
+        "lets the template depend",
+    ),
     ("A{x<<.LabelMatchers>>}", "A", "has only some of the matchers"),
     (f"<<if eq (len .GroupBySlice) 1>>{A}<<else>>{B}<<end>>", "<<.GroupBySlice>>", "another query"),
     (f'label_replace({A}, "x", "<<.GroupBy>>", "", "")', "<<.GroupBy>>", "not only in by"),
@@ -147,6 +152,16 @@ ALONE = [
         'A{pod=~"<<index .LabelValuesByName "pod">>"}',
         '<<index .LabelValuesByName "pod">>',
         "lets the template depend",
+    ),
+    (
+        f'<<if eq (index .LabelValuesByName "namespace") "n1">>{A}<<else>>{B}<<end>>',
+        "<<.LabelValuesByName>>",
+        "lets the template depend",
+    ),
+    (
+        f'label_replace({A}, "<<index .LabelValuesByName "namespace">>", "p1", "", "")',
+        "<<index .LabelValuesByName ...>>",
+        "is not only in matchers",
     ),
     (f"<<if .LabelMatchers>>{A}<<end>>", "<<.LabelMatchers>>", "lets the template depend"),
     (f'{A}<<print . | printf "#%.0s">>', "<<.>>", "lets the template depend"),
@@ -187,7 +202,7 @@ def _assert_refused(query, expected, construct, reason):
     [
         ("sum by (node) (A{<<.LabelMatchers>>})", Scope.CLUSTER),
         ("sum by (node) (A)", Scope.CLUSTER),
-        ('A{node=~".+",x="<<index .LabelValuesByName "x">>",<<.LabelMatchers>>}', Scope.CLUSTER),
+        ('A{node=~".+",x="<<index .LabelValuesByName "x">>",<<.LabelMatchers>>}', Scope.ALONE),
         ("A{<<.LabelMatchers>>} and on (node) B", Scope.CLUSTER),
         ("B unless on (node) A{<<.LabelMatchers>>}", Scope.CLUSTER),
         ("sum by (pod) (A{<<.LabelMatchers>>})", Scope.ALONE),

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 import pytest
 
 from rules.query import clauses, scope
+from rules.query.label_binding import LabelBinding
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 from tests.real import prometheus
 from tests.rules.query import worlds
-from tests.rules.query.scoped import POD, source_of
+from tests.rules.query.scoped import NODE, POD, source_of
 from tests.rules.query.worlds import Client, Question
 
 _M = "{<<.LabelMatchers>>}"
@@ -25,6 +26,12 @@ _QUESTIONS = (
     *(Question(namespace="n1", names=(f"p{number}",)) for number in range(1, 9)),
     Question(namespace="n1", names=("p1", "p2")),
     Question(namespace="n2", names=("p1",)),
+    Question(namespace="pod", names=("p1",)),
+    Question(namespace="pod", names=("p2",)),
+)
+_QUESTIONS_OF_NODES = (
+    Question(namespace="", names=("x",)),
+    Question(namespace="", names=("x", "y")),
 )
 _WIDTH = (Scope.ALONE, Scope.NAMESPACE, Scope.CLUSTER)
 
@@ -35,6 +42,7 @@ class Case:
     query: str
     data: tuple[tuple[dict[str, str], float], ...]
     """Labels and values."""
+    binding: LabelBinding = POD
 
 
 def sample(metric: str, value: float, **labels: str) -> tuple[dict[str, str], float]:
@@ -130,7 +138,8 @@ CASES = [
     Case(
         clause="matches_nothing_else",
         query="A and on (z) label_replace(vector(1), 'z', '<<.LabelMatchers>>', '', '')",
-        data=(sample("A", 1, pod="p1", z='namespace="n1",pod="p1"'),),
+        data=(sample("A", 1, node="x", z='node="x"'),),
+        binding=NODE,
     ),
     Case(
         clause="groups_nothing_else",
@@ -143,8 +152,22 @@ CASES = [
         data=(sample("A", 1, pod="p1"), sample("B", 2, pod="p1")),
     ),
     Case(
+        clause="reads_nothing_of_names",
+        query=f'<<if eq (index .LabelValuesByName "namespace") "n1">>'
+        f"topk(1, {_A})<<else>>{_B}<<end>>",
+        data=(sample("A", 1, pod="p1"), sample("A", 2, pod="p2")),
+    ),
+    Case(
+        clause="writes_matchers",
+        query=f'label_replace({_A}, "<<index .LabelValuesByName "namespace">>", "p1", "", "")',
+        data=(
+            sample("A", 1, namespace="pod", pod="p1"),
+            sample("A", 2, namespace="pod", pod="p2", zone="u"),
+        ),
+    ),
+    Case(
         clause="reads_nothing_of_objects",
-        query=f'<<if eq (index .LabelValuesByName "namespace") "n1">>{_A}<<else>>{_B}<<end>>',
+        query=f'{_A} and on (pod) B{{namespace="<<index .LabelValuesByName "namespace">>"}}',
         data=(sample("A", 1, pod="p1"), sample("B", 2, pod="p1")),
     ),
     Case(
@@ -192,14 +215,16 @@ def client(tmp_path_factory, real_servers):
     [pytest.param(*each, id=f"{each[1].clause}-{each[0]}") for each in enumerate(CASES)],
 )
 def test_a_clause_is_needed(client, monkeypatch, number, case):
+    binding = case.binding
     source = source_of(re.sub(r"\b[AB]\b", rf"\g<0>{number}", case.query))
-    proved = scope.sharing(source, POD)
+    proved = scope.sharing(source, binding)
 
     monkeypatch.setattr(clauses, case.clause, lambda *_, **__: None)
-    weakened = scope.sharing(source, POD)
+    weakened = scope.sharing(source, binding)
 
     assert _WIDTH.index(weakened.scope) > _WIDTH.index(proved.scope), weakened
-    found = worlds.differences(client, source, POD, weakened.scope, _QUESTIONS, Selector())
+    questions = _QUESTIONS if binding.namespace else _QUESTIONS_OF_NODES
+    found = worlds.differences(client, source, binding, weakened.scope, questions, Selector())
     assert list(found) != []
 
 
