@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from weakref import WeakKeyDictionary
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -20,12 +21,17 @@ class LRUCache(Generic[K, V]):
         self._max_size = max_size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._size = 0
+        self.hits = 0
+        """Number of calls of `get` that found a value."""
+        self.misses = 0
 
     def get(self, key: K) -> V | None:
         """Return the value of `key`, which becomes the most recently used, or None."""
         entry = self._entries.get(key)
         if entry is None:
+            self.misses += 1
             return None
+        self.hits += 1
         self._entries.move_to_end(key)
         return entry[0]
 
@@ -37,10 +43,45 @@ class LRUCache(Generic[K, V]):
         while self._size > self._max_size:
             self._size -= self._entries.popitem(last=False)[1][1]
 
+    def clear(self) -> None:
+        """Remove everything."""
+        self._entries.clear()
+        self._size = 0
+
     def discard(self, key: K) -> None:
         """Remove `key` if it is present."""
         if (entry := self._entries.pop(key, None)) is not None:
             self._size -= entry[1]
+
+
+class WeakCache(Generic[K, V]):
+    """Mapping that forgets a key when nothing else refers to it."""
+
+    def __init__(self) -> None:
+        self._entries: WeakKeyDictionary[K, V] = WeakKeyDictionary()
+        self.hits = 0
+        """Number of calls of `get` that found a value."""
+        self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: K) -> V | None:
+        """Return the value of `key`, or None."""
+        value = self._entries.get(key)
+        if value is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return value
+
+    def set(self, key: K, value: V) -> None:
+        """Store a value, which must not refer to its key."""
+        self._entries[key] = value
+
+    def clear(self) -> None:
+        """Remove everything."""
+        self._entries.clear()
 
 
 class SingleFlight(Generic[K, V]):
@@ -95,35 +136,40 @@ class SingleFlightCache(Generic[K, V]):
         size: Callable[[K], int] = lambda _: 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._find = find
+        self._call = find
         self._ttl = ttl
         self._size = size
         self._clock = clock
-        self._cached: LRUCache[K, tuple[V, float]] = LRUCache(max_size)
+        self.entries: LRUCache[K, tuple[V, float]] = LRUCache(max_size)
+        """Values, and when they expire."""
         self._in_flight: SingleFlight[K, V] = SingleFlight()
 
     def cached(self, key: K) -> V | None:
         """Return the value of `key` if it is cached, else None."""
-        cached = self._cached.get(key)
+        cached = self.entries.get(key)
         if cached is None:
             return None
         value, expires = cached
         if self._clock() < expires:
             return value
-        self._cached.discard(key)
+        self.entries.discard(key)
+        self.entries.hits -= 1
+        self.entries.misses += 1
         return None
 
     async def get(self, key: K) -> V:
         """Return the value of `key`: cached, from the call in flight, or from a new call."""
         value = self.cached(key)
-        if value is not None:
-            return value
+        return await self.find(key) if value is None else value
+
+    async def find(self, key: K) -> V:
+        """Return the value of `key` from the call in flight, or from a new call."""
         return await self._in_flight.run(key, lambda: self._fetch(key))
 
     async def _fetch(self, key: K) -> V:
-        value = await self._find(key)
+        value = await self._call(key)
         if (ttl := self._ttl(key, value)) > 0:
-            self._cached.set(key, (value, self._clock() + ttl), size=self._size(key))
+            self.entries.set(key, (value, self._clock() + ttl), size=self._size(key))
         return value
 
 

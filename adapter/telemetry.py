@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import UnknownMetricFamily
+from prometheus_client.core import CounterMetricFamily, UnknownMetricFamily
 from prometheus_client.registry import Collector
 
 _PREFIX = "gpu_metrics_adapter"
@@ -259,6 +260,37 @@ class AuthMetrics:
     def authorized(self, result: str) -> None:
         """Count a decision: `allowed`, `denied`, `no-opinion` or `error`."""
         self._decisions[result].inc()
+
+
+class _Cache(Protocol):
+    """Cache that counts its lookups."""
+
+    hits: int
+    misses: int
+
+
+class CacheMetrics(Collector):
+    """Lookups of the caches of the request path, by the name of the cache."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._caches: dict[str, _Cache] = {}
+        self._label = "cache"
+        registry.register(self)
+
+    def add(self, name: str, cache: _Cache) -> None:
+        """Report the lookups of `cache` under `name`."""
+        self._caches[name] = cache
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the counters."""
+        for outcome, text in (
+            ("hits", "Lookups that found a value, by cache."),
+            ("misses", "Lookups that found no value, by cache."),
+        ):
+            family = CounterMetricFamily(f"{_PREFIX}_cache_{outcome}", text, labels=[self._label])
+            for name, cache in self._caches.items():
+                family.add_metric([name], getattr(cache, outcome))
+            yield family
 
 
 class _UntypedCounter(Collector):

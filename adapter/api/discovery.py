@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from aiohttp import hdrs
 
 from adapter.api.groups.group import Group, Resource
+from adapter.cache import LRUCache
 from adapter.http import encoding, responses
 from adapter.http.request_info import RequestInfo
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
+_MAX_BODIES = 64
 _VERBS = ("get",)
 """Of every metric; like the original, also of those whose requests are authorized as `list`."""
 _NO_KIND = {"group": "", "version": "", "kind": ""}
@@ -38,6 +40,8 @@ class Discovery:
             for version in group.VERSIONS:
                 self._resource_lists[f"/apis/{group.NAME}/{version}"] = (group, version)
         self._snapshot = _Snapshot(Catalog.empty())
+        self.bodies: LRUCache[tuple[str, str, bool], bytes] = LRUCache(_MAX_BODIES)
+        """By path, version of aggregated discovery (or empty), and whether it is indented."""
 
     @property
     def paths(self) -> Sequence[str]:
@@ -85,16 +89,18 @@ class Discovery:
         catalog = self._catalog()
         if self._snapshot.catalog is not catalog:
             self._snapshot = _Snapshot(catalog)
+            self.bodies.clear()
         return self._snapshot
 
     def _encoded(
         self, snapshot: _Snapshot, path: str, *, aggregated: str = "", pretty: bool = False
     ) -> bytes:
         key = (path, aggregated, pretty)
-        body = snapshot.bodies.get(key)
+        body = self.bodies.get(key)
         if body is None:
             document = self._document(path, aggregated, snapshot.catalog)
-            body = snapshot.bodies[key] = encoding.encode(document, pretty=pretty)
+            body = encoding.encode(document, pretty=pretty)
+            self.bodies.set(key, body)
         return body
 
     def _document(self, path: str, aggregated: str, catalog: Catalog) -> encoding.Document:
@@ -107,14 +113,12 @@ class Discovery:
 
 
 class _Snapshot:
-    """The encoded documents of one catalog."""
+    """The catalog of which `Discovery.bodies` has the encoded documents."""
 
-    __slots__ = ("bodies", "catalog", "etag")
+    __slots__ = ("catalog", "etag")
 
     def __init__(self, catalog: Catalog) -> None:
         self.catalog = catalog
-        self.bodies: dict[tuple[str, str, bool], bytes] = {}
-        """By path, version of aggregated discovery (or empty), and whether it is indented."""
         self.etag = ""
         """The ETag of aggregated discovery, the same for each version; empty until requested."""
 

@@ -6,6 +6,7 @@ checks is our own and is visible with `?verbose` and below each probe's path.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import logging
 import platform
@@ -146,6 +147,7 @@ class OperatorEndpoints:
         self._logged[check.name] = text
 
 
+@functools.cache
 def version() -> Answer:
     """Return the answer to `/version`: the original's keys with this program's values."""
     major, minor, *_ = adapter.__version__.split(".")

@@ -20,10 +20,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 
 from adapter.api.groups.group import Group
 from adapter.http import encoding
+from adapter.http.request import Request
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 
@@ -60,7 +61,7 @@ class OpenApi:
             }
         )
 
-    def answer(self, request: web.BaseRequest, info: RequestInfo) -> Answer | None:
+    def answer(self, request: Request, info: RequestInfo) -> Answer | None:
         """Return the answer, or None if the path is not one of `paths`."""
         if info.path == _V2:
             return self._answer_v2(request)
@@ -70,13 +71,13 @@ class OpenApi:
             return self._answer_v3(request, info)
         return None
 
-    def _answer_v2(self, request: web.BaseRequest) -> Answer:
+    def _answer_v2(self, request: Request) -> Answer:
         headers: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
         if not _acceptable(request):
             return _empty(406, headers)
         return dataclasses.replace(self._v2.answer(request, headers), gzip_threshold=0)
 
-    def _answer_v3(self, request: web.BaseRequest, info: RequestInfo) -> Answer:
+    def _answer_v3(self, request: Request, info: RequestInfo) -> Answer:
         """Return one group version's document; immutable if the URL has its hash."""
         headers: dict[str, str] = {hdrs.VARY: hdrs.ACCEPT}
         if not _acceptable(request):
@@ -109,7 +110,7 @@ class _Document:
         self.headers: dict[str, str] = {hdrs.ETAG: f'"{self.hash}"'}
         self._modified = int(time.time())
 
-    def answer(self, request: web.BaseRequest, headers: Mapping[str, str]) -> Answer:
+    def answer(self, request: Request, headers: Mapping[str, str]) -> Answer:
         """Return the document with `headers`, or 304 if the client has it."""
         if self._is_current(request):
             return _empty(304, {**headers, **self.headers})
@@ -118,12 +119,18 @@ class _Document:
             body=self.body, headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified}
         )
 
-    def _is_current(self, request: web.BaseRequest) -> bool:
-        tags = request.if_none_match
+    def _is_current(self, request: Request) -> bool:
+        """Return whether the client has the document (RFC 9110, 13.1)."""
+        tags = request.headers.get(hdrs.IF_NONE_MATCH)
         if tags is not None:
-            return any(tag.value in ("*", self.hash) for tag in tags)
-        since = request.if_modified_since
-        return since is not None and self._modified <= since.timestamp()
+            tagged = (tag.strip(" \t").removeprefix("W/") for tag in tags.split(","))
+            return any(tag in ("*", f'"{self.hash}"') for tag in tagged)
+        try:
+            text = request.headers.get(hdrs.IF_MODIFIED_SINCE, "")
+            since = email.utils.parsedate_to_datetime(text)
+        except ValueError:
+            return False
+        return self._modified <= since.timestamp()
 
 
 def _load(group: Group, document: str) -> dict[str, Any]:
@@ -135,7 +142,7 @@ def _load(group: Group, document: str) -> dict[str, Any]:
     return content
 
 
-def _acceptable(request: web.BaseRequest) -> bool:
+def _acceptable(request: Request) -> bool:
     return encoding.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
 
 

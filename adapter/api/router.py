@@ -7,14 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 
 from adapter import errors
 from adapter.api import health
 from adapter.api.discovery import Discovery
+from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
 from adapter.http import encoding, responses
+from adapter.http.connection import DEFAULT_TIMEOUT, Serve
+from adapter.http.request import Heads, Request
 from adapter.http.request_info import RequestInfo
 
 _WATCH_TYPES = tuple(f"{each};stream=watch" for each in encoding.PRODUCED)
@@ -31,13 +34,16 @@ def build_router(
     operator_endpoints: health.OperatorEndpoints,
     backend: Backend,
     guard: Guard | None = None,
-    timeout: float = responses.DEFAULT_TIMEOUT,
+    encoded: EncodedAnswers | None = None,
+    heads: Heads | None = None,
+    timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
-) -> responses.WebHandler:
-    """Return the handler of all requests. `guard` runs before anything is routed."""
+) -> Serve:
+    """Return the function that serves all requests. `guard` runs before anything is routed."""
     documents = frozenset(discovery.paths)
+    encoded = encoded or EncodedAnswers()
 
-    async def route(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
+    async def route(request: Request, info: RequestInfo) -> responses.Answer:
         path = info.path
         if path == "/version" or path.startswith("/version/"):
             _check(request, found=path == "/version", produced=(encoding.JSON,))
@@ -54,11 +60,9 @@ def build_router(
         _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
         return await answer_from(group, request, info)
 
-    async def answer_from(
-        group: Group, request: web.BaseRequest, info: RequestInfo
-    ) -> responses.Answer:
+    async def answer_from(group: Group, request: Request, info: RequestInfo) -> responses.Answer:
         try:
-            content = await group.answer(info, backend, deadline=request[responses.DEADLINE])
+            content = await group.answer(info, backend, deadline=request.deadline)
         except errors.ApiError as error:
             if error.causes:
                 # Causes quote the rules, so they are sent only to callers who may read the list
@@ -67,29 +71,28 @@ def build_router(
                 error.causes_visible = guard is None or await _can_read(request, document)
             raise
         pretty = responses.negotiate_pretty(info, request.headers)
-        return responses.Answer(body=encoding.encode(content, pretty=pretty))
+        return encoded.encode(info, content, pretty=pretty)
 
     guarded = route if guard is None else guard(route)
 
-    async def handle(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
+    async def handle(request: Request, info: RequestInfo) -> responses.Answer:
         group = discovery.group(info.path)
         if group is not None:
             info = group.to_object_scope(info, backend.objects.kinds)
         return await guarded(request, info)
 
-    return responses.error_middleware(handle, timeout=timeout, closing=closing)
+    return responses.error_middleware(handle, heads=heads, timeout=timeout, closing=closing)
 
 
-async def _can_read(request: web.BaseRequest, path: str) -> bool:
-    can_read = request.get(responses.CAN_READ_DISCOVERY)
-    return can_read is not None and await can_read(path)
+async def _can_read(request: Request, path: str) -> bool:
+    return request.can_read_discovery is not None and await request.can_read_discovery(path)
 
 
 def _check(
-    request: web.BaseRequest,
+    request: Request,
     *,
     found: bool,
-    produced: Sequence[str],
+    produced: tuple[str, ...],
     streamed: Sequence[str] = (),
 ) -> None:
     """Raise the ApiError of the original's router: 404, then 405, then 406."""

@@ -59,6 +59,7 @@ async def from_settings(
     stack: contextlib.AsyncExitStack,
     background: Background,
     registry: CollectorRegistry,
+    lookups: telemetry.CacheMetrics,
 ) -> Security:
     """Build TLS and access control, and start their background tasks. Raises StartError."""
     meter = telemetry.CertificateMetrics(registry)
@@ -75,7 +76,8 @@ async def from_settings(
             context=live.context, guard=None, checks=tuple(checks), on_listening=lambda: None
         )
     api = await _connect(settings.authentication.kubeconfig or settings.cluster.kubeconfig, stack)
-    guard = await _guard(settings, api, live, stack, background, telemetry.AuthMetrics(registry))
+    meter_of_requests = telemetry.AuthMetrics(registry)
+    guard = await _guard(settings, api, live, stack, background, meter_of_requests, lookups)
     service = settings.serving.service_name
     namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
@@ -134,6 +136,7 @@ async def _guard(
     stack: contextlib.AsyncExitStack,
     background: Background,
     meter: telemetry.AuthMetrics,
+    lookups: telemetry.CacheMetrics,
 ) -> Guard:
     flags = settings.authentication
     client_cas, proxy_cas = flags.client_ca_file, flags.requestheader_client_ca_file
@@ -171,17 +174,23 @@ async def _guard(
     token_reviews = TokenReviews(
         api.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST), ttl=flags.token_ttl, waiting=waiting
     )
-    return Guard(
-        Authenticator(lambda: source.current, token_reviews, meter=meter),
-        Authorizer(
-            reviewer.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST),
-            allowed_ttl=settings.authorization.allowed_ttl,
-            denied_ttl=settings.authorization.denied_ttl,
-            always_allow_paths=settings.authorization.always_allow_paths,
-            waiting=waiting,
-            meter=meter,
-        ),
+    authenticator = Authenticator(lambda: source.current, token_reviews, meter=meter)
+    authorizer = Authorizer(
+        reviewer.with_rate(qps=_REVIEW_QPS, burst=_REVIEW_BURST),
+        allowed_ttl=settings.authorization.allowed_ttl,
+        denied_ttl=settings.authorization.denied_ttl,
+        always_allow_paths=settings.authorization.always_allow_paths,
+        waiting=waiting,
+        meter=meter,
     )
+    guard = Guard(authenticator, authorizer)
+    lookups.add("peers", guard.peers.cache)
+    lookups.add("identities", authenticator.identities)
+    lookups.add("users", authenticator.users)
+    lookups.add("tokens", token_reviews.results.entries)
+    lookups.add("attributes", guard.attributes)
+    lookups.add("decisions", authorizer.decisions.entries)
+    return guard
 
 
 async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:

@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
+from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
@@ -28,7 +29,9 @@ from adapter.clients.prometheus import Prometheus
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.watch_cache import WatchCaches
-from adapter.http import responses, server
+from adapter.http import server
+from adapter.http.connection import Serve
+from adapter.http.request import Heads
 from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
@@ -38,6 +41,9 @@ from rules.lint import check
 log = logging.getLogger(__name__)
 
 _DEFAULT_PRESET = "gpu-dcgm"
+_LIST_QPS, _LIST_BURST = 100.0, 200
+"""Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
+_RATE_FLAGS = "--client-qps and --client-burst"
 _DETECTION_TIMEOUT = 10.0
 """Seconds; the server listens only once it has its rules."""
 
@@ -86,7 +92,14 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         port = settings.serving.port
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(GROUPS)
-        secured = await security.from_settings(settings, stack, background, registry)
+        lookups = telemetry.CacheMetrics(registry)
+        heads = Heads()
+        encoded = EncodedAnswers()
+        lookups.add("heads", heads.cache)
+        lookups.add("questions", backend.questions)
+        lookups.add("answers", encoded.cache)
+        lookups.add("discovery", discovery.bodies)
+        secured = await security.from_settings(settings, stack, background, registry, lookups)
         closing = asyncio.Event()
         operator_endpoints = health.OperatorEndpoints(
             live=(health.Check(name="background-tasks", run=background.check, public=True),),
@@ -111,9 +124,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            encoded=encoded,
+            heads=heads,
             closing=closing.is_set,
         )
-        url = await _listen(settings, handler, secured.context, stack)
+        url = _listen(settings, handler, secured.context, stack)
         await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
@@ -159,7 +174,7 @@ async def _objects(
             cluster.kubeconfig,
             qps=cluster.qps,
             burst=cluster.burst,
-            flags="--client-qps and --client-burst",
+            flags=_RATE_FLAGS,
         )
     except errors.BackendError as error:
         raise errors.StartError(
@@ -167,12 +182,15 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    # Watches have a rate limit of their own. Otherwise, many lists of a kind that cannot be watched
-    # would delay the watches of the others.
-    watching = kube.with_rate(qps=cluster.qps, burst=cluster.burst)
-    caches = WatchCaches(watching, metrics=telemetry.WatchCacheMetrics(registry))
+    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
     background.start("watch caches", caches.run())
-    objects = ClusterObjects(kube, caches=caches, interval=cluster.discovery_interval)
+    # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
+    listing = kube.with_rate(
+        qps=max(cluster.qps, _LIST_QPS), burst=max(cluster.burst, _LIST_BURST), flags=_RATE_FLAGS
+    )
+    objects = ClusterObjects(
+        kube, listing=listing, caches=caches, interval=cluster.discovery_interval
+    )
     background.start("discovery of kinds", objects.run())
     return objects, caches.status
 
@@ -211,29 +229,27 @@ def _check_not_closing(closing: asyncio.Event) -> None:
         raise RuntimeError("process is shutting down")
 
 
-async def _listen(
+def _listen(
     settings: Settings,
-    handler: responses.WebHandler,
+    handler: Serve,
     context: ssl.SSLContext,
     stack: contextlib.AsyncExitStack,
 ) -> str:
     """Listen, and return the server's URL. Raises StartError."""
     address, port = settings.serving.bind_address, settings.serving.port
-    runner = server.runner(handler)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    site = server.Site(
-        runner,
+    listener = server.Listener(
+        handler,
         address,
         port,
         ssl_context=context,
         reuse_port=settings.serving.permit_port_sharing,
     )
     try:
-        await site.start()
+        listener.start()
     except OSError as error:
         raise errors.StartError(
             f"cannot listen on {address}:{port}: {error.strerror}; "
             "use --secure-port for another port"
         ) from error
-    return site.name
+    stack.push_async_callback(listener.close)
+    return listener.url

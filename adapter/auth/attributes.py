@@ -5,7 +5,7 @@ Pure. Sending the review is in `authorization`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from adapter import errors
@@ -48,6 +48,16 @@ class Attributes:
     name: str = ""
     label_selector: str = ""
     field_selector: str = ""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the hash, which is needed for each request and takes 4 µs."""
+        named = (getattr(self, each.name) for each in fields(self) if each.compare)
+        object.__setattr__(self, "_hash", hash(tuple(named)))
+
+    def __hash__(self) -> int:
+        """Return the hash of all fields."""
+        return self._hash
 
     @property
     def controlled_size(self) -> int:
@@ -102,7 +112,7 @@ def review_spec(attributes: Attributes) -> dict[str, Any]:
     """
     if attributes.is_resource_request:
         kind = "resourceAttributes"
-        fields: dict[str, Any] = {
+        wanted: dict[str, Any] = {
             "namespace": attributes.namespace,
             "verb": attributes.verb,
             "group": attributes.group,
@@ -115,10 +125,10 @@ def review_spec(attributes: Attributes) -> dict[str, Any]:
         }
     else:
         kind = "nonResourceAttributes"
-        fields = {"path": attributes.path, "verb": attributes.verb}
+        wanted = {"path": attributes.path, "verb": attributes.verb}
     user = attributes.user
     spec = {
-        kind: _without_empty(fields),
+        kind: _without_empty(wanted),
         "user": user.name,
         "groups": list(user.groups),
         "extra": {key: list(values) for key, values in user.extra.items()},

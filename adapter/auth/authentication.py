@@ -9,24 +9,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from weakref import WeakKeyDictionary
-
-from multidict import MultiMapping
 
 from adapter import errors, telemetry
 from adapter.auth import request_headers, tokens
 from adapter.auth.peer import Peer
-from adapter.auth.trust import Trust
+from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import ANONYMOUS, User
 from adapter.auth.x509 import certificate_user, common_name
+from adapter.cache import LRUCache, WeakCache
+from adapter.http.request import Head
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs, Verified
 
 log = logging.getLogger(__name__)
 
+_MAX_USERS = 2048
 _TTL = 10.0
 """Maximum seconds to cache an identity: a certificate that is not yet valid may become valid."""
 
@@ -43,27 +43,15 @@ class PeerIdentity:
 
 
 class TrustVerifier:
-    """Verifier of client certificates against one `Trust`, with a cache of results by connection.
-
-    The cache saves 0.15 ms per request. It holds open connections only.
-    """
+    """Verifier of client certificates against one `Trust`; it caches nothing."""
 
     def __init__(self, trust: Trust) -> None:
         self.trust = trust
-        self.identities: WeakKeyDictionary[object, PeerIdentity] = WeakKeyDictionary()
         self._proxy_cas = ClientCAs(trust.proxy_cas) if trust.proxy_cas else None
         self._client_cas = ClientCAs(trust.client_cas) if trust.client_cas else None
 
-    def identify(self, peer: Peer, now: float) -> PeerIdentity:
-        """Return the identity of `peer` at Unix time `now`, from the cache if it is fresh."""
-        cached = self.identities.get(peer.connection)
-        if cached is not None and now < cached.expires:
-            return cached
-        identity = self._verify(peer.chain, now)
-        self.identities[peer.connection] = identity
-        return identity
-
-    def _verify(self, chain: Sequence[bytes], now: float) -> PeerIdentity:
+    def identify(self, chain: Sequence[bytes], now: float) -> PeerIdentity:
+        """Return who presents `chain` at Unix time `now`. Takes 0.15 ms."""
         at = datetime.fromtimestamp(now, UTC)
         is_front_proxy = False
         user = None
@@ -110,14 +98,18 @@ class Authenticator:
         self._meter = meter
         self._clock = clock
         self._verifier = TrustVerifier(trust())
+        self.identities: WeakCache[Hashable, PeerIdentity] = WeakCache()
+        """By open connection, under the current `Trust`."""
+        self.users: LRUCache[Head, User] = LRUCache(_MAX_USERS)
+        """Users that front proxies name, under the current `Trust`."""
 
-    async def authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
+    async def authenticate(self, peer: Peer | None, head: Head) -> User:
         """Return the user of a request. Raises ApiError (401) if all its credentials are rejected.
 
         https://github.com/kubernetes/apiserver/blob/master/pkg/authentication/authenticatorfactory/delegating.go
         """
         try:
-            user = await self._authenticate(peer, headers)
+            user = await self._authenticate(peer, head)
         except errors.ApiError:
             if self._meter is not None:
                 self._meter.unauthenticated()
@@ -126,19 +118,19 @@ class Authenticator:
             self._meter.authenticated(user.name)
         return user
 
-    async def _authenticate(self, peer: Peer | None, headers: MultiMapping[str]) -> User:
+    async def _authenticate(self, peer: Peer | None, head: Head) -> User:
         failures: tuple[str, ...] = ()
         if peer is not None:
             verifier = self._current_verifier()
-            identity = verifier.identify(peer, self._clock())
+            identity = self._identify(peer, verifier)
             if identity.is_front_proxy:
-                user = request_headers.front_proxy_user(headers, verifier.trust.headers)
+                user = self._front_proxy_user(head, verifier.trust.headers)
                 if user is not None:
                     return user
             if identity.user is not None:
                 return identity.user
             failures = identity.failures
-        if token := tokens.bearer(headers):
+        if token := tokens.bearer(head.headers):
             try:
                 return await self._reviews.user(token)
             except errors.Unauthenticated as error:
@@ -152,4 +144,24 @@ class Authenticator:
         trust = self._trust()
         if trust is not self._verifier.trust:
             self._verifier = TrustVerifier(trust)
+            self.identities.clear()
+            self.users.clear()
         return self._verifier
+
+    def _identify(self, peer: Peer, verifier: TrustVerifier) -> PeerIdentity:
+        """Return the identity of `peer`, from the cache if it has not expired."""
+        now = self._clock()
+        identity = self.identities.get(peer.connection)
+        if identity is None or now >= identity.expires:
+            identity = verifier.identify(peer.chain, now)
+            self.identities.set(peer.connection, identity)
+        return identity
+
+    def _front_proxy_user(self, head: Head, config: RequestHeaderConfig) -> User | None:
+        """Return the user that the request headers name; None without a user name."""
+        user = self.users.get(head)
+        if user is None:
+            user = request_headers.front_proxy_user(head.headers, config)
+            if user is not None and head.is_remembered:
+                self.users.set(head, user)
+        return user

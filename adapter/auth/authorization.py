@@ -98,7 +98,7 @@ class Authorizer:
         self._open_paths = AlwaysAllowedPaths(always_allow_paths)
         self._allowed_ttl = allowed_ttl
         self._denied_ttl = denied_ttl
-        self._decisions = SingleFlightCache(
+        self.decisions = SingleFlightCache(
             self._review,
             ttl=self._ttl,
             max_size=_CACHE_ENTRIES * _ENTRY_SIZE,
@@ -133,11 +133,11 @@ class Authorizer:
             return Decision(allowed=True)
         if not attributes.is_resource_request and attributes.path in self._open_paths:
             return Decision(allowed=True)
-        decision = self._decisions.cached(attributes)
+        decision = self.decisions.cached(attributes)
         if decision is not None:
             return decision
         with self._waiting.slot(attributes.user):
-            return await self._decisions.get(attributes)
+            return await self.decisions.find(attributes)
 
     def _count(self, result: str) -> None:
         if self._meter is not None:

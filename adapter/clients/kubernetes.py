@@ -98,12 +98,12 @@ class Kube:
         client.user_agent = f"gpu-metrics-adapter/{__version__}"
         return cls(client, qps=qps, burst=burst, flags=flags, timeout=timeout)
 
-    def with_rate(self, *, qps: float, burst: int) -> Self:
-        """Return a client with these connections and a rate limit of its own.
+    def with_rate(self, *, qps: float, burst: int, flags: str = "") -> Self:
+        """Return a client with these connections and a rate limit of its own, raised by `flags`.
 
         It is closed with this client.
         """
-        return type(self)(self._client, qps=qps, burst=burst, timeout=self._timeout)
+        return type(self)(self._client, qps=qps, burst=burst, flags=flags, timeout=self._timeout)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -42,6 +42,8 @@ _MAX_BACKOFF = 60.0
 class ClusterObjects:
     """Objects of a cluster, from `caches`, or listed where those have no index.
 
+    `listing` sends the lists, with a rate limit of its own.
+
     Until the first discovery the kinds are those that every cluster has. `run` repeats discovery
     every `interval` seconds. Methods raise BackendError subclasses only.
     """
@@ -50,12 +52,14 @@ class ClusterObjects:
         self,
         api: kubernetes.Kube,
         *,
+        listing: kubernetes.Kube | None = None,
         caches: WatchCaches | None = None,
         interval: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._api = api
+        self._listing = listing or api
         self._caches = caches
         self._interval = interval
         self._clock = clock
@@ -86,7 +90,7 @@ class ClusterObjects:
         params = dict(collection.params(kind))
         if not selector.empty:
             params["labelSelector"] = str(selector)
-        return tuple(await self._api.collect(collection.path(kind, namespace), params, _name))
+        return tuple(await self._listing.collect(collection.path(kind, namespace), params, _name))
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False for a pod that is known to have finished, else True."""
@@ -98,7 +102,7 @@ class ClusterObjects:
             return True
         path = collection.path(kind, namespace)
         # A list, because manifests/base/rbac.yaml does not allow `get`.
-        pods = await self._api.get(path, {"fieldSelector": f"metadata.name={_escape(name)}"})
+        pods = await self._listing.get(path, {"fieldSelector": f"metadata.name={_escape(name)}"})
         try:
             phases = [(each.get("status") or {}).get("phase") for each in pods["items"] or ()]
         except (AttributeError, KeyError, TypeError) as error:

@@ -5,10 +5,11 @@ The server's modules take seconds to import, so they are imported after the flag
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from adapter import log_handler, settings
 from adapter.commands import SEE_HELP
@@ -64,8 +65,22 @@ def _run(parsed: settings.Settings) -> int:
                 await stop.wait()
 
     try:
-        shutdown.run(serve())
+        loop_factory = _uvloop() if parsed.serving.event_loop == "uvloop" else None
+        shutdown.run(serve(), loop_factory=loop_factory)
     except (ConfigError, errors.StartError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return the constructor of uvloop's event loop. Raises StartError if it is not installed."""
+    from adapter import errors
+
+    try:
+        import uvloop
+    except ImportError as error:
+        raise errors.StartError(
+            "--event-loop=uvloop: uvloop is not installed; install gpu-metrics-adapter[uvloop]"
+        ) from error
+    return uvloop.new_event_loop

@@ -18,9 +18,13 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def run(work: Coroutine[Any, Any, None]) -> None:
+def run(
+    work: Coroutine[Any, Any, None],
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
     """Run `work` like asyncio.run, but do not wait for pending DNS lookups at the end."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.get_loop().set_default_executor(DaemonThreadExecutor())
         runner.run(work)
 

@@ -6,11 +6,12 @@ encoding is produced from that form. `PRODUCED` lists the encodings.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ PRODUCED: tuple[str, ...] = (JSON,)
 MAX_ACCEPT = 4096
 """Characters of an Accept header; a longer one accepts nothing. Clients send less than 300, and
 4 KiB take 10 ms."""
+_MAX_REMEMBERED = 256
+"""Accept headers whose negotiation is remembered, 1 MiB at most: it takes 10 µs."""
 AGGREGATED = ("v2", "v2beta1")
 """Versions of apidiscovery.k8s.io in which aggregated discovery is served."""
 
@@ -76,7 +79,8 @@ def timestamp(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def routable(accept: str, produced: Sequence[str] = PRODUCED) -> bool:
+@functools.lru_cache(maxsize=_MAX_REMEMBERED)
+def routable(accept: str, produced: tuple[str, ...] = PRODUCED) -> bool:
     """Return whether Kubernetes' router (go-restful) accepts an Accept header.
 
     The router ignores parameters. It accepts `*/*`, but not `application/*`.
@@ -85,6 +89,7 @@ def routable(accept: str, produced: Sequence[str] = PRODUCED) -> bool:
     return any(each == "*/*" or each in produced for each in types)
 
 
+@functools.lru_cache(maxsize=_MAX_REMEMBERED)
 def negotiate(accept: str, *, aggregated: bool = False) -> Accepted | None:
     """Return the encoding that an Accept header prefers; None if it allows none.
 

@@ -23,11 +23,7 @@ from rules.errors import DurationError, SelectorError
 from rules.names import is_path_segment
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
-
-_CACHE_SIZE = 2048
-"""Parsing takes 23 µs, a tenth of the fixed cost of a request; autoscalers repeat their URLs."""
-_MAX_CACHED_URL = 512
-"""Characters; longer URLs are parsed each time. So the cache takes at most 12 MiB."""
+from rules.selectors.selectors import Selector
 
 MAX_PATH = 64 << 10
 """Characters of a path as it is sent. A path of Kubernetes names is shorter than 2 KiB."""
@@ -66,9 +62,12 @@ class MalformedError(Exception):
     """URL that Go's `url.Parse` rejects."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class RequestInfo:
-    """A parsed request. Bytes that are not UTF-8 are lone surrogates in all text fields."""
+    """A parsed request, compared by identity.
+
+    Bytes that are not UTF-8 are lone surrogates in all text fields.
+    """
 
     path: str
     """Percent-decoded, otherwise unchanged."""
@@ -100,6 +99,22 @@ class RequestInfo:
     """`?pretty=`; None if the headers decide."""
 
     @property
+    def size(self) -> int:
+        """Number of characters that the caller chose."""
+        query = sum(len(key) + sum(map(len, values)) for key, values in self.query.items())
+        return len(self.path) + query
+
+    @functools.cached_property
+    def labels(self) -> Selector:
+        """The label selector, parsed. Raises SelectorError."""
+        return selectors.parse(self.label_selector)
+
+    @functools.cached_property
+    def metric_labels(self) -> Selector:
+        """The metric label selector, parsed. Raises SelectorError."""
+        return selectors.parse(self.metric_label_selector)
+
+    @functools.cached_property
     def below_version(self) -> tuple[str, ...]:
         """The path segments below `/apis/GROUP/VERSION`, including empty ones."""
         return tuple(self.path.split("/")[4:])
@@ -110,12 +125,6 @@ def parse(raw_path: str, raw_query: str = "", method: str = "GET") -> RequestInf
 
     Raises MalformedError, and ApiError (400) for a target that exceeds a limit.
     """
-    if len(raw_path) + len(raw_query) > _MAX_CACHED_URL:
-        return _parse(raw_path, raw_query, method)
-    return _parse_cached(raw_path, raw_query, method)
-
-
-def _parse(raw_path: str, raw_query: str, method: str) -> RequestInfo:
     if len(raw_path) > MAX_PATH:
         raise _too_large("the path of the request", len(raw_path), MAX_PATH, "characters")
     path = _decode_path(raw_path)
@@ -138,9 +147,6 @@ def _parse(raw_path: str, raw_query: str, method: str) -> RequestInfo:
         pretty=pretty in _TRUE if pretty else None,
         **_path_fields(path, query, method, options_error),
     )
-
-
-_parse_cached = functools.lru_cache(maxsize=_CACHE_SIZE)(_parse)
 
 
 def _decode_path(raw: str) -> str:

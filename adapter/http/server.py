@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import functools
 import logging
 import socket
 import ssl
@@ -16,10 +17,15 @@ from asyncio import sslproto
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from aiohttp import web
-
-from adapter.http import responses
-from adapter.http.connection import CLOSE_SECONDS, HEAD_SECONDS, WRITE_SECONDS, Connection
+from adapter.background import gather_or_cancel
+from adapter.http.connection import (
+    CLOSE_SECONDS,
+    DEFAULT_TIMEOUT,
+    HEAD_SECONDS,
+    WRITE_SECONDS,
+    Connection,
+    Serve,
+)
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +36,8 @@ The in-flight limits of Kubernetes allow 600 requests, and an API server may ope
 each of them at the same moment. A connection has up to 0.1 MiB of buffers.
 """
 
+_BACKLOG = 128
+"""Connections that the kernel holds until they are accepted."""
 _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
@@ -39,41 +47,50 @@ sslproto.SSLProtocol.max_size = 32 << 10
 _T = TypeVar("_T")
 
 
-class Site(web.BaseSite):
+class Listener:
     """Listener on one IP address that creates a `Connection` for each client."""
 
     def __init__(
         self,
-        runner: web.BaseRunner,
+        serve: Serve,
         host: str,
         port: int,
         *,
         ssl_context: ssl.SSLContext | None = None,
         reuse_port: bool = False,
+        shutdown_seconds: float = DEFAULT_TIMEOUT,
         head_seconds: float = HEAD_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
         max_pending: int = MAX_PENDING,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        super().__init__(runner, ssl_context=ssl_context)
+        self._ssl_context = ssl_context
         self._host = host
         self._port = port
         self._reuse_port = reuse_port
+        self._shutdown_seconds = shutdown_seconds
         self._head_seconds = head_seconds
         self._close_seconds = close_seconds
-        self._write_seconds = write_seconds
         self._max_pending = max_pending
         self._max_connections = max_connections
         self._loop = asyncio.get_running_loop()
         self._listener: socket.socket | None = None
+        self._new_connection = functools.partial(
+            Connection,
+            serve,
+            head_seconds=head_seconds,
+            close_seconds=close_seconds,
+            write_seconds=write_seconds,
+            closed=self._forget,
+        )
         # Both in the order in which they began.
         self._pending: dict[asyncio.Task[None], _Arrival] = {}
         self._connections: dict[Connection, str] = {}
         """Connections with a complete handshake -> addresses of the clients."""
 
     @property
-    def name(self) -> str:
+    def url(self) -> str:
         """The URL of the listener."""
         scheme = "https" if self._ssl_context else "http"
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -84,23 +101,23 @@ class Site(web.BaseSite):
         """The port; if 0 was requested, the one that was assigned."""
         return int(self._listener.getsockname()[1]) if self._listener else self._port
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Listen. Raises OSError if the address is not available."""
-        await super().start()
         self._listener = socket.create_server(
             (self._host, self._port),
             family=socket.AF_INET6 if ":" in self._host else socket.AF_INET,
-            backlog=self._backlog,
+            backlog=_BACKLOG,
             reuse_port=self._reuse_port,
         )
         self._listener.setblocking(False)
         self._listen()
 
-    async def stop(self) -> None:
-        """Stop listening, and close the connections whose handshake is not complete."""
+    async def close(self) -> None:
+        """Stop listening, answer the requests in progress, and close all connections."""
         if self._listener is not None:
             self._loop.remove_reader(self._listener)
             self._listener.close()
+            self._listener = None
         pending = dict(self._pending)
         for task in pending:
             task.cancel()
@@ -108,7 +125,9 @@ class Site(web.BaseSite):
         for arrival in pending.values():
             if not arrival.has_data:
                 arrival.socket.close()  # the task may have been cancelled before it ran
-        await super().stop()
+        await gather_or_cancel(
+            [each.shutdown(self._shutdown_seconds) for each in self._connections]
+        )
 
     def _accept(self) -> None:
         """Accept one connection. The event loop calls this once per iteration."""
@@ -142,13 +161,11 @@ class Site(web.BaseSite):
 
     async def _open(self, arrival: _Arrival) -> None:
         """Wait for the first byte, run the handshake and register the connection."""
-        server = self._runner.server
-        assert server is not None
         tls = self._ssl_context is not None
         try:
             async with asyncio.timeout(self._head_seconds):
                 await arrival.first_byte()
-                connection = self._connection(server)
+                connection = self._new_connection()
                 await self._loop.connect_accepted_socket(
                     lambda: connection,
                     arrival.socket,
@@ -165,15 +182,8 @@ class Site(web.BaseSite):
         if connection.transport is not None:
             self._register(connection, arrival.address)
 
-    def _connection(self, server: web.Server) -> Connection:
-        return Connection(
-            server,
-            loop=self._loop,
-            head_seconds=self._head_seconds,
-            close_seconds=self._close_seconds,
-            write_seconds=self._write_seconds,
-            closed=lambda closed: self._connections.pop(closed, None),
-        )
+    def _forget(self, connection: Connection) -> None:
+        self._connections.pop(connection, None)
 
     def _register(self, connection: Connection, address: str) -> None:
         self._connections[connection] = address
@@ -232,15 +242,3 @@ def _victim(
     """
     counts = collections.Counter(map(address, candidates))
     return min(candidates, key=lambda each: (-counts[address(each)], used(each)))
-
-
-def runner(
-    handler: responses.WebHandler, *, shutdown_timeout: float = responses.DEFAULT_TIMEOUT
-) -> web.ServerRunner:
-    """Return a runner that passes every request to `handler`.
-
-    `handler` is cancelled when its client disconnects. There is no aiohttp router, because it
-    answers some methods and malformed targets itself.
-    """
-    server = web.Server(handler, handler_cancellation=True)
-    return web.ServerRunner(server, shutdown_timeout=shutdown_timeout)

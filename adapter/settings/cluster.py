@@ -50,13 +50,15 @@ class Cluster(Group):
     qps: float = flag(
         "client-qps",
         _or_default(NUMBER, 5.0),
-        "Maximum requests per second to the API server for kinds and objects; 0 or less means 5. "
-        "Reviews, the Secret and the APIServices have limits of their own.",
+        "Maximum requests per second to the API server for watches and kinds; 0 or less means 5. "
+        "Lists for kinds that cannot be watched have a limit of their own: 100, or this if it is "
+        "higher; so have reviews, the Secret and the APIServices.",
         default="5",
     )
     burst: int = flag(
         "client-burst",
         _or_default(integer(), 10),
-        "Requests to the API server that may exceed --client-qps at once; 0 or less means 10.",
+        "Requests to the API server that may exceed --client-qps at once; 0 or less means 10. "
+        "For lists it is 200, or this if it is higher.",
         default="10",
     )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import (
     FILE,
     STRING,
     SWITCH,
+    choice,
     comma_separated,
     duration,
     integer,
@@ -51,6 +52,12 @@ class Serving(Group):
 
     TITLE = "Serving"
 
+    event_loop: Literal["asyncio", "uvloop"] = flag(
+        "event-loop",
+        choice("asyncio", "uvloop"),
+        "Event loop of the server. uvloop must be installed.",
+        default="asyncio",
+    )
     bind_address: str = flag(
         "bind-address",
         FlagType(name="address", parse=_address),

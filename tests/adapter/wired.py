@@ -7,12 +7,15 @@ import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Mapping, Sequence
 
+from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
 
 from adapter.api import discovery, groups, health, router
 from adapter.api.groups.group import Backend
 from adapter.api.openapi import OpenApi
-from adapter.http import responses, server
+from adapter.http import request_info, server
+from adapter.http.connection import Serve
+from adapter.http.request import Head
 from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
@@ -127,7 +130,7 @@ def build_router(
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
     **options: object,
-) -> responses.WebHandler:
+) -> Serve:
     discovery_documents = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
     openapi = OpenApi(groups.GROUPS)
     operator_endpoints = health.OperatorEndpoints(
@@ -151,19 +154,22 @@ def build_router(
     )
 
 
+def head(headers: Mapping[str, str] | Sequence[tuple[str, str]] = ()) -> Head:
+    """Return the head of a request with `headers`."""
+    return Head(CIMultiDict(headers), request_info.parse("/"))
+
+
 @contextlib.asynccontextmanager
-async def listening(
-    handler: responses.WebHandler, *, head_seconds: float = 5.0
-) -> AsyncIterator[int]:
+async def listening(handler: Serve, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
     """Serve `handler` and yield the port."""
-    runner = server.runner(handler, shutdown_timeout=1.0)
-    await runner.setup()
-    site = server.Site(runner, "127.0.0.1", 0, head_seconds=head_seconds)
-    await site.start()
+    listener = server.Listener(
+        handler, "127.0.0.1", 0, shutdown_seconds=1.0, head_seconds=head_seconds
+    )
+    listener.start()
     try:
-        yield site.port
+        yield listener.port
     finally:
-        await runner.cleanup()
+        await listener.close()
 
 
 async def fetch(

@@ -22,7 +22,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from adapter import settings
 from adapter.app import sources
 from adapter.clients.prometheus import MAX_RESULT
-from adapter.http import responses, server
 from adapter.tls import context
 from certs.bundle import Bundle
 from certs.issue import issue_temporary
@@ -123,14 +122,14 @@ async def _bare_aiohttp(folder: Path) -> None:
     proxy_ca = ssl.PEM_cert_to_DER_cert((folder / "proxy-ca.crt").read_text())
 
     async def respond(_: web.BaseRequest) -> web.StreamResponse:
-        return responses.Response(body=_BODY)
+        return web.Response(body=_BODY)
 
-    runner = server.runner(respond)
+    runner = web.ServerRunner(web.Server(respond))
     await runner.setup()
     tls_context = context.context(bundle, client_cas=proxy_ca)
-    site = server.Site(runner, "127.0.0.1", 0, ssl_context=tls_context)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls_context)
     await site.start()
-    write_result(folder, "bare", site.port)
+    write_result(folder, "bare", runner.addresses[0][1])
     await asyncio.Event().wait()
 
 

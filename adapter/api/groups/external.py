@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from adapter import errors
 from adapter.api.groups import options
-from adapter.api.groups.group import Backend, Resource
+from adapter.api.groups.group import Backend, Content, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
@@ -49,7 +49,7 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> encoding.Document:
+async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
     """Return an ExternalMetricValueList; `deadline` is in loop time. Raises ApiError.
 
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
@@ -76,7 +76,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
     if entry.namespaced and not _can_exist(info.namespace):
-        return _value_list(metric, ())
+        return Content(sources=(), build=lambda: _value_list(metric, ()))
     try:
         query = plan.external(entry, namespace=info.namespace, selector=selector)
         values = await backend.evaluation.rows(query, deadline=deadline)
@@ -86,7 +86,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> enc
         raise errors.internal("unable to fetch metrics") from error
     if not values:  # the list is empty and has no place for causes
         backend.missing_metrics.log_causes(subject, backend.missing_metrics.of_plan(query))
-    return _value_list(metric, values)
+    return Content(sources=(values,), build=lambda: _value_list(metric, values))
 
 
 def _can_exist(namespace: str) -> bool:

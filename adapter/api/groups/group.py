@@ -8,16 +8,20 @@ each once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapter.api.missing import MissingMetrics
+from adapter.cache import LRUCache
 from adapter.http.encoding import Document
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
+
+_MAX_QUESTIONS = 16 << 20
+"""Bytes."""
 
 
 class Objects(Protocol):
@@ -54,6 +58,20 @@ class Backend:
     objects: Objects
     evaluation: Evaluation
     missing_metrics: MissingMetrics
+    questions: LRUCache[RequestInfo, object] = field(
+        default_factory=lambda: LRUCache(_MAX_QUESTIONS)
+    )
+    """What groups remember about requests."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """Document of an answer, and what it follows from, together with the request."""
+
+    sources: tuple[object, ...]
+    """Immutable objects. If a later request of the same text has the same ones, the document is the
+    same."""
+    build: Callable[[], Document]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +102,8 @@ class Group(Protocol):
         """
         ...
 
-    async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Document:
-        """Return the document of a route; `deadline` is in loop time. Raises ApiError."""
+    async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
+        """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
         ...
 
     def resources(self, catalog: Catalog) -> Sequence[Resource]:

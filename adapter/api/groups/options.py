@@ -24,7 +24,7 @@ def label_selector(info: RequestInfo) -> Selector:
     if info.options_error:
         raise errors.bad_request(info.options_error)
     try:
-        return selectors.parse(info.label_selector)
+        return info.labels
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
 

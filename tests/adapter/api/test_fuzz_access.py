@@ -135,13 +135,19 @@ def send():
     with asyncio.Runner() as loop:
 
         async def start():
-            runner = server.runner(build_router(), shutdown_timeout=0.1)
-            await runner.setup()
-            site = server.Site(runner, "127.0.0.1", 0, head_seconds=HEAD_SECONDS, close_seconds=0.1)
-            await site.start()
-            return runner, site.port
+            listener = server.Listener(
+                build_router(),
+                "127.0.0.1",
+                0,
+                shutdown_seconds=0.1,
+                head_seconds=HEAD_SECONDS,
+                close_seconds=0.1,
+            )
+            listener.start()
+            return listener
 
-        runner, port = loop.run(start())
+        listener = loop.run(start())
+        port = listener.port
 
         async def exchange(data):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -160,7 +166,7 @@ def send():
                 writer.close()
 
         yield lambda data: loop.run(exchange(data))
-        loop.run(runner.cleanup())
+        loop.run(listener.close())
 
 
 def request(target, headers=(), *, method=b"GET"):

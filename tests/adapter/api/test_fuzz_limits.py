@@ -43,13 +43,14 @@ def send():
     with asyncio.Runner() as loop:
 
         async def start():
-            runner = server.runner(build_router(), shutdown_timeout=0.1)
-            await runner.setup()
-            site = server.Site(runner, "127.0.0.1", 0, close_seconds=0.1)
-            await site.start()
-            return runner, site.port
+            listener = server.Listener(
+                build_router(), "127.0.0.1", 0, shutdown_seconds=0.1, close_seconds=0.1
+            )
+            listener.start()
+            return listener
 
-        runner, port = loop.run(start())
+        listener = loop.run(start())
+        port = listener.port
 
         async def exchange(data):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
@@ -65,7 +66,7 @@ def send():
             return answer, time.process_time() - started
 
         yield lambda data: loop.run(exchange(data))
-        loop.run(runner.cleanup())
+        loop.run(listener.close())
 
 
 def check(send, target, headers=(), *, also=frozenset()):

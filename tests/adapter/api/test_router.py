@@ -322,32 +322,25 @@ async def test_the_handler_is_cancelled_when_the_client_disconnects():
             await stopped.wait()
 
 
-async def test_a_site_reports_its_url(caplog):
-    runner = server.runner(build_router())
-    await runner.setup()
-    try:
-        context = tls.context(issue_temporary(("127.0.0.1",), now=datetime.now(UTC)))
-        site = server.Site(runner, "::1", 0, ssl_context=context)
-        assert site.name == "https://[::1]:0"
-        await site.start()
-        assert site.port > 0
-        assert site.name == f"https://[::1]:{site.port}"
-    finally:
-        await runner.cleanup()
+async def test_a_listener_reports_its_url(caplog):
+    context = tls.context(issue_temporary(("127.0.0.1",), now=datetime.now(UTC)))
+    listener = server.Listener(build_router(), "::1", 0, ssl_context=context)
+    assert listener.url == "https://[::1]:0"
+    listener.start()
+    assert listener.port > 0
+    assert listener.url == f"https://[::1]:{listener.port}"
+    await listener.close()
 
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_a_port_is_shared_only_if_permitted(shared):
-    runner = server.runner(build_router())
-    await runner.setup()
-    try:
-        first = server.Site(runner, "127.0.0.1", 0, reuse_port=shared)
-        await first.start()
-        second = server.Site(runner, "127.0.0.1", first.port, reuse_port=shared)
-        with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
-            await second.start()
-    finally:
-        await runner.cleanup()
+    first = server.Listener(build_router(), "127.0.0.1", 0, reuse_port=shared)
+    first.start()
+    second = server.Listener(build_router(), "127.0.0.1", first.port, reuse_port=shared)
+    with contextlib.nullcontext() if shared else pytest.raises(OSError, match="in use"):
+        second.start()
+    await first.close()
+    await second.close()
 
 
 async def test_an_exception_outside_the_middleware_is_a_bare_500_with_a_logged_traceback(caplog):

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from adapter.http import server as serving
 from adapter.tls import context as tls
@@ -76,7 +75,7 @@ UNVERIFIED = unverified()
 class Replica:
     """A server in a process of its own."""
 
-    def __init__(self, folder, url, *, delay):
+    def __init__(self, folder, url, *, delay, event_loop="asyncio"):
         self.port = free_port()
         self.log = folder / f"{self.port}.log"
         self.arguments = [
@@ -85,6 +84,7 @@ class Replica:
             f"--prometheus-url={url}",
             f"--secure-port={self.port}",
             f"--shutdown-delay={delay}",
+            f"--event-loop={event_loop}",
         ]
         self.process = None
 
@@ -158,9 +158,14 @@ async def replicas(real_servers, tmp_path, slow, aiohttp_server):
         await replica.end()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_server_fails_readyz_first_and_finishes_pending_requests(replicas, slow, number):
-    replica = await replicas(delay="1500ms")
+@pytest.mark.parametrize(
+    ("number", "event_loop"),
+    [(signal.SIGTERM, "asyncio"), (signal.SIGINT, "asyncio"), (signal.SIGTERM, "uvloop")],
+)
+async def test_a_server_fails_readyz_first_and_finishes_pending_requests(
+    replicas, slow, number, event_loop
+):
+    replica = await replicas(delay="1500ms", event_loop=event_loop)
     idle = await replica.connect()
     used = await replica.connect()
     assert "Connection: close" not in await replica.get("/healthz", used)
@@ -291,20 +296,20 @@ async def test_a_client_in_its_handshake_does_not_delay_the_shutdown(turns):
 
     now = dt.datetime.now(dt.UTC)
     context = tls.ReloadingContext(issue_temporary(("127.0.0.1",), now=now)).context
-    runner = serving.runner(never_called)
-    await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1)
-    await site.start()
-    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+    listener = serving.Listener(
+        never_called, "127.0.0.1", 0, ssl_context=context, close_seconds=0.1
+    )
+    listener.start()
+    with socket.create_connection(("127.0.0.1", listener.port)) as connection:
         connection.setblocking(False)
         last = await almost_handshake(connection)
-        cleanup = asyncio.create_task(runner.cleanup())
+        closing = asyncio.create_task(listener.close())
         for _ in range(turns):
             await asyncio.sleep(0)
         connection.send(last)
 
         async with asyncio.timeout(5):
-            await cleanup
+            await closing
 
 
 async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutdown():
@@ -312,19 +317,17 @@ async def test_a_client_that_does_not_read_its_response_does_not_delay_the_shutd
 
     async def answer(_):
         answered.set()
-        return web.Response(body=bytes(32 << 20))
+        return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(32 << 20)
 
-    runner = serving.runner(answer)
-    await runner.setup()
-    site = serving.Site(runner, "127.0.0.1", 0, close_seconds=0.1)
-    await site.start()
-    with socket.create_connection(("127.0.0.1", site.port)) as connection:
+    listener = serving.Listener(answer, "127.0.0.1", 0, close_seconds=0.1)
+    listener.start()
+    with socket.create_connection(("127.0.0.1", listener.port)) as connection:
         connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await answered.wait()
         await asyncio.sleep(0.1)
 
         async with asyncio.timeout(10):
-            await runner.cleanup()
+            await listener.close()
 
 
 class Balancer:

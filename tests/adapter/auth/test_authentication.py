@@ -13,6 +13,7 @@ from adapter.auth.authentication import Authenticator, TrustVerifier
 from adapter.auth.peer import Peer
 from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import ANONYMOUS, User
+from tests.adapter import wired
 from tests.certificates import DAY, NOW, Holder
 
 PROXY_CA = Holder("front-proxy-ca", ca=True)
@@ -82,7 +83,7 @@ class Environment:
     async def authenticate(self, peer=None, headers=None):
         """Return the user's name, or the status of the error answer."""
         try:
-            user = await self.authenticator.authenticate(peer, CIMultiDict(headers or {}))
+            user = await self.authenticator.authenticate(peer, wired.head(headers or {}))
         except errors.ApiError as error:
             return error.code
         return user.name
@@ -136,7 +137,7 @@ async def test_the_first_method_that_succeeds_determines_the_user(env, chain, he
 async def test_a_front_proxy_user_has_all_request_header_fields(env):
     headers = CIMultiDict({**CAROL, "X-Remote-Uid": "u-1"})
 
-    user = await env.authenticator.authenticate(peer_with(PROXY), headers)
+    user = await env.authenticator.authenticate(peer_with(PROXY), wired.head(headers))
 
     assert user == User(
         name="carol",
@@ -147,14 +148,14 @@ async def test_a_front_proxy_user_has_all_request_header_fields(env):
 
 
 async def test_a_certificate_user_has_groups_and_credential_id(env):
-    user = await env.authenticator.authenticate(peer_with(JANE), CIMultiDict())
+    user = await env.authenticator.authenticate(peer_with(JANE), wired.head())
 
     assert user.groups == ("gpu", "ops", "system:authenticated")
     assert list(user.extra) == ["authentication.kubernetes.io/credential-id"]
 
 
 async def test_a_request_without_credentials_is_anonymous(env):
-    user = await env.authenticator.authenticate(None, CIMultiDict())
+    user = await env.authenticator.authenticate(None, wired.head())
 
     assert user == ANONYMOUS == User(name="system:anonymous", groups=("system:unauthenticated",))
 
@@ -229,10 +230,10 @@ async def test_a_certificate_that_becomes_valid_is_accepted_on_an_open_connectio
 
 async def test_the_certificates_of_a_connection_are_verified_once_in_ten_seconds(env, monkeypatch):
     verified = []
-    verify = TrustVerifier._verify
+    verify = TrustVerifier.identify
     monkeypatch.setattr(
         TrustVerifier,
-        "_verify",
+        "identify",
         lambda self, chain, now: verified.append(now) or verify(self, chain, now),
     )
     proxy, jane = peer_with(PROXY), peer_with(JANE)
@@ -248,7 +249,7 @@ async def test_the_certificates_of_a_connection_are_verified_once_in_ten_seconds
 async def test_closed_connections_leave_the_cache(env):
     peer = peer_with(JANE)
     await env.authenticate(peer)
-    identities = env.authenticator._verifier.identities
+    identities = env.authenticator.identities
     assert len(identities) == 1
 
     del peer
@@ -279,7 +280,7 @@ async def test_the_log_has_the_reasons_of_a_401_but_not_the_token(env, caplog):
 
 async def test_the_answer_does_not_contain_the_reasons(env):
     with pytest.raises(errors.ApiError) as caught:
-        await env.authenticator.authenticate(peer_with(PROXY_OF_OTHER_CA), CIMultiDict(BAD))
+        await env.authenticator.authenticate(peer_with(PROXY_OF_OTHER_CA), wired.head(BAD))
 
     error = caught.value
     assert (error.code, error.message, error.reason) == (401, "Unauthorized", "Unauthorized")

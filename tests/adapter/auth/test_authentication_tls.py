@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from adapter.auth import authentication, authorization, filters, tokens
 from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.http import responses
-from adapter.http.server import Site, runner
+from adapter.http.server import Listener
 from adapter.tls.context import ReloadingContext
 from certs.issue import issue_temporary
 from tests.certificates import DAY, Holder
@@ -95,13 +95,12 @@ async def cluster():
 @pytest.fixture
 async def server(api):
     server = Server(ReloadingContext(SERVING), api)
-    server_runner = runner(responses.error_middleware(server.respond))
-    await server_runner.setup()
-    site = Site(server_runner, "127.0.0.1", 0, ssl_context=server.tls.context)
-    await site.start()
-    server.port = site.port
+    serve = responses.error_middleware(server.respond)
+    listener = Listener(serve, "127.0.0.1", 0, ssl_context=server.tls.context)
+    listener.start()
+    server.port = listener.port
     yield server
-    await server_runner.cleanup()
+    await listener.close()
 
 
 @pytest.fixture

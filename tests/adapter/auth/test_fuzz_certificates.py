@@ -16,7 +16,6 @@ import pytest
 from cryptography import x509
 from hypothesis import event, example, given
 from hypothesis import strategies as st
-from multidict import CIMultiDict
 
 from adapter import errors
 from adapter.auth.authentication import Authenticator
@@ -28,12 +27,13 @@ from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import User
 from adapter.auth.x509 import certificate_user
 from adapter.http import responses
-from adapter.http.server import Site, runner
+from adapter.http.server import Listener
 from adapter.tls.context import ReloadingContext
 from certs.bundle import Bundle, CertificateError
 from certs.chain import ClientCAs
 from certs.issue import issue_temporary
 from tests import chains, der
+from tests.adapter import wired
 from tests.chains import NOW, PROXY_NAME, ROOTS
 
 HEADERS = RequestHeaderConfig(
@@ -70,7 +70,7 @@ def authenticate(chain, headers):
 
     async def once():
         try:
-            return await authenticator.authenticate(peer, CIMultiDict(headers))
+            return await authenticator.authenticate(peer, wired.head(headers))
         except errors.ApiError as error:
             if error.code != 401:
                 raise
@@ -280,8 +280,8 @@ class RecordingAuthenticator:
         self.users = []
         self._authenticator = authenticator
 
-    async def authenticate(self, peer, headers):
-        user = await self._authenticator.authenticate(peer, headers)
+    async def authenticate(self, peer, head):
+        user = await self._authenticator.authenticate(peer, head)
         self.users.append(user)
         return user
 
@@ -319,11 +319,12 @@ class Server:
             return responses.Answer(body=b"welcome", content_type="text/plain")
 
         respond = Guard(self.authenticator, Authorizer(FakeApi()))(welcome)
-        self.runner = runner(responses.error_middleware(respond), shutdown_timeout=0.1)
-        await self.runner.setup()
-        site = Site(self.runner, "127.0.0.1", 0, ssl_context=tls.context)
-        await site.start()
-        self.port = site.port
+        serve = responses.error_middleware(respond)
+        self.listener = Listener(
+            serve, "127.0.0.1", 0, ssl_context=tls.context, shutdown_seconds=0.1
+        )
+        self.listener.start()
+        self.port = self.listener.port
 
     def connect(self, chain, *, swap=None):
         """Request /version with `chain`; return the user, the status of an error, or REFUSED.
@@ -388,7 +389,7 @@ def server(tmp_path_factory):
         server = Server(loop, tmp_path_factory.mktemp("certificates"), handler)
         loop.run(server.start())
         yield server
-        loop.run(server.runner.cleanup())
+        loop.run(server.listener.close())
     root.removeHandler(handler)
     root.setLevel(level)
 

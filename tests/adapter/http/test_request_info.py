@@ -216,10 +216,6 @@ def test_bytes_that_are_not_utf8_become_surrogates():
     assert request_info.parse("/a%ff%C3%A9").path == "/a\udcffé"
 
 
-def test_results_are_cached():
-    assert request_info.parse(CUSTOM, "limit=3") is request_info.parse(CUSTOM, "limit=3")
-
-
 def test_long_urls_are_not_cached():
     query = "labelSelector=" + "a" * 3000
 

@@ -109,7 +109,8 @@ async def answer(backend, path, query="", version="v1beta2"):
     info = request_info.parse(f"/apis/custom.metrics.k8s.io/{version}{path}", query)
     assert custom.routes(info.below_version)
     info = custom.to_object_scope(info, backend.objects.kinds)
-    return await custom.answer(info, backend, deadline=asyncio.get_running_loop().time() + 60)
+    deadline = asyncio.get_running_loop().time() + 60
+    return (await custom.answer(info, backend, deadline=deadline)).build()
 
 
 async def error_of(backend, path, query=""):
