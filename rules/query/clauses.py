@@ -6,7 +6,7 @@ Each clause is one function. It raises NotPointwise for a construct that could m
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import promql_parser as ast
@@ -19,23 +19,36 @@ _WITH_MARK = re.compile(rf",\s*{MARK}\b")
 _REQUEST = ("LabelMatchers", "LabelValuesByName")
 """Fields of a template's data that depend on the objects of the request."""
 
-_AGGREGATIONS = frozenset(
-    ("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile", "count_values")
-)
-"""Aggregations whose result does not depend on the order of the samples."""
-_FUNCTIONS = frozenset(
+_POINTWISE = frozenset(
     """
+    avg count count_values group max min quantile stddev stdvar sum
+
     abs acos acosh asin asinh atan atanh avg_over_time ceil changes clamp clamp_max clamp_min cos
     cosh count_over_time day_of_month day_of_week day_of_year days_in_month deg delta deriv
     double_exponential_smoothing exp first_over_time floor histogram_avg histogram_count
     histogram_fraction histogram_quantile histogram_stddev histogram_stdvar histogram_sum hour
     idelta increase irate label_join label_replace last_over_time ln log10 log2 mad_over_time
     max_over_time min_over_time minute month predict_linear present_over_time quantile_over_time rad
-    rate resets round sgn sin sinh sort sort_desc sqrt stddev_over_time stdvar_over_time
-    sum_over_time tan tanh timestamp year
+    rate resets round sgn sin sinh sqrt stddev_over_time stdvar_over_time sum_over_time tan tanh
+    timestamp year
     """.split()  # noqa: SIM905 (shorter)
 )
-"""Functions that compute each sample from one series, or from the buckets of one histogram."""
+"""Aggregations that do not depend on the order of the samples of a group, and functions that
+compute each sample from one series, or from the buckets of one histogram.
+
+`sort` is not among them. It orders equal values of one object differently among more samples, which
+changes what `topk` chooses, and the last digit of a sum of fractions.
+"""
+_INSTEAD = {
+    "topk": "use max by (<<.GroupBy>>)",
+    "bottomk": "use min by (<<.GroupBy>>)",
+    "sort": "remove it, because the order of samples has no effect",
+    "sort_desc": "remove it, because the order of samples has no effect",
+    "absent": "use onMissing for objects without samples",
+    "absent_over_time": "use onMissing for objects without samples",
+    "scalar": "match the two sides on (<<.GroupBy>>)",
+}
+"""What to write instead of a function or an aggregation that is not pointwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,11 +152,11 @@ def selects_whole_objects(
         )
 
 
-def ignores_order(at: Construct, name: str) -> None:
-    """Refuse aggregations whose result depends on the order of the samples, and unknown ones."""
-    if name not in _AGGREGATIONS:
-        advice = "aggregate with max, min, avg or sum by (<<.GroupBy>>)"
-        raise at.mixes("chooses among the samples of all requested objects", advice)
+def computes_each_object(at: Construct, name: str) -> None:
+    """Refuse functions and aggregations that may combine objects, and unknown ones."""
+    if name not in _POINTWISE:
+        reason = "may depend on the series of all objects that the query selects"
+        raise at.mixes(reason, _INSTEAD.get(name, ""))
 
 
 def keeps_objects(at: Construct, labels: Labels, wanted: Wanted) -> None:
@@ -163,8 +176,7 @@ def groups_the_same(at: Construct, labels: Labels) -> None:
         raise at.mixes(
             "uses <<.GroupBy>> for series that <<.LabelMatchers>> does not select, so one object "
             "is computed from several namespaces",
-            "add {<<.LabelMatchers>>} to each selector, or write the labels instead of "
-            "<<.GroupBy>>",
+            "add {<<.LabelMatchers>>} to each selector",
         )
 
 
@@ -184,13 +196,6 @@ def reads_the_same_labels(
             f"reads the label {wanted.namespace}, which its argument has only in shared queries",
             f"aggregate by (<<.GroupBy>>,{wanted.namespace})",
         )
-
-
-def computes_each_series(at: Construct, name: str) -> None:
-    """Refuse functions of several series, and unknown ones."""
-    if name not in _FUNCTIONS:
-        advice = "remove it, or set onMissing for objects without samples"
-        raise at.mixes("may combine the series of all requested objects", advice)
 
 
 def matches_objects(
@@ -267,16 +272,29 @@ def selects_result(side: Side, wanted: Wanted) -> None:
         )
 
 
-def matches_nothing_else(text: str, selections: int, wanted: Wanted) -> None:
+def matches_nothing_else(query: str, selections: int, wanted: Wanted) -> None:
     """Refuse what the request chose in other places than the matchers of a selector.
 
     `selections` is the number of selectors with these matchers.
     """
-    if any(text.count(value) != selections for _, value in wanted.matchers):
+    if any(query.count(value) != selections for _, value in wanted.matchers):
         raise NotPointwise(
             "<<.LabelMatchers>>",
             "is not only in the braces of selectors",
             "remove it from strings and from alternatives",
+        )
+
+
+def writes_matchers(query: str, values: Sequence[str], namespace: str) -> None:
+    """Refuse the namespace of the request in other places than the values of matchers.
+
+    A namespace may be called `pod`, and the query may then name a label that it should not.
+    """
+    if query.count(namespace) != sum(value.count(namespace) for value in values):
+        raise NotPointwise(
+            "<<index .LabelValuesByName ...>>",
+            "is not only in matchers",
+            "select by <<.LabelMatchers>>",
         )
 
 
@@ -293,10 +311,13 @@ def groups_nothing_else(text: str, groups: int) -> None:
         )
 
 
-def reads_nothing_of_names(query: Template, resource: str) -> None:
-    """Refuse a template that computes with the names of the request."""
+def reads_nothing_of_names(query: Template, namespace: str) -> None:
+    """Refuse a template that computes with the objects of the request.
+
+    It may write out the namespace, which is the same for all objects; `namespace` is its label.
+    """
     for read in query.reads(_REQUEST):
-        if read.key is None or read.key == resource:
+        if read.key != namespace:
             raise _computes(read)
 
 

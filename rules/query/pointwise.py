@@ -35,6 +35,8 @@ class Walk:
         """Operators, aggregations and functions, in the order of the text."""
         self.selections = 0
         """Number of selectors with the matchers of the request."""
+        self.values: list[str] = []
+        """Values of all matchers."""
         self.marks = 0
         """Number of lists of labels with MARK."""
 
@@ -72,10 +74,9 @@ class Walk:
         return len(self.keywords) - 1
 
     def _selector(self, node: ast.VectorSelector) -> Side:
-        matchers = node.matchers
-        present = {
-            (each.name, each.value) for each in matchers.matchers if each.op == ast.MatchOp.Equal
-        }
+        matchers = node.matchers.matchers
+        self.values += (each.value for each in matchers)
+        present = {(each.name, each.value) for each in matchers if each.op == ast.MatchOp.Equal}
         if present.isdisjoint(self.wanted.matchers):
             return Side()
         clauses.selects_whole_objects(node, present, self.wanted)
@@ -101,7 +102,7 @@ class Walk:
             resource = self.wanted.resource
             anonymous = not labels.keeps(resource) and labels.listed and written != resource
             return Side(anonymous=anonymous)
-        clauses.ignores_order(at, name)
+        clauses.computes_each_object(at, name)
         clauses.keeps_objects(at, labels, self.wanted)
         clauses.writes_no_wanted_label(at, written, self.wanted)
         has_namespace = operand.has_namespace and labels.keeps(self.wanted.namespace)
@@ -115,7 +116,7 @@ class Walk:
         selected = next((each for each in sides if each.selected), None)
         if selected is None:
             return Side(scalar=scalar, anonymous=name == "vector")
-        clauses.computes_each_series(at, name)
+        clauses.computes_each_object(at, name)
         strings = _strings(node.args)
         if name in {"label_replace", "label_join"}:
             clauses.writes_no_wanted_label(at, strings[0], self.wanted)
@@ -195,10 +196,10 @@ class Walk:
         return selected
 
 
-def prove(query: str, tree: ast.Expr, wanted: Wanted) -> None:
+def prove(query: str, tree: ast.Expr, wanted: Wanted, *, namespace: str) -> None:
     """Prove that a query is pointwise, given as text without comments and as syntax tree.
 
-    Raises NotPointwise.
+    `namespace` is that of the objects that it selects. Raises NotPointwise.
     """
     walk = Walk(wanted)
     try:
@@ -208,6 +209,7 @@ def prove(query: str, tree: ast.Expr, wanted: Wanted) -> None:
         raise
     clauses.selects_result(side, wanted)
     clauses.matches_nothing_else(query, walk.selections, wanted)
+    clauses.writes_matchers(query, walk.values, namespace)
     # MARK is also the label of the namespace's matcher.
     clauses.groups_nothing_else(query, walk.marks + (walk.selections if wanted.namespace else 0))
 

@@ -73,7 +73,7 @@ def sharing(source: Source, binding: LabelBinding) -> Sharing:
 
 def _prove_names(source: Source, binding: LabelBinding) -> None:
     """Prove that one query can cover several objects of one namespace, or without a namespace."""
-    clauses.reads_nothing_of_names(source.rule.query, binding.resource)
+    clauses.reads_nothing_of_names(source.rule.query, binding.namespace)
     objects = Objects(namespaces=(_NAMESPACE,) if binding.namespace else (), names=(_NAME,))
     matchers = {(binding.resource, _NAME)}
     wanted = Wanted(resource=binding.resource, namespace="", matchers=frozenset(matchers))
@@ -103,7 +103,7 @@ def _prove(source: Source, binding: LabelBinding, objects: Objects, wanted: Want
     if by_namespace:
         single = plan.render(source, binding, objects, Selector())
         clauses.renders_alike(code, promql.without_comments(single))
-    pointwise.prove(code, tree, wanted)
+    pointwise.prove(code, tree, wanted, namespace=_NAMESPACE)
 
 
 def _refused(scope: Scope, refusal: NotPointwise, query: Template | None = None) -> Sharing:

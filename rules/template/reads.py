@@ -18,7 +18,7 @@ class Read:
     name: str
     """The field with its dot; `.` or `$` for the whole data."""
     key: str | None
-    """The key in `index .Field "key"`; None for any other use."""
+    """The key in `<<index .Field "key">>`, which writes out one value; None for any other use."""
     offset: int
     """Position in the source, in characters."""
 
@@ -46,7 +46,8 @@ class _Reads:
             match statement:
                 case nodes.Action():
                     if not self._writes(statement.pipe):
-                        yield from self.pipe(statement.pipe, data=data)
+                        key = _key(statement.pipe)
+                        yield from self.pipe(statement.pipe, key, data=data)
                 case nodes.If() | nodes.With():
                     for branch in statement.branches:
                         yield from self.pipe(branch.condition, data=data)
@@ -60,9 +61,8 @@ class _Reads:
                 case nodes.Invocation() if statement.pipe:
                     yield from self.pipe(statement.pipe, data=data)
 
-    def pipe(self, pipe: nodes.Pipe, *, data: bool) -> Iterator[Read]:
+    def pipe(self, pipe: nodes.Pipe, key: str | None = None, *, data: bool) -> Iterator[Read]:
         for command in pipe.commands:
-            key = _key(command)
             for operand in command.operands:
                 match operand:
                     case nodes.Dot() if data:
@@ -92,9 +92,11 @@ class _Reads:
                 return False
 
 
-def _key(command: nodes.Command) -> str | None:
-    """Return the key of `index X "key"`."""
-    match command.operands:
+def _key(pipe: nodes.Pipe) -> str | None:
+    """Return the key of `index .Field "key"`."""
+    if pipe.variables or len(pipe.commands) != 1:
+        return None
+    match pipe.commands[0].operands:
         case [nodes.Function(name="index"), nodes.Chain(), nodes.Literal(value=str() as key)]:
             return key
         case _:
