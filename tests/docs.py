@@ -44,6 +44,18 @@ rules:
   metricsQuery: sum(<<.Serie>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
 """
 
+_UNSHARED_RULES = """\
+rules:
+- seriesQuery: queue_length
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+- seriesQuery: queue_usage
+  resources: {overrides: {pod: {resource: pod}, namespace: {resource: namespace}}}
+  metricsQuery: >-
+    sum by (<<.GroupBy>>) (queue_length{<<.LabelMatchers>>})
+    / sum by (<<.GroupBy>>) (queue_limit)
+"""
+
 
 def flags() -> str:
     """Return a table for each group of flags, and one for the flags without effect."""
@@ -118,16 +130,16 @@ def own_metrics() -> str:
     return _table(("Metric", "Type", "Labels", "Meaning"), sorted(rows))
 
 
-def check_output() -> str:
-    """Return a rules file with mistakes, and what `check` prints for it."""
+def check_output(rules: str) -> str:
+    """Return a rules file, and what `check` prints for it."""
     output = io.StringIO()
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        Path("rules.yaml").write_text(_INVALID_RULES, encoding="utf-8")
+        Path("rules.yaml").write_text(rules, encoding="utf-8")
         with contextlib.redirect_stdout(output):
             check.main(["rules.yaml"])
     # `text`, because the YAML blocks of the documents must be valid.
     return (
-        f"```text\n{_INVALID_RULES}```\n\n"
+        f"```text\n{rules}```\n\n"
         f"```console\n$ gpu-metrics-adapter check rules.yaml\n{output.getvalue()}```"
     )
 
@@ -177,7 +189,10 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "metrics": preset_metrics,
         "generations": generations,
     },
-    "docs/rules.md": {"check": check_output},
+    "docs/rules.md": {
+        "check": lambda: check_output(_INVALID_RULES),
+        "scope": lambda: check_output(_UNSHARED_RULES),
+    },
     ".github/CONTRIBUTING.md": {"make": make_targets},
 }
 """Document -> its generated parts."""

@@ -176,8 +176,7 @@ def groups_the_same(at: Construct, labels: Labels) -> None:
         raise at.mixes(
             "uses <<.GroupBy>> for series that <<.LabelMatchers>> does not select, so one object "
             "is computed from several namespaces",
-            "add {<<.LabelMatchers>>} to each selector, or write the labels instead of "
-            "<<.GroupBy>>",
+            "add {<<.LabelMatchers>>} to each selector",
         )
 
 

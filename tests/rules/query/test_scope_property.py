@@ -9,11 +9,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
+from itertools import chain
 
+import promql_parser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rules import promql
 from rules.query import clauses, scope
 from rules.query.clauses import NotPointwise
 from rules.query.label_binding import LabelBinding
@@ -158,6 +161,43 @@ def _questions(draw, binding):
         Question, namespace=st.sampled_from(spaces), names=names.map(sorted).map(tuple)
     )
     return draw(st.lists(question, min_size=2, max_size=4, unique=True))
+
+
+_OPERATOR_CHAIN = (
+    "+", "-", "*", "/", "%", "^", "==", "!=", ">", "<", ">=", "<= bool", "atan2", "and", "or",
+    "unless", "* on (node)", "and ignoring (zone)",
+)  # fmt: skip
+_OPERANDS = ("nWORLD", "-nWORLD", "-nWORLD ^ 2", "nWORLD ^ 2 ^ nWORLD")
+
+
+@given(
+    operators=st.lists(st.sampled_from(_OPERATOR_CHAIN), min_size=2, max_size=4),
+    data=st.data(),
+)
+def test_the_parser_groups_operators_as_prometheus_does(client, operators, data):
+    operands = [data.draw(st.sampled_from(_OPERANDS)) for _ in (*operators, "")]
+    query = " ".join(chain.from_iterable(zip(operands, (*operators, ""), strict=True)))
+    query = query.replace("WORLD", str(data.draw(st.integers(0, WORLDS - 1))))
+
+    assert client.query(_grouped(promql.parse(query))) == client.query(query)
+
+
+def _grouped(node: promql_parser.Expr) -> str:
+    """Return an expression with all its parentheses."""
+    match node:
+        case promql_parser.BinaryExpr(op=operator, lhs=left, rhs=right, modifier=modifier):
+            words = [str(operator), "bool" if modifier and modifier.return_bool else ""]
+            if modifier and modifier.matching:
+                on = modifier.matching.type == promql_parser.LabelModifierType.Include
+                labels = ", ".join(modifier.matching.labels)
+                words.append(f"{'on' if on else 'ignoring'} ({labels})")
+            return f"({_grouped(left)} {' '.join(words)} {_grouped(right)})"
+        case promql_parser.UnaryExpr(expr=expression):
+            return f"(-{_grouped(expression)})"
+        case promql_parser.NumberLiteral(val=value):
+            return str(value)
+        case _:
+            return node.name
 
 
 @pytest.fixture
