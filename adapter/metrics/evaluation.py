@@ -105,15 +105,15 @@ class Evaluation:
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         """Return the value of each object that has one, in the order of `plan.names`.
 
-        The same mapping is returned for equal questions as long as one evaluation answers them.
+        The same mapping is returned for equal requests as long as one evaluation answers them.
         Raises AmbiguousSampleError if the rule forbids several samples of one object.
         """
         shared = self._shared_query(plan)
-        question = plan.namespace, plan.names
-        snapshot = shared.present(question)
+        requested = plan.namespace, plan.names
+        snapshot = shared.present(requested)
         if snapshot is None:
             snapshot = await shared.evaluate(plan, deadline=deadline)
-        values = snapshot.answers.get(question)
+        values = snapshot.answers.get(requested)
         if values is None:
             values = await self._answer(plan, shared, snapshot, deadline)
         return values
@@ -123,7 +123,7 @@ class Evaluation:
     ) -> tuple[ExternalValue, ...]:
         """Return the values of an external metric, one per sample.
 
-        The same tuple is returned for equal questions as long as one evaluation answers them.
+        The same tuple is returned for equal requests as long as one evaluation answers them.
         """
         key = plan.step, plan.selector, plan.namespace
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult
-from adapter.metrics.demand import Demand, Question
+from adapter.metrics.demand import Demand, ObjectNames
 from adapter.metrics.freshness import Freshness
 from adapter.metrics.queries import Queries
 from adapter.metrics.recent import ERROR_TTL, Recent
@@ -35,6 +35,8 @@ _DEMOTION = 600.0
 """Seconds for which requests are queried separately after a merged query failed."""
 _TIMEOUT_DEMOTION = 60.0
 """The same after a timeout that does not follow another one."""
+_PATIENCE = 0.5
+"""Seconds for which an evaluation is used while the next one takes longer than it did."""
 _MAX_ON_LOOP = 5_000
 """Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
 _FAULT_OF_QUERY = frozenset({400, 413, 414, 422})
@@ -47,7 +49,7 @@ class Context:
 
     queries: Queries
     freshness: Freshness
-    alone: Recent[tuple[SharedQuery, Question], Snapshot]
+    alone: Recent[tuple[SharedQuery, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
@@ -61,13 +63,13 @@ class Context:
 class SharedQuery:
     """Evaluations of the same steps and metric selector, for any objects in one scope.
 
-    A question is answered from a present evaluation that covers it, else from one in flight, else
-    from a new one: for the objects of all questions of the last minutes if requests are frequent,
+    A request is answered from a present evaluation that covers it, else from one in flight, else
+    from a new one: for the objects of all requests of the last minutes if requests are frequent,
     else for its own objects. While requests are frequent, the next evaluation begins when the
     present one is as old as its freshness, and requests are answered from the present one until it
     ends.
 
-    `namespaces` are those of all questions: None for any, empty if the objects live in none.
+    `namespaces` are those of all requests: None for any, empty if the objects live in none.
     `resized` is called with the number of samples and names that are kept, when it has changed.
     """
 
@@ -102,12 +104,12 @@ class SharedQuery:
         self._narrow_until = 0.0
         self._demoted_until = 0.0
 
-    def present(self, question: Question) -> Snapshot | None:
+    def present(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
         now = _now()
         if self._shared:
-            self._demand.record(question, now)
-        snapshot = self._covering(question, now)
+            self._demand.record(requested, now)
+        snapshot = self._covering(requested, now)
         if snapshot is not None:
             self._counts.shared.inc()
         return snapshot
@@ -119,20 +121,20 @@ class SharedQuery:
 
         Raises BackendError subclasses, and PlanError if the query cannot be rendered.
         """
-        question = request.namespace, request.names
+        requested = request.namespace, request.names
         now = _now()
-        if self._should_merge(question, now, after):
+        if self._should_merge(requested, now, after):
             self._merge(now)
         flight = self._flight
-        if flight is not None and flight.began >= after and flight.coverage.covers(question):
+        if flight is not None and flight.began >= after and flight.coverage.covers(requested):
             await _wait(flight.task, deadline)
-            snapshot = self._covering(question, _now())
+            snapshot = self._covering(requested, _now())
             if snapshot is not None and snapshot.began >= after:
                 return snapshot
         if self._failure is not None and _now() < self._failure[1]:
             raise self._failure[0].with_traceback(None)
         return await self._context.alone.run(
-            (self, question),
+            (self, requested),
             lambda: self._evaluate_alone(request),
             deadline=deadline,
             after=after,
@@ -147,21 +149,24 @@ class SharedQuery:
     def _error_ttl(self) -> float:
         return min(ERROR_TTL, self._freshness)
 
-    def _covering(self, question: Question, now: float) -> Snapshot | None:
-        merged, alone = self._merged, self._context.alone.get((self, question), now)
-        if merged is None or now >= merged.expires or not merged.coverage.covers(question):
+    def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
+        merged, alone = self._merged, self._context.alone.get((self, requested), now)
+        if merged is None or not merged.coverage.covers(requested):
+            return alone
+        ahead = self._flight is not None and self._flight.ahead
+        if now >= merged.expires + (_PATIENCE if ahead else 0.0):
             return alone
         return alone if alone is not None and alone.began > merged.began else merged
 
-    def _should_merge(self, question: Question, now: float, after: float) -> bool:
-        """Return whether a question that nothing covers should start a merged evaluation."""
+    def _should_merge(self, requested: ObjectNames, now: float, after: float) -> bool:
+        """Return whether a request that nothing covers should start a merged evaluation."""
         if not self._may_merge(now):
             return False
         merged = self._merged
         if merged is None or now >= merged.due or merged.began < after:
             return True
-        # A present evaluation is replaced early only if many more questions are new, too.
-        return not merged.coverage.covers(question) and self._demand.storm(now)
+        # A present evaluation is replaced early only if many other requests are new, too.
+        return not merged.coverage.covers(requested) and self._demand.storm(now)
 
     def _may_merge(self, now: float) -> bool:
         return (
@@ -172,8 +177,8 @@ class SharedQuery:
             and self._demand.busy(now, self._freshness)
         )
 
-    def _merge(self, now: float) -> None:
-        """Start an evaluation for the demand."""
+    def _merge(self, now: float, *, ahead: bool = False) -> None:
+        """Start an evaluation for the demand; `ahead` if the present one is just due."""
         objects = self._demand.objects(now, returned=self._returned, wide=now >= self._narrow_until)
         if objects is None:
             reason = "more objects are requested than one query can match by name"
@@ -183,14 +188,14 @@ class SharedQuery:
             objects = replace(objects, namespaces=self._namespaces)
         coverage = Coverage.of(objects)
         task = self._context.start(self._evaluate_merged(objects, coverage))
-        self._flight = _Flight(coverage=coverage, began=now, task=task)
+        self._flight = _Flight(coverage=coverage, began=now, ahead=ahead, task=task)
 
     def _on_due(self, snapshot: Snapshot) -> None:
         """Begin the next evaluation if requests are frequent, else forget the present one."""
         if self._merged is not snapshot:
             return
         if self._may_merge(_now()):
-            self._merge(_now())
+            self._merge(_now(), ahead=True)
         elif self._flight is None:
             self._merged = None
 
@@ -243,8 +248,8 @@ class SharedQuery:
                 for step, vector in zip(self._steps, vectors, strict=True)
             ),
         )
-        self._took = _now() - began
-        self._counts.duration.set(self._took)
+        self._took = took = _now() - began
+        self._counts.duration.set(took)
         due = began + self._freshness
         return Snapshot(
             coverage=coverage,
@@ -252,7 +257,7 @@ class SharedQuery:
             by_namespace=by_namespace,
             began=began,
             due=due,
-            expires=due + self._took if merged else due,
+            expires=due + took if merged else due,
             time=at,
             size=size,
         )
@@ -298,6 +303,7 @@ class _Flight:
 
     coverage: Coverage
     began: float
+    ahead: bool
     task: asyncio.Task[None]
 
 
