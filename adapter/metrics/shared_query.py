@@ -6,41 +6,26 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from adapter import errors, telemetry
-from adapter.background import gather_or_cancel
-from adapter.clients.prometheus_result import QueryResult
 from adapter.metrics.demand import Demand, ObjectNames
+from adapter.metrics.fallback import Demoted, Fallback
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Queries
+from adapter.metrics.queries import Queries, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
 from rules.query import aggregate, plan
-from rules.query.aggregate import Sample
 from rules.query.plan import Objects, Plan, Step
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_DEMOTION = 600.0
-"""Seconds for which requests are queried separately after a merged query failed."""
-_TIMEOUT_DEMOTION = 60.0
-"""The same after a timeout that does not follow another one."""
 _PATIENCE = 0.5
 """Seconds for which an evaluation is used while the next one takes longer than it did."""
-_MAX_ON_LOOP = 5_000
-"""Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
-_FAULT_OF_QUERY = frozenset({400, 413, 414, 422})
-"""Status codes that refuse this query; with others, Prometheus or a proxy refuses every query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +38,7 @@ class Context:
     """Evaluations for the objects of one request only."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
-    demoted: dict[str, float]
-    """Rules whose requests are queried separately, and until which loop time."""
+    demoted: Demoted
     metrics: telemetry.EvaluationMetrics
     clock: Callable[[], float] = time.time
     """Returns Unix seconds."""
@@ -83,7 +67,6 @@ class SharedQuery:
         resized: Callable[[int], None],
         context: Context,
     ) -> None:
-        self._where = str(steps[0].rule.config.where)
         self._steps = tuple(steps)
         self._selector = selector
         self._shared = scope is not Scope.ALONE
@@ -94,15 +77,10 @@ class SharedQuery:
         self._demand = Demand()
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
-        self._failure: tuple[errors.BackendError, float] | None = None
-        """Why the last merged evaluation failed, and until when callers get this error."""
-        self._timed_out = False
-        """Whether the last merged evaluation timed out."""
+        self._fallback = Fallback(str(steps[0].rule.config.where), context.demoted)
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
-        self._narrow_until = 0.0
-        self._demoted_until = 0.0
 
     def present(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
@@ -131,8 +109,8 @@ class SharedQuery:
             snapshot = self._covering(requested, _now())
             if snapshot is not None and snapshot.began >= after:
                 return snapshot
-        if self._failure is not None and _now() < self._failure[1]:
-            raise self._failure[0].with_traceback(None)
+        if (error := self._fallback.error(_now())) is not None:
+            raise error.with_traceback(None)
         return await self._context.alone.run(
             (self, requested),
             lambda: self._evaluate_alone(request),
@@ -172,17 +150,18 @@ class SharedQuery:
         return (
             self._shared
             and self._flight is None
-            and now >= self._demoted_until
-            and (self._failure is None or now >= self._failure[1])
+            and not self._fallback.demoted(now)
+            and self._fallback.error(now) is None
             and self._demand.busy(now, self._freshness)
         )
 
     def _merge(self, now: float, *, ahead: bool = False) -> None:
         """Start an evaluation for the demand; `ahead` if the present one is just due."""
-        objects = self._demand.objects(now, returned=self._returned, wide=now >= self._narrow_until)
+        wide = self._fallback.wide(now)
+        objects = self._demand.objects(now, returned=self._returned, wide=wide)
         if objects is None:
-            reason = "more objects are requested than one query can match by name"
-            self._demote(reason, self._narrow_until)
+            self._counts.refused.inc()
+            self._fallback.cannot_merge("it would match too many names", now)
             return
         if self._namespaces is not None:
             objects = replace(objects, namespaces=self._namespaces)
@@ -214,11 +193,16 @@ class SharedQuery:
             ]
             snapshot = await self._run(texts, coverage, merged=True)
         except PlanError as error:
-            self._demote(str(error), _now() + _DEMOTION)
+            self._counts.refused.inc()
+            self._fallback.cannot_merge(str(error), _now())
         except errors.BackendError as error:
-            self._failed(error, wide=objects.names is None)
+            self._counts.refused.inc()
+            self._fallback.failed(
+                error, wide=objects.names is None, now=_now(), error_ttl=self._error_ttl
+            )
         else:
-            self._merged, self._failure, self._timed_out = snapshot, None, False
+            self._merged = snapshot
+            self._fallback.succeeded()
             if objects.names is None:
                 self._returned = _objects_in(snapshot)
             self._counts.merged.inc()
@@ -238,8 +222,7 @@ class SharedQuery:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
         began, at = _now(), self._context.clock()
-        results = await gather_or_cancel(map(self._context.queries.run, texts))
-        vectors = [_vector(each) for each in results]
+        vectors = await self._context.queries.vectors(texts)
         size = sum(map(len, vectors))
         samples = await off_loop_if_large(
             size,
@@ -262,40 +245,6 @@ class SharedQuery:
             size=size,
         )
 
-    def _failed(self, error: errors.BackendError, *, wide: bool) -> None:
-        """Decide after a failed merged query what is queried next."""
-        now = _now()
-        timed_out = isinstance(error, errors.TimedOut)
-        too_much = timed_out or isinstance(error, errors.TooLarge)
-        refused = isinstance(error, errors.Refused) and error.status in _FAULT_OF_QUERY
-        if timed_out or not (too_much or refused):
-            self._failure = error, now + self._error_ttl
-        # Prometheus itself may not respond: only a second timeout is the fault of the query.
-        seconds = _TIMEOUT_DEMOTION if timed_out and not self._timed_out else _DEMOTION
-        self._timed_out = timed_out
-        if too_much and wide:
-            self._narrow_until = now + seconds
-            log.warning(
-                "%s: the query for all objects failed, so names are matched for %d min: %s",
-                self._where,
-                seconds // 60,
-                error,
-            )
-        elif too_much or refused:
-            self._demote(str(error), now + seconds)
-
-    def _demote(self, reason: str, until: float) -> None:
-        """Query requests separately until a loop time."""
-        self._demoted_until = self._context.demoted[self._where] = until
-        self._counts.refused.inc()
-        log.warning(
-            "%s: the query for several requests failed, so they are queried separately for %d "
-            "min: %s",
-            self._where,
-            round((until - _now()) / 60),
-            reason,
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flight:
@@ -307,13 +256,6 @@ class _Flight:
     task: asyncio.Task[None]
 
 
-async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:
-    """Call `process`; in a thread if there are many samples, because 100 000 take up to 0.7 s."""
-    if samples <= _MAX_ON_LOOP:
-        return process()
-    return await asyncio.to_thread(process)
-
-
 async def _wait(task: asyncio.Task[None], deadline: float | None) -> None:
     """Wait for a task, which goes on if the caller gives up. Raises TimedOut at `deadline`."""
     try:
@@ -321,13 +263,6 @@ async def _wait(task: asyncio.Task[None], deadline: float | None) -> None:
             await asyncio.shield(task)
     except TimeoutError as error:
         raise errors.TimedOut("deadline exceeded while a query was in flight") from error
-
-
-def _vector(result: QueryResult) -> tuple[Sample, ...]:
-    """Return the samples of a vector. Raises Broken for other kinds: a scalar has no object."""
-    if result.kind != "vector":
-        raise errors.Broken(f"the query returns a {result.kind}; a rule needs an instant vector")
-    return result.samples
 
 
 def _objects_in(snapshot: Snapshot) -> int:
