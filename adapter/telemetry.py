@@ -60,7 +60,7 @@ class EvaluationMetrics:
             f"{_PREFIX}_evaluations",
             "Evaluations of a rule by how they were shared: merged (a query for the objects of "
             "several requests), alone (a query for one request), shared (a request answered "
-            "without a query), refused (a merged query failed, so requests are queried alone).",
+            "without a query), refused (a merged query that failed).",
             ["rule", "result"],
             registry=registry,
         )

@@ -6,20 +6,20 @@ from collections import OrderedDict, deque
 
 from rules.query.plan import Objects
 
-Question = tuple[str, tuple[str, ...]]
+ObjectNames = tuple[str, tuple[str, ...]]
 """A namespace (empty for objects that have none) and the names of objects in it."""
 
 _WINDOW = 120.0
-"""Seconds for which a question counts as demand: eight periods of an HPA controller."""
-_MAX_QUESTIONS = 8192
+"""Seconds for which a request counts as demand: eight periods of an HPA controller."""
+_MAX_REQUESTED = 8192
 _MAX_NAMES = 100_000
-"""Maximum number of names in all questions together."""
+"""Maximum number of names in all requests together."""
 
 _BUSY = 3
 """Number of requests within the freshness of an evaluation that make sharing worth its cost."""
 _STORM = 8
 _STORM_WINDOW = 10.0
-"""After so many new questions in so many seconds, more are expected, and names are not matched."""
+"""After so many new sets of objects in so many seconds, names are not matched."""
 
 _FEW_NAMES = 300
 """Number of names up to which they are matched."""
@@ -33,29 +33,29 @@ _MAX_NAMESPACES = 100
 
 
 class Demand:
-    """Questions of the last two minutes about the metric of one rule. Times are in seconds."""
+    """Objects that were requested in the last two minutes. Times are in seconds."""
 
     def __init__(self) -> None:
-        self._questions: OrderedDict[Question, float] = OrderedDict()
+        self._requested: OrderedDict[ObjectNames, float] = OrderedDict()
         self._names = 0
         self._requests: deque[float] = deque(maxlen=_BUSY)
         self._new: deque[float] = deque(maxlen=_STORM)
 
     @property
     def size(self) -> int:
-        """Number of questions and of their names."""
-        return len(self._questions) + self._names
+        """Number of sets of objects and of their names."""
+        return len(self._requested) + self._names
 
-    def record(self, question: Question, now: float) -> None:
+    def record(self, requested: ObjectNames, now: float) -> None:
         """Count a request."""
         self._requests.append(now)
-        if question in self._questions:
-            self._questions.move_to_end(question)
+        if requested in self._requested:
+            self._requested.move_to_end(requested)
         else:
             self._new.append(now)
-            self._names += len(question[1])
-        self._questions[question] = now
-        while self._names > _MAX_NAMES or len(self._questions) > _MAX_QUESTIONS:
+            self._names += len(requested[1])
+        self._requested[requested] = now
+        while self._names > _MAX_NAMES or len(self._requested) > _MAX_REQUESTED:
             self._evict()
 
     def busy(self, now: float, freshness: float) -> bool:
@@ -63,7 +63,7 @@ class Demand:
         return len(self._requests) == _BUSY and now - self._requests[0] < freshness
 
     def storm(self, now: float) -> bool:
-        """Return whether many new questions came lately, as after a start."""
+        """Return whether many new sets of objects were requested lately, as after a start."""
         return len(self._new) == _STORM and now - self._new[0] <= _STORM_WINDOW
 
     def objects(self, now: float, *, returned: int | None, wide: bool) -> Objects | None:
@@ -72,11 +72,11 @@ class Demand:
         `returned` is the number of objects that an evaluation without names returned, if there was
         one. Without `wide`, names must be matched; None is returned if there are too many.
         """
-        while self._questions and now - next(iter(self._questions.values())) > _WINDOW:
+        while self._requested and now - next(iter(self._requested.values())) > _WINDOW:
             self._evict()
         names: set[str] = set()
         namespaces: set[str] = set()
-        for namespace, some in self._questions:
+        for namespace, some in self._requested:
             namespaces.add(namespace)
             if len(names) <= _MAX_MATCHED:
                 names.update(some)
@@ -93,5 +93,5 @@ class Demand:
         )
 
     def _evict(self) -> None:
-        (_, names), _ = self._questions.popitem(last=False)
+        (_, names), _ = self._requested.popitem(last=False)
         self._names -= len(names)

@@ -14,10 +14,11 @@ from typing import Any
 
 from adapter import errors, telemetry
 from adapter.cache import LRUCache
+from adapter.metrics.fallback import Demoted
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Client, Queries
+from adapter.metrics.queries import Client, Queries, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
-from adapter.metrics.shared_query import Context, SharedQuery, off_loop_if_large
+from adapter.metrics.shared_query import Context, SharedQuery
 from adapter.metrics.snapshot import Snapshot
 from rules.query import aggregate, scope
 from rules.query.aggregate import ExternalValue, Value
@@ -83,12 +84,13 @@ class Evaluation:
         self._scopes: LRUCache[_Steps, Scope] = LRUCache(_MAX_SCOPES)
         self._tasks: set[asyncio.Task[None]] = set()
         self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(_MAX_SHARED)
+        self._demoted = Demoted()
         self._context = Context(
             queries=self._queries,
             freshness=self._freshness,
             alone=Recent(_MAX_ALONE),
             start=self._start,
-            demoted={},
+            demoted=self._demoted,
             metrics=metrics,
             clock=clock,
         )
@@ -105,15 +107,15 @@ class Evaluation:
     async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
         """Return the value of each object that has one, in the order of `plan.names`.
 
-        The same mapping is returned for equal questions as long as one evaluation answers them.
+        The same mapping is returned for equal requests as long as one evaluation answers them.
         Raises AmbiguousSampleError if the rule forbids several samples of one object.
         """
         shared = self._shared_query(plan)
-        question = plan.namespace, plan.names
-        snapshot = shared.present(question)
+        requested = plan.namespace, plan.names
+        snapshot = shared.present(requested)
         if snapshot is None:
             snapshot = await shared.evaluate(plan, deadline=deadline)
-        values = snapshot.answers.get(question)
+        values = snapshot.answers.get(requested)
         if values is None:
             values = await self._answer(plan, shared, snapshot, deadline)
         return values
@@ -123,7 +125,7 @@ class Evaluation:
     ) -> tuple[ExternalValue, ...]:
         """Return the values of an external metric, one per sample.
 
-        The same tuple is returned for equal questions as long as one evaluation answers them.
+        The same tuple is returned for equal requests as long as one evaluation answers them.
         """
         key = plan.step, plan.selector, plan.namespace
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
@@ -140,10 +142,9 @@ class Evaluation:
 
     def status(self) -> str:
         """Return which rules are queried separately for each request, for /readyz."""
-        now = asyncio.get_running_loop().time()
-        demoted = [where for where, until in self._context.demoted.items() if now < until]
+        demoted = self._demoted.present(asyncio.get_running_loop().time())
         if not demoted:
-            return "no shared query failed lately"
+            return "no query is replaced by separate ones"
         return f"{', '.join(demoted)}: queried separately for each request, see the log"
 
     def _shared_query(self, plan: Plan) -> SharedQuery:

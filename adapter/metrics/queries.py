@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
+from adapter import errors
+from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult
 from adapter.metrics.circuit_breaker import CircuitBreaker
+from rules.query.aggregate import Sample
+
+T = TypeVar("T")
 
 _CONCURRENT = 16
 """Maximum number of queries at a time; Prometheus evaluates 20 by default, and queues the rest."""
+
+_MAX_ON_LOOP = 5_000
+"""Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
 
 
 class Client(Protocol):
@@ -35,3 +44,23 @@ class Queries:
         async with self._slots:
             with self._breaker.request():
                 return await self._client.query(promql)
+
+    async def vectors(self, texts: Iterable[str]) -> list[Sequence[Sample]]:
+        """Evaluate several queries at the same time, each of which must return a vector.
+
+        Raises BackendError subclasses: Broken for a scalar, because that has no object.
+        """
+        results = await gather_or_cancel(map(self.run, texts))
+        for each in results:
+            if each.kind != "vector":
+                raise errors.Broken(
+                    f"the query returns a {each.kind}; a rule needs an instant vector"
+                )
+        return [each.samples for each in results]
+
+
+async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:
+    """Call `process`; in a thread if there are many samples, because 100 000 take up to 0.7 s."""
+    if samples <= _MAX_ON_LOOP:
+        return process()
+    return await asyncio.to_thread(process)

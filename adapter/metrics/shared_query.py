@@ -6,40 +6,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from adapter import errors, telemetry
-from adapter.background import gather_or_cancel
-from adapter.clients.prometheus_result import QueryResult
-from adapter.metrics.demand import Demand, Question
+from adapter.metrics.demand import Demand, ObjectNames
+from adapter.metrics.fallback import Demoted, Fallback
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Queries
+from adapter.metrics.queries import Queries, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
 from rules.query import aggregate, plan
-from rules.query.aggregate import Sample
 from rules.query.catalog import Step
 from rules.query.plan import Objects, Plan
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-_DEMOTION = 600.0
-"""Seconds for which requests are queried separately after a merged query failed."""
-_TIMEOUT_DEMOTION = 60.0
-"""The same after a timeout that does not follow another one."""
-_MAX_ON_LOOP = 5_000
-"""Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
-_FAULT_OF_QUERY = frozenset({400, 413, 414, 422})
-"""Status codes that refuse this query; with others, Prometheus or a proxy refuses every query."""
+_PATIENCE = 0.5
+"""Seconds for which an evaluation is used while the next one takes longer than it did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,12 +35,11 @@ class Context:
 
     queries: Queries
     freshness: Freshness
-    alone: Recent[tuple[SharedQuery, Question], Snapshot]
+    alone: Recent[tuple[SharedQuery, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
-    demoted: dict[str, float]
-    """Rules whose requests are queried separately, and until which loop time."""
+    demoted: Demoted
     metrics: telemetry.EvaluationMetrics
     clock: Callable[[], float] = time.time
     """Returns Unix seconds."""
@@ -62,13 +48,13 @@ class Context:
 class SharedQuery:
     """Evaluations of the same steps and metric selector, for any objects in one scope.
 
-    A question is answered from a present evaluation that covers it, else from one in flight, else
-    from a new one: for the objects of all questions of the last minutes if requests are frequent,
+    A request is answered from a present evaluation that covers it, else from one in flight, else
+    from a new one: for the objects of all requests of the last minutes if requests are frequent,
     else for its own objects. While requests are frequent, the next evaluation begins when the
     present one is as old as its freshness, and requests are answered from the present one until it
     ends.
 
-    `namespaces` are those of all questions: None for any, empty if the objects live in none.
+    `namespaces` are those of all requests: None for any, empty if the objects live in none.
     `resized` is called with the number of samples and names that are kept, when it has changed.
     """
 
@@ -82,7 +68,6 @@ class SharedQuery:
         resized: Callable[[int], None],
         context: Context,
     ) -> None:
-        self._where = str(steps[0].rule.config.where)
         self._steps = tuple(steps)
         self._selector = selector
         self._shared = scope is not Scope.ALONE
@@ -93,22 +78,17 @@ class SharedQuery:
         self._demand = Demand()
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
-        self._failure: tuple[errors.BackendError, float] | None = None
-        """Why the last merged evaluation failed, and until when callers get this error."""
-        self._timed_out = False
-        """Whether the last merged evaluation timed out."""
+        self._fallback = Fallback(str(steps[0].rule.config.where), context.demoted)
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
-        self._narrow_until = 0.0
-        self._demoted_until = 0.0
 
-    def present(self, question: Question) -> Snapshot | None:
+    def present(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
         now = _now()
         if self._shared:
-            self._demand.record(question, now)
-        snapshot = self._covering(question, now)
+            self._demand.record(requested, now)
+        snapshot = self._covering(requested, now)
         if snapshot is not None:
             self._counts.shared.inc()
         return snapshot
@@ -120,20 +100,20 @@ class SharedQuery:
 
         Raises BackendError subclasses, and PlanError if the query cannot be rendered.
         """
-        question = request.namespace, request.names
+        requested = request.namespace, request.names
         now = _now()
-        if self._should_merge(question, now, after):
+        if self._should_merge(requested, now, after):
             self._merge(now)
         flight = self._flight
-        if flight is not None and flight.began >= after and flight.coverage.covers(question):
+        if flight is not None and flight.began >= after and flight.coverage.covers(requested):
             await _wait(flight.task, deadline)
-            snapshot = self._covering(question, _now())
+            snapshot = self._covering(requested, _now())
             if snapshot is not None and snapshot.began >= after:
                 return snapshot
-        if self._failure is not None and _now() < self._failure[1]:
-            raise self._failure[0].with_traceback(None)
+        if (error := self._fallback.error(_now())) is not None:
+            raise error.with_traceback(None)
         return await self._context.alone.run(
-            (self, question),
+            (self, requested),
             lambda: self._evaluate_alone(request),
             deadline=deadline,
             after=after,
@@ -148,50 +128,54 @@ class SharedQuery:
     def _error_ttl(self) -> float:
         return min(ERROR_TTL, self._freshness)
 
-    def _covering(self, question: Question, now: float) -> Snapshot | None:
-        merged, alone = self._merged, self._context.alone.get((self, question), now)
-        if merged is None or now >= merged.expires or not merged.coverage.covers(question):
+    def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
+        merged, alone = self._merged, self._context.alone.get((self, requested), now)
+        if merged is None or not merged.coverage.covers(requested):
+            return alone
+        ahead = self._flight is not None and self._flight.ahead
+        if now >= merged.expires + (_PATIENCE if ahead else 0.0):
             return alone
         return alone if alone is not None and alone.began > merged.began else merged
 
-    def _should_merge(self, question: Question, now: float, after: float) -> bool:
-        """Return whether a question that nothing covers should start a merged evaluation."""
+    def _should_merge(self, requested: ObjectNames, now: float, after: float) -> bool:
+        """Return whether a request that nothing covers should start a merged evaluation."""
         if not self._may_merge(now):
             return False
         merged = self._merged
         if merged is None or now >= merged.due or merged.began < after:
             return True
-        # A present evaluation is replaced early only if many more questions are new, too.
-        return not merged.coverage.covers(question) and self._demand.storm(now)
+        # A present evaluation is replaced early only if many other requests are new, too.
+        return not merged.coverage.covers(requested) and self._demand.storm(now)
 
     def _may_merge(self, now: float) -> bool:
         return (
             self._shared
             and self._flight is None
-            and now >= self._demoted_until
-            and (self._failure is None or now >= self._failure[1])
+            and not self._fallback.demoted(now)
+            and self._fallback.error(now) is None
             and self._demand.busy(now, self._freshness)
         )
 
-    def _merge(self, now: float) -> None:
-        """Start an evaluation for the demand."""
-        objects = self._demand.objects(now, returned=self._returned, wide=now >= self._narrow_until)
+    def _merge(self, now: float, *, ahead: bool = False) -> None:
+        """Start an evaluation for the demand; `ahead` if the present one is just due."""
+        wide = self._fallback.wide(now)
+        objects = self._demand.objects(now, returned=self._returned, wide=wide)
         if objects is None:
-            reason = "more objects are requested than one query can match by name"
-            self._demote(reason, self._narrow_until)
+            self._counts.refused.inc()
+            self._fallback.cannot_merge("it would match too many names", now)
             return
         if self._namespaces is not None:
             objects = replace(objects, namespaces=self._namespaces)
         coverage = Coverage.of(objects)
         task = self._context.start(self._evaluate_merged(objects, coverage))
-        self._flight = _Flight(coverage=coverage, began=now, task=task)
+        self._flight = _Flight(coverage=coverage, began=now, ahead=ahead, task=task)
 
     def _on_due(self, snapshot: Snapshot) -> None:
         """Begin the next evaluation if requests are frequent, else forget the present one."""
         if self._merged is not snapshot:
             return
         if self._may_merge(_now()):
-            self._merge(_now())
+            self._merge(_now(), ahead=True)
         elif self._flight is None:
             self._merged = None
 
@@ -210,11 +194,16 @@ class SharedQuery:
             ]
             snapshot = await self._run(texts, coverage, merged=True)
         except PlanError as error:
-            self._demote(str(error), _now() + _DEMOTION)
+            self._counts.refused.inc()
+            self._fallback.cannot_merge(str(error), _now())
         except errors.BackendError as error:
-            self._failed(error, wide=objects.names is None)
+            self._counts.refused.inc()
+            self._fallback.failed(
+                error, wide=objects.names is None, now=_now(), error_ttl=self._error_ttl
+            )
         else:
-            self._merged, self._failure, self._timed_out = snapshot, None, False
+            self._merged = snapshot
+            self._fallback.succeeded()
             if objects.names is None:
                 self._returned = _objects_in(snapshot)
             self._counts.merged.inc()
@@ -234,8 +223,7 @@ class SharedQuery:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
         began, at = _now(), self._context.clock()
-        results = await gather_or_cancel(map(self._context.queries.run, texts))
-        vectors = [_vector(each) for each in results]
+        vectors = await self._context.queries.vectors(texts)
         size = sum(map(len, vectors))
         samples = await off_loop_if_large(
             size,
@@ -244,8 +232,8 @@ class SharedQuery:
                 for step, vector in zip(self._steps, vectors, strict=True)
             ),
         )
-        self._took = _now() - began
-        self._counts.duration.set(self._took)
+        self._took = took = _now() - began
+        self._counts.duration.set(took)
         due = began + self._freshness
         return Snapshot(
             coverage=coverage,
@@ -253,43 +241,9 @@ class SharedQuery:
             by_namespace=by_namespace,
             began=began,
             due=due,
-            expires=due + self._took if merged else due,
+            expires=due + took if merged else due,
             time=at,
             size=size,
-        )
-
-    def _failed(self, error: errors.BackendError, *, wide: bool) -> None:
-        """Decide after a failed merged query what is queried next."""
-        now = _now()
-        timed_out = isinstance(error, errors.TimedOut)
-        too_much = timed_out or isinstance(error, errors.TooLarge)
-        refused = isinstance(error, errors.Refused) and error.status in _FAULT_OF_QUERY
-        if timed_out or not (too_much or refused):
-            self._failure = error, now + self._error_ttl
-        # Prometheus itself may not respond: only a second timeout is the fault of the query.
-        seconds = _TIMEOUT_DEMOTION if timed_out and not self._timed_out else _DEMOTION
-        self._timed_out = timed_out
-        if too_much and wide:
-            self._narrow_until = now + seconds
-            log.warning(
-                "%s: the query for all objects failed, so names are matched for %d min: %s",
-                self._where,
-                seconds // 60,
-                error,
-            )
-        elif too_much or refused:
-            self._demote(str(error), now + seconds)
-
-    def _demote(self, reason: str, until: float) -> None:
-        """Query requests separately until a loop time."""
-        self._demoted_until = self._context.demoted[self._where] = until
-        self._counts.refused.inc()
-        log.warning(
-            "%s: the query for several requests failed, so they are queried separately for %d "
-            "min: %s",
-            self._where,
-            round((until - _now()) / 60),
-            reason,
         )
 
 
@@ -299,14 +253,8 @@ class _Flight:
 
     coverage: Coverage
     began: float
+    ahead: bool
     task: asyncio.Task[None]
-
-
-async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:
-    """Call `process`; in a thread if there are many samples, because 100 000 take up to 0.7 s."""
-    if samples <= _MAX_ON_LOOP:
-        return process()
-    return await asyncio.to_thread(process)
 
 
 async def _wait(task: asyncio.Task[None], deadline: float | None) -> None:
@@ -316,13 +264,6 @@ async def _wait(task: asyncio.Task[None], deadline: float | None) -> None:
             await asyncio.shield(task)
     except TimeoutError as error:
         raise errors.TimedOut("deadline exceeded while a query was in flight") from error
-
-
-def _vector(result: QueryResult) -> tuple[Sample, ...]:
-    """Return the samples of a vector. Raises Broken for other kinds: a scalar has no object."""
-    if result.kind != "vector":
-        raise errors.Broken(f"the query returns a {result.kind}; a rule needs an instant vector")
-    return result.samples
 
 
 def _objects_in(snapshot: Snapshot) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from adapter.cache import LRUCache
-from adapter.metrics.demand import Question
+from adapter.metrics.demand import ObjectNames
 from rules.query.aggregate import SamplesByObject, Value
 from rules.query.plan import Objects
 
@@ -31,9 +31,9 @@ class Coverage:
             names=None if objects.names is None else frozenset(objects.names),
         )
 
-    def covers(self, question: Question) -> bool:
-        """Return whether the query selects every object of `question`."""
-        namespace, names = question
+    def covers(self, requested: ObjectNames) -> bool:
+        """Return whether the query selects every object of `requested`."""
+        namespace, names = requested
         return (self.namespaces is None or namespace in self.namespaces) and (
             self.names is None or self.names.issuperset(names)
         )
@@ -54,12 +54,13 @@ class Snapshot:
     due: float
     """When the next evaluation should begin."""
     expires: float
-    """From when on it is not used any more, even if the next evaluation has not ended."""
+    """When the next evaluation should have ended. It is used for a while longer if that one began
+    when this one was due, and is still in flight."""
     time: float
     """Unix seconds of the evaluation."""
     size: int
     """Number of samples."""
-    answers: LRUCache[Question, Mapping[str, Value]] = field(
+    answers: LRUCache[ObjectNames, Mapping[str, Value]] = field(
         default_factory=lambda: LRUCache(_MAX_ANSWERS)
     )
 

@@ -49,11 +49,13 @@ class Client:
         self._took = took
         self._down = down
         self.sent: list[float] = []
+        self.last = ""
         self.longest = 0.0
 
     async def query(self, promql: str) -> QueryResult:
         began = now()
         self.sent.append(began)
+        self.last = promql
         await asyncio.sleep(self._took())
         if self._down():
             raise errors.Unreachable("no route to Prometheus")
@@ -156,11 +158,35 @@ def test_few_autoscalers_never_cost_more_queries_than_requests(autoscalers):
     assert len(client.sent) <= len(load.requests)
 
 
+def test_none_waits_for_an_evaluation_that_takes_longer_than_the_last_one():
+    async def varying() -> Load:
+        chance = random.Random(3)
+        load = Load(1000, Client(4000, lambda: chance.choice((0.02, 0.1, 0.4))))
+        await load.run(240)
+        return load
+
+    assert per_minute(virtual_time.run(varying()).waited) == 0
+
+
 def test_start_of_many_autoscalers_costs_few_queries():
     client, load = virtual_time.run(loaded(1000, 0.05))
 
     assert sum(time < PERIOD for time in load.requests) == 1000
     assert sum(time < PERIOD for time in client.sent) <= 20
+
+
+def test_after_a_start_names_are_matched_again_if_most_samples_are_not_wanted():
+    async def few_of_many() -> tuple[Client, Load]:
+        client = Client(4000, lambda: 0.01)
+        load = Load(100, client)
+        await load.run(20)
+        assert client.last == 'sum(used{namespace!="",pod!=""}) by (pod,namespace)'
+        await load.run(20)
+        return client, load
+
+    client, _ = virtual_time.run(few_of_many())
+
+    assert client.last.count("|") == 4 + 399
 
 
 @pytest.mark.parametrize("autoscalers", [10, 1000])

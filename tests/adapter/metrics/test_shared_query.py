@@ -333,30 +333,6 @@ async def test_freshness_of_the_rule_comes_before_that_of_the_server(shared):
     assert (len(never.client.queries), len(long.client.queries)) == (10, 1)
 
 
-async def test_evaluation_is_repeated_while_requests_are_frequent_and_nobody_waits(shared):
-    shared = shared(freshness=0.2)
-    await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
-    shared.client.gate.clear()
-    before = len(shared.client.queries)
-
-    # The next evaluation began before the present one, which still answers, expired.
-    times = set()
-    async with asyncio.timeout(20):
-        while len(shared.client.queries) == before:
-            times.add((await shared.evaluation.values(pods("p0")))["p0"].time)
-            await asyncio.sleep(0)
-    assert len(times) == 1
-    assert shared.client.queries[before:] == [
-        'sum(used{namespace="a",pod=~"p0|p1|p2"}) by (pod,namespace)'
-    ]
-
-    shared.client.gate.set()
-    async with asyncio.timeout(20):
-        while len(times) == 1:
-            times.add((await shared.evaluation.values(pods("p0")))["p0"].time)
-            await asyncio.sleep(0)
-
-
 async def test_without_requests_nothing_is_queried_and_nothing_is_kept(shared):
     shared = shared(freshness=0.1)
     await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
@@ -427,7 +403,7 @@ async def test_failure_is_shared_and_a_present_evaluation_is_not_used_after_it_e
             await shared.evaluation.values(pods(f"p{number}"))
 
     assert len(shared.client.queries) - failed <= 2
-    assert shared.evaluation.status() == "no shared query failed lately"
+    assert shared.evaluation.status() == "no query is replaced by separate ones"
 
 
 async def test_refused_shared_query_is_replaced_by_separate_ones(shared, caplog):
@@ -461,7 +437,8 @@ async def test_too_large_result_without_names_is_replaced_by_one_with_names(
         assert await shared.milli(pods(f"p{number}")) == {f"p{number}": 1000 + 4000 * number}
     assert 'sum(used{namespace!="",pod!=""}) by (pod,namespace)' in shared.client.queries
     assert "names are matched for" in caplog.text
-    assert shared.counted("refused") == 0
+    assert shared.counted("refused") == 1
+    assert shared.evaluation.status() == "no query is replaced by separate ones"
     before = len(shared.client.queries)
 
     assert list(await shared.milli(pods("p0", "p7"))) == ["p0", "p7"]
@@ -511,22 +488,42 @@ async def test_object_that_moves_between_exporters_is_queried_again(running, sha
     shared = shared()
     entry = entry_of("moving", labels=("exported_pod", "pod"))
     running.put('moving{namespace="a",exported_pod="p0",pod="exporter"} 7')
-    await shared.milli(pods("p0", entry=entry))
-    await shared.milli(pods("p1", entry=entry))
+    assert await shared.milli(pods("p0", entry=entry)) == {"p0": 7000}
     running.end('moving{namespace="a",exported_pod="p0",pod="exporter"} 7')
-    await shared.milli(pods("p2", entry=entry))
-    running.put('moving{namespace="a",pod="p0"} 8')
-    before = len(shared.client.queries)
-    # The present evaluation of p0 is from before, the shared one from between.
-    shared.evaluation._context.alone._results.set(
-        (shared.evaluation._shared_query(pods("p0", entry=entry)), ("a", ("p0",))),
-        shared.evaluation._shared_query(pods("p0", entry=entry))._merged,
-    )
+    both_steps = len(shared.client.queries) + 2
 
-    assert await shared.milli(pods("p0", entry=entry)) == {"p0": 8000}
-    assert len(shared.client.queries) == before + 2
-    await shared.milli(pods("p0", entry=entry))
-    assert len(shared.client.queries) == before + 2
+    def move(_: str) -> None:
+        if len(shared.client.queries) == both_steps + 1:
+            running.put('moving{namespace="a",pod="p0"} 8')
+
+    shared.client.failure = move
+
+    assert await shared.milli(pods("p0", "p1", entry=entry)) == {"p0": 8000}
+    assert len(shared.client.queries) == both_steps + 2
+    assert await shared.milli(pods("p0", "p1", entry=entry)) == {"p0": 8000}
+    assert len(shared.client.queries) == both_steps + 2
+
+
+async def test_external_metric_is_shared_by_equal_requests(shared):
+    shared = shared()
+    text = """
+externalRules:
+- seriesQuery: used
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: count(<<.Series>>{<<.LabelMatchers>>})
+"""
+    compiled = ruleset.load([("rules.yaml", text)])
+    entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["used"]
+    everything, one = selectors.parse(""), selectors.parse("gpu=0")
+
+    rows = [
+        await shared.evaluation.rows(plan.external(entry, namespace="a", selector=selector))
+        for selector in (everything, everything, one)
+    ]
+
+    assert rows[0] is rows[1]
+    assert [row.value.milli for (row,) in rows] == [60_000, 60_000, 30_000]
+    assert len(shared.client.queries) == 2
 
 
 # Bounds
