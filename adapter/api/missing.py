@@ -87,7 +87,11 @@ class MissingMetrics:
         """Log why `subject` has no value, unless the same causes were logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
+        Provisional ones are logged at debug level only, until they last.
         """
+        if causes and all(cause.provisional for cause in causes):
+            log.debug("%s: %s", subject, causes[0])
+            return
         now = self._clock()
         identity = tuple((cause.reason, cause.rule) for cause in causes)
         last, logged = self._logged.get(subject) or (now, None)

@@ -208,7 +208,7 @@ class Prometheus:
                 async with abort.abort_on_exit(response):
                     try:
                         if response.status // 100 != 2:
-                            await _raise_for_status(response)
+                            await _raise_for_status(response, self._address)
                         result = await self._read(response, path, reader)
                     finally:
                         received = _received(response.content)
@@ -255,7 +255,7 @@ class Prometheus:
         return {**self._headers, "Authorization": await self._authorization()}
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
+async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
     body = await bodies.read_beginning(response, _MAX_ERROR)
     try:
@@ -263,6 +263,10 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
         kind, text = document["errorType"], document["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         kind, text = response.reason or "", _excerpt(body)
+        if response.status == 404:
+            text += (
+                f"; there is no Prometheus API below {base}: correct the path in --prometheus-url"
+            )
     message = f"{response.status} {kind}: {text}"
     if kind == "timeout":
         raise errors.TimedOut(message)

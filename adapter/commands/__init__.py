@@ -16,6 +16,7 @@ SUMMARIES = {
     "check": "report errors and warnings in rules files",
     "presets": "list the presets, print one, or detect which match the series in Prometheus",
     "certs": "issue a CA, a serving certificate and their Secret",
+    "version": "print the version, as --version does",
 }
 """Names of the commands, which are also the names of their modules."""
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from adapter import log_handler, settings
-from adapter.commands import SEE_HELP
+from adapter.commands import SEE_HELP, SUMMARIES
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _DEBUG_VERBOSITY = 6
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the server cannot start, 2 for an invalid command line."""
     try:
-        parsed = settings.parse(argv)
+        parsed = settings.parse(argv, commands=SUMMARIES)
     except settings.HelpRequested:
         print(f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}")
         return 0

@@ -327,6 +327,7 @@ async def test_invalid_url_is_refused(session, url):
         (400, '{"status":"error","errorType":"bad_data","error":"why"}', errors.Refused, "why"),
         (403, "forbidden <b>here</b>", errors.Refused, "forbidden"),
         (404, "", errors.Refused, "404 Not Found"),
+        (404, "404 page not found", errors.Refused, "no Prometheus API below http://127.0.0.1:"),
         (429, "[]", errors.Refused, "429"),
         (500, '{"status":"error","errorType":"internal","error":"why"}', errors.Broken, "why"),
         (502, "<html>", errors.Broken, "<html>"),
