@@ -1,4 +1,4 @@
-"""`check`: reports errors and warnings in rules files, without Prometheus and without a cluster."""
+"""`check`: reports errors and warnings in rules, without a cluster."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import sys
 from collections.abc import Sequence
 
 from adapter import settings
-from adapter.app import rule_files
+from adapter.commands import check_inputs
+from rules import ruleset
 from rules.errors import ConfigError, Problem
 from rules.lint import check
 
 _USAGE = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
 
 Reads the files together and in order, as the server does, and prints all errors and warnings with
-file and line. Exit code: 0 if the server would start, 1 if not, 2 for an invalid command line.
+file and line. A file has rules, or manifests (ConfigMaps with rules, Deployments of an adapter,
+whose flags are checked, too), or values of the prometheus-adapter Helm chart. Exit code: 0 if the
+server would start, 1 if not, 2 for an invalid command line.
 
 {settings.flag_help(settings.Rules)}"""
 
@@ -32,10 +35,16 @@ def main(argv: Sequence[str]) -> int:
         print(_USAGE, file=sys.stderr)
         return 2
     try:
-        ruleset = rule_files.load(flags.sources)
+        inputs = check_inputs.read(flags.sources)
     except ConfigError as error:
         return _report(error.problems)
-    return _report((*ruleset.problems, *check.warnings(ruleset)))
+    for note in inputs.notes:
+        print(note)
+    try:
+        loaded = ruleset.compile(inputs.parsed)
+    except ConfigError as error:
+        return _report((*inputs.problems, *error.problems))
+    return _report((*inputs.problems, *loaded.problems, *check.warnings(loaded)))
 
 
 def _report(problems: Sequence[Problem]) -> int:
