@@ -27,6 +27,7 @@ from adapter.clients.prometheus_result import (
     QueryResultReader,
     Reader,
     StringsReader,
+    TypesReader,
 )
 from rules.quoting import shorten
 
@@ -52,6 +53,7 @@ few large responses would make all other requests fail."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
+_METADATA = "/api/v1/metadata"
 _CHUNK = 16 << 10
 """Bytes that are parsed at once. The slowest input takes 40 ms, in which nothing else runs."""
 _MAX_ERROR = 64 << 10
@@ -155,6 +157,16 @@ class Prometheus:
         """
         return await self._list(_SERIES, selector, start, end, LabelSetsReader())
 
+    async def types(self, series: str) -> set[str]:
+        """Return the types of a series name as targets declare them, such as `gauge`.
+
+        Empty if none does, as with series from remote write.
+        """
+        document = await self._request(
+            "GET", _METADATA, {"metric": series}, self._timeout, TypesReader()
+        )
+        return document.get(series, set())
+
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
         return at is not None and self._monotonic() - at < _POST_RETRY
@@ -188,7 +200,7 @@ class Prometheus:
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
-        subject = params.get("query") or params.get("match[]", "")
+        subject = params.get("query") or params.get("match[]") or params.get("metric", "")
         description = f"{verb} {self._address}{path} {_quoted(subject)}"
         started = self._monotonic()
         outcome, received = "Cancelled", 0

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,6 +24,8 @@ _EQUALS_LABEL_VALUES = re.compile(
     r"""!?=\s*["'`]<<-?\s*index\s+\.LabelValuesByName\s+["`](?P<label>[^"`]*)["`]"""
 )
 _CLUSTER_SCOPED = frozenset((NAMESPACES, NODES, GroupResource("", "persistentvolumes")))
+ANY_SERIES = "series"
+"""Stands for the name of a series where a rule does not pin one."""
 _RATES = frozenset(("rate", "irate", "increase"))
 
 
@@ -65,9 +68,17 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
             "and then matches none. Use =~",
             offset=match.start(),
         )
-    for series in sorted({name for each in expressions for name in _rated(each)}):
+    for series in _rated(expressions):
         if gauges.is_gauge(series):
             yield where.problem("warning", "metricsQuery", gauges.warning(series))
+
+
+def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
+    """Return the names of series of which the query computes a rate.
+
+    ANY_SERIES stands for those of the rule, if it does not pin one.
+    """
+    return _rated(_parsed(_renderings(compiled, bound, _resource_labels(compiled, bound))))
 
 
 def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
@@ -174,7 +185,7 @@ def _renderings(
 
     None where the template fails.
     """
-    series = compiled.pinned_series or "series"
+    series = compiled.pinned_series or ANY_SERIES
     namespace = list(bound.labels(NAMESPACES)[:1])
     for label in labels or [""]:
         matched = [*namespace, *([label] if label and label not in namespace else [])]
@@ -246,13 +257,14 @@ def _selectors(expression: promql_parser.Expr) -> Iterator[promql_parser.VectorS
             yield each.vector_selector
 
 
-def _rated(expression: promql_parser.Expr) -> Iterator[str]:
-    """Yield the names of the series of which the query computes a rate."""
-    for each in _nodes(expression):
+def _rated(expressions: Iterable[promql_parser.Expr]) -> list[str]:
+    found = set()
+    for each in itertools.chain.from_iterable(map(_nodes, expressions)):
         if isinstance(each, promql_parser.Call) and str(each.func.name) in _RATES:
             for argument in each.args:
                 if isinstance(argument, promql_parser.MatrixSelector):
-                    yield argument.vector_selector.name or ""
+                    found.add(argument.vector_selector.name or "")
+    return sorted(found)
 
 
 def _is_average(compiled: CompiledRule, bound: BoundMapping) -> bool:

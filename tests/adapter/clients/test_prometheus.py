@@ -654,3 +654,25 @@ async def test_requests_are_counted_by_path_and_outcome(serve, session):
     )
     assert (count("ok"), count("Refused")) == (1, 1)
     assert received == len(EMPTY) + len("no")
+
+
+async def test_types_of_a_series_are_those_that_targets_declare(serve, session):
+    body = '{"status":"success","data":{"up":[{"type":"gauge","help":"h","unit":""}]}}'
+    fake = await serve(fakes.says(body))
+    client = Prometheus(session, fake.url)
+
+    assert await client.types("up") == {"gauge"}
+    assert await client.types("down") == set()
+
+
+async def test_a_series_from_remote_write_has_no_type(client):
+    assert await client.types("gpu_used") == set()
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"status":"success","data":{"up":[{}]}}'])
+async def test_broken_metadata_is_a_backend_error(serve, session, body):
+    fake = await serve(fakes.says(body))
+    client = Prometheus(session, fake.url)
+
+    with pytest.raises(errors.Broken):
+        await client.types("up")
