@@ -31,7 +31,8 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     exporter, _ = prometheus_client.start_http_server(0, addr="127.0.0.1", registry=registry)
     config = (
         "scrape_configs: [{job_name: x, honor_labels: true, scrape_interval: 1s,"
-        f" scrape_timeout: 1s, static_configs: [{{targets: ['127.0.0.1:{exporter.server_port}']}}]}}]"
+        " scrape_timeout: 1s, static_configs: "
+        f"[{{targets: ['127.0.0.1:{exporter.server_port}']}}]}}]"
     )
     with prometheus.run(tmp_path_factory.mktemp("prometheus"), config) as running:
         running.put(

@@ -89,7 +89,7 @@ def test_defaults_are_those_of_the_original():
             "denied_ttl": 10.0,
             "always_allow_paths": ("/healthz", "/readyz", "/livez"),
         },
-        "logs": {"verbosity": 0},
+        "logs": {"verbosity": 0, "format": "text"},
     }
 
 
