@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from adapter import commands, settings
 
-_CLOSED_PIPE = 141
-"""Exit code that shells report for a program that SIGPIPE ended."""
+_CLOSED_PIPE, _INTERRUPTED = 141, 130
+"""Exit codes that shells report for a program that SIGPIPE or SIGINT ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of the output has ended, such as `head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _CLOSED_PIPE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
 
 
 def _run(arguments: list[str]) -> int:

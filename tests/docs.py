@@ -177,7 +177,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "metrics": preset_metrics,
         "generations": generations,
     },
-    "docs/rules.md": {"check": check_output},
+    "docs/testing.md": {"check": check_output},
     ".github/CONTRIBUTING.md": {"make": make_targets},
 }
 """Document -> its generated parts."""

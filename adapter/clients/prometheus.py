@@ -73,7 +73,8 @@ class Prometheus:
     default that of the session; `server_name` is the name in the server's certificate, by default
     the host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
     (seconds) bounds requests without a nearer deadline. Deadlines are times of the running event
-    loop. Methods raise BackendError subclasses only.
+    loop. `clock` returns the Unix seconds for which queries are evaluated, by default the time at
+    Prometheus. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -90,6 +91,7 @@ class Prometheus:
         verb: Verb = "GET",
         timeout: float = 30.0,
         requests: telemetry.PrometheusRequestMetrics | None = None,
+        clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Parse the URL. Raises ValueError if it is not an HTTP URL."""
@@ -116,6 +118,7 @@ class Prometheus:
         self._verb: Verb = verb
         self._timeout = timeout
         self._requests = requests
+        self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
         self._held = 0
@@ -189,6 +192,8 @@ class Prometheus:
             raise errors.TimedOut(f"deadline exceeded before a request to {self._address}")
         # With a timeout of 0 ms, Prometheus fails at once.
         params = {"query": promql, "timeout": f"{max(1, int(left * 1000))}ms"}
+        if self._clock is not None:
+            params["time"] = f"{self._clock():.3f}"
         return await self._request(verb, _QUERY, params, left + _GRACE, QueryResultReader())
 
     async def _list(

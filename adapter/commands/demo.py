@@ -178,7 +178,13 @@ async def _start(
     config = prometheus.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")
     prometheus_url = await stack.enter_async_context(
-        prometheus.running(program, config, _free_port(), folder)
+        prometheus.running(
+            program,
+            config,
+            prometheus.free_port(),
+            folder,
+            "--storage.tsdb.retention.time=1h",
+        )
     )
     # The first relist must find the series, else discovery is empty until the next one.
     await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(options.nodes))
@@ -215,12 +221,6 @@ async def _serve_exporters(application: web.Application, stack: contextlib.Async
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     return int(runner.addresses[0][1])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _scraped(targets: int) -> Callable[[Any], bool]:
