@@ -52,7 +52,8 @@ async def custom(
     source, binding = entry.sources[0], entry.sources[0].bindings[0]
     namespace = ""
     if entry.namespaced:
-        namespace = await _largest(prometheus, source, binding.namespace, binding)
+        # Without a label for namespaces, every request fails, whatever its namespace.
+        namespace = await _largest(prometheus, source, binding.namespace, binding) or "default"
     names = await _names(prometheus, source, binding, namespace)
     if not names:
         return None
@@ -114,7 +115,7 @@ async def _names(
     prometheus: Prometheus, source: Source, binding: LabelBinding, namespace: str
 ) -> Sequence[str]:
     label = binding.resource
-    more = [promql.matcher(binding.namespace, "=", namespace)] if namespace else []
+    more = [promql.matcher(binding.namespace, "=", namespace)] if binding.namespace else []
     series = _selector(source, (label,), more)
     result = await prometheus.query(f"group by ({promql.label(label)}) ({series})")
     return sorted(each.labels.get(label, "") for each in result.samples)[:_MAX_OBJECTS]
