@@ -40,7 +40,7 @@ def _run(arguments: list[str]) -> int:
     if name in commands.SUMMARIES:
         return commands.run(name, arguments[1:])
     # The original's chart passes the path of the program, /adapter, as the first argument.
-    if name and not name.startswith("-") and "/" not in name:
+    if name and not name.startswith("-") and not name.endswith("/adapter"):
         near = difflib.get_close_matches(name, commands.SUMMARIES, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         print(f"{name}: unknown command{hint}\n{commands.SEE_HELP}", file=sys.stderr)

@@ -75,7 +75,15 @@ def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
             )
     if problems:
         raise UsageError(problems)
-    return dataclasses.replace(settings, notices=tuple(_notices(settings, line.given)))
+    notices = (
+        *_notices(settings, line.given),
+        *(
+            f"{text}: ignored, because it is not a flag"
+            for text in line.positional
+            if not text.endswith("/adapter")
+        ),
+    )
+    return dataclasses.replace(settings, notices=notices)
 
 
 def _is_loopback(address: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -69,6 +70,20 @@ def test_version_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["version", "serve"]) == 2
 
     assert capsys.readouterr().err.startswith("serve: unexpected argument\n")
+
+
+def test_a_file_is_not_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["rules/my.yaml"]) == 2
+
+    assert capsys.readouterr().err.startswith("rules/my.yaml: unknown command\n")
+
+
+def test_flags_without_effect_come_last_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    program.main(["--help"])
+
+    headings = re.findall(r"^([A-Z].*):$", capsys.readouterr().out, re.MULTILINE)
+    assert headings[0] == "Commands, each with its own --help"
+    assert headings[-1] == "Accepted, without effect"
 
 
 def test_a_command_after_flags_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

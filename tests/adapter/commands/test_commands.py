@@ -451,6 +451,12 @@ def test_presets_explains_an_invalid_command_line(
     assert capsys.readouterr().err.startswith(words)
 
 
+def test_presets_suggests_detect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["presets", "detct"]) == 1
+
+    assert capsys.readouterr().err == "detct: did you mean detect?\n"
+
+
 def test_certs_without_a_subcommand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
         program.main(["certs"])
