@@ -248,6 +248,14 @@ def test_external_metrics_are_alone():
     assert scope.sharing(source, LabelBinding(resource="", namespace="namespace")).scope == "alone"
 
 
+def test_deep_nesting_is_alone():
+    sharing = scope.sharing(source_of(f"{A}{'+ 1' * 900}"), POD)
+    assert (sharing.scope, sharing.obstacle) == (
+        Scope.ALONE,
+        "it is nested too deeply to be analysed",
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "construct"),
     [
@@ -273,6 +281,5 @@ def test_advice():
     assert sharing.advice == "aggregate by (<<.GroupBy>>)"
 
 
-def test_every_namespace_of_an_object_counts_alone_but_not_in_a_cluster():
-    """A label of the namespace that no rule maps leaves pods alone in theirs."""
+def test_without_a_label_of_the_namespace_any_names_are_shared():
     assert scope.sharing(source_of(SUM_A), LabelBinding(resource="pod")).scope == Scope.CLUSTER
