@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.bench import __main__ as bench
-from tests.bench import report, testbed
+from tests.bench import load, report, testbed
 from tests.bench.load import ClosedResult, OpenResult
 from tests.bench.workload import Size
 
@@ -37,6 +37,18 @@ def test_adapter_and_peer_are_measured(tmp_path, capsys) -> None:
 def test_peer_without_flags_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"PEER='adapter' has no \{flags\}"):
         testbed.peer("adapter")
+
+
+@pytest.mark.parametrize(
+    ("server", "usage", "flags"),
+    [
+        (testbed.ADAPTER, "  --event-loop name", [(), ("--event-loop=asyncio",)]),
+        (testbed.ADAPTER, "  --secure-port int", [()]),
+        (testbed.peer("peer {flags}"), "  --event-loop name", [()]),
+    ],
+)
+def test_adapter_runs_with_each_event_loop(server, usage, flags) -> None:
+    assert [*load.variants(server, ["asyncio"], usage)] == flags
 
 
 def test_kept_claims_are_no_problem() -> None:
@@ -80,8 +92,9 @@ def test_details_have_failures_and_counters() -> None:
 
 def open_result(**changed) -> OpenResult:
     measured = {
-        "requests": 100,
         "statuses": {"200": 100},
+        "answered": 100,
+        "bare_answered": 100,
         "seconds": 45.0,
         "p50": 0.001,
         "p99": 0.002,
