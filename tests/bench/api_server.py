@@ -86,11 +86,9 @@ class ApiServer:
         label, _, app = selector.partition("=")
         if label not in ("", workload.LABEL):
             raise web.HTTPBadRequest(text=f"labelSelector={selector} is not supported here")
-        pods = [
-            each
-            for each in self._pods.get(app, ())
-            if namespace in ("", each["metadata"]["namespace"])
-        ]
+        pods = self._pods.get(app, [])
+        if namespace:
+            pods = [each for each in pods if each["metadata"]["namespace"] == namespace]
         end = start + limit if limit else len(pods)
         kind = "PartialObjectMetadata" if partial else "Pod"
         version = "meta.k8s.io/v1" if partial else "v1"

@@ -109,6 +109,7 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
         running = stack.enter_context(bed.start(server))
         response = client.get(running.endpoint, bed.paths[-1])
         bare = stack.enter_context(bed.start_bare(response, _LOOPS[0]))
+        bed.wait_until_quiet()
         rss_before = processes.mebibytes(running.pid, "VmRSS")
         begin = time.monotonic() + _START
         measure = begin + pace.period
