@@ -88,13 +88,13 @@ class Testbed:
             return counts
 
     def wait_until_quiet(self) -> None:
-        """Wait until the API server got no request for a second, as after the list of a cache."""
+        """Wait until the API server got no request for half a second: watch caches are complete."""
         last: dict[str, int] = {}
 
         def quiet() -> bool:
             nonlocal last
             previous, last = last, self.counts()
-            time.sleep(1)
+            time.sleep(0.5)
             return last == previous
 
         real.wait_for(quiet, "the server sends no request to the API server", seconds=60)
