@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack bench image \
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack bench react image \
   control-plane playground walkthroughs citizenship
 
 help: ## Print this list
@@ -100,8 +100,11 @@ citizenship: setup ## Try whether a cluster is none the worse for the adapter: t
 attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
 	@$(BIN)/python -m tests.attack $(ARGS)
 
-bench: setup ## Measure what the performance claims say, as ratios within one run
-	@$(BIN)/python -m tests.bench
+bench: setup ## Measure what requests cost, as ratios within one run (PEER='command {flags}' for a second server)
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+react: setup ## Measure how soon HPAs show a change of load, in a real control plane (ARGS=300 for 300 HPAs)
+	@$(BIN)/python -m tests.bench.react $(ARGS)
 
 walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
 	$(BIN)/python -m pytest -s tests/walkthroughs $(ARGS)

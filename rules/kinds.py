@@ -6,6 +6,7 @@ the original does. `adapter.clients.kube_discovery` reads the kinds from a clust
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -54,7 +55,7 @@ class ApiGroup:
     """Version -> its resources, without the versions whose discovery failed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Kind:
     """A resource in one version of its group."""
 
@@ -65,7 +66,7 @@ class Kind:
     singular: str
     namespaced: bool
 
-    @property
+    @functools.cached_property
     def group_resource(self) -> GroupResource:
         """The resource without its version."""
         return GroupResource(self.group, self.resource)

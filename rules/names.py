@@ -19,7 +19,7 @@ def is_path_segment(name: str) -> bool:
 
     https://github.com/kubernetes/apimachinery/blob/master/pkg/api/validation/path/name.go
     """
-    return name not in {".", ".."} and set("/%").isdisjoint(name)
+    return "/" not in name and "%" not in name and name not in {".", ".."}
 
 
 def is_object_name(name: str) -> bool:

@@ -80,11 +80,10 @@ class ClusterObjects:
         objects of the whole cluster are returned; names in different namespaces may be equal.
         Raises Refused with 404 for an unknown resource.
         """
-        kind = await self._kind(resource)
+        kind = self._known_kind(resource) or await self._discover_kind(resource)
         if not is_path_segment(namespace):
             return ()
-        size = sum(1 + len(each.values) for each in selector.requirements)
-        if size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
+        if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
             in_namespace = kind.namespaced and namespace != ""
             return index.names(selector, namespace=namespace if in_namespace else None)
         params = dict(collection.params(kind))
@@ -96,7 +95,7 @@ class ClusterObjects:
         """Return False for a pod that is known to have finished, else True."""
         if resource != PODS or not is_path_segment(namespace):
             return True
-        kind = await self._kind(PODS)
+        kind = self._known_kind(PODS) or await self._discover_kind(PODS)
         index = self._index(kind)
         if index is not None and index.contains(namespace, name):
             return True
@@ -149,12 +148,16 @@ class ClusterObjects:
     def _index(self, kind: Kind) -> ObjectIndex | None:
         return None if self._caches is None else self._caches.index(kind)
 
-    async def _kind(self, resource: GroupResource) -> Kind:
-        """Return the first served version of a resource. Raises Refused with 404."""
+    def _known_kind(self, resource: GroupResource) -> Kind | None:
+        """Return the first served version of a resource; None for an unknown resource."""
         try:
             return self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError:
-            await self.refresh()
+            return None
+
+    async def _discover_kind(self, resource: GroupResource) -> Kind:
+        """As `_known_kind`, after a discovery. Raises Refused with 404."""
+        await self.refresh()
         try:
             return self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:

@@ -22,9 +22,9 @@ from adapter.metrics.shared_query import Context, SharedQuery
 from adapter.metrics.snapshot import Snapshot
 from rules.query import aggregate, scope
 from rules.query.aggregate import ExternalValue, Value
-from rules.query.catalog import Source
+from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
-from rules.query.plan import ExternalPlan, Plan, Step
+from rules.query.plan import ExternalPlan, Plan
 from rules.query.scope import Scope, Sharing
 from rules.selectors.selectors import Selector
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rules.query.plan import Step
+from rules.query.catalog import Step
 
 _SHORTEST = 1.0
 _LONGEST = 5.0

@@ -20,7 +20,8 @@ from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
 from rules.query import aggregate, plan
-from rules.query.plan import Objects, Plan, Step
+from rules.query.catalog import Step
+from rules.query.plan import Objects, Plan
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 

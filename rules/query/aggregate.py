@@ -13,7 +13,8 @@ from fractions import Fraction
 from rules import quantity
 from rules.document.config import OnNaN
 from rules.errors import AmbiguousSampleError
-from rules.query.plan import ExternalPlan, Plan, Step
+from rules.query.catalog import Step
+from rules.query.plan import ExternalPlan, Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ It is built from the series names and labels that relists found, and replaced as
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,34 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One query of a plan, for any objects."""
+
+    source: Source
+    binding: LabelBinding
+    """Its `resource` label names the object of each sample."""
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Compute the hash, which each request needs."""
+        object.__setattr__(self, "_hash", hash((self.source, self.binding)))
+
+    def __hash__(self) -> int:
+        """Return the hash of source and binding."""
+        return self._hash
+
+    @property
+    def rule(self) -> CompiledRule:
+        """The rule of the source."""
+        return self.source.rule
+
+    @property
+    def series(self) -> str:
+        """The series name of the source."""
+        return self.source.series
+
+
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """A metric of one resource (custom.metrics.k8s.io)."""
 
@@ -38,8 +67,17 @@ class Entry:
     listed: bool = True
     """False if no relist found a series yet; requests still work, because a rule pins the name."""
 
+    @functools.cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The queries of the metric. If several have a value for one object, the earliest wins."""
+        return tuple(
+            Step(source=source, binding=binding)
+            for source in self.sources
+            for binding in source.bindings
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, kw_only=True)
 class ExternalEntry:
     """A metric of external.metrics.k8s.io."""
 
@@ -48,6 +86,12 @@ class ExternalEntry:
     """Whether a request's namespace selects series; false under `namespaced: false`."""
     source: Source
     """Has exactly one binding, with an empty `resource`."""
+
+    @functools.cached_property
+    def step(self) -> Step:
+        """The query of the metric."""
+        (binding,) = self.source.bindings
+        return Step(source=self.source, binding=binding)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

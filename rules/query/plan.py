@@ -19,9 +19,9 @@ from rules import promql
 from rules.errors import PlanError, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.mapping import BoundMapping
-from rules.query.catalog import Entry, ExternalEntry, Source
+from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
-from rules.ruleset import CompiledResourceRule, CompiledRule
+from rules.ruleset import CompiledResourceRule
 from rules.selectors.selectors import Requirement, Selector
 from rules.template import Template
 
@@ -45,25 +45,6 @@ class Objects:
     """None for every namespace; empty if the objects live in no namespace."""
     names: tuple[str, ...] | None
     """None for every object."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One query of a plan, for any objects."""
-
-    source: Source
-    binding: LabelBinding
-    """Its `resource` label names the object of each sample."""
-
-    @property
-    def rule(self) -> CompiledRule:
-        """The rule of the source."""
-        return self.source.rule
-
-    @property
-    def series(self) -> str:
-        """The series name of the source."""
-        return self.source.series
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +124,18 @@ def custom(entry: Entry, *, namespace: str, names: Sequence[str], selector: Sele
         namespace=namespace if entry.namespaced else "",
         names=tuple(names),
         selector=selector,
-        steps=tuple(
-            Step(source=source, binding=binding)
-            for source in entry.sources
-            for binding in source.bindings
-        ),
+        steps=entry.steps,
     )
 
 
 def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> ExternalPlan:
     """Plan the query for an external metric."""
-    (binding,) = entry.source.bindings
     return ExternalPlan(
         metric=entry.metric,
         namespace=namespace,
         namespaced=entry.namespaced and bool(namespace),
         selector=selector,
-        step=Step(source=entry.source, binding=binding),
+        step=entry.step,
     )
 
 

@@ -6,6 +6,7 @@ clients, so they are the same word for word.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ class Requirement:
         return f"{self.key}{_WRITTEN.get(self.operator, self.operator)}{self.values[0]}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Selector:
     """A label selector; `str()` gives the canonical form, which parses to an equal selector."""
 
@@ -88,8 +89,17 @@ class Selector:
         """Return whether an object with these labels meets all requirements."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
-    def __str__(self) -> str:
+    @functools.cached_property
+    def size(self) -> int:
+        """Number of requirements and values."""
+        return sum(1 + len(each.values) for each in self.requirements)
+
+    @functools.cached_property
+    def _text(self) -> str:
         return ",".join(map(str, self.requirements))
+
+    def __str__(self) -> str:
+        return self._text
 
 
 def _int64(text: str) -> int | None:

@@ -1,221 +1,277 @@
-"""Cost of requests to the adapter, running as a process with 2 000 pods behind it.
+"""Load of HPA controllers on a server: an open loop at the pace of autoscalers, and a closed loop.
 
-    python -m tests.bench.load
-
-Requests are sent like the aggregator's: over TLS, with the front proxy's certificate, for the HPA
-controller. Behind the adapter are a fake Kubernetes process and a real Prometheus with one GPU
-series per pod. Four loads run one after the other, each with CLIENTS connections that are never
-idle:
-
-* `bare`: a constant response of aiohttp over the same TLS, the unit of the other ratios;
-* `/version`: the cost of every request (authentication, authorization);
-* `autoscaler`: the metric of one application, as an HPA requests it;
-* `namespace`: the metric of all 500 pods of a namespace.
-
-CPU and memory are those of the serving process, from /proc. Requests per second and latency depend
-on what else the machine does. At the end, a process with the adapter's client reads the largest
-response of Prometheus that the adapter accepts. Fails if `/version` costs MAX_VERSION_RATIO bare
-requests or more, `autoscaler` MAX_AUTOSCALER_RATIO, or if the peak memory under load is
-MAX_MEMORY_RATIO times that of the idle process or more.
+Numbers that depend on the machine are measured together with a bare aiohttp handler: in the open
+loop at the same time, in the closed loop in alternating rounds.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
-import json
-import ssl
+import importlib.util
 import statistics
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from adapter.clients.prometheus import MAX_RESULT
-from tests.bench import processes
-from tests.certificates import Holder
-from tests.control_plane.daemon import free_ports
-from tests.real import prometheus as real
+from tests.bench import api_server, client, processes, testbed
+from tests.bench.client import ClosedJob, OpenJob
+from tests.bench.testbed import Running, Server, Testbed
 
-MAX_VERSION_RATIO, MAX_AUTOSCALER_RATIO, MAX_MEMORY_RATIO = 4, 20, 2
-SECONDS, WARM_UP_SECONDS = 3.0, 1.0
-CLIENTS = 8
-
-_GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
-_AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
+_START = 1.0
+"""Seconds that the load generators get to start before the first request is due."""
+_SEED = 13
+_LOOPS = ("asyncio", "uvloop")
+_LOOP_FLAG = "--event-loop"
+_COUNTER_NAMES = ("_cache_hits_total", "_cache_misses_total")
+_COUNTER_PREFIX = "gpu_metrics_adapter_evaluation"
+"""Counters of the adapter that are reported if they exist."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Result:
-    """Measurements of one load."""
+class Pace:
+    """Durations of the loads, in seconds."""
 
+    period: float = 15.0
+    """Time between two requests of an autoscaler; also the warm-up of the open loop."""
+    measured: float = 45.0
+    round: float = 2.0
+    """Duration of one round of the closed loop."""
+    rounds: int = 5
+    connections: int = 25
+    """Connections of the closed loop."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OpenResult:
+    """Measurements of one server in the open loop; counts and times are those after the warm-up."""
+
+    requests: int
+    statuses: Mapping[str, int]
+    seconds: float
+    p50: float
+    p99: float
+    bare_p50: float
+    bare_p99: float
+    cpu: float
+    """CPU seconds of the server, as those of the next three."""
+    bare_cpu: float
+    prometheus_cpu: float
+    kubernetes_cpu: float
+    lists: int
+    """LISTs of pods."""
+    watches: int
+    """Watches of pods that were begun."""
+    open_watches: int
+    """Watches of pods that are open at the end."""
+    reviews: int
+    queries: float
+    """Instant queries of Prometheus."""
+    relist_requests: float
+    """Other requests of Prometheus' API."""
+    rss: float
+    """MiB at the end."""
+    rss_before: float
+    """MiB before the load."""
+    counters: Mapping[str, float]
+    """Counters of the adapter's caches and evaluations, since its start."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClosedResult:
+    """Measurements of one server in the closed loop: medians of the rounds."""
+
+    name: str
     requests_per_second: float
-    cpu_ms: float
-    """CPU time of the serving process per request."""
-    p50_ms: float
-    p99_ms: float
+    cpu: float
+    """CPU seconds of the server per request."""
+    utilisation: float
+    """Share of one core that the server used."""
+    client_utilisation: float
+    p50: float
+    p99: float
+    statuses: Mapping[str, int]
+    rate_ratio: float
+    """Requests per second divided by those of the faster bare handler in the same round."""
+    cpu_ratio: float
+    """CPU per request, divided likewise."""
 
 
-def main() -> int:
-    """Run the benchmark and print its results; return 1 if a limit is exceeded."""
-    with tempfile.TemporaryDirectory() as name:
-        results, idle, peak = _measure(Path(name))
-        read_peak = _measure_largest_response(Path(name))
-    print(f"{'':>12} {'requests/s':>10} {'CPU ms':>7} {'x bare':>7} {'p50 ms':>7} {'p99 ms':>7}")
-    ratios = {name: result.cpu_ms / results["bare"].cpu_ms for name, result in results.items()}
-    for name, result in results.items():
-        print(
-            f"{name:>12} {result.requests_per_second:>10.0f} {result.cpu_ms:>7.2f}"
-            f" {ratios[name]:>7.1f} {result.p50_ms:>7.1f} {result.p99_ms:>7.1f}"
-        )
-    pods = processes.NAMESPACES * processes.APPS * processes.PODS
-    print(
-        f"RSS: {idle:.0f} MiB idle, {peak:.0f} MiB at the peak,"
-        f" {(peak - idle) * 1024 / pods:.1f} KiB more for each of {pods} pods;"
-        f" {read_peak:.0f} MiB at the peak while reading a response of {MAX_RESULT >> 20} MiB"
-    )
-    limits = (
-        ("/version", "x bare", ratios["/version"], MAX_VERSION_RATIO),
-        ("autoscaler", "x bare", ratios["autoscaler"], MAX_AUTOSCALER_RATIO),
-        ("peak memory", "x idle", peak / idle, MAX_MEMORY_RATIO),
-    )
-    problems = [
-        f"{what}: {ratio:.1f} {unit}, must be below {limit}"
-        for what, unit, ratio, limit in limits
-        if ratio >= limit
-    ]
-    summary = "; ".join(f"{what}: {ratio:.1f} {unit}" for what, unit, ratio, _ in limits)
-    print("\n".join(problems) or summary)
-    return 1 if problems else 0
-
-
-def _measure(folder: Path) -> tuple[dict[str, Result], float, float]:
-    """Return the results by load, and the idle and the peak RSS of the adapter in MiB."""
-    proxy = processes.certificates(folder)
+def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
+    """Run the open loop on a server and, at the same time, on the bare handler."""
+    bed.write_series()
     with contextlib.ExitStack() as stack:
-        bare = stack.enter_context(processes.start(folder, "bare"))
-        bare_port = processes.read_result(folder, "bare")
-        results = {"bare": asyncio.run(_run_load(folder, proxy, bare, bare_port, ["/"]))}
-        prometheus = stack.enter_context(real.run(folder))
-        stack.enter_context(processes.start(folder, "kubernetes"))
-        processes.read_result(folder, "kubernetes")
-        # All series of the preset, so that the relist indexes as much as in production.
-        for metric in ("GPU_UTIL", "FB_USED", "FB_FREE", "GPU_TEMP", "POWER_USAGE"):
-            prometheus.write(processes.series(f"DCGM_FI_DEV_{metric}"))
-        (port,) = free_ports(1)
-        flags = processes.flags(folder, prometheus.url, port)
-        adapter = stack.enter_context(processes.start_python(folder, "-m", "adapter", *flags))
-        metric = f"pods/*/{processes.METRIC}"
-        loads = {
-            "/version": ["/version"],
-            "autoscaler": [
-                f"{_GROUP}/namespaces/ns-{namespace}/{metric}?labelSelector=app%3Dapp-{app}"
-                for app in range(processes.APPS)
-                for namespace in range(processes.NAMESPACES)
-            ],
-            "namespace": [
-                f"{_GROUP}/namespaces/ns-{namespace}/{metric}"
-                for namespace in range(processes.NAMESPACES)
-            ],
-        }
-        asyncio.run(_wait_for_values(folder, proxy, port, loads["autoscaler"][0]))
-        idle = processes.mebibytes(adapter, "VmRSS")
-        for name, paths in loads.items():
-            results[name] = asyncio.run(_run_load(folder, proxy, adapter, port, paths))
-        return results, idle, processes.mebibytes(adapter, "VmHWM")
-
-
-def _measure_largest_response(folder: Path) -> float:
-    """Return the peak RSS, in MiB, of a process that reads the largest response."""
-    with processes.start(folder, "prometheus"), processes.start(folder, "reader"):
-        return float(processes.read_result(folder, "reader"))
-
-
-async def _wait_for_values(folder: Path, proxy: Holder, port: int, path: str) -> None:
-    """Wait until the adapter returns a value for each pod of an application."""
-    body: object = None
-    for _ in range(300):
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            async with _Client.connected(folder, proxy, port) as client:
-                body = await client.get(path)
-                if len(json.loads(body).get("items", ())) == processes.PODS:
-                    return
-        await asyncio.sleep(0.1)
-    log = (folder / "log").read_text()
-    raise TimeoutError(f"the adapter has no values; last response: {body!r}\n{log}")
-
-
-async def _run_load(
-    folder: Path, proxy: Holder, pid: int, port: int, paths: Sequence[str]
-) -> Result:
-    latencies: list[float] = []
-    number = 0
-
-    async def send_requests(client: _Client, deadline: float) -> None:
-        nonlocal number
-        while time.monotonic() < deadline:
-            number += 1
-            started = time.monotonic()
-            await client.get(paths[number % len(paths)])
-            latencies.append(time.monotonic() - started)
-
-    async def run_clients(clients: Sequence[_Client], seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        await asyncio.gather(*(send_requests(client, deadline) for client in clients))
-
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(_Client.connected(folder, proxy, port))
-            for _ in range(CLIENTS)
+        running = stack.enter_context(bed.start(server))
+        response = client.get(running.endpoint, bed.paths[-1])
+        bare = stack.enter_context(bed.start_bare(response, _LOOPS[0]))
+        rss_before = processes.mebibytes(running.pid, "VmRSS")
+        begin = time.monotonic() + _START
+        measure = begin + pace.period
+        end = measure + pace.measured
+        jobs = [
+            OpenJob(
+                endpoint=each.endpoint,
+                paths=bed.paths,
+                period=pace.period,
+                begin=begin,
+                measure=measure,
+                end=end,
+                seed=_SEED + number,
+            )
+            for number, each in enumerate((running, bare))
         ]
-        await run_clients(clients, WARM_UP_SECONDS)
-        latencies.clear()
-        started, cpu_before = time.monotonic(), processes.cpu_seconds(pid)
-        await run_clients(clients, SECONDS)
-        seconds = time.monotonic() - started
-        cpu = processes.cpu_seconds(pid) - cpu_before
-    return Result(
-        requests_per_second=len(latencies) / seconds,
-        cpu_ms=cpu / len(latencies) * 1000,
-        p50_ms=statistics.median(latencies) * 1000,
-        p99_ms=statistics.quantiles(latencies, n=100)[-1] * 1000,
+        clients = [stack.enter_context(bed.start_client(job)) for job in jobs]
+        time.sleep(max(0.0, measure - time.monotonic()))
+        before = _counts(bed, running, bare)
+        time.sleep(max(0.0, end - time.monotonic()))
+        after = _counts(bed, running, bare)
+        result, bare_result = map(testbed.result, clients)
+        change = {name: value - before.get(name, 0) for name, value in after.items()}
+        return OpenResult(
+            requests=sum(result["statuses"].values()),
+            statuses=result["statuses"],
+            seconds=pace.measured,
+            p50=_quantile(result["latencies"], 0.5),
+            p99=_quantile(result["latencies"], 0.99),
+            bare_p50=_quantile(bare_result["latencies"], 0.5),
+            bare_p99=_quantile(bare_result["latencies"], 0.99),
+            cpu=change["cpu"],
+            bare_cpu=change["bare_cpu"],
+            prometheus_cpu=change["prometheus_cpu"],
+            kubernetes_cpu=change["kubernetes_cpu"],
+            lists=int(change.get("list pods", 0)),
+            watches=int(change.get("watch pods", 0)),
+            open_watches=int(after.get(api_server.OPEN_WATCHES, 0)),
+            reviews=int(change.get("create subjectaccessreviews", 0)),
+            queries=change["queries"],
+            relist_requests=change["others"],
+            rss=processes.mebibytes(running.pid, "VmRSS"),
+            rss_before=rss_before,
+            counters=_counters(running),
+        )
+
+
+def run_closed(
+    bed: Testbed, servers: Sequence[Server], pace: Pace, report: Callable[[str], None]
+) -> list[ClosedResult]:
+    """Run the closed loop on bare handlers and on the servers, round by round."""
+    bed.write_series()
+    with contextlib.ExitStack() as stack:
+        started = {
+            f"{server.name} {' '.join(flags)}".strip(): stack.enter_context(
+                bed.start(server, *flags)
+            )
+            for server in servers
+            for flags in _variants(server)
+        }
+        response = client.get(next(iter(started.values())).endpoint, bed.paths[-1])
+        bare = {
+            f"bare {loop}": stack.enter_context(bed.start_bare(response, loop))
+            for loop in _installed_loops()
+        }
+        rounds: list[dict[str, dict[str, Any]]] = []
+        for number in range(pace.rounds):
+            report(f"closed loop, round {number + 1} of {pace.rounds}")
+            rounds.append(
+                {name: _run_round(bed, running, pace) for name, running in (bare | started).items()}
+            )
+    fastest = max(bare, key=lambda name: statistics.median(_rates(rounds, name)))
+    return [_closed_result(name, rounds, fastest) for name in rounds[0]]
+
+
+def _variants(server: Server) -> Iterator[tuple[str, ...]]:
+    """Yield the flags to run a server with: none, and each event loop if there is such a flag."""
+    yield ()
+    if server == testbed.ADAPTER:
+        command = (sys.executable, "-m", "adapter", "serve", "--help")
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        if _LOOP_FLAG in usage:
+            yield from (
+                (f"{_LOOP_FLAG}={loop}",) for loop in _LOOPS if importlib.util.find_spec(loop)
+            )
+
+
+def _installed_loops() -> list[str]:
+    return [loop for loop in _LOOPS if importlib.util.find_spec(loop)]
+
+
+def _run_round(bed: Testbed, running: Running, pace: Pace) -> dict[str, Any]:
+    job = ClosedJob(
+        endpoint=running.endpoint,
+        path=bed.paths[-1],
+        connections=pace.connections,
+        warm_up=pace.round / 4,
+        seconds=pace.round,
+        pid=running.pid,
+    )
+    with bed.start_client(job) as process:
+        return testbed.result(process)
+
+
+def _closed_result(
+    name: str, rounds: Sequence[Mapping[str, Mapping[str, Any]]], fastest: str
+) -> ClosedResult:
+    own = [each[name] for each in rounds]
+
+    def median(values: Iterator[float]) -> float:
+        return statistics.median(values)
+
+    rates, bare_rates = _rates(rounds, name), _rates(rounds, fastest)
+    cpus, bare_cpus = _cpus(rounds, name), _cpus(rounds, fastest)
+    statuses = [each["statuses"] for each in own]
+    return ClosedResult(
+        name=name,
+        requests_per_second=statistics.median(rates),
+        cpu=statistics.median(cpus),
+        utilisation=median(each["cpu"] / each["seconds"] for each in own),
+        client_utilisation=median(each["client_cpu"] / each["seconds"] for each in own),
+        p50=median(_quantile(each["latencies"], 0.5) for each in own),
+        p99=median(_quantile(each["latencies"], 0.99) for each in own),
+        statuses={
+            status: sum(each.get(status, 0) for each in statuses)
+            for status in sorted({status for each in statuses for status in each})
+        },
+        rate_ratio=median(a / b for a, b in zip(rates, bare_rates, strict=True)),
+        cpu_ratio=median(a / b for a, b in zip(cpus, bare_cpus, strict=True)),
     )
 
 
-class _Client:
-    """Minimal HTTP/1.1 client on one connection: it shares the CPU with the measured process."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    @classmethod
-    @contextlib.asynccontextmanager
-    async def connected(cls, folder: Path, proxy: Holder, port: int):
-        context = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
-        proxy.client(context, folder)
-        streams = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-        try:
-            yield cls(*streams)
-        finally:
-            streams[1].close()
-            with contextlib.suppress(ConnectionError, ssl.SSLError):
-                await streams[1].wait_closed()
-
-    async def get(self, path: str) -> bytes:
-        """Return the body of a response. Raises RuntimeError unless its status is 200 or 404."""
-        fields = f"Host: x\r\nX-Remote-User: {_AUTOSCALER}\r\nX-Remote-Group: system:authenticated"
-        self._writer.write(f"GET {path} HTTP/1.1\r\n{fields}\r\n\r\n".encode())
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
-        status, *lines = head.split("\r\n")
-        (length,) = (line.split()[1] for line in lines if line.startswith("Content-Length: "))
-        body = await self._reader.readexactly(int(length))
-        if status.split()[1] not in {"200", "404"}:
-            raise RuntimeError(f"{path}: {status} {body[:500]!r}")
-        return body
+def _rates(rounds: Sequence[Mapping[str, Mapping[str, Any]]], name: str) -> list[float]:
+    return [len(each[name]["latencies"]) / each[name]["seconds"] for each in rounds]
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _cpus(rounds: Sequence[Mapping[str, Mapping[str, Any]]], name: str) -> list[float]:
+    return [each[name]["cpu"] / max(1, len(each[name]["latencies"])) for each in rounds]
+
+
+def _counts(bed: Testbed, running: Running, bare: Running) -> dict[str, float]:
+    queries, others = bed.queries()
+    return {
+        **bed.counts(),
+        "queries": queries,
+        "others": others,
+        "cpu": processes.cpu_seconds(running.pid),
+        "bare_cpu": processes.cpu_seconds(bare.pid),
+        "prometheus_cpu": processes.cpu_seconds(bed.prometheus.pid),
+        "kubernetes_cpu": processes.cpu_seconds(bed.kubernetes.pid),
+    }
+
+
+def _counters(running: Running) -> dict[str, float]:
+    """Return the adapter's counters of caches and evaluations; empty for a server without them."""
+    response = client.get(running.endpoint, "/metrics")
+    counters = {}
+    for line in response.decode(errors="replace").splitlines():
+        name, _, value = line.rpartition(" ")
+        bare_name = name.partition("{")[0]
+        if bare_name.endswith(_COUNTER_NAMES) or bare_name.startswith(_COUNTER_PREFIX):
+            with contextlib.suppress(ValueError):
+                counters[name] = float(value)
+    return counters
+
+
+def _quantile(ordered: Sequence[float], share: float) -> float:
+    """Return a quantile of sorted values, in their unit; 0 of none."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else 0.0

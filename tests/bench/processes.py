@@ -1,39 +1,26 @@
-"""Processes of the benchmark `load`; `python -m tests.bench.processes NAME FOLDER` is one of them.
+"""Files, flags and processes that the benchmarks and the attacks share, and their measurements.
 
-Each writes its port, or its result, into the folder. Measurements of processes are here as well.
+A process writes its port, or its result, into the folder.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime as dt
-import json
-import os
-import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from aiohttp import test_utils, web
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter import settings
-from adapter.app import sources
-from adapter.clients.prometheus import MAX_RESULT
-from adapter.tls import context
-from certs.bundle import Bundle
 from certs.issue import issue_temporary
 from tests.certificates import Holder
-from tests.fakes import kubernetes
 from tests.real import prometheus as real
 
-NAMESPACES, APPS, PODS = 4, 50, 10
-"""Namespaces, applications per namespace, and pods per application."""
-METRIC = "duty_cycle_current"
-
-_BODY = b"x" * 2000
+_CPUCLOCK_SCHED = 2
+"""CPUCLOCK_SCHED of include/linux/posix-timers_types.h."""
 
 
 def certificates(folder: Path) -> Holder:
@@ -61,113 +48,16 @@ def flags(folder: Path, prometheus: str, port: int) -> Sequence[str]:
     )
 
 
-def series(metric: str) -> Iterator[tuple[dict[str, str], float]]:
-    """Yield one series per pod, with the labels of dcgm-exporter."""
-    for number, (namespace, app, pod) in enumerate(pods()):
-        yield (
-            {
-                "__name__": metric,
-                "exported_namespace": namespace,
-                "exported_pod": pod,
-                "exported_container": "server",
-                "namespace": "gpu-operator",
-                "pod": f"dcgm-exporter-{number % 250}",
-                "gpu": str(number % 8),
-                "UUID": f"GPU-a1002f3a-6c1d-4e5b-9f00-{number:012x}",
-                "device": f"nvidia{number % 8}",
-                "modelName": "NVIDIA A100-SXM4-80GB",
-                "Hostname": f"gpu-node-{number % 250}",
-                "app": app,
-            },
-            float(number % 100),
-        )
-
-
-def pods() -> Iterator[tuple[str, str, str]]:
-    """Yield the namespace, application and name of each pod."""
-    for namespace in range(NAMESPACES):
-        for app in range(APPS):
-            for pod in range(PODS):
-                yield f"ns-{namespace}", f"app-{app}", f"app-{app}-5c9f7b6d4c-x7k{pod}q"
-
-
 def trust(folder: Path) -> dict[str, str]:
     """Return the data of extension-apiserver-authentication for these certificates."""
     return {
         "requestheader-client-ca-file": (folder / "proxy-ca.crt").read_text(),
         "requestheader-allowed-names": '["front-proxy-client"]',
         "requestheader-username-headers": '["X-Remote-User"]',
+        "requestheader-uid-headers": '["X-Remote-Uid"]',
         "requestheader-group-headers": '["X-Remote-Group"]',
         "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
     }
-
-
-async def _fake_kubernetes(folder: Path) -> None:
-    cluster = kubernetes.Cluster()
-    cluster.resources.append(kubernetes.CONFIGMAPS)
-    cluster.put(*kubernetes.TRUST, data=trust(folder))
-    for namespace, app, pod in pods():
-        cluster.add("pods", namespace, pod, labels={"app": app}, phase="Running")
-    fake = test_utils.TestServer(cluster.app())
-    await fake.start_server()
-    kubernetes.kubeconfig(folder, fake)
-    write_result(folder, "kubernetes", fake.port or 0)
-    await asyncio.Event().wait()
-
-
-async def _bare_aiohttp(folder: Path) -> None:
-    """Serve one constant response with aiohttp's low-level server and the adapter's TLS."""
-    certificate, key = folder / "tls.crt", folder / "tls.key"
-    bundle = Bundle.parse(certificate.read_bytes(), key.read_bytes())
-    proxy_ca = ssl.PEM_cert_to_DER_cert((folder / "proxy-ca.crt").read_text())
-
-    async def respond(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=_BODY)
-
-    runner = web.ServerRunner(web.Server(respond))
-    await runner.setup()
-    tls_context = context.context(bundle, client_cas=proxy_ca)
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls_context)
-    await site.start()
-    write_result(folder, "bare", runner.addresses[0][1])
-    await asyncio.Event().wait()
-
-
-async def _fake_prometheus(folder: Path) -> None:
-    """Serve a query response of the largest size that the adapter accepts."""
-    samples = ",".join(
-        json.dumps({"metric": labels, "value": [1.0, str(value)]})
-        for labels, value in series(METRIC)
-    )
-    head, tail = '{"status":"success","data":{"resultType":"vector","result":[', "]}}"
-    repetitions = (MAX_RESULT - len(head) - len(tail)) // (len(samples) + 1)
-    body = f"{head}{','.join([samples] * repetitions)}{tail}".encode()
-
-    async def respond(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=body, content_type="application/json")
-
-    fake = test_utils.RawTestServer(respond)
-    await fake.start_server()
-    write_result(folder, "prometheus", fake.port or 0)
-    await asyncio.Event().wait()
-
-
-async def _reader(folder: Path) -> None:
-    """Read that response once with the adapter's client; the result is the peak RSS in MiB."""
-    port = read_result(folder, "prometheus")
-    options = settings.parse((f"--prometheus-url=http://127.0.0.1:{port}",))
-    async with sources.connect_prometheus(options.prometheus) as prometheus:
-        await prometheus.query("up")
-    write_result(folder, "reader", round(mebibytes(os.getpid(), "VmHWM")))
-    await asyncio.Event().wait()
-
-
-_PROCESSES = {
-    "bare": _bare_aiohttp,
-    "kubernetes": _fake_kubernetes,
-    "prometheus": _fake_prometheus,
-    "reader": _reader,
-}
 
 
 def write_result(folder: Path, name: str, number: int) -> None:
@@ -182,11 +72,6 @@ def read_result(folder: Path, name: str) -> int:
     file = folder / f"{name}.result"
     real.wait_for(file.exists, f"the process {name} has a result", seconds=60)
     return int(file.read_text())
-
-
-def start(folder: Path, name: str) -> contextlib.AbstractContextManager[int]:
-    """Run one of these processes until the context ends; its value is the process id."""
-    return start_python(folder, "-m", "tests.bench.processes", name, str(folder))
 
 
 @contextlib.contextmanager
@@ -216,10 +101,8 @@ def mebibytes(pid: int, field: str) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return user plus system time: fields 14 and 15 of /proc/PID/stat, see proc(5)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Return the user plus system time of a process, in nanoseconds' resolution.
 
-
-if __name__ == "__main__":
-    asyncio.run(_PROCESSES[sys.argv[1]](Path(sys.argv[2])))
+    /proc/PID/stat has a resolution of 10 ms only. The clock is that of clock_getcpuclockid(3).
+    """
+    return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)

@@ -57,20 +57,28 @@ def main(argv: list[str]) -> int:
             asyncio.run(_serve(int(size), workload, Path(folder[0])))
         print(json.dumps(asyncio.run(_measure(int(size), workload))))
         return 0
+    _, problems = run()
+    return 1 if problems else 0
+
+
+def run() -> tuple[list[dict[str, Any]], list[str]]:
+    """Measure all rows, print them, and return them and which exceed the limit."""
     print(f"{'pods':>7} {'of':>11} {'bytes per pod':>13} {'s to watch':>10} {'us a selector':>13}")
-    problems = []
+    rows, problems = [], []
     for size in SIZES:
         for workload in WORKLOADS:
             command = (sys.executable, "-m", "tests.bench.watch", str(size), workload)
             row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             print(
                 f"{size:>7} {workload:>11} {row['bytes']:>13.0f} {row['seconds']:>10.1f}"
-                f" {row['selector']:>13.0f}"
+                f" {row['selector']:>13.0f}",
+                flush=True,
             )
+            rows.append({"pods": size, "of": workload, **row})
             if size >= 10_000 and row["bytes"] > LIMIT:
                 problems.append(f"{size} pods: {row['bytes']:.0f} bytes per pod, limit {LIMIT}")
     print("\n".join(problems) or f"a watched pod needs at most {LIMIT} bytes")
-    return 1 if problems else 0
+    return rows, problems
 
 
 async def _measure(size: int, workload: str) -> dict[str, float]:

@@ -5,7 +5,7 @@ import pytest
 from adapter.metrics.freshness import Freshness
 from rules import kinds, ruleset
 from rules.query import catalog
-from rules.query.plan import Step
+from rules.query.catalog import Step
 
 
 def steps(*freshness: str) -> list[Step]:

@@ -1,0 +1,121 @@
+"""Table and claims of the load benchmark. Pure.
+
+Each row is a ratio within one run, with the absolute value in parentheses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tests.bench.load import ClosedResult, OpenResult
+from tests.bench.workload import Size
+
+MAX_FAILED = 0.01
+"""Limit of the requests without status 200, as a share of all."""
+MAX_LISTS = 0.01
+"""Limit of LISTs per request."""
+MAX_P99_RATIO = 60.0
+"""Limit of p99 in the open loop, compared with the bare handler's."""
+MIN_RATE_RATIO = 0.06
+"""Limit of requests per second in the closed loop, compared with the bare handler's."""
+MAX_RSS_RATIO = 2.0
+"""Limit of the resident memory after the open loop, compared with that before it."""
+
+Column = tuple[str, Size, OpenResult]
+"""Server, size and measurements."""
+
+
+def failed(result: OpenResult) -> int:
+    """Return the number of requests without status 200."""
+    return result.requests - result.statuses.get("200", 0)
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1000:.3g} ms"
+
+
+def _cpu(seconds: float, unit: float, result: OpenResult) -> str:
+    return f"{seconds / unit:.3g} ({_duration(seconds / result.requests)})"
+
+
+def _per_request(count: float, result: OpenResult) -> str:
+    return f"{count / result.requests:.3g} ({count:.0f})"
+
+
+_ROWS: tuple[tuple[str, Callable[[OpenResult], str]], ...] = (
+    ("not 200, per request", lambda r: _per_request(failed(r), r)),
+    ("p50, x bare", lambda r: f"{r.p50 / r.bare_p50:.3g} ({_duration(r.p50)})"),
+    ("p99, x bare", lambda r: f"{r.p99 / r.bare_p99:.3g} ({_duration(r.p99)})"),
+    ("CPU of the server, x bare", lambda r: _cpu(r.cpu, r.bare_cpu, r)),
+    ("CPU of Prometheus, x server", lambda r: _cpu(r.prometheus_cpu, r.cpu, r)),
+    ("CPU of the API server, x server", lambda r: _cpu(r.kubernetes_cpu, r.cpu, r)),
+    ("LISTs, per request", lambda r: _per_request(r.lists, r)),
+    ("watches of pods (begun)", lambda r: f"{r.open_watches} ({r.watches})"),
+    ("reviews, per request", lambda r: _per_request(r.reviews, r)),
+    (
+        "queries, per request",
+        lambda r: f"{r.queries / r.requests:.3g} ({r.queries / r.seconds * 60:.0f}/min)",
+    ),
+    ("relist, per request", lambda r: _per_request(r.relist_requests, r)),
+    ("RSS, x before", lambda r: f"{r.rss / r.rss_before:.2f} ({r.rss:.0f} MiB)"),
+)
+
+
+def open_table(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the lines of the table of the open loop."""
+    names = [name for name, _, _ in columns]
+    sizes = [f"{size.autoscalers} x {size.pods}" for _, size, _ in columns]
+    requests = [str(result.requests) for _, _, result in columns]
+    for title, cells in (("", names), ("autoscalers x pods", sizes), ("requests", requests)):
+        yield _line(title, cells)
+    for title, render in _ROWS:
+        yield _line(title, [render(result) for _, _, result in columns])
+
+
+def _line(title: str, cells: Sequence[str]) -> str:
+    return f"{title:<32}" + "".join(f"{cell:>22}" for cell in cells)
+
+
+def details(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield the statuses other than 200, and the counters of caches and evaluations."""
+    for name, size, result in columns:
+        others = {key: count for key, count in result.statuses.items() if key != "200"}
+        if others:
+            yield f"{name} {size}: responses by status: {others}"
+        for counter, value in result.counters.items():
+            yield f"{name} {size}: {counter} {value:.10g}"
+
+
+def closed_table(results: Sequence[ClosedResult]) -> Iterator[str]:
+    """Yield the lines of the table of the closed loop."""
+    columns = ("x bare", "CPU x bare", "requests/s", "CPU ms", "p50 ms", "p99 ms")
+    columns += ("core used", "client's")
+    yield f"{'':<32}" + "".join(f"{column:>11}" for column in columns)
+    for each in results:
+        yield (
+            f"{each.name:<32}{each.rate_ratio:>11.3f}{each.cpu_ratio:>11.2f}"
+            f"{each.requests_per_second:>11.0f}{each.cpu * 1000:>11.3f}{each.p50 * 1000:>11.1f}"
+            f"{each.p99 * 1000:>11.1f}{each.utilisation:>11.0%}{each.client_utilisation:>11.0%}"
+        )
+
+
+def problems(name: str, columns: Sequence[Column], closed: Sequence[ClosedResult]) -> Iterator[str]:
+    """Yield which claims the server called `name` breaks."""
+    for server, size, result in columns:
+        if server != name:
+            continue
+        ratios = (
+            ("requests without status 200", failed(result) / result.requests, MAX_FAILED),
+            ("LISTs per request", result.lists / result.requests, MAX_LISTS),
+            ("p99, x bare", result.p99 / result.bare_p99, MAX_P99_RATIO),
+            ("RSS, x before", result.rss / result.rss_before, MAX_RSS_RATIO),
+        )
+        for what, ratio, limit in ratios:
+            if ratio > limit:
+                yield f"{size}: {what}: {ratio:.3g}, must be at most {limit:g}"
+    for each in closed:
+        if each.name == name and each.rate_ratio < MIN_RATE_RATIO:
+            yield (
+                f"closed loop: requests/s, x bare: {each.rate_ratio:.3f},"
+                f" must be at least {MIN_RATE_RATIO:g}"
+            )
