@@ -99,7 +99,8 @@ class Evaluation:
         self._present: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_PRESENT)
 
     async def close(self) -> None:
-        """Cancel the evaluations that no request waits for."""
+        """Cancel the evaluations for several requests."""
+        self._context.closing.set()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -12,6 +12,8 @@ from adapter.cache import LRUCache, SingleFlight
 ERROR_TTL = 1.0
 """Seconds for which a failure is shared, at most."""
 _MAX_FAILURES = 1024
+_ENTRY = 10
+"""Size of a result without samples: 2 kB."""
 
 
 class Expiring(Protocol):
@@ -40,7 +42,7 @@ V = TypeVar("V", bound=Expiring)
 class Recent(Generic[K, V]):
     """Results by key; concurrent callers share one call, later ones its result or failure.
 
-    All results together have at most `max_size` samples; each counts as one more.
+    All results together have at most `max_size` samples; each counts as ten more.
     """
 
     def __init__(self, max_size: int) -> None:
@@ -88,5 +90,5 @@ class Recent(Generic[K, V]):
             if error_ttl > 0:
                 self._failures.set(key, (error, asyncio.get_running_loop().time() + error_ttl))
             raise
-        self._results.set(key, result, size=1 + result.size)
+        self._results.set(key, result, size=_ENTRY + result.size)
         return result

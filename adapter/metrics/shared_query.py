@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapter import errors, telemetry
@@ -43,6 +43,8 @@ class Context:
     metrics: telemetry.EvaluationMetrics
     clock: Callable[[], float] = time.time
     """Returns Unix seconds."""
+    closing: asyncio.Event = field(default_factory=asyncio.Event)
+    """Is set when the server stops: no merged evaluation begins any more."""
 
 
 class SharedQuery:
@@ -150,6 +152,7 @@ class SharedQuery:
     def _may_merge(self, now: float) -> bool:
         return (
             self._shared
+            and not self._context.closing.is_set()
             and self._flight is None
             and not self._fallback.demoted(now)
             and self._fallback.error(now) is None

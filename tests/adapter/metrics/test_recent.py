@@ -153,7 +153,7 @@ async def test_caller_waits_no_longer_than_its_own_deadline():
 
 
 async def test_size_is_bounded():
-    recent: Recent[int, Result] = Recent(20)
+    recent: Recent[int, Result] = Recent(110)
     for key in range(100):
         await recent.run(key, Calls(), deadline=None)
 

@@ -323,6 +323,17 @@ async def test_freshness_zero_queries_for_every_request(shared):
     assert len(shared.client.queries) == 10
 
 
+async def test_identical_concurrent_requests_are_one_query_also_with_freshness_zero(shared):
+    shared = shared(freshness=0.0)
+    shared.client.gate.clear()
+    callers = [asyncio.create_task(shared.milli(pods("p0"))) for _ in range(10)]
+    await until(lambda: shared.client.queries)
+    shared.client.gate.set()
+
+    assert await asyncio.gather(*callers) == [{"p0": 1000}] * 10
+    assert len(shared.client.queries) == 1
+
+
 async def test_freshness_of_the_rule_comes_before_that_of_the_server(shared):
     never, long = shared(), shared(freshness=0.0)
     zero, hour = entry_of(more="freshness: 0s"), entry_of(more="freshness: 1h")
@@ -550,6 +561,7 @@ async def test_close_cancels_evaluations_in_flight(shared):
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
+    assert shared.evaluation._tasks == set()
 
 
 async def test_metrics_are_exposed(shared):
