@@ -51,6 +51,11 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
         raise ConfigError(unreadable)
     problems = [problem for each in found for problem in each.problems]
     notes = [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
+    if not parsed and not any(each.arguments for each in found):
+        message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
+        problems += [
+            Problem(severity="warning", message=message, file=source.name) for source in sources
+        ]
     before: list[tuple[str, config.Parsed]] = []
     keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))
     for arguments in itertools.chain.from_iterable(each.arguments for each in found):

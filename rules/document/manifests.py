@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules.document import config, yaml
 from rules.document.schema import Fields, Record
@@ -86,18 +86,7 @@ def find(content: bytes, *, file: str) -> Found | None:
         found = _values(*values, file)
     else:
         return None
-    problems = (*problems, *found.problems)
-    if not found.rules and not found.arguments:
-        message = (
-            "contains no rules: there is no ConfigMap with rules, and no workload of an adapter"
-        )
-        problems = (*problems, Problem(severity="warning", message=message, file=file))
-    return Found(
-        rules=found.rules,
-        arguments=found.arguments,
-        config_maps=found.config_maps,
-        problems=problems,
-    )
+    return replace(found, problems=(*problems, *found.problems))
 
 
 def _merged(parts: Iterable[Found]) -> Found:

@@ -123,3 +123,25 @@ def test_an_unknown_preset_of_a_deployment_is_an_error(check) -> None:
 
     assert code == 1
     assert "did you mean gpu-dcgm?" in lines[0]
+
+
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
+
+
+def test_manifests_without_any_rules_give_a_warning(check) -> None:
+    assert check(SERVICE) == (
+        0,
+        [
+            (
+                "f.yaml: warning: contains no rules: no ConfigMap with rules, and no workload of "
+                "an adapter"
+            ),
+            "0 errors, 1 warning",
+        ],
+    )
+
+
+def test_other_manifests_beside_rules_give_no_warning(check) -> None:
+    Path("other.yaml").write_text(SERVICE)
+
+    assert check(CONFIG_MAP, "other.yaml")[1][-1] == "0 errors, 0 warnings"
