@@ -17,6 +17,7 @@ from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
 from rules.errors import Problem
 
 _SECTION = re.compile(rf"""^\s*["']?({"|".join(config.SECTIONS)})["']?\s*:""", re.MULTILINE)
+_RULE_KEYS = frozenset(("seriesQuery", "metricsQuery"))
 _VALUES = ("default", "custom", "existing", "external", "resource")
 """Keys of `rules` in the values of the prometheus-adapter chart."""
 _CHART = "prometheus-adapter"
@@ -147,11 +148,19 @@ def _embedded(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] 
     else:
         text, file = scalar.text, f"{file} ({key})"
     node, problems = yaml.load(text, file=file)
-    if isinstance(node, MappingNode) and set(config.SECTIONS) & node.entries.keys():
+    if isinstance(node, MappingNode) and _holds_rules(node):
         return file, config.parse_node(node, file=file, problems=problems)
     if node is None and problems and _SECTION.search(text):
         return file, (None, problems)
     return None
+
+
+def _holds_rules(node: MappingNode) -> bool:
+    """Return whether this is a rules file; other programs have lists called `rules`, too."""
+    if not set(config.SECTIONS) & node.entries.keys():
+        return False
+    items = _items(node, "rules")
+    return not items or any(_RULE_KEYS & each.entries.keys() for each in _mappings(items))
 
 
 def _workload(document: MappingNode, pod: MappingNode, file: str) -> Found:
@@ -277,6 +286,10 @@ def _mapping(node: Node, key: str) -> MappingNode:
     """Return the mapping at `key`; an empty one if there is none."""
     entry = node.entries.get(key) if isinstance(node, MappingNode) else None
     return entry.value if entry and isinstance(entry.value, MappingNode) else _EMPTY
+
+
+def _mappings(nodes: Iterable[Node]) -> Iterator[MappingNode]:
+    return (each for each in nodes if isinstance(each, MappingNode))
 
 
 def _items(node: Node, key: str) -> tuple[Node, ...]:
