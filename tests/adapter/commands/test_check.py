@@ -65,6 +65,22 @@ def test_a_deployment_is_checked_with_its_configmap_and_presets(check) -> None:
     assert "preset gpu-dcgm" in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "unread"),
+    [
+        ("configMap: {name: adapter}", "configMap: {name: other}", "ConfigMap other"),
+        ("mountPath: /etc/adapter", "mountPath: /etc/other", "/etc/adapter/config.yaml"),
+    ],
+)
+def test_rules_of_a_deployment_that_are_not_checked_are_named(
+    check, before: str, after: str, unread: str
+) -> None:
+    _, lines = check(CONFIG_MAP + DEPLOYMENT.replace(before, after))
+
+    expected = f"f.yaml:19: Deployment adapter, container adapter; not among the files: {unread}"
+    assert expected in lines
+
+
 def test_presets_before_the_file_stay_before_it(check) -> None:
     args = "--preset=gpu-dcgm, --config=/etc/adapter/config.yaml"
 
