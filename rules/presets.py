@@ -21,7 +21,7 @@ def text(name: str) -> str:
     for each in _files():
         if each.name == name + _SUFFIX:
             return each.read_text(encoding="utf-8")
-    near = difflib.get_close_matches(name, names(), n=1)
+    near = difflib.get_close_matches(name, names(), n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
     message = f"there is no preset called {name!r}{hint} (presets: {', '.join(names())})"
     raise ConfigError([Problem(severity="error", message=message)])

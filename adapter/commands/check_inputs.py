@@ -51,11 +51,18 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
         raise ConfigError(unreadable)
     problems = [problem for each in found for problem in each.problems]
     notes = [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
+    if not parsed and not any(each.arguments for each in found):
+        message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
+        problems += [
+            Problem(severity="warning", message=message, file=source.name) for source in sources
+        ]
     before: list[tuple[str, config.Parsed]] = []
     keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))
     for arguments in itertools.chain.from_iterable(each.arguments for each in found):
-        notes.append(f"{arguments.file}:{arguments.line}: {arguments.title}")
         flags, invalid = _flags(arguments)
+        unread = ", ".join(_unread(arguments, flags, keys)) if flags else ""
+        rest = f"; not among the files: {unread}" if unread else ""
+        notes.append(f"{arguments.file}:{arguments.line}: {arguments.title}{rest}")
         problems += invalid
         if flags is None:
             continue
@@ -85,6 +92,16 @@ def _flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Problem
             return settings.parse(each for each in texts if "$(" not in each), []
     except (settings.UsageError, settings.HelpRequested):
         return None, []
+
+
+def _unread(
+    arguments: Arguments, flags: settings.Settings, keys: dict[str, frozenset[str]]
+) -> Iterator[str]:
+    """Yield each rules file whose ConfigMap is not known, so that it is not checked."""
+    for source in flags.rules.sources:
+        mounted = arguments.key_of(source.name)
+        if source.kind == "config" and (mounted is None or mounted[0] not in keys):
+            yield f"ConfigMap {mounted[0]}" if mounted else source.name
 
 
 def _unmounted(

@@ -98,16 +98,15 @@ class _Observer:
     async def rates(self, rule: CompiledRule) -> list[Problem]:
         """Return a warning for each series of which a rate is computed and which is a gauge."""
         bound = rule.mapping.bind(self._inventory.kinds)
-        series = _names(self._inventory.series(rule))[:_MAX_RATED]
-        rated: list[str] = []
-        for name in check_queries.rated(rule, bound):
-            rated += series if name == check_queries.ANY_SERIES else [name]
+        taken = [each.name for series in self._metrics(rule).values() for each in series]
         problems = []
-        for name in rated:
-            if gauges.is_gauge(name) and rule.pinned_series == name:
-                continue  # reported without Prometheus
-            if await self._is_gauge(name):
-                problems.append(_warning(rule, "metricsQuery", gauges.warning(name)))
+        for rated in check_queries.rated(rule, bound):
+            # A gauge by its name is known without Prometheus, if the file has the name.
+            listed = rated == check_queries.ANY_SERIES
+            for name in taken[:_MAX_RATED] if listed else [rated]:
+                by_name = gauges.is_gauge(name)
+                if (by_name and listed) or (not by_name and await self._is_gauge(name)):
+                    problems.append(_warning(rule, "metricsQuery", gauges.warning(name)))
         return problems
 
     async def trials(self, rule: CompiledRule) -> AsyncIterator[tuple[str, list[Problem]]]:

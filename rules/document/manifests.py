@@ -9,7 +9,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules.document import config, yaml
 from rules.document.schema import Fields, Record
@@ -17,6 +17,7 @@ from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
 from rules.errors import Problem
 
 _SECTION = re.compile(rf"""^\s*["']?({"|".join(config.SECTIONS)})["']?\s*:""", re.MULTILINE)
+_RULE_KEYS = frozenset(("seriesQuery", "metricsQuery"))
 _VALUES = ("default", "custom", "existing", "external", "resource")
 """Keys of `rules` in the values of the prometheus-adapter chart."""
 _CHART = "prometheus-adapter"
@@ -86,18 +87,7 @@ def find(content: bytes, *, file: str) -> Found | None:
         found = _values(*values, file)
     else:
         return None
-    problems = (*problems, *found.problems)
-    if not found.rules and not found.arguments:
-        message = (
-            "contains no rules: there is no ConfigMap with rules, and no workload of an adapter"
-        )
-        problems = (*problems, Problem(severity="warning", message=message, file=file))
-    return Found(
-        rules=found.rules,
-        arguments=found.arguments,
-        config_maps=found.config_maps,
-        problems=problems,
-    )
+    return replace(found, problems=(*problems, *found.problems))
 
 
 def _merged(parts: Iterable[Found]) -> Found:
@@ -158,11 +148,19 @@ def _embedded(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] 
     else:
         text, file = scalar.text, f"{file} ({key})"
     node, problems = yaml.load(text, file=file)
-    if isinstance(node, MappingNode) and set(config.SECTIONS) & node.entries.keys():
+    if isinstance(node, MappingNode) and _holds_rules(node):
         return file, config.parse_node(node, file=file, problems=problems)
     if node is None and problems and _SECTION.search(text):
         return file, (None, problems)
     return None
+
+
+def _holds_rules(node: MappingNode) -> bool:
+    """Return whether this is a rules file; other programs have lists called `rules`, too."""
+    if not set(config.SECTIONS) & node.entries.keys():
+        return False
+    items = _items(node, "rules")
+    return not items or any(_RULE_KEYS & each.entries.keys() for each in _mappings(items))
 
 
 def _workload(document: MappingNode, pod: MappingNode, file: str) -> Found:
@@ -288,6 +286,10 @@ def _mapping(node: Node, key: str) -> MappingNode:
     """Return the mapping at `key`; an empty one if there is none."""
     entry = node.entries.get(key) if isinstance(node, MappingNode) else None
     return entry.value if entry and isinstance(entry.value, MappingNode) else _EMPTY
+
+
+def _mappings(nodes: Iterable[Node]) -> Iterator[MappingNode]:
+    return (each for each in nodes if isinstance(each, MappingNode))
 
 
 def _items(node: Node, key: str) -> tuple[Node, ...]:

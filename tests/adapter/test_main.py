@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from adapter import __main__ as program
-from adapter import __version__
+from adapter import __version__, commands
 
 HEAVY = ("aiohttp", "asyncio", "cryptography", "kubernetes", "prometheus_client", "re2", "yaml")
 
@@ -108,3 +108,12 @@ def test_output_to_a_closed_pipe_gives_no_traceback(argv: list[str], stream: str
     assert "Traceback" not in (done.stderr or "")
     assert "BrokenPipeError" not in (done.stderr or "")
     assert done.returncode == (141 if stream == "stdout" else 0)
+
+
+def test_an_interrupted_command_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str, argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "run", interrupted)
+
+    assert program.main(["check", "rules.yaml"]) == 130

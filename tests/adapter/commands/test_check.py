@@ -69,6 +69,22 @@ def test_a_deployment_is_checked_with_its_configmap_and_presets(check) -> None:
     assert "preset gpu-dcgm" in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "unread"),
+    [
+        ("configMap: {name: adapter}", "configMap: {name: other}", "ConfigMap other"),
+        ("mountPath: /etc/adapter", "mountPath: /etc/other", "/etc/adapter/config.yaml"),
+    ],
+)
+def test_rules_of_a_deployment_that_are_not_checked_are_named(
+    check, before: str, after: str, unread: str
+) -> None:
+    _, lines = check(CONFIG_MAP + DEPLOYMENT.replace(before, after))
+
+    expected = f"f.yaml:19: Deployment adapter, container adapter; not among the files: {unread}"
+    assert expected in lines
+
+
 def test_presets_before_the_file_stay_before_it(check) -> None:
     args = "--preset=gpu-dcgm, --config=/etc/adapter/config.yaml"
 
@@ -127,3 +143,25 @@ def test_an_unknown_preset_of_a_deployment_is_an_error(check) -> None:
 
     assert code == 1
     assert "did you mean gpu-dcgm?" in lines[0]
+
+
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
+
+
+def test_manifests_without_any_rules_give_a_warning(check) -> None:
+    assert check(SERVICE) == (
+        0,
+        [
+            (
+                "f.yaml: warning: contains no rules: no ConfigMap with rules, and no workload of "
+                "an adapter"
+            ),
+            "0 errors, 1 warning",
+        ],
+    )
+
+
+def test_other_manifests_beside_rules_give_no_warning(check) -> None:
+    Path("other.yaml").write_text(SERVICE)
+
+    assert check(CONFIG_MAP, "other.yaml")[1][-1] == "0 errors, 0 warnings"

@@ -40,6 +40,7 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             'gpu_util{namespace="default",pod="a",gpu="1"} 30',
             'gpu_util{namespace="default",pod="b",gpu="0"} 50',
             'gpu_util{namespace="other",pod="c",gpu="0"} 50',
+            'gpu_busy_percent{namespace="default",pod="a"} 10',
             'requests_total{namespace="default",pod="a"} 1',
             'requests_total_sum{namespace="default",pod="a"} 1',
             'queue_depth{queue="x"} 7',
@@ -160,6 +161,26 @@ def test_a_rule_whose_metric_another_one_serves_gives_a_warning(check: Check) ->
     _, _, warnings = check(name="{as: x}", more=other)
 
     assert any("rules[0].name: x is served by rules[1] (f.yaml:3) instead" in e for e in warnings)
+
+
+RATE = "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[9m])) by (<<.GroupBy>>)'"
+
+
+@pytest.mark.parametrize(
+    ("series", "name", "gauge"),
+    [
+        ('\'{__name__=~"queue.*",pod!=""}\'', "{}", EXPOSED),
+        ('\'{__name__=~"gpu.*",pod!=""}\'', "{}", "gpu_busy_percent"),
+        ('\'{__name__=~".+",pod!=""}\'', "{matches: ^(.*)_total$}", None),
+    ],
+)
+def test_a_rate_is_judged_by_the_series_that_the_rule_takes(
+    check: Check, series: str, name: str, gauge: str | None
+) -> None:
+    _, _, warnings = check(seriesQuery=series, name=name, metricsQuery=RATE)
+
+    rates = [each.partition("computes a rate of ")[2] for each in warnings if "a rate" in each]
+    assert [each.partition(",")[0] for each in rates] == ([gauge] if gauge else [])
 
 
 def test_several_samples_are_no_warning_if_the_rule_says_how_to_aggregate(check: Check) -> None:

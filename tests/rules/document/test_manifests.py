@@ -76,6 +76,15 @@ def test_rules_in_a_configmap_have_the_positions_of_its_file():
     assert unknown.startswith("f.yaml:9:7: error: rules[0].metricQuery: unknown key")
 
 
+@pytest.mark.parametrize(
+    "text", ["rules: [{alert: x, expr: y}]", "groups: [{rules: []}]", "- rules", "rules", "a: {"]
+)
+def test_other_text_in_a_configmap_is_ignored(text):
+    other = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "data": {"config.yaml": text}})
+
+    assert find(other).rules == ()
+
+
 @pytest.mark.parametrize("header", ["|-", "|2", "| # comment"])
 def test_a_block_scalar_may_have_indicators(header):
     text = CONFIG_MAP.replace("config.yaml: |", f"config.yaml: {header}")
@@ -117,11 +126,10 @@ def test_invalid_yaml_of_a_manifest_is_an_error_of_a_rules_file():
     assert find("kind: ConfigMap\napiVersion: {") is None
 
 
-def test_manifests_without_rules_give_a_warning():
+def test_other_manifests_contain_nothing():
     found = find("apiVersion: v1\nkind: Service\nmetadata: {name: x}\n")
 
-    (problem,) = found.problems
-    assert "contains no rules: there is no ConfigMap with rules" in str(problem)
+    assert (found.rules, found.arguments, found.problems) == ((), (), ())
 
 
 def test_the_arguments_of_an_adapter_are_found():
