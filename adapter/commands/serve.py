@@ -5,14 +5,17 @@ The server's modules take seconds to import, so they are imported after the flag
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from adapter import log_handler, settings
 from adapter.commands import SEE_HELP, SUMMARIES
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = logging.getLogger(__name__)
 
