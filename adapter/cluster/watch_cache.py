@@ -80,7 +80,7 @@ class WatchCaches:
         The first request for a kind starts its watch.
         """
         cache = self._caches.get(kind.group_resource)
-        if cache is None or cache.kind != kind:
+        if cache is None or (cache.kind is not kind and cache.kind != kind):
             if cache is not None:
                 cache.stop("the cluster serves the kind in another version")
                 del self._caches[kind.group_resource]

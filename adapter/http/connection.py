@@ -290,9 +290,13 @@ class Connection(asyncio.Protocol):
 
     # Limits and the end
 
-    def set_timeout(self, seconds: float) -> None:
-        """Cancel the request in progress, and mark it as timed out, in `seconds`."""
+    def set_timeout(self, seconds: float) -> float:
+        """Cancel the request in progress, and mark it as timed out, in `seconds`.
+
+        Returns when that is, in the event loop's time.
+        """
         self._limit(seconds, self._time_out)
+        return self._deadline
 
     def _time_out(self) -> None:
         if self._request is not None and self._task is not None:

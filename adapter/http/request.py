@@ -36,8 +36,11 @@ class Client(Hashable, Protocol):
         """The transport; None after the end of the connection."""
         ...
 
-    def set_timeout(self, seconds: float) -> None:
-        """Cancel the request in progress, and mark it as timed out, in `seconds`."""
+    def set_timeout(self, seconds: float) -> float:
+        """Cancel the request in progress, and mark it as timed out, in `seconds`.
+
+        Returns when that is, in the event loop's time.
+        """
         ...
 
 
@@ -94,8 +97,7 @@ class Request:
 
     def set_timeout(self, seconds: float) -> None:
         """Cancel the handler in `seconds`."""
-        self.deadline = asyncio.get_running_loop().time() + seconds
-        self.client.set_timeout(seconds)
+        self.deadline = self.client.set_timeout(seconds)
 
 
 class Heads:
