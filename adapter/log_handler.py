@@ -5,6 +5,7 @@ Log messages quote names in requests, and responses of Prometheus and the API se
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import threading
@@ -14,6 +15,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TextIO
 
+_ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+
+DEBUG_VERBOSITY = 6
+"""Value of --v from which on messages at debug level are logged, as requests are by client-go."""
 _MAX_MESSAGE = 2_000
 """Maximum characters of a message; two quoted names and the text of Prometheus fit."""
 _MAX_TRACEBACK = 8_000
@@ -33,31 +38,71 @@ _UNPRINTABLE = re.compile(
 )
 
 
-class LogFormatter(logging.Formatter):
-    """Formats a record as one line, followed by the indented lines of its traceback."""
+class TextFormatter(logging.Formatter):
+    """Formats a record as klog does, in one line, followed by the indented lines of a traceback.
+
+    `W1122 06:32:11.204000       1 missing.py:95] message`: severity, date, time, process, place.
+    """
 
     def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname).1s %(name)s: %(message)s")
+        super().__init__(datefmt="%m%d %H:%M:%S")
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (of the base class)
         """Return the line; control characters are escaped, and a long message is cut."""
-        length = len(record.message)
-        text = _printable(record.message[:_MAX_MESSAGE])
-        if max(length, len(text)) > _MAX_MESSAGE:
-            text = f"{text[:_MAX_MESSAGE]}… (message of {length} characters)"
-        record.message = text
-        return super().formatMessage(record)
+        moment = f"{self.formatTime(record, self.datefmt)}.{int(record.msecs * 1000):06}"
+        place = f"{record.filename}:{record.lineno}"
+        message = _cut(record.message, _printable)
+        return f"{_severity(record)[0].upper()}{moment} {record.process:7} {place}] {message}"
 
-    def formatException(  # noqa: N802 (of the base class)
-        self,
-        ei: tuple[type[BaseException], BaseException, TracebackType | None]
-        | tuple[None, None, None],
-    ) -> str:
+    def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (of the base class)
         """Return the traceback; no line of it can look like that of another message."""
-        text = super().formatException(ei)
-        if len(text) > _MAX_TRACEBACK:
-            text = f"({len(text) - _MAX_TRACEBACK} characters)…{text[-_MAX_TRACEBACK:]}"
+        text = _cut_traceback(super().formatException(ei))
         return "\n".join(f"  {_printable(line)}" for line in text.split("\n"))
+
+
+class JsonFormatter(logging.Formatter):
+    """Formats a record as a JSON object in one line, with the keys of Kubernetes' components.
+
+    `ts` is in Unix milliseconds. `v` is the verbosity from which on a message is logged; warnings
+    and errors have none. `severity` and `stacktrace` are additions.
+
+    https://kubernetes.io/docs/concepts/cluster-administration/system-logs/#json-log-format
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, which is ASCII; a long message is cut."""
+        document: dict[str, object] = {
+            "ts": round(record.created * 1000, 3),
+            "caller": f"{record.filename}:{record.lineno}",
+            "logger": record.name,
+            "severity": _severity(record),
+            "msg": _cut(record.getMessage(), str),
+        }
+        if record.levelno <= logging.INFO:
+            document["v"] = 0 if record.levelno == logging.INFO else DEBUG_VERBOSITY
+        if record.exc_info:
+            document["stacktrace"] = _cut_traceback(self.formatException(record.exc_info))
+        return json.dumps(document)
+
+
+def _severity(record: logging.LogRecord) -> str:
+    """Return the severity of klog, which knows verbosity instead of a debug level."""
+    if record.levelno >= logging.ERROR:
+        return "error"
+    return "warning" if record.levelno >= logging.WARNING else "info"
+
+
+def _cut(message: str, escape: Callable[[str], str]) -> str:
+    text = escape(message[:_MAX_MESSAGE])
+    if max(len(message), len(text)) <= _MAX_MESSAGE:
+        return text
+    return f"{text[:_MAX_MESSAGE]}… (message of {len(message)} characters)"
+
+
+def _cut_traceback(text: str) -> str:
+    if len(text) <= _MAX_TRACEBACK:
+        return text
+    return f"({len(text) - _MAX_TRACEBACK} characters)…{text[-_MAX_TRACEBACK:]}"
 
 
 @dataclass(slots=True)
@@ -79,11 +124,12 @@ class LogHandler(logging.StreamHandler[TextIO]):
         self,
         stream: TextIO,
         *,
+        formatter: logging.Formatter | None = None,
         limited: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(stream)
-        self.setFormatter(LogFormatter())
+        self.setFormatter(formatter or TextFormatter())
         self._limited = limited
         self._monotonic = monotonic
         self._window_end = 0.0
@@ -133,7 +179,7 @@ class LogHandler(logging.StreamHandler[TextIO]):
                     message = "%d more messages like this one were not logged (-v=6 logs all): %s"
                     arguments = (repeats.count - _MAX_REPEATS, repeats.example)
                     super().emit(
-                        logging.LogRecord(name, level, "", 0, message, arguments, exc_info=None)
+                        logging.LogRecord(name, level, __file__, 0, message, arguments, None)
                     )
             self._kinds.clear()
             self._window_end = 0.0

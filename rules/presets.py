@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.resources
 from importlib.resources.abc import Traversable
 
@@ -20,7 +21,9 @@ def text(name: str) -> str:
     for each in _files():
         if each.name == name + _SUFFIX:
             return each.read_text(encoding="utf-8")
-    message = f"there is no preset called {name!r}; there are: {', '.join(names())}"
+    near = difflib.get_close_matches(name, names(), n=1, cutoff=0.75)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    message = f"there is no preset called {name!r}{hint} (presets: {', '.join(names())})"
     raise ConfigError([Problem(severity="error", message=message)])
 
 

@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import math
 import re
+from fractions import Fraction
 
 from rules.errors import DurationError, QuantityError
 from rules.quoting import quote
 
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d{1,40}\.?\d{0,40}|\.\d{1,40})(?:e[+-]?\d\d?)?)"
+    r"(?P<suffix>m|[kMGTPE]|[KMGTPE]i|)",
+    re.ASCII,
+)
 _SUFFIXES = {-3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 
 
@@ -65,6 +71,21 @@ _PROMETHEUS_UNITS = {
 }
 _PROMETHEUS_TERM = re.compile(r"(?P<whole>[0-9]+)(?P<unit>[^0-9]+)")
 _LIMIT = 2**63
+
+
+def parse(text: str) -> int:
+    """Return a decimal quantity (`20`, `37500m`, `1.5k`, `2Gi`, `1e3`) in thousandths.
+
+    Digits beyond thousandths are cut. Raises QuantityError.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise QuantityError(f"{text!r} is not a quantity: write a number such as 37.5 or 37500m")
+    number, suffix = Fraction(match["number"]), match["suffix"]
+    if suffix.endswith("i"):
+        return int(number * 1000 * 1024 ** "KMGTPE".index(suffix[0]) * 1024)
+    exponent = next(power for power, each in _SUFFIXES.items() if each == suffix)
+    return int(number * Fraction(1000) * Fraction(10) ** exponent)
 
 
 def go_duration(text: str) -> int:

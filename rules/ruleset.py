@@ -76,6 +76,7 @@ class CompiledResourceRules:
     cpu: CompiledResourceRule
     memory: CompiledResourceRule
     window_ns: int
+    where: config.Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,13 +95,18 @@ def load(sources: Sequence[tuple[str, str | bytes]]) -> RuleSet:
 
     Raises ConfigError with all problems of all files if one of them is an error.
     """
-    configs: list[config.Config] = []
-    problems: list[Problem] = []
-    for name, content in sources:
-        parsed, file_problems = config.parse(content, file=name)
-        problems += file_problems
-        if parsed is not None:
-            configs.append(parsed)
+    return compile([(name, config.parse(content, file=name)) for name, content in sources])
+
+
+def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
+    parsed: Sequence[tuple[str, config.Parsed]],
+) -> RuleSet:
+    """Compile the parsed rules of several files, given with their names, into one set.
+
+    Raises ConfigError as `load` does.
+    """
+    configs = [config for _, (config, _) in parsed if config is not None]
+    problems = [problem for _, (_, found) in parsed for problem in found]
     resource_rules = [each.resource_rules for each in configs if each.resource_rules]
     for repeated in resource_rules[1:]:
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"
@@ -112,7 +118,7 @@ def load(sources: Sequence[tuple[str, str | bytes]]) -> RuleSet:
         rules=compiler.rules(rules, "rules", 0),
         external=compiler.rules(external, "externalRules", len(rules)),
         resource_rules=compiler.resource_rules(resource_rules[0]) if resource_rules else None,
-        problems=compiler.problems(sources),
+        problems=compiler.problems([file for file, _ in parsed]),
     )
     if any(problem.severity == "error" for problem in ruleset.problems):
         raise ConfigError(ruleset.problems)
@@ -132,9 +138,9 @@ class _Compiler:
         }
         """Files and paths with an error at or below them; their values are not compiled."""
 
-    def problems(self, sources: Sequence[tuple[str, str | bytes]]) -> tuple[Problem, ...]:
+    def problems(self, files: Sequence[str]) -> tuple[Problem, ...]:
         """Return all problems in the order of the files, and in each file from top to bottom."""
-        order = {name: index for index, (name, _) in enumerate(sources)}
+        order = {name: index for index, name in enumerate(files)}
         return tuple(
             sorted(self._problems, key=lambda each: (order[each.file], each.line, each.column))
         )
@@ -151,7 +157,9 @@ class _Compiler:
         cpu, memory = self._resource_rule(rules.cpu), self._resource_rule(rules.memory)
         if cpu is None or memory is None:
             return None
-        return CompiledResourceRules(cpu=cpu, memory=memory, window_ns=rules.window_ns)
+        return CompiledResourceRules(
+            cpu=cpu, memory=memory, window_ns=rules.window_ns, where=rules.where
+        )
 
     def _rule(
         self, rule: config.Rule, index: int, section: Literal["rules", "externalRules"]

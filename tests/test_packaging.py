@@ -75,9 +75,7 @@ def test_without_its_package_the_demo_says_how_to_get_it(tmp_path: Path) -> None
     )
 
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
-        "demo: not part of this image; run `make run` in a checkout of the repository\n"
-    )
+    assert done.stderr == ("demo: not part of this image; run it in a checkout of the repository\n")
 
 
 def test_the_locks_name_no_registry_and_hash_everything() -> None:

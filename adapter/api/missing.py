@@ -60,8 +60,8 @@ class MissingMetrics:
         self._labels = SingleFlightCache(
             self._find_labels, ttl=lambda _, __: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
-        self._logged: LRUCache[str, tuple[float, tuple[tuple[Reason, int | None], ...]]] = LRUCache(
-            _MAX_LOGGED_SUBJECTS
+        self._logged: LRUCache[str, tuple[float, tuple[tuple[Reason, int | None, bool], ...]]] = (
+            LRUCache(_MAX_LOGGED_SUBJECTS)
         )
         """By subject: when its causes were last logged, and which."""
 
@@ -87,15 +87,18 @@ class MissingMetrics:
         """Log why `subject` has no value, unless the same causes were logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
+        Provisional ones are logged at debug level only, until they last.
         """
         now = self._clock()
-        identity = tuple((cause.reason, cause.rule) for cause in causes)
+        identity = tuple((cause.reason, cause.rule, cause.provisional) for cause in causes)
         last, logged = self._logged.get(subject) or (now, None)
         if identity == logged and now - last < LOG_INTERVAL:
             return
         self._logged.set(subject, (now, identity))
         line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
-        log.warning("%s: %s", subject, line[:_MAX_LINE])
+        provisional = causes and all(cause.provisional for cause in causes)
+        level = logging.DEBUG if provisional else logging.WARNING
+        log.log(level, "%s: %s", subject, line[:_MAX_LINE])
 
     async def _find_causes(self, key: tuple[str, GroupResource | None]) -> tuple[Cause, ...]:
         metric, resource = key

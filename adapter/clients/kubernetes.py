@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -25,6 +27,8 @@ from adapter.clients import bodies, credentials, kube_discovery, proxies, redire
 from adapter.clients.abort import abort_on_exit
 from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -319,8 +323,14 @@ class Kube:
         )
         # The library's default would end every response, also of watches, after 300 s.
         client_timeout = aiohttp.ClientTimeout(total=timeout)
-        raw = await self._client.call_api(*request, _request_timeout=client_timeout)
-        response: aiohttp.ClientResponse = raw.response
+        started, outcome = time.perf_counter(), "failed"
+        try:
+            raw = await self._client.call_api(*request, _request_timeout=client_timeout)
+            response: aiohttp.ClientResponse = raw.response
+            outcome = str(response.status)
+        finally:
+            elapsed = (time.perf_counter() - started) * 1000
+            log.debug("%s %s: %s in %.0f ms", method, request[1], outcome, elapsed)
         return response
 
 

@@ -27,6 +27,7 @@ from adapter.clients.prometheus_result import (
     QueryResultReader,
     Reader,
     StringsReader,
+    TypesReader,
 )
 from rules.quoting import shorten
 
@@ -52,6 +53,7 @@ few large responses would make all other requests fail."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
+_METADATA = "/api/v1/metadata"
 _CHUNK = 16 << 10
 """Bytes that are parsed at once. The slowest input takes 40 ms, in which nothing else runs."""
 _MAX_ERROR = 64 << 10
@@ -70,7 +72,8 @@ class Prometheus:
     the URL contain credentials. `tls_context` returns the TLS context of each new connection, by
     default that of the session; `server_name` is the name in the server's certificate, by default
     the host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
-    bounds a request, in seconds. Methods raise BackendError subclasses only.
+    bounds a request, in seconds. `clock` returns the Unix seconds for which queries are evaluated,
+    by default the time at Prometheus. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -87,6 +90,7 @@ class Prometheus:
         verb: Verb = "GET",
         timeout: float = 30.0,
         requests: telemetry.PrometheusRequestMetrics | None = None,
+        clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
         """Parse the URL. Raises ValueError if it is not an HTTP URL."""
@@ -113,6 +117,7 @@ class Prometheus:
         self._verb: Verb = verb
         self._timeout = timeout
         self._requests = requests
+        self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
         self._held = 0
@@ -154,6 +159,16 @@ class Prometheus:
         """
         return await self._list(_SERIES, selector, start, end, LabelSetsReader())
 
+    async def types(self, series: str) -> set[str]:
+        """Return the types of a series name as targets declare them, such as `gauge`.
+
+        Empty if none does, as with series from remote write.
+        """
+        document = await self._request(
+            "GET", _METADATA, {"metric": series}, self._timeout, TypesReader()
+        )
+        return document.get(series, set())
+
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
         return at is not None and self._monotonic() - at < _POST_RETRY
@@ -171,6 +186,8 @@ class Prometheus:
     async def _query(self, verb: Verb, promql: str) -> QueryResult:
         # With a timeout of 0 ms, Prometheus fails at once.
         params = {"query": promql, "timeout": f"{max(1, int(self._timeout * 1000))}ms"}
+        if self._clock is not None:
+            params["time"] = f"{self._clock():.3f}"
         seconds = self._timeout + _GRACE
         return await self._request(verb, _QUERY, params, seconds, QueryResultReader())
 
@@ -183,7 +200,7 @@ class Prometheus:
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
-        subject = params.get("query") or params.get("match[]", "")
+        subject = params.get("query") or params.get("match[]") or params.get("metric", "")
         description = f"{verb} {self._address}{path} {_quoted(subject)}"
         started = self._monotonic()
         outcome, received = "Cancelled", 0
@@ -203,7 +220,7 @@ class Prometheus:
                 async with abort.abort_on_exit(response):
                     try:
                         if response.status // 100 != 2:
-                            await _raise_for_status(response)
+                            await _raise_for_status(response, self._address)
                         result = await self._read(response, path, reader)
                     finally:
                         received = _received(response.content)
@@ -250,7 +267,7 @@ class Prometheus:
         return {**self._headers, "Authorization": await self._authorization()}
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
+async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
     body = await bodies.read_beginning(response, _MAX_ERROR)
     try:
@@ -258,6 +275,10 @@ async def _raise_for_status(response: aiohttp.ClientResponse) -> NoReturn:
         kind, text = document["errorType"], document["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         kind, text = response.reason or "", _excerpt(body)
+        if response.status == 404:
+            text += (
+                f"; there is no Prometheus API below {base}: correct the path in --prometheus-url"
+            )
     message = f"{response.status} {kind}: {text}"
     if kind == "timeout":
         raise errors.TimedOut(message)

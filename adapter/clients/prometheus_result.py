@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar, cast
 
+import orjson
+
 from adapter import errors
 from adapter.clients import json_stream
 from rules.query.aggregate import Sample
@@ -142,6 +144,26 @@ class LabelSetsReader:
         """Return the label names by series name."""
         _data(self._elements.close(), list)
         return self._label_names
+
+
+class TypesReader:
+    """Reader of `/api/v1/metadata` for one series name; keeps the types."""
+
+    def __init__(self) -> None:
+        self._body = bytearray()
+
+    def feed(self, chunk: bytes) -> int:
+        """Keep a chunk; return its length."""
+        self._body += chunk
+        return len(chunk)
+
+    def close(self) -> dict[str, set[str]]:
+        """Return the types by series name."""
+        try:
+            metadata = _data(orjson.loads(self._body), dict)
+            return {name: {str(each["type"]) for each in every} for name, every in metadata.items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as e:
+            raise errors.Broken(f"the response is not metadata: {e!r}") from e
 
 
 class _Elements:

@@ -14,8 +14,10 @@ SUMMARIES = {
     "serve": "serve the Kubernetes metrics APIs (default command)",
     "demo": "serve the metrics of a simulated GPU fleet, without GPUs and without a cluster",
     "check": "report errors and warnings in rules files",
+    "test": "run unit tests of rules on a real Prometheus",
     "presets": "list the presets, print one, or detect which match the series in Prometheus",
     "certs": "issue a CA, a serving certificate and their Secret",
+    "version": "print the version, as --version does",
 }
 """Names of the commands, which are also the names of their modules."""
 
@@ -30,7 +32,7 @@ def run(name: str, argv: Sequence[str]) -> int:
         if error.name != "adapter.demo":
             raise
         print(
-            "demo: not part of this image; run `make run` in a checkout of the repository",
+            f"{name}: not part of this image; run it in a checkout of the repository",
             file=sys.stderr,
         )
         return 1

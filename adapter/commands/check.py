@@ -1,45 +1,87 @@
-"""`check`: reports errors and warnings in rules files, without Prometheus and without a cluster."""
+"""`check`: reports errors and warnings in rules, without a cluster; optionally with Prometheus."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
 
 from adapter import settings
-from adapter.app import rule_files
+from adapter.commands import check_inputs
+from rules import ruleset
 from rules.errors import ConfigError, Problem
 from rules.lint import check, check_sharing
+from rules.ruleset import RuleSet
 
 _USAGE = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
 
 Reads the files together and in order, as the server does, and prints all errors and warnings with
 file and line. Then it prints the scope of each rule, which tells how many autoscalers one
-query can serve: cluster, namespace or alone; and what prevents a wider one. Exit code: 0 if the
+query can serve: cluster, namespace or alone; and what prevents a wider one. A file has rules, or
+manifests (ConfigMaps with rules, Deployments of an adapter, whose flags are checked, too), or
+values of the prometheus-adapter Helm chart. Exit code: 0 if the
 server would start, 1 if not, 2 for an invalid command line.
 
-{settings.flag_help(settings.Rules)}"""
+With --prometheus-url, also prints what each rule takes from Prometheus, and what typical requests
+return and how long their queries take. Exit code 1 also if Prometheus cannot be queried.
+
+{settings.flag_help(settings.Rules, settings.Prometheus)}"""
 
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 if the server would start with the files, else 1; 2 for an invalid command line."""
     try:
-        (flags,) = settings.parse_groups(argv, settings.Rules, positional_flag="config")
+        line = settings.parse_line(
+            argv, settings.Rules, settings.Prometheus, positional_flag="config"
+        )
     except settings.HelpRequested:
         print(_USAGE)
         return 0
     except settings.UsageError as error:
         print(f"{error}\n`gpu-metrics-adapter check --help` lists the flags", file=sys.stderr)
         return 2
+    flags, prometheus = line.groups
     if not flags.sources:
         print(_USAGE, file=sys.stderr)
         return 2
     try:
-        ruleset = rule_files.load(flags.sources)
+        inputs = check_inputs.read(flags.sources)
     except ConfigError as error:
         return _report(error.problems)
-    notes = check_sharing.notes(ruleset)
-    return _report((*ruleset.problems, *check.warnings(ruleset), *notes))
+    for note in inputs.notes:
+        print(note)
+    try:
+        loaded = ruleset.compile(inputs.parsed)
+    except ConfigError as error:
+        return _report((*inputs.problems, *error.problems))
+    notes = check_sharing.notes(loaded)
+    problems = (*inputs.problems, *loaded.problems, *check.warnings(loaded), *notes)
+    if not any(flag.name == "prometheus-url" for flag in line.given):
+        return _report(problems)
+    return _report_live(loaded, prometheus, problems)
+
+
+def _report_live(
+    loaded: RuleSet, prometheus: settings.Prometheus, problems: Sequence[Problem]
+) -> int:
+    from adapter import errors
+    from adapter.commands import check_live
+
+    log = logging.getLogger("adapter.metrics")
+    log.setLevel(logging.ERROR)  # the report has the warnings
+    try:
+        lines, found = asyncio.run(check_live.report(loaded, prometheus))
+    except (errors.BackendError, errors.StartError) as error:
+        print(f"Prometheus cannot be queried: {error}", file=sys.stderr)
+        _report(problems)
+        return 1
+    finally:
+        log.setLevel(logging.NOTSET)
+    for line in lines:
+        print(line)
+    return _report((*problems, *found))
 
 
 def _report(problems: Sequence[Problem]) -> int:

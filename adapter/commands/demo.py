@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -25,7 +26,8 @@ from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
 from rules.errors import ConfigError
 
-_FIRST_VALUES_TIMEOUT = 60.0
+_START_TIMEOUT = 60.0
+"""Seconds for each condition."""
 _DEFAULT_LOAD = 3.0
 _APP = "bert-intent-detection"
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -158,7 +160,7 @@ async def _run(options: argparse.Namespace, program: Path) -> None:
 async def _start(
     options: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
 ) -> None:
-    """Start everything, wait until each pod has a value, and print what to try."""
+    """Start everything, wait until discovery and values are complete, print what to try."""
     generation = GENERATIONS[options.generation]
     fleet = Fleet.of(
         nodes=options.nodes,
@@ -176,8 +178,16 @@ async def _start(
     config = prometheus.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")
     prometheus_url = await stack.enter_async_context(
-        prometheus.running(program, config, _free_port(), folder)
+        prometheus.running(
+            program,
+            config,
+            prometheus.free_port(),
+            folder,
+            "--storage.tsdb.retention.time=1h",
+        )
     )
+    # The first relist must find the series, else discovery is empty until the next one.
+    await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(options.nodes))
     objects = folder / "objects.yaml"
     objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
     flags = [
@@ -195,7 +205,9 @@ async def _start(
         metric, expected = _NODES, len(fleet.nodes)
     else:
         metric, expected = _PODS, sum(pod.app == _APP for pod in fleet.pods)
-    await _wait_for_values(url + metric, expected)
+    await _wait_until(url + metric, lambda values: len(values["items"]) == expected)
+    name = metric.partition("?")[0].rpartition("/")[2]
+    await _wait_until(url + _GROUP, lambda found: name in str(found["resources"]))
     _say(
         _READY.format(url=url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url)
     )
@@ -211,25 +223,23 @@ async def _serve_exporters(application: web.Application, stack: contextlib.Async
     return int(runner.addresses[0][1])
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _scraped(targets: int) -> Callable[[Any], bool]:
+    """Return a condition on the result of `sum(up)`: every target was scraped."""
+    return lambda sums: [each["value"][1] for each in sums["data"]["result"]] == [str(targets)]
 
 
-async def _wait_for_values(url: str, expected: int) -> None:
-    """Return once `url` has `expected` values. Raises StartError on timeout."""
+async def _wait_until(url: str, condition: Callable[[Any], bool]) -> None:
+    """Return once the document at `url` fulfils the condition. Raises StartError on timeout."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + _FIRST_VALUES_TIMEOUT
+    deadline = loop.time() + _START_TIMEOUT
     async with aiohttp.ClientSession() as session:
         while loop.time() < deadline:
             async with session.get(url, ssl=False) as response:
-                if response.status == 200 and len((await response.json())["items"]) == expected:
+                if response.status == 200 and condition(await response.json()):
                     return
             await asyncio.sleep(0.2)
     raise errors.StartError(
-        f"{url}: fewer than {expected} values after {_FIRST_VALUES_TIMEOUT:.0f} s; "
-        "run with --verbose for the log"
+        f"{url}: too few values after {_START_TIMEOUT:.0f} s; run with --verbose for the log"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import difflib
 import json
 import sys
 import textwrap
@@ -62,7 +63,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         print(presets.text(argv[0]) if argv else _list(), end="")
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        near = difflib.get_close_matches(argv[0], ["detect"], n=1)
+        print(f"{argv[0]}: did you mean detect?" if near else error, file=sys.stderr)
         return 1
     return 0
 

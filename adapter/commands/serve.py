@@ -5,39 +5,42 @@ The server's modules take seconds to import, so they are imported after the flag
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from adapter import log_handler, settings
-from adapter.commands import SEE_HELP
+from adapter.commands import SEE_HELP, SUMMARIES
+
+if TYPE_CHECKING:
+    import asyncio
 
 log = logging.getLogger(__name__)
-
-_DEBUG_VERBOSITY = 6
-"""Value of --v from which the original logs every request to Prometheus."""
 
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 after a signal, 1 if the server cannot start, 2 for an invalid command line."""
     try:
-        parsed = settings.parse(argv)
+        parsed = settings.parse(argv, commands=SUMMARIES)
     except settings.HelpRequested:
         print(f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}")
         return 0
     except settings.UsageError as error:
         print(f"{error}\n{SEE_HELP}", file=sys.stderr)
         return 2
-    debug = parsed.logs.verbosity >= _DEBUG_VERBOSITY
-    set_up_logging(logging.DEBUG if debug else logging.INFO)
+    debug = parsed.logs.verbosity >= log_handler.DEBUG_VERBOSITY
+    level = logging.DEBUG if debug else logging.INFO
+    set_up_logging(level, json=parsed.logs.format == "json")
     return _run(parsed)
 
 
-def set_up_logging(level: int) -> None:
+def set_up_logging(level: int, *, json: bool = False) -> None:
     """Log to standard error, as is usual in containers; at debug level without limiting repeats."""
-    handler = log_handler.LogHandler(sys.stderr, limited=level > logging.DEBUG)
+    formatter = log_handler.JsonFormatter() if json else log_handler.TextFormatter()
+    limited = level > logging.DEBUG
+    handler = log_handler.LogHandler(sys.stderr, formatter=formatter, limited=limited)
     logging.basicConfig(level=level, handlers=[handler])
     logging.getLogger("asyncio").setLevel(logging.INFO)
     sys.unraisablehook = log_unraisable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,17 @@ def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str
     }
 
 
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 @contextlib.asynccontextmanager
-async def running(program: Path, configuration: str, port: int, folder: Path) -> AsyncIterator[str]:
+async def running(
+    program: Path, configuration: str, port: int, folder: Path, *flags: str
+) -> AsyncIterator[str]:
     """Run `program` in `folder`; yield its URL once it is ready. Raises PrometheusFailedError."""
     (folder / "prometheus.yml").write_text(configuration, encoding="utf-8")
     log = folder / "prometheus.log"
@@ -72,7 +82,7 @@ async def running(program: Path, configuration: str, port: int, folder: Path) ->
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",
         f"--web.listen-address=127.0.0.1:{port}",
-        "--storage.tsdb.retention.time=1h",
+        *flags,
     )
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(

@@ -241,7 +241,7 @@ class Connection(asyncio.Protocol):
     async def _answer(self, request: Request) -> None:
         self._request = request
         self._last = self._last or request.is_last
-        self.set_timeout(DEFAULT_TIMEOUT)
+        request.set_timeout(DEFAULT_TIMEOUT)
         try:
             response = await self._serve(request)
         except Exception:

@@ -86,7 +86,7 @@ class Request:
         self.is_last: bool = message.should_close or message.version < (1, 1)
         """Whether the response ends the connection."""
         self.deadline = math.inf
-        """When the request times out, in the event loop's time."""
+        """When the request times out, in the event loop's time; the connection sets it first."""
         self.timed_out = False
         self.can_read_discovery: Callable[[str], Awaitable[bool]] | None = None
         """Returns whether the caller may also GET a non-resource path; the filters in `auth` set

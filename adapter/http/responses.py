@@ -83,7 +83,8 @@ def error_middleware(
             request.head = heads.parse(request)
             info = request.head.info
             _check_accept(request.headers)
-            request.set_timeout(_timeout(info, timeout))
+            if (seconds := _timeout(info, timeout)) != DEFAULT_TIMEOUT:
+                request.set_timeout(seconds)
             answer = await handler(request, info)
         except request_info.MalformedError:
             log.warning("rejected %s %s: 400, malformed URL", request.method, _target(request))

@@ -79,8 +79,9 @@ class SeriesIndex:
             rule.index: {} for rule in rules
         }
 
+        self._first_succeeded: float | None = None
         self._succeeded: float | None = None
-        """When the last successful relist started, in Unix seconds."""
+        """When the first and the last successful relist started, in Unix seconds."""
         first, *others = self._places.values()
         where = f"{first} and {len(others)} more" if others else first
         self._unlisted = Degraded(where, "relist", "known metrics stay listed")
@@ -95,7 +96,11 @@ class SeriesIndex:
 
     def statuses(self) -> dict[int, ListingStatus]:
         """Return the status of each rule, by index."""
-        status = ListingStatus(listed=self._succeeded, failed=self._unlisted.failing)
+        status = ListingStatus(
+            listed=self._succeeded,
+            failed=self._unlisted.failing,
+            first_listed=self._first_succeeded,
+        )
         return dict.fromkeys(self._places, status)
 
     def listings(self) -> dict[int, Listing]:
@@ -130,6 +135,8 @@ class SeriesIndex:
         self._update(found, exact)
         await self.refresh_live_labels(kinds)
         self._succeeded = started
+        if self._first_succeeded is None:
+            self._first_succeeded = started
         self._unlisted.end()
         if self._meter is not None:
             for index, listing in self.listings().items():

@@ -6,7 +6,7 @@ no socket; only `adapter.app` and `adapter.commands` import it.
 
 from __future__ import annotations
 
-from adapter.settings.command_line import HelpRequested, UsageError, parse_groups
+from adapter.settings.command_line import HelpRequested, UsageError, parse_groups, parse_line
 from adapter.settings.prometheus import Prometheus
 from adapter.settings.reference import flag_help, usage
 from adapter.settings.rules import Rules, Source
@@ -22,5 +22,6 @@ __all__ = [
     "flag_help",
     "parse",
     "parse_groups",
+    "parse_line",
     "usage",
 ]

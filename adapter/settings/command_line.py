@@ -40,10 +40,13 @@ class CommandLine:
     problems: tuple[str, ...]
 
 
-def parse_groups(
-    argv: Iterable[str], *groups: type[Group], positional_flag: str = ""
-) -> tuple[Any, ...]:
-    """Parse the command line of a command with the flags of `groups`; return their instances.
+def parse_groups(argv: Iterable[str], *groups: type[Group]) -> tuple[Any, ...]:
+    """Parse the command line of a command as `parse_line`; return the instances of `groups`."""
+    return parse_line(argv, *groups).groups
+
+
+def parse_line(argv: Iterable[str], *groups: type[Group], positional_flag: str = "") -> CommandLine:
+    """Parse the command line of a command with the flags of `groups`.
 
     Positional arguments are values of the flag `positional_flag`; without one they are an error.
     Raises UsageError and HelpRequested.
@@ -52,7 +55,7 @@ def parse_groups(
     problems = (*line.problems, *(f"{text}: unexpected argument" for text in line.positional))
     if problems:
         raise UsageError(problems)
-    return line.groups
+    return line
 
 
 def parse(

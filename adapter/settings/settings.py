@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import ipaddress
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
@@ -48,16 +48,22 @@ GROUPS: Mapping[str, type[Group]] = {
 """Fields of Settings and their groups, in the order of the help text."""
 
 
-def parse(argv: Iterable[str]) -> Settings:
+def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
     """Return the settings for `argv` (without the program's name).
 
-    Ignores arguments that are not flags, like the original, whose chart passes `/adapter` first.
-    Raises UsageError with all problems, and HelpRequested for `-h` and `--help`.
+    Ignores arguments that are not flags, like the original, whose chart passes `/adapter` first,
+    except for the names in `commands`, which would not be executed. Raises UsageError with all
+    problems, and HelpRequested for `-h` and `--help`.
     """
     line = command_line.parse(argv, tuple(GROUPS.values()), ignored=IGNORED)
     groups: dict[str, Any] = dict(zip(GROUPS, line.groups, strict=True))
     settings = Settings(**groups, notices=())
     problems = list(line.problems)
+    problems += [
+        f"{text}: a command must be the first argument: gpu-metrics-adapter {text} ..."
+        for text in line.positional
+        if text in commands
+    ]
     if settings.cluster.objects:
         if all(flag.name != "bind-address" for flag in line.given):
             serving = dataclasses.replace(settings.serving, bind_address=_LOOPBACK)
@@ -69,7 +75,15 @@ def parse(argv: Iterable[str]) -> Settings:
             )
     if problems:
         raise UsageError(problems)
-    return dataclasses.replace(settings, notices=tuple(_notices(settings, line.given)))
+    notices = (
+        *_notices(settings, line.given),
+        *(
+            f"{text}: ignored, because it is not a flag"
+            for text in line.positional
+            if not text.endswith("/adapter")
+        ),
+    )
+    return dataclasses.replace(settings, notices=notices)
 
 
 def _is_loopback(address: str) -> bool:

@@ -19,6 +19,8 @@ class ListingStatus:
     """When the last successful relist started, in Unix seconds; None before the first."""
     failed: bool
     """Whether the last relist failed."""
+    first_listed: float | None = None
+    """When the first successful relist started; None if that does not matter."""
 
 
 NEVER_LISTED = ListingStatus(listed=None, failed=False)

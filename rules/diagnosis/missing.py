@@ -20,6 +20,8 @@ from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
 _MAX_CAUSES = 8
+_SCRAPE_INTERVAL = 60.0
+"""Prometheus' default, in seconds. An exporter that starts with the adapter is scraped by then."""
 
 LabelsBySeries = Mapping[tuple[int, str], Collection[str]]
 """`CompiledRule.index` and the name of a series -> the labels that Prometheus has for it now."""
@@ -54,6 +56,8 @@ class Cause:
     """What happened, where, and what to do. Ages and counts in it change with time."""
     rule: int | None = None
     """The `CompiledRule.index` of the rule concerned, if any."""
+    provisional: bool = False
+    """Whether it is usual while everything starts, so that it is not worth a warning yet."""
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.sentence}"
@@ -274,7 +278,9 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
             f"{produces}, but its first relist has not finished: the adapter has just started. "
             "Retry in a few seconds"
         )
-        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
+        return Cause(
+            reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, provisional=True
+        )
     series, ago = inventory.series(rule), wording.age(status.listed, inventory.now)
     if not series:
         problem = f"Prometheus had no series of {query} {ago}. Check that the exporter is scraped"
@@ -285,7 +291,13 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
         )
     else:
         return None
-    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=f"{produces}, but {problem}")
+    first = status.first_listed
+    return Cause(
+        reason=Reason.NO_SERIES,
+        rule=rule.index,
+        sentence=f"{produces}, but {problem}",
+        provisional=first is not None and inventory.now - first < _SCRAPE_INTERVAL,
+    )
 
 
 def _wrong_name(

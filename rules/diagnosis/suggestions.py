@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import bisect
 import difflib
-from collections.abc import Callable, Collection, Iterable, Sequence
+import functools
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+from rules import presets, ruleset
 from rules.diagnosis import candidates, wording
 from rules.diagnosis.inventory import Inventory
 from rules.kinds import GroupResource
@@ -15,6 +18,17 @@ _MAX_LENGTH = 250
 """Longer names get no suggestions: the time to compare two names is quadratic in their length."""
 _NEIGHBOURS = 50
 """How many names on each side of the sort position are compared, where there are very many."""
+
+_SYNONYMS: Mapping[str, str] = {
+    **dict.fromkeys(("util", "utilisation", "usage", "busy", "load", "duty"), "utilization"),
+    **dict.fromkeys(("mem", "fb", "framebuffer", "vram"), "memory"),
+    **dict.fromkeys(("temp", "celsius"), "temperature"),
+    **dict.fromkeys(("watt", "watts", "milliwatts"), "power"),
+    **dict.fromkeys(("gpus", "dcgm", "nvidia", "fi", "dev", "prof", "cycle", "pipe"), ""),
+    **dict.fromkeys(("gpu", "percent", "ratio", "bytes", "mib", "current", "over", "time"), ""),
+    **dict.fromkeys(("avg", "average", "mean", "container", "pod"), ""),
+}
+"""Words in the names of GPU metrics -> the word that means the same; empty if it means little."""
 
 
 def suggest(
@@ -30,7 +44,10 @@ def suggest(
     return (
         _series_name(inventory, rules, metric)
         or _other_api(inventory, metric, resource)
+        or _preset(metric, resource, {metric})
         or _similar(inventory, rules, metric, resource)
+        or _preset(metric, resource, _same_meaning(metric, _preset_metrics()))
+        or _preset(metric, resource, similar_names(metric, _preset_metrics()))
     )
 
 
@@ -93,7 +110,9 @@ def _similar(
     if resource is None:  # external metrics are requested in any case
         metric, spelling = metric.lower(), {name.lower(): name for name in sorted(spelling)}
     described = []
-    for name in (spelling[each] for each in similar_names(metric, spelling)):
+    same_meaning = _same_meaning(metric, fixed) if resource is not None else []
+    similar = same_meaning or similar_names(metric, spelling)
+    for name in (spelling[each] for each in similar):
         remark = ""
         if name not in listed:
             remark = " (no series now)"
@@ -102,3 +121,41 @@ def _similar(
             remark = f" (of {wording.names(str(each.resource) for each in entries)})"
         described.append(wording.printable(name) + remark)
     return wording.did_you_mean(described)
+
+
+def _preset(metric: str, resource: GroupResource | None, names: Collection[str]) -> str:
+    """Suggest a preset that has a metric with one of `names`; presets have custom metrics only."""
+    known = _preset_metrics()
+    name = next((each for each in names if each in known), None)
+    if name is None or resource is None:
+        return ""
+    subject = "it" if name == metric else f"did you mean {name}? It"
+    return (
+        f"; {subject} is in the presets {wording.names(known[name])}: "
+        "`gpu-metrics-adapter presets detect` finds the one that fits"
+    )
+
+
+@functools.cache
+def _preset_metrics() -> Mapping[str, tuple[str, ...]]:
+    """Return the metrics that presets name, each with the presets that have it."""
+    found: dict[str, tuple[str, ...]] = {}
+    for preset in presets.names():
+        rules = ruleset.load([(preset, presets.text(preset))]).rules
+        for name in dict.fromkeys(filter(None, map(candidates.fixed_name, rules))):
+            found[name] = (*found.get(name, ()), preset)
+    return found
+
+
+def _same_meaning(name: str, known: Iterable[str]) -> list[str]:
+    """Return up to three of `known` that are made of words with the meaning of those in `name`."""
+    if len(name) > _MAX_LENGTH or not (wanted := _meaning(name)):
+        return []
+    return sorted(each for each in known if each != name and _meaning(each) == wanted)[:3]
+
+
+@functools.lru_cache(maxsize=4096)
+def _meaning(name: str) -> frozenset[str]:
+    words = re.split(r"[^a-z]+", name.lower())
+    meaning = frozenset(_SYNONYMS.get(word, word) for word in words) - {""}
+    return meaning - {"utilization"} if "power" in meaning else meaning

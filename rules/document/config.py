@@ -5,7 +5,7 @@ Templates and patterns stay text here; `rules.ruleset` compiles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
@@ -151,7 +151,8 @@ class Config:
     resource_rules: ResourceRules | None
 
 
-_FILE = ("rules", "externalRules", "resourceRules")
+SECTIONS = ("rules", "externalRules", "resourceRules")
+"""Keys of a rules file."""
 _RULE = (
     "seriesQuery",
     "seriesFilters",
@@ -167,23 +168,36 @@ _RULE = (
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
 
 
-def parse(text: str | bytes, *, file: str) -> tuple[Config | None, tuple[Problem, ...]]:
-    """Parse a rules file; `file` is its name in problems.
+Parsed = tuple[Config | None, tuple[Problem, ...]]
+"""The configuration, None for invalid YAML, and every problem. Use it only without errors."""
 
-    Returns every problem of the file, and None if it is not valid YAML. Use the configuration only
-    if none of the problems is an error.
-    """
-    node, invalid = yaml.load(text, file=file)
-    problems = list(invalid)
+
+def parse(text: str | bytes, *, file: str) -> Parsed:
+    """Parse a rules file; `file` is its name in problems."""
+    node, problems = yaml.load(text, file=file)
     if node is None and any(problem.severity == "error" for problem in problems):
-        return None, invalid
-    top = Fields(Record(file, "", problems), node, known=_FILE)
+        return None, problems
+    return parse_node(node, file=file, problems=problems)
+
+
+def parse_node(node: Node | None, *, file: str, problems: Sequence[Problem] = ()) -> Parsed:
+    """Parse the root of a rules file; `problems` are those of its YAML."""
+    found = list(problems)
+    top = Fields(Record(file, "", found), node, known=SECTIONS)
+    if not found and not any(map(top.get, SECTIONS)):
+        message = f"contains no rules: the keys for rules are {', '.join(SECTIONS)}"
+        found.append(Problem(severity="warning", message=message, file=file))
+    return parse_sections(top, *SECTIONS)
+
+
+def parse_sections(top: Fields, rules: str, external: str, resource: str) -> Parsed:
+    """Parse the rules, external rules and resource rules at these keys of `top`."""
     config = Config(
-        rules=tuple(_rules(top, "rules")),
-        external_rules=tuple(_rules(top, "externalRules")),
-        resource_rules=_resource_rules(top),
+        rules=tuple(_rules(top, rules)),
+        external_rules=tuple(_rules(top, external)),
+        resource_rules=_resource_rules(top, resource),
     )
-    return config, tuple(problems)
+    return config, tuple(top.record.problems)
 
 
 def _rules(top: Fields, key: str) -> Iterator[Rule]:
@@ -272,11 +286,11 @@ def _seconds(nanoseconds: int | None) -> float | None:
     return None if nanoseconds is None else nanoseconds / 1e9
 
 
-def _resource_rules(top: Fields) -> ResourceRules | None:
-    node = top.get("resourceRules")
+def _resource_rules(top: Fields, key: str) -> ResourceRules | None:
+    node = top.get(key)
     if node is None:
         return None
-    record = top.record.below("resourceRules")
+    record = top.record.below(yaml.join(top.path, key))
     fields = Fields(record, node, known=("cpu", "memory", "window"))
     rules = ResourceRules(
         cpu=_resource_rule(fields, "cpu", node),

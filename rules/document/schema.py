@@ -86,9 +86,10 @@ class Fields:
         node = self.get(key)
         if isinstance(node, Scalar):
             warn_of_type(self.record, join(self.path, key), node)
-        return self._text(key)
+        return self.plain_text(key)
 
-    def _text(self, key: str) -> str:
+    def plain_text(self, key: str) -> str:
+        """Return any scalar as it is written, without a warning; empty when absent."""
         node = self.get(key)
         if node is None:
             return ""
@@ -140,7 +141,7 @@ class Fields:
     def duration(self, key: str) -> int | None:
         """Return a Prometheus duration in nanoseconds; None when absent."""
         node = self.get(key)
-        text = self._text(key)
+        text = self.plain_text(key)
         if not isinstance(node, Scalar):
             return None
         try:

@@ -116,25 +116,15 @@ def load(data: str | bytes, *, file: str) -> tuple[Node | None, tuple[Problem, .
     problems are duplicate keys, keys and tags that do not fit, and documents after the first.
     """
     builder = _Builder(file)
-    try:
-        text = data if isinstance(data, str) else data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line, column = _advance(error.object[: error.start].decode(), 1, 1)
-        builder.report("error", "not UTF-8 text: save the file as UTF-8", line, column)
-        return None, tuple(builder.problems)
-    try:
-        node = builder.document(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        assert mark is not None  # libyaml and _Composer mark every error
-        message = _explain(error, text[mark.index : mark.index + 1])
-        builder.report("error", message, mark.line + 1, mark.column + 1)
-        node = None
-    except yaml.reader.ReaderError as error:
-        line, column = _advance(text.encode()[: error.position].decode(errors="ignore"), 1, 1)
-        builder.report("error", f"invalid YAML: {error.reason}", line, column)
-        node = None
-    return node, tuple(builder.problems)
+    nodes = builder.load(data, every=False)
+    return next(iter(nodes), None), tuple(builder.problems)
+
+
+def load_all(data: str | bytes, *, file: str) -> tuple[tuple[Node, ...], tuple[Problem, ...]]:
+    """Parse all documents of `data`, without empty ones; none for invalid YAML. See `load`."""
+    builder = _Builder(file)
+    nodes = builder.load(data, every=True)
+    return tuple(nodes), tuple(builder.problems)
 
 
 class _Composer(Composer, CParser, Resolver):
@@ -186,6 +176,8 @@ class _Builder:
         self._text = ""
         self._nodes: dict[int, Node] = {}
         """id of a composed node -> the node built from it, which aliases share."""
+        self._roots: list[yaml.Node] = []
+        """All documents: a node that is freed may leave its id to another."""
 
     def report(
         self, severity: Severity, message: str, line: int, column: int, path: str = ""
@@ -201,18 +193,42 @@ class _Builder:
             )
         )
 
-    def document(self, text: str) -> Node | None:
+    def load(self, data: str | bytes, *, every: bool) -> list[Node]:
+        """Return the first document, or all of them; none if one is invalid."""
+        try:
+            text = data if isinstance(data, str) else data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line, column = _advance(error.object[: error.start].decode(), 1, 1)
+            self.report("error", "not UTF-8 text: save the file as UTF-8", line, column)
+            return []
+        try:
+            return self._documents(text, every=every)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            assert mark is not None  # libyaml and _Composer mark every error
+            message = _explain(error, text[mark.index : mark.index + 1])
+            self.report("error", message, mark.line + 1, mark.column + 1)
+        except yaml.reader.ReaderError as error:
+            line, column = _advance(text.encode()[: error.position].decode(errors="ignore"), 1, 1)
+            self.report("error", f"invalid YAML: {error.reason}", line, column)
+        return []
+
+    def _documents(self, text: str, *, every: bool) -> list[Node]:
         self._text = text
         hidden = _ESCAPED_QUOTE.sub(rf"\1{_BACKSLASH}'", text)
         composer = _Composer(_FINAL_COLON.sub(_COLON, hidden))
-        root = composer.get_node() if composer.check_node() else None
-        if root is None:
-            return None
-        node = self._build(root, "")
-        if mark := composer.rest():
+        nodes: list[Node] = []
+        while (every or not nodes) and composer.check_node():
+            root = composer.get_node()
+            assert root is not None
+            self._roots.append(root)
+            nodes.append(self._build(root, ""))
+        if every:
+            return [each for each in nodes if not _is_empty(each)]
+        if nodes and (mark := composer.rest()):
             message = "only the first YAML document is read: move the rest to another file"
             self.report("warning", message, mark.line + 1, mark.column + 1)
-        return node
+        return nodes
 
     def _build(self, node: yaml.Node, path: str) -> Node:
         built = self._nodes.get(id(node))
@@ -279,6 +295,10 @@ class _Builder:
             else:
                 message = "<< must be a mapping, an alias of a mapping, or a list of these"
                 self.report("error", message, mapping.line, mapping.column, path)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.tag == "null"
 
 
 def _combine(entries: dict[str, Entry], more: Mapping[str, Entry]) -> None:

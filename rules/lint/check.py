@@ -5,11 +5,12 @@ A warning never prevents a start. `check_queries` has the warnings about query t
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator
 
 from rules import promql
-from rules.document.config import Rule, Where
+from rules.document.config import Override, Rule, Where
 from rules.errors import Problem, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.lint import check_queries
@@ -24,6 +25,22 @@ _ANYTHING = re.compile(r"\^?\(?\.[*+]\)?\$?")
 """Patterns that match every name."""
 _ANCHORED_START = re.compile(r"(?:\(\?[a-zA-Z]+\))?(?:\((?:\?:|\?P?<\w+>)?)*(?:\^|\\A|\.[*+])")
 _ANCHORED_END = re.compile(r"(?:(?<!\\)\$|\\z|(?<!\\)\.[*+]\??)(?:\)[?*+]?)*\Z")
+_SHORT_NAMES = {
+    "cm": "configmap",
+    "deploy": "deployment",
+    "ds": "daemonset",
+    "hpa": "horizontalpodautoscaler",
+    "ing": "ingress",
+    "no": "node",
+    "ns": "namespace",
+    "po": "pod",
+    "pv": "persistentvolume",
+    "pvc": "persistentvolumeclaim",
+    "rs": "replicaset",
+    "sts": "statefulset",
+    "svc": "service",
+}
+"""Short names, which only kubectl knows -> the singular of the resource."""
 
 _Earlier = dict[object, list[tuple[CompiledRule, frozenset[object]]]]
 """Result of `_naming` -> the earlier rules with this result, each with its resources."""
@@ -40,7 +57,7 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
         earlier: _Earlier = {}
         for rule in section:
             bound = rule.mapping.bind(kinds)
-            problems += _unknown_resources(rule.config.where, bound)
+            problems += _unknown_resources(rule.config.where, bound, kinds)
             problems += _broad_selector(rule)
             problems += _names(rule)
             if rule.section == "rules":
@@ -50,8 +67,17 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
             problems += check_queries.check_rule(rule, bound)
             problems += _duplicate(rule, bound, earlier)
     if ruleset.resource_rules:
+        problems.append(
+            ruleset.resource_rules.where.problem(
+                "warning",
+                "",
+                "has no effect, because metrics.k8s.io is not served. For kubectl top and for HPAs "
+                "on CPU and memory, install metrics-server",
+            )
+        )
         for each in (ruleset.resource_rules.cpu, ruleset.resource_rules.memory):
-            problems += _unknown_resources(each.config.where, each.mapping.bind(kinds))
+            bound = each.mapping.bind(kinds)
+            problems += _unknown_resources(each.config.where, bound, kinds)
         problems += check_queries.check_resource_rules(ruleset.resource_rules, kinds)
     return tuple(problems)
 
@@ -60,16 +86,31 @@ def _warning(rule: Rule, path: str, message: str) -> Problem:
     return rule.where.problem("warning", path, message)
 
 
-def _unknown_resources(where: Where, bound: BoundMapping) -> Iterator[Problem]:
+def _unknown_resources(where: Where, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
     for override in bound.unknown:
-        resource = repr(override.resource)
-        if override.group:
-            resource += f" of group {override.group!r}"
-        message = (
-            f"{resource} is not a built-in resource: the label has no effect unless the cluster "
-            "has it. Write the singular or plural (pod, pods), not a short name (po)"
+        if message := _unknown_resource(override, kinds):
+            yield where.problem("warning", f"resources.overrides.{override.label}", message)
+
+
+def _unknown_resource(override: Override, kinds: Kinds) -> str:
+    """Return the warning about a resource that is not built in; empty for that of a CRD."""
+    resource, group = override.resource, override.group
+    builtin = {kind.group for kind in kinds}
+    if group in builtin or not group:
+        names = {name for kind in kinds for name in (kind.resource, kind.singular)}
+        near = difflib.get_close_matches(resource.lower(), names, n=1, cutoff=0.8)
+        meant = _SHORT_NAMES.get(resource.lower()) or (near[0] if near else "")
+        of_group = f" of group {group!r}" if group else ""
+        hint = f"write {meant}" if meant else "if it is that of a CRD, add its group"
+        return (
+            f"{resource!r}{of_group} is not a built-in resource: the label has no effect unless "
+            f"the cluster has it; {hint}"
         )
-        yield where.problem("warning", f"resources.overrides.{override.label}", message)
+    if "." in group:  # CRDs have such groups
+        return ""
+    served = sorted({kind.group for kind in kinds if resource in (kind.resource, kind.singular)})
+    hint = f"; {resource} is in group {served[0] or repr('')}" if served else ""
+    return f"there is no built-in group {group!r}: the label has no effect{hint}"
 
 
 def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
@@ -114,8 +155,12 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
             f"names every series {rule.name.as_!r}: only the last one listed is served. Select "
             "one series in seriesQuery, or use ${1}",
         )
-    elif rule.name.matches and not (
-        _ANCHORED_START.match(rule.name.matches) and _ANCHORED_END.search(rule.name.matches)
+    elif (
+        rule.name.matches
+        and not _selects_names(compiled)
+        and not (
+            _ANCHORED_START.match(rule.name.matches) and _ANCHORED_END.search(rule.name.matches)
+        )
     ):
         yield _warning(
             rule,
@@ -124,6 +169,13 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
             "x_total_sum). Of series that get the same metric name, only the last one listed is "
             "served. Anchor the pattern",
         )
+
+
+def _selects_names(compiled: CompiledRule) -> bool:
+    """Return whether `seriesQuery` or a filter selects names, so that the author knows them."""
+    return any(each.is_ for each in compiled.config.series_filters) or any(
+        each.label == "__name__" and each.operator in {"=", "=~"} for each in compiled.matchers
+    )
 
 
 def _pins_name(compiled: CompiledRule) -> bool:

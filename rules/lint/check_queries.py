@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import promql_parser
 
@@ -14,11 +15,18 @@ from rules import promql
 from rules.document.config import Where
 from rules.errors import PlanError, Problem, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
+from rules.lint import gauges
 from rules.mapping import BoundMapping
 from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
 from rules.template import Template
 
-_EQUALS_LABEL_VALUES = re.compile(r"""!?=\s*["'`]<<-?\s*index\s+\.LabelValuesByName\b""")
+_EQUALS_LABEL_VALUES = re.compile(
+    r"""!?=\s*["'`]<<-?\s*index\s+\.LabelValuesByName\s+["`](?P<label>[^"`]*)["`]"""
+)
+_CLUSTER_SCOPED = frozenset((NAMESPACES, NODES, GroupResource("", "persistentvolumes")))
+ANY_SERIES = "series"
+"""Stands for the name of a series where a rule does not pin one."""
+_RATES = frozenset(("rate", "irate", "increase"))
 
 
 def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
@@ -27,10 +35,12 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     if not query.source:
         return  # reported when the file was read
     labels = _resource_labels(compiled, bound)
-    if message := _unusable(query, list(_renderings(compiled, bound, labels))):
+    renderings = list(_renderings(compiled, bound, labels))
+    expressions = list(_parsed(renderings))
+    if message := _unusable(query, renderings):
         yield where.problem("warning", "metricsQuery", message)
-    if not _uses(query, "LabelMatchers"):
-        yield where.problem("warning", "metricsQuery", _unmatched(compiled))
+    if not _uses(query, "LabelMatchers") and (message := _unmatched(compiled, bound, expressions)):
+        yield where.problem("warning", "metricsQuery", message)
     if compiled.section == "externalRules" and _is_average(compiled, bound):
         yield where.problem(
             "warning",
@@ -39,9 +49,8 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
             "by the number of replicas and rarely scales above two. Use type Value, or sum here",
         )
     if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
-        words = set(re.findall(r"\w+", query.source))
-        dropped = [label for label in labels if label not in words]
-        if dropped and _aggregates(compiled, bound, labels):
+        dropped = _dropped(compiled, bound, labels)
+        if dropped and any(_contains(each, promql_parser.AggregateExpr) for each in expressions):
             yield where.problem(
                 "warning",
                 "metricsQuery",
@@ -49,14 +58,27 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
                 "sample matches an object, and requests get 404 or an empty list. Aggregate by "
                 "(<<.GroupBy>>)",
             )
-    if match := _EQUALS_LABEL_VALUES.search(query.source):
+    for match in _EQUALS_LABEL_VALUES.finditer(query.source):
+        if match["label"] not in bound.labels(PODS):
+            continue  # an HPA requests one namespace, and one object of other kinds
         yield where.problem(
             "warning",
             "metricsQuery",
-            "compares with = to <<index .LabelValuesByName ...>>, which is a|b for several objects "
+            "compares with = to <<index .LabelValuesByName ...>>, which is a|b for several pods "
             "and then matches none. Use =~",
             offset=match.start(),
         )
+    for series in _rated(expressions):
+        if gauges.is_gauge(series):
+            yield where.problem("warning", "metricsQuery", gauges.warning(series))
+
+
+def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
+    """Return the names of series of which the query computes a rate.
+
+    ANY_SERIES stands for those of the rule, if it does not pin one.
+    """
+    return _rated(_parsed(_renderings(compiled, bound, _resource_labels(compiled, bound))))
 
 
 def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
@@ -100,22 +122,49 @@ def _uses(query: Template, *fields: str) -> bool:
     return bool(query.unknown_fields(rest))
 
 
-def _unmatched(compiled: CompiledRule) -> str:
-    """Return the warning about a template without `<<.LabelMatchers>>`."""
-    if _uses(compiled.query, "LabelValuesByName"):
-        return (
-            "does not use <<.LabelMatchers>>: the metric selector is ignored, and other conditions "
-            "apply only where this template spells them out"
-        )
-    if compiled.section == "externalRules":
+def _unmatched(
+    compiled: CompiledRule, bound: BoundMapping, expressions: Sequence[promql_parser.Expr]
+) -> str:
+    """Return the warning about a template without `<<.LabelMatchers>>`; empty if it needs none.
+
+    It needs none if it selects a namespace in another way.
+    """
+    external = compiled.section == "externalRules"
+    if external and compiled.config.resources.namespaced is False:
+        return ""
+    namespace = set(bound.labels(NAMESPACES))
+    selectors = [each for expression in expressions for each in _selectors(expression)]
+    if any(str(each.name) in namespace for one in selectors for each in one.matchers.matchers):
+        return ""
+    if external:
         return (
             "does not use <<.LabelMatchers>>: the namespace and selector are ignored, and every "
-            "namespace gets the same series"
+            "namespace gets the same series. Set namespaced: false if that is intended"
         )
+    resources = bound.associations(_resource_labels(compiled, bound))
+    if resources and all(each in _CLUSTER_SCOPED for each in resources):
+        return ""
     return (
         "does not use <<.LabelMatchers>>: objects of the same name in other namespaces get the "
         "same value, and the metric selector is ignored. Write <<.Series>>{<<.LabelMatchers>>}"
     )
+
+
+def _dropped(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str]) -> list[str]:
+    """Return the labels of resources that the query's text does not name, though it maps them.
+
+    Namespaces do not count if another resource is named: they are mapped to select series.
+    """
+    words = set(re.findall(r"\w+", compiled.query.source))
+    by_resource = bound.associations(labels)
+    dropped = {
+        resource: carried
+        for resource, carried in by_resource.items()
+        if not words.intersection(carried)
+    }
+    if dropped.keys() == {NAMESPACES} and len(by_resource) > 1:
+        return []
+    return [label for label in labels if any(label in each for each in dropped.values())]
 
 
 def _resource_labels(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
@@ -136,7 +185,7 @@ def _renderings(
 
     None where the template fails.
     """
-    series = compiled.pinned_series or "series"
+    series = compiled.pinned_series or ANY_SERIES
     namespace = list(bound.labels(NAMESPACES)[:1])
     for label in labels or [""]:
         matched = [*namespace, *([label] if label and label not in namespace else [])]
@@ -181,29 +230,47 @@ def _unusable(query: Template, renderings: Sequence[str | None]) -> str:
     )
 
 
-def _aggregates(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str]) -> bool:
-    """Return whether a rendering contains an aggregation, as far as it can be parsed."""
-    aggregations: list[promql_parser.Expr] = []
-
-    def visit(expression: promql_parser.Expr) -> None:
-        if isinstance(expression, promql_parser.AggregateExpr):
-            aggregations.append(expression)
-
-    for text in _renderings(compiled, bound, labels):
+def _parsed(renderings: Iterable[str | None]) -> Iterator[promql_parser.Expr]:
+    """Yield the syntax tree of each rendering that parses."""
+    for text in renderings:
         try:
-            promql_parser.walk(promql.parse(text or ""), visit)
+            yield promql.parse(text or "")
         except PlanError:
             continue
-    return bool(aggregations)
+
+
+def _nodes(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
+    found: list[promql_parser.Expr] = []
+    promql_parser.walk(expression, found.append)
+    return found
+
+
+def _contains(expression: promql_parser.Expr, kind: type) -> bool:
+    return any(isinstance(each, kind) for each in _nodes(expression))
+
+
+def _selectors(expression: promql_parser.Expr) -> Iterator[promql_parser.VectorSelector]:
+    for each in _nodes(expression):
+        if isinstance(each, promql_parser.VectorSelector):
+            yield each
+        elif isinstance(each, promql_parser.MatrixSelector):
+            yield each.vector_selector
+
+
+def _rated(expressions: Iterable[promql_parser.Expr]) -> list[str]:
+    found = set()
+    for each in itertools.chain.from_iterable(map(_nodes, expressions)):
+        if isinstance(each, promql_parser.Call) and str(each.func.name) in _RATES:
+            for argument in each.args:
+                if isinstance(argument, promql_parser.MatrixSelector):
+                    found.add(argument.vector_selector.name or "")
+    return sorted(found)
 
 
 def _is_average(compiled: CompiledRule, bound: BoundMapping) -> bool:
     """Return whether the query is the average of all selected series."""
-    for text in _renderings(compiled, bound, ()):
-        try:
-            expression = promql.parse(text or "")
-        except PlanError:
-            continue
+    for parsed in _parsed(_renderings(compiled, bound, ())):
+        expression = parsed
         while isinstance(expression, promql_parser.ParenExpr):
             expression = expression.expr
         if isinstance(expression, promql_parser.AggregateExpr):

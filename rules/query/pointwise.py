@@ -100,7 +100,7 @@ class Walk:
         if not operand.selected:
             clauses.groups_the_same(at, labels)
             resource = self.wanted.resource
-            anonymous = not labels.keeps(resource) and labels.listed and written != resource
+            anonymous = not labels.keeps(resource) and written != resource
             return Side(anonymous=anonymous)
         clauses.computes_each_object(at, name)
         clauses.keeps_objects(at, labels, self.wanted)

@@ -53,12 +53,13 @@ class Sharing:
 
 
 def sharing(source: Source, binding: LabelBinding) -> Sharing:
-    """Return how far the query of one source by one binding can be shared; takes about 0.2 ms.
+    """Return how far the query of one source by one binding can be shared; takes about 1 ms.
 
     Where promql-parser refuses the query, that is the obstacle.
     """
     if source.rule.section == "externalRules":
-        return _refused(Scope.ALONE, NotPointwise("", "an external metric is its whole query", ""))
+        reason = "the answer for an external metric is the whole result of one query"
+        return Sharing(scope=Scope.ALONE, obstacle=reason)
     try:
         _prove_names(source, binding)
     except NotPointwise as refusal:
@@ -98,16 +99,18 @@ def _prove(source: Source, binding: LabelBinding, objects: Objects, wanted: Want
         query = plan.render(source, binding, objects, Selector(), by_namespace=by_namespace)
         code = promql.without_comments(query)
         tree = promql.parse(code)
+        if by_namespace:
+            single = plan.render(source, binding, objects, Selector())
+            clauses.renders_alike(code, promql.without_comments(single))
+        pointwise.prove(code, tree, wanted, namespace=_NAMESPACE)
     except PlanError as error:
         raise NotPointwise("", f"it cannot be analysed: {error}", "") from error
-    if by_namespace:
-        single = plan.render(source, binding, objects, Selector())
-        clauses.renders_alike(code, promql.without_comments(single))
-    pointwise.prove(code, tree, wanted, namespace=_NAMESPACE)
+    except RecursionError as error:
+        raise NotPointwise("", "it is nested too deeply to be analysed", "") from error
 
 
-def _refused(scope: Scope, refusal: NotPointwise, query: Template | None = None) -> Sharing:
+def _refused(scope: Scope, refusal: NotPointwise, query: Template) -> Sharing:
     position = refusal.offset
-    if query is not None and position is None and refusal.place is not None:
+    if position is None and refusal.place is not None:
         position = promql.keyword_offset(query.text_only(), refusal.keywords, refusal.place)
     return Sharing(scope=scope, obstacle=str(refusal), position=position, advice=refusal.advice)

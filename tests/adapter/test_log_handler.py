@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import logging
 import re
 import sys
@@ -15,8 +16,8 @@ from adapter.http import responses
 from adapter.log_handler import LogHandler
 from tests.adapter import wired
 
-START = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [DIWEC] ")
-FORGED = "2026-01-01 00:00:00,000 I adapter: all is well"
+START = re.compile(r"[IWE]\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ [\w.<>]*:\d+\] ")
+FORGED = "I0101 00:00:00.000000       1 server.py:9] all is well"
 
 
 @pytest.fixture
@@ -57,15 +58,13 @@ def log(handler):
 def test_control_characters_are_escaped(log, stream, character, escaped):
     log.warning("pod %s", f"a{character}{FORGED}")
 
-    assert START.sub("", stream.getvalue(), count=1) == (
-        f"adapter.test_log_handler: pod a{escaped}{FORGED}\n"
-    )
+    assert START.sub("", stream.getvalue(), count=1) == (f"pod a{escaped}{FORGED}\n")
 
 
 def test_other_text_stays_as_it_is(log, stream):
     log.warning("größer: 'é' \\n %s", "日本 🚀")
 
-    assert stream.getvalue().endswith(": größer: 'é' \\n 日本 🚀\n")
+    assert stream.getvalue().endswith("] größer: 'é' \\n 日本 🚀\n")
 
 
 @pytest.mark.parametrize("text", ["x" * 400_000, "\x1b" * 400_000], ids=["text", "escapes"])
@@ -105,15 +104,15 @@ def test_repeats_are_counted_when_their_minute_ends(stream):
     for number in range(100):
         emit("rejected %d", number, logging.DEBUG)
     lines = stream.getvalue().splitlines()
-    assert len([line for line in lines if " W name: rejected" in line]) == 30
-    assert len([line for line in lines if " D name: rejected" in line]) == 100
+    assert len([line for line in lines if line[0] == "W" and "rejected" in line]) == 30
+    assert len([line for line in lines if line[0] == "I" and "rejected" in line]) == 100
     assert len(lines) == 131
 
     now += 60.0
     emit("another %d", 2)
     assert [START.sub("", line) for line in stream.getvalue().splitlines()[131:]] == [
-        "name: 70 more messages like this one were not logged (-v=6 logs all): rejected 30",
-        "name: another 2",
+        "70 more messages like this one were not logged (-v=6 logs all): rejected 30",
+        "another 2",
     ]
     emit("rejected %d", 7)
     assert stream.getvalue().endswith("rejected 7\n")
@@ -145,6 +144,48 @@ def test_the_number_of_kinds_is_bounded(log, handler):
         log.warning(f"kind {number}")  # noqa: G004 - many formats
 
     assert len(handler._kinds) <= 1_000
+
+
+def test_a_line_has_the_format_of_klog(log, stream):
+    log.info("ready")
+
+    assert re.fullmatch(
+        r"I\d{4} \d\d:\d\d:\d\d\.\d{6} +\d+ test_log_handler\.py:\d+\] ready\n", stream.getvalue()
+    )
+
+
+@pytest.mark.parametrize(
+    ("level", "known"),
+    [
+        (logging.DEBUG, {"severity": "info", "v": 6}),
+        (logging.INFO, {"severity": "info", "v": 0}),
+        (logging.WARNING, {"severity": "warning"}),
+        (logging.CRITICAL, {"severity": "error"}),
+    ],
+)
+def test_a_line_of_json_has_the_keys_of_kubernetes(log, handler, stream, level, known):
+    handler.setFormatter(log_handler.JsonFormatter())
+    before = time.time() * 1000
+
+    log.log(level, "pod %s", "é\n\u202e\ud800")
+
+    line = json.loads(stream.getvalue())
+    assert stream.getvalue().isascii()
+    assert stream.getvalue().count("\n") == 1
+    assert before - 1 <= line.pop("ts") <= time.time() * 1000 + 1
+    assert re.fullmatch(r"test_log_handler\.py:\d+", line.pop("caller"))
+    assert line == {"logger": log.name, "msg": "pod é\n\u202e\ud800", **known}
+
+
+def test_a_long_message_and_its_traceback_are_cut_in_json_too(log, handler, stream):
+    handler.setFormatter(log_handler.JsonFormatter())
+
+    log.error("x" * 400_000, exc_info=ValueError("y" * 400_000 + "end"))
+
+    line = json.loads(stream.getvalue())
+    assert line["msg"].endswith("x… (message of 400000 characters)")
+    assert line["stacktrace"].endswith("yend")
+    assert len(stream.getvalue()) < 10_500
 
 
 def test_debug_verbosity_logs_every_message(monkeypatch):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 
 import pytest
 
 from adapter import __main__ as program
+from adapter import __version__, commands
 
 HEAVY = ("aiohttp", "asyncio", "cryptography", "kubernetes", "prometheus_client", "re2", "yaml")
 
@@ -54,3 +57,63 @@ def test_help_imports_no_heavy_module(argv: list[str]) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
 
     assert done.stderr == "\n"
+
+
+@pytest.mark.parametrize("argument", ["version", "--version"])
+def test_the_version_is_printed(argument: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main([argument]) == 0
+
+    assert capsys.readouterr().out == f"gpu-metrics-adapter {__version__}\n"
+
+
+def test_version_takes_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["version", "serve"]) == 2
+
+    assert capsys.readouterr().err.startswith("serve: unexpected argument\n")
+
+
+def test_a_file_is_not_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["rules/my.yaml"]) == 2
+
+    assert capsys.readouterr().err.startswith("rules/my.yaml: unknown command\n")
+
+
+def test_flags_without_effect_come_last_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    program.main(["--help"])
+
+    headings = re.findall(r"^([A-Z].*):$", capsys.readouterr().out, re.MULTILINE)
+    assert headings[0] == "Commands, each with its own --help"
+    assert headings[-1] == "Accepted, without effect"
+
+
+def test_a_command_after_flags_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["-v", "6", "check", "rules.yaml"]) == 2
+
+    assert "check: a command must be the first argument" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["presets", "gpu-node"]])
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_output_to_a_closed_pipe_gives_no_traceback(argv: list[str], stream: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "adapter", *argv]
+    other = "stderr" if stream == "stdout" else "stdout"
+
+    done = subprocess.run(
+        command, check=False, **{stream: writing, other: subprocess.PIPE}, text=True
+    )
+
+    os.close(writing)
+    assert "Traceback" not in (done.stderr or "")
+    assert "BrokenPipeError" not in (done.stderr or "")
+    assert done.returncode == (141 if stream == "stdout" else 0)
+
+
+def test_an_interrupted_command_ends_without_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(name: str, argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "run", interrupted)
+
+    assert program.main(["check", "rules.yaml"]) == 130

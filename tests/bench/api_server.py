@@ -36,8 +36,14 @@ class ApiServer:
     """Answers for the pods of one size, and the counts of all requests."""
 
     def __init__(self, size: Size) -> None:
-        self._size = size
         self._counts: Counter[str] = Counter()
+        names = ((*app, name) for app in size.apps() for name in size.pod_names(app[1]))
+        pods = [workload.pod(*each, number) for number, each in enumerate(names)]
+        pods.sort(key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"]))
+        self._pods: dict[str, list[dict[str, Any]]] = {"": pods}
+        """Pods by the value of the label that selectors compare; all without a selector."""
+        for pod in pods:
+            self._pods.setdefault(pod["metadata"]["labels"][workload.LABEL], []).append(pod)
 
     async def handle(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Count a request, and respond to those that a benchmark causes often."""
@@ -80,12 +86,9 @@ class ApiServer:
         label, _, app = selector.partition("=")
         if label not in ("", workload.LABEL):
             raise web.HTTPBadRequest(text=f"labelSelector={selector} is not supported here")
-        pods = [
-            each
-            for each in self._pods()
-            if namespace in ("", each["metadata"]["namespace"])
-            and app in ("", each["metadata"]["labels"][workload.LABEL])
-        ]
+        pods = self._pods.get(app, [])
+        if namespace:
+            pods = [each for each in pods if each["metadata"]["namespace"] == namespace]
         end = start + limit if limit else len(pods)
         kind = "PartialObjectMetadata" if partial else "Pod"
         version = "meta.k8s.io/v1" if partial else "v1"
@@ -97,18 +100,6 @@ class ApiServer:
             metadata["continue"] = str(end)
         document = {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata}
         return json.dumps({**document, "items": items}).encode()
-
-    @functools.cache  # noqa: B019 - one server for the whole process
-    def _pods(self) -> list[dict[str, Any]]:
-        names = (
-            (namespace, app, name)
-            for namespace, app in self._size.apps()
-            for name in self._size.pod_names(app)
-        )
-        pods = [workload.pod(*each, number) for number, each in enumerate(names)]
-        return sorted(
-            pods, key=lambda each: (each["metadata"]["namespace"], each["metadata"]["name"])
-        )
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         if "sendInitialEvents" in request.query:

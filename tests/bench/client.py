@@ -29,7 +29,9 @@ from tests.bench import processes
 MAX_CONNECTIONS = 200
 """Connections of an open loop; further requests wait, and the wait counts as latency."""
 TIMEOUT = 30.0
-"""Seconds after the last request until the responses that are still missing count as lost."""
+"""Seconds to connect, and for the response of `get`."""
+GRACE = 5.0
+"""Seconds after the end of an open loop until responses that are still missing count as lost."""
 LOST = "none"
 """Status of a request without a response."""
 
@@ -208,7 +210,7 @@ def run_open(job: OpenJob) -> dict[str, Any]:
             if outcome != LOST:
                 latencies.append(now - due)
 
-    while (due_paths or busy) and time.monotonic() < job.end + TIMEOUT:
+    while (due_paths or busy) and time.monotonic() < job.end + GRACE:
         while due_paths and due_paths[0][0] <= time.monotonic() and len(busy) < MAX_CONNECTIONS:
             due, path = heapq.heappop(due_paths)
             if idle:

@@ -48,8 +48,11 @@ class Pace:
 class OpenResult:
     """Measurements of one server in the open loop; counts and times are those after the warm-up."""
 
-    requests: int
     statuses: Mapping[str, int]
+    """Requests by status; those without a response by client.LOST."""
+    answered: int
+    """Requests with a response, and at least 1, since others are divided by it."""
+    bare_answered: int
     seconds: float
     p50: float
     p99: float
@@ -106,6 +109,7 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
         running = stack.enter_context(bed.start(server))
         response = client.get(running.endpoint, bed.paths[-1])
         bare = stack.enter_context(bed.start_bare(response, _LOOPS[0]))
+        bed.wait_until_quiet()
         rss_before = processes.mebibytes(running.pid, "VmRSS")
         begin = time.monotonic() + _START
         measure = begin + pace.period
@@ -130,8 +134,9 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
         result, bare_result = map(testbed.result, clients)
         change = {name: value - before.get(name, 0) for name, value in after.items()}
         return OpenResult(
-            requests=sum(result["statuses"].values()),
             statuses=result["statuses"],
+            answered=max(1, len(result["latencies"])),
+            bare_answered=max(1, len(bare_result["latencies"])),
             seconds=pace.measured,
             p50=_quantile(result["latencies"], 0.5),
             p99=_quantile(result["latencies"], 0.99),
@@ -158,18 +163,20 @@ def run_closed(
 ) -> list[ClosedResult]:
     """Run the closed loop on bare handlers and on the servers, round by round."""
     bed.write_series()
+    command = (sys.executable, "-m", "adapter", "serve", "--help")
+    usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    loops = [loop for loop in _LOOPS if importlib.util.find_spec(loop)]
     with contextlib.ExitStack() as stack:
         started = {
             f"{server.name} {' '.join(flags)}".strip(): stack.enter_context(
                 bed.start(server, *flags)
             )
             for server in servers
-            for flags in _variants(server)
+            for flags in variants(server, loops, usage)
         }
         response = client.get(next(iter(started.values())).endpoint, bed.paths[-1])
         bare = {
-            f"bare {loop}": stack.enter_context(bed.start_bare(response, loop))
-            for loop in _installed_loops()
+            f"bare {loop}": stack.enter_context(bed.start_bare(response, loop)) for loop in loops
         }
         rounds: list[dict[str, dict[str, Any]]] = []
         for number in range(pace.rounds):
@@ -181,20 +188,14 @@ def run_closed(
     return [_closed_result(name, rounds, fastest) for name in rounds[0]]
 
 
-def _variants(server: Server) -> Iterator[tuple[str, ...]]:
-    """Yield the flags to run a server with: none, and each event loop if there is such a flag."""
+def variants(server: Server, loops: Sequence[str], usage: str) -> Iterator[tuple[str, ...]]:
+    """Yield the flags to run a server with: none, and each event loop that the adapter offers.
+
+    `usage` is the adapter's `--help`.
+    """
     yield ()
-    if server == testbed.ADAPTER:
-        command = (sys.executable, "-m", "adapter", "serve", "--help")
-        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        if _LOOP_FLAG in usage:
-            yield from (
-                (f"{_LOOP_FLAG}={loop}",) for loop in _LOOPS if importlib.util.find_spec(loop)
-            )
-
-
-def _installed_loops() -> list[str]:
-    return [loop for loop in _LOOPS if importlib.util.find_spec(loop)]
+    if server == testbed.ADAPTER and _LOOP_FLAG in usage:
+        yield from ((f"{_LOOP_FLAG}={loop}",) for loop in loops)
 
 
 def _run_round(bed: Testbed, running: Running, pace: Pace) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -85,6 +86,18 @@ class Testbed:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{api_server.COUNTS}") as response:
             counts: dict[str, int] = json.load(response)
             return counts
+
+    def wait_until_quiet(self) -> None:
+        """Wait until the API server got no request for half a second: watch caches are complete."""
+        last: dict[str, int] = {}
+
+        def quiet() -> bool:
+            nonlocal last
+            previous, last = last, self.counts()
+            time.sleep(0.5)
+            return last == previous
+
+        real.wait_for(quiet, "the server sends no request to the API server", seconds=60)
 
     def queries(self) -> tuple[float, float]:
         """Return the instant queries that Prometheus received so far, and its other API requests.

@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import json
 import ssl
-import struct
 import time
 import urllib.error
 import urllib.parse
@@ -22,13 +21,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.demo import binary
+from adapter.demo import binary, remote_write
+from adapter.demo.remote_write import Labels
 from tests.control_plane.daemon import Daemon, free_ports
-
-Labels = Mapping[str, str]
-
-_STALE: float = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
-"""Staleness marker: the value that a scrape appends when a series has ended."""
 
 _NO_PROXY_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Ignores HTTP_PROXY: every server that the tests contact listens on this machine."""
@@ -94,20 +89,14 @@ class Prometheus:
 
     def end(self, *lines: str, at: float | None = None) -> None:
         """Write staleness markers for the series of these samples."""
-        self.write(((labels, _STALE) for labels, _ in _samples(lines)), at=at)
+        self.write(((labels, remote_write.STALE) for labels, _ in _samples(lines)), at=at)
 
     def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
         """Write samples given as labels (with `__name__`) and a value."""
         millis = int((time.time() if at is None else at) * 1000)
-        body = b"".join(_field(1, _series(labels, value, millis)) for labels, value in samples)
+        body = remote_write.encode((labels, [(millis, value)]) for labels, value in samples)
         request = urllib.request.Request(
-            f"{self.url}/api/v1/write",
-            data=_uncompressed_snappy(body),
-            headers={
-                "Content-Encoding": "snappy",
-                "Content-Type": "application/x-protobuf",
-                "X-Prometheus-Remote-Write-Version": "0.1.0",
-            },
+            f"{self.url}/api/v1/write", data=body, headers=remote_write.HEADERS
         )
         with _NO_PROXY_OPENER.open(request, timeout=60):
             pass
@@ -178,31 +167,3 @@ def _samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:
     for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
         for sample in family.samples:
             yield {"__name__": sample.name, **sample.labels}, sample.value
-
-
-def _series(labels: Labels, value: float, millis: int) -> bytes:
-    """Encode prometheus.TimeSeries (prompb/types.proto) with one sample."""
-    pairs = (
-        _field(1, _field(1, name.encode()) + _field(2, text.encode()))
-        for name, text in sorted(labels.items())
-    )
-    sample = b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(millis)
-    return b"".join(pairs) + _field(2, sample)
-
-
-def _field(number: int, content: bytes) -> bytes:
-    """Encode a length-delimited protobuf field."""
-    return bytes((number << 3 | 2,)) + _varint(len(content)) + content
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*encoded, number))
-
-
-def _uncompressed_snappy(content: bytes) -> bytes:
-    """Encode `content` as one literal (format_description.txt of google/snappy)."""
-    return _varint(len(content)) + b"\xfc" + struct.pack("<I", len(content) - 1) + content

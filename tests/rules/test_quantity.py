@@ -166,3 +166,26 @@ def test_any_text_is_a_duration_or_a_duration_error(text):
     for parse in (quantity.go_duration, quantity.prometheus_duration):
         with contextlib.suppress(DurationError):
             assert abs(parse(text)) <= 2**63
+
+
+@pytest.mark.parametrize(
+    ("text", "milli"),
+    [
+        ("20", 20_000),
+        ("37500m", 37_500),
+        ("37.5", 37_500),
+        ("-.5", -500),
+        ("1.5k", 1_500_000),
+        ("2Ki", 2_048_000),
+        ("1e3", 1_000_000),
+        ("0.0009", 0),
+    ],
+)
+def test_quantities_are_parsed(text, milli):
+    assert quantity.parse(text) == milli
+
+
+@pytest.mark.parametrize("text", ["", "x", "1 ", "1K", "1e999", ".", "0x1", "1" * 100])
+def test_other_text_is_not_a_quantity(text):
+    with pytest.raises(QuantityError, match="is not a quantity"):
+        quantity.parse(text)

@@ -8,6 +8,7 @@ guide's FAQ, "TARGETS is UNKNOWN".
 from __future__ import annotations
 
 import re
+from functools import partial
 from itertools import starmap
 from pathlib import Path
 
@@ -159,9 +160,16 @@ def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
             assert message.endswith(f"the server could not find the metric {metric} for pods")
             assert reasons(walkthrough, metric) == [reason]
         echo(f"$ kubectl logs deployment/gpu-metrics-adapter | grep {metric}")
-        *_, line = (each for each in adapter.log.splitlines() if f"/{metric} in" in each)
+        # In the first minute, a metric without series is no warning.
+        wait_for(partial(logged, adapter, metric), f"{metric} is logged", seconds=90)
+        line = logged(adapter, metric)[-1]
         echo(f"  {line}")
         assert f"pods/{metric} in namespace default: {reason}: " in line
+
+
+def logged(adapter: Server, metric: str) -> list[str]:
+    """Return the lines of the log about requests for a metric of pods."""
+    return [each for each in adapter.log.splitlines() if f"/{metric} in" in each]
 
 
 def has_failed(hpa: Hpa) -> bool:

@@ -169,6 +169,16 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
+async def test_causes_that_are_usual_at_the_start_give_no_warning_until_they_last(metrics, caplog):
+    caplog.set_level(logging.DEBUG)
+    starting = Cause(reason=Reason.NO_SERIES, sentence="because", provisional=True)
+
+    metrics.log_causes(SUBJECT, [starting])
+    metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES)])
+
+    assert [record.levelname for record in caplog.records] == ["DEBUG", "WARNING"]
+
+
 async def test_a_bounded_number_of_subjects_is_tracked(metrics, caplog):
     for number in range(8193):
         metrics.log_causes(str(number), [cause(Reason.NO_RULE)])
@@ -244,7 +254,8 @@ async def test_each_cause_with_a_real_prometheus(
         assert await served.pods("default", "temperature_celsius_current") == {"bert-0": 60}
 
     lines = [each for each in messages(caplog) if " in namespace default: " in each]
-    assert len(lines) == len(CAUSES)
+    # The adapter has just started, so "no series" may mean that nothing is scraped yet.
+    assert len(lines) == len(CAUSES) - 1
     assert lines[-1].startswith("pods/duty_cycle_current in namespace default: LabelsMissing: ")
 
 

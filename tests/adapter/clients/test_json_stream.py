@@ -13,7 +13,11 @@ NUMBERS = st.integers(-(2**63), 2**64 - 1)
 """The integers that orjson parses."""
 LABELS = st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=4)
 ELEMENTS = LABELS | st.recursive(
-    st.none() | st.booleans() | NUMBERS | st.floats(allow_nan=False) | st.text(max_size=5),
+    st.none()
+    | st.booleans()
+    | NUMBERS
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 )

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import re
 import sys
 
 import pytest
@@ -45,6 +47,24 @@ async def test_get_sends_parameters(cluster, connect):
     (request,) = cluster.requests
     assert request.query == {"labelSelector": "app in (web,x),!gone"}
     assert request.accept == "application/json"
+
+
+async def test_each_request_is_logged_at_debug_level_with_status_and_duration(
+    cluster, connect, caplog, api_server
+):
+    caplog.set_level(logging.DEBUG, logger="adapter")
+    api = await connect()
+
+    await api.get("/api/v1/namespaces/team-a/pods", {"labelSelector": "app=web"})
+    with pytest.raises(errors.Refused):
+        await api.get("/nothing")
+
+    first, second = (each.message for each in caplog.records if each.name == kube.__name__)
+    assert re.fullmatch(
+        r"GET http://.*/api/v1/namespaces/team-a/pods\?labelSelector=app%3Dweb: 200 in \d+ ms",
+        first,
+    )
+    assert re.fullmatch(r"GET http://.*/nothing: 404 in \d+ ms", second)
 
 
 async def test_list_is_collected_in_pages(cluster, connect):

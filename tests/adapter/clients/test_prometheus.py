@@ -312,6 +312,7 @@ async def test_invalid_url_is_refused(session, url):
         (400, '{"status":"error","errorType":"bad_data","error":"why"}', errors.Refused, "why"),
         (403, "forbidden <b>here</b>", errors.Refused, "forbidden"),
         (404, "", errors.Refused, "404 Not Found"),
+        (404, "404 page not found", errors.Refused, "no Prometheus API below http://127.0.0.1:"),
         (429, "[]", errors.Refused, "429"),
         (500, '{"status":"error","errorType":"internal","error":"why"}', errors.Broken, "why"),
         (502, "<html>", errors.Broken, "<html>"),
@@ -638,3 +639,25 @@ async def test_requests_are_counted_by_path_and_outcome(serve, session):
     )
     assert (count("ok"), count("Refused")) == (1, 1)
     assert received == len(EMPTY) + len("no")
+
+
+async def test_types_of_a_series_are_those_that_targets_declare(serve, session):
+    body = '{"status":"success","data":{"up":[{"type":"gauge","help":"h","unit":""}]}}'
+    fake = await serve(fakes.says(body))
+    client = Prometheus(session, fake.url)
+
+    assert await client.types("up") == {"gauge"}
+    assert await client.types("down") == set()
+
+
+async def test_a_series_from_remote_write_has_no_type(client):
+    assert await client.types("gpu_used") == set()
+
+
+@pytest.mark.parametrize("body", ["{", "[]", '{"status":"success","data":{"up":[{}]}}'])
+async def test_broken_metadata_is_a_backend_error(serve, session, body):
+    fake = await serve(fakes.says(body))
+    client = Prometheus(session, fake.url)
+
+    with pytest.raises(errors.Broken):
+        await client.types("up")

@@ -88,12 +88,16 @@ async def test_demo_serves_the_values_of_the_rules_query() -> None:
             "avg by (exported_pod) (max by (exported_pod,UUID) "
             '(DCGM_FI_DEV_GPU_UTIL{exported_pod=~"bert-.*"}))'
         )
+        discovery = await get(url + GROUP)
         truth = await get(f"{prometheus}/api/v1/query?query={query}")
         first = await get(url + BERT)
         second = await get(url + BERT.replace("v1beta1", "v1beta2"))
         process.send_signal(signal.SIGINT)
         assert await exit_code(process) == 0
 
+    assert "no series" not in output
+    listed = {each["name"] for each in discovery["resources"]}
+    assert {"pods/duty_cycle_current", "nodes/temperature_celsius_current"} <= listed
     expected = {
         sample["metric"]["exported_pod"]: quantity.decimal(
             quantity.milli(float(sample["value"][1]))
@@ -445,6 +449,12 @@ def test_presets_explains_an_invalid_command_line(
     assert program.main(["presets", *arguments]) == 2
 
     assert capsys.readouterr().err.startswith(words)
+
+
+def test_presets_suggests_detect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert program.main(["presets", "detct"]) == 1
+
+    assert capsys.readouterr().err == "detct: did you mean detect?\n"
 
 
 def test_certs_without_a_subcommand_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

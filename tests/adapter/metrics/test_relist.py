@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import inspect
 import logging
@@ -561,7 +562,7 @@ async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, ca
     await relist.once()
     await relist.once()
     assert metrics(relist) == {"kept"}
-    assert relist.statuses[0] == ListingStatus(listed=before.listed, failed=True)
+    assert relist.statuses[0] == dataclasses.replace(before, failed=True)
     assert "503" in caplog.text
 
     fake.behave = works

@@ -91,7 +91,7 @@ def test_defaults_are_those_of_the_original():
             "denied_ttl": 10.0,
             "always_allow_paths": ("/healthz", "/readyz", "/livez"),
         },
-        "logs": {"verbosity": 0},
+        "logs": {"verbosity": 0, "format": "text"},
     }
 
 
@@ -474,3 +474,9 @@ def test_the_reference_has_every_flag_once():
 
     assert rows == [flag.name for flag in FLAGS]
     assert re.findall(r"`--([^`]+)`", ignored) == [flag.name for flag in IGNORED]
+
+
+def test_an_argument_that_is_no_flag_is_ignored_with_a_notice():
+    assert settings.parse(["/adapter", "--v=4", "rules.yaml"]).notices == (
+        "rules.yaml: ignored, because it is not a flag",
+    )

@@ -623,3 +623,21 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
 def test_reasons_are_in_camel_case():
     assert {reason.value for reason in Reason} >= {"NoRule", "NoSeries", "NotListedYet"}
     assert all(reason.value.isalpha() for reason in Reason)
+
+
+@pytest.mark.parametrize(
+    ("status", "provisional"),
+    [
+        (STARTED, True),
+        (ListingStatus(listed=100.0, failed=False, first_listed=50.0), True),
+        (ListingStatus(listed=100.0, failed=False, first_listed=40.0), False),
+        (GOOD, False),
+        (NEVER, False),
+    ],
+)
+def test_missing_series_are_provisional_until_a_scrape_after_the_start(status, provisional):
+    known = inventory(UTIL, listed=[None if status.listed is None else ()], statuses=[status])
+
+    (cause,) = missing.of_metric(known, "utilisation", PODS, {})
+
+    assert cause.provisional is provisional

@@ -269,11 +269,20 @@ def test_what_the_original_accepts_is_accepted_with_a_warning(text, warning):
 
 
 @pytest.mark.parametrize("text", ["", "{}", "# c\n", "rules:\n", "~\n", "resourceRules: null\n"])
-def test_a_file_may_be_empty(text):
-    parsed, problems = config.parse(text, file="f.yaml")
+def test_a_file_may_be_empty_which_gives_a_warning(text):
+    parsed, (problem,) = config.parse(text, file="f.yaml")
 
     assert parsed == config.Config(rules=(), external_rules=(), resource_rules=None)
-    assert problems == ()
+    assert str(problem) == (
+        "f.yaml: warning: contains no rules: the keys for rules are rules, externalRules, "
+        "resourceRules"
+    )
+
+
+def test_an_empty_list_of_rules_says_that_there_are_none():
+    parsed, problems = config.parse("rules: []", file="f.yaml")
+
+    assert (parsed.rules, problems) == ((), ())
 
 
 @pytest.mark.parametrize(

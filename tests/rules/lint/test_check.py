@@ -7,7 +7,6 @@ from rules.lint import check
 
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
-CRD = "{overrides: {ns: {resource: namespace}, brand: {group: cheese.io, resource: brand}}}"
 
 
 def _rule(**changes: str) -> str:
@@ -36,9 +35,9 @@ def test_a_usual_rule_gives_no_warning():
             "does not use <<.LabelMatchers>>: objects of the same name in other namespaces",
         ),
         (
-            {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (pod)'"},
+            {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace)'"},
             "rules[0].metricsQuery",
-            "aggregates without <<.GroupBy>> and drops the label namespace",
+            "aggregates without <<.GroupBy>> and drops the label pod",
         ),
         (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>})'"},
@@ -74,7 +73,7 @@ def test_a_usual_rule_gives_no_warning():
                 "<<.LabelMatchers>>}'"
             },
             "rules[0].metricsQuery",
-            "which is a|b for several objects and then matches none. Use =~",
+            "which is a|b for several pods and then matches none. Use =~",
         ),
         (
             {
@@ -82,12 +81,12 @@ def test_a_usual_rule_gives_no_warning():
                 "<<.LabelMatchers>>}'"
             },
             "rules[0].metricsQuery",
-            "which is a|b for several objects and then matches none. Use =~",
+            "which is a|b for several pods and then matches none. Use =~",
         ),
         (
             {"metricsQuery": '\'<<.Series>>{pod=~"<<index .LabelValuesByName "pod">>"}\''},
             "rules[0].metricsQuery",
-            "the metric selector is ignored, and other conditions apply only where",
+            "does not use <<.LabelMatchers>>: objects of the same name in other namespaces",
         ),
         ({"seriesQuery": "'{__name__!=\"\"}'"}, "rules[0].seriesQuery", "matches nearly every"),
         (
@@ -140,6 +139,22 @@ def test_a_usual_rule_gives_no_warning():
             "has no ^ or no $",
         ),
         (
+            {
+                "seriesQuery": "DCGM_FI_DEV_GPU_UTIL",
+                "metricsQuery": "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[5m])) by (pod)'",
+            },
+            "rules[0].metricsQuery",
+            "computes a rate of DCGM_FI_DEV_GPU_UTIL, which is a gauge",
+        ),
+        (
+            {
+                "metricsQuery": "'sum(increase(kafka_consumergroup_lag{<<.LabelMatchers>>}[5m]))"
+                " by (<<.GroupBy>>)'"
+            },
+            "rules[0].metricsQuery",
+            "computes a rate of kafka_consumergroup_lag, which is a gauge",
+        ),
+        (
             {"seriesQuery": "'{a=\"b\"}'", "name": "{as: x}"},
             "rules[0].name.as",
             "names every series 'x': only the last one listed is served",
@@ -163,9 +178,41 @@ def test_a_custom_rule_gives_a_warning(changes, path, message):
     assert message in warning[1]
 
 
+SERVICES = (
+    "{overrides: {namespace: {resource: namespace}, service: {resource: service},"
+    " pod: {resource: pod}}}"
+)
+NAMESPACE_VALUE = '<<index .LabelValuesByName "namespace">>'
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (pod)'"},
+        {
+            "metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (service, pod)'",
+            "resources": SERVICES,
+        },
+        {
+            "metricsQuery": f"'sum(x{{namespace=\"{NAMESPACE_VALUE}\"}}) by (<<.GroupBy>>)'",
+        },
+        {"metricsQuery": "'sum(x{namespace=\"prod\"}) by (<<.GroupBy>>)'"},
+        {
+            "metricsQuery": '\'<<.Series>>{service="<<index .LabelValuesByName "service">>",'
+            "<<.LabelMatchers>>}'",
+            "resources": SERVICES,
+        },
+        {
+            "metricsQuery": "'avg(<<.Series>>) by (<<.GroupBy>>)'",
+            "resources": "{overrides: {node: {resource: node}}}",
+        },
+        {
+            "seriesQuery": "'{__name__=~\"^istio_.*_total\"}'",
+            "name": "{matches: (.*)_total, as: '${1}_per_second'}",
+        },
+        {"metricsQuery": "'sum(rate(http_requests_total{<<.LabelMatchers>>}[2m])) by (pod)'"},
+        {"metricsQuery": "'sum(rate(gpu_lag_total{<<.LabelMatchers>>}[2m])) by (pod)'"},
+        {"metricsQuery": "'max(avg_over_time(up{<<.LabelMatchers>>}[2m])) by (pod)'"},
         {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>,a=~`\\\\d+`}) by (<<.GroupBy>>)'"},
         {"metricsQuery": "'<<.Series>>{<<.LabelMatchers>>}'"},
         {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace, pod)'"},
@@ -254,11 +301,39 @@ def test_an_average_by_a_label_or_inside_another_function_gives_no_warning(query
     assert _warnings(_rule(metricsQuery=f"'{query}'"), section="externalRules") == []
 
 
-def test_an_override_of_a_resource_that_is_not_built_in_gives_a_warning():
-    ((path, message),) = _warnings(_rule(resources=CRD))
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("{resource: brand}", "'brand' is not a built-in resource: the label has no effect unless"),
+        ("{resource: po}", "has it; write pod"),
+        ("{resource: deploymnet}", "has it; write deployment"),
+        ("{resource: brand}", "has it; if it is that of a CRD, add its group"),
+        ("{group: apps, resource: pod}", "'pod' of group 'apps' is not a built-in resource"),
+        (
+            "{group: v1, resource: pod}",
+            "no built-in group 'v1': the label has no effect; pod is in",
+        ),
+        ("{group: extensions, resource: ingress}", "ingress is in group networking.k8s.io"),
+        ("{group: application, resource: thing}", "there is no built-in group 'application'"),
+    ],
+)
+def test_an_override_of_an_unknown_resource_gives_a_warning(override, message):
+    ((path, text),) = _warnings(_rule(resources=PODS.replace("pod:", f"x: {override}, pod:")))
 
-    assert path == "rules[0].resources.overrides.brand"
-    assert "'brand' of group 'cheese.io' is not a built-in resource" in message
+    assert path == "rules[0].resources.overrides.x"
+    assert message in text
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "{group: cheese.io, resource: brand}",
+        "{group: serving.knative.dev, resource: service}",
+        "{group: app, resource: deployment}",
+    ],
+)
+def test_an_override_of_a_custom_resource_gives_no_warning(override):
+    assert _warnings(_rule(resources=PODS.replace("pod:", f"x: {override}, pod:"))) == []
 
 
 NODES = "{overrides: {node: {resource: node}}}"
@@ -323,11 +398,13 @@ def _resource_warnings(**changes: str) -> list[tuple[str, str]]:
     cpu = ", ".join(f"{key}: {value}" for key, value in (RESOURCE_RULE | changes).items())
     memory = ", ".join(f"{key}: {value}" for key, value in RESOURCE_RULE.items())
     text = f"resourceRules: {{window: 1m, cpu: {{{cpu}}}, memory: {{{memory}}}}}"
-    problems = check.warnings(ruleset.load([("f.yaml", text)]))
+    unserved, *problems = check.warnings(ruleset.load([("f.yaml", text)]))
+    assert unserved.path == "resourceRules"
+    assert unserved.message.startswith("has no effect, because metrics.k8s.io is not served.")
     return [(problem.path, problem.message) for problem in problems]
 
 
-def test_usual_resource_rules_give_no_warning():
+def test_usual_resource_rules_give_no_warning_except_that_they_are_not_served():
     assert _resource_warnings() == []
 
 

@@ -40,6 +40,7 @@ CLUSTER = [
     f"{SUM_A} / sum by (<<.GroupBy>>) ({B})",
     f"{SUM_A} / on (<<.GroupBy>>) {B}",
     f"{A} / ignoring (node) {B}",
+    f"({SUM_A} * on (<<.GroupBy>>) group_right {A}) and on (namespace, pod) C",
     f"{A} * on (<<.GroupBy>>) group_left (node) {B}",
     f"{A} * on (namespace, pod) group_left (node) {B}",
     f"{A} * scalar(max(B))",
@@ -56,6 +57,7 @@ CLUSTER = [
     f"B * on (namespace, node) group_left (pod) {A}",
     f"{A} or vector(0)",
     f"{SUM_A} or on () vector(0)",
+    f"{A} or sum without (pod) (B)",
     f"vector(0) or {A}",
     f"{SUM_A} or sum by (node) (B)",
     f"{A} * on () group_left () count(B)",
@@ -248,6 +250,14 @@ def test_external_metrics_are_alone():
     assert scope.sharing(source, LabelBinding(resource="", namespace="namespace")).scope == "alone"
 
 
+def test_deep_nesting_is_alone():
+    sharing = scope.sharing(source_of(f"{A}{'+ 1' * 900}"), POD)
+    assert (sharing.scope, sharing.obstacle) == (
+        Scope.ALONE,
+        "it is nested too deeply to be analysed",
+    )
+
+
 @pytest.mark.parametrize(
     ("query", "construct"),
     [
@@ -273,6 +283,5 @@ def test_advice():
     assert sharing.advice == "aggregate by (<<.GroupBy>>)"
 
 
-def test_every_namespace_of_an_object_counts_alone_but_not_in_a_cluster():
-    """A label of the namespace that no rule maps leaves pods alone in theirs."""
+def test_without_a_label_of_the_namespace_any_names_are_shared():
     assert scope.sharing(source_of(SUM_A), LabelBinding(resource="pod")).scope == Scope.CLUSTER

@@ -1,0 +1,119 @@
+"""Reads what `check` gets: rules files, presets, manifests and Helm values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from adapter import settings
+from rules import presets
+from rules.document import config, manifests
+from rules.document.manifests import Arguments, Found
+from rules.errors import ConfigError, Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """All rules, in order, and what was found around them."""
+
+    parsed: tuple[tuple[str, config.Parsed], ...]
+    """Name of the file, and its rules."""
+    problems: tuple[Problem, ...]
+    """Those that are not about rules."""
+    notes: tuple[str, ...]
+    """What was read from manifests and Helm values."""
+
+
+def read(sources: Sequence[settings.Source]) -> Inputs:
+    """Read all sources. Raises ConfigError for files that cannot be read, and unknown presets."""
+    parsed: list[tuple[str, config.Parsed]] = []
+    found: list[Found] = []
+    unreadable: list[Problem] = []
+    for source in sources:
+        if source.kind == "preset":
+            parsed.append(_preset(source.name))
+            continue
+        try:
+            content = Path(source.name).read_bytes()
+        except OSError as error:
+            message = f"cannot be read: {error.strerror}"
+            unreadable.append(Problem(severity="error", message=message, file=source.name))
+            continue
+        inside = manifests.find(content, file=source.name)
+        if inside is None:
+            parsed.append((source.name, config.parse(content, file=source.name)))
+            continue
+        found.append(inside)
+        parsed += [(part.file, part.parsed) for part in inside.rules]
+    if unreadable:
+        raise ConfigError(unreadable)
+    problems = [problem for each in found for problem in each.problems]
+    notes = [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
+    if not parsed and not any(each.arguments for each in found):
+        message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
+        problems += [
+            Problem(severity="warning", message=message, file=source.name) for source in sources
+        ]
+    before: list[tuple[str, config.Parsed]] = []
+    keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))
+    for arguments in itertools.chain.from_iterable(each.arguments for each in found):
+        flags, invalid = _flags(arguments)
+        unread = ", ".join(_unread(arguments, flags, keys)) if flags else ""
+        rest = f"; not among the files: {unread}" if unread else ""
+        notes.append(f"{arguments.file}:{arguments.line}: {arguments.title}{rest}")
+        problems += invalid
+        if flags is None:
+            continue
+        problems += _unmounted(arguments, flags, keys)
+        configured = False
+        for source in flags.rules.sources:
+            configured |= source.kind == "config"
+            if source.kind == "preset":
+                (parsed if configured else before).append(_preset(source.name))
+    return Inputs(parsed=(*before, *parsed), problems=tuple(problems), notes=tuple(notes))
+
+
+def _preset(name: str) -> tuple[str, config.Parsed]:
+    file = f"preset {name}"
+    return file, config.parse(presets.text(name), file=file)
+
+
+def _flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Problem]]:
+    """Parse the flags; values that come from elsewhere, such as `$(POD_IP)`, are not checked."""
+    texts = [each.text for each in arguments.arguments if each.text != "serve"]
+    try:
+        try:
+            return settings.parse(texts), []
+        except settings.UsageError as error:
+            if problems := [each for each in error.problems if "$(" not in each]:
+                return None, [arguments.problem(each) for each in problems]
+            return settings.parse(each for each in texts if "$(" not in each), []
+    except (settings.UsageError, settings.HelpRequested):
+        return None, []
+
+
+def _unread(
+    arguments: Arguments, flags: settings.Settings, keys: dict[str, frozenset[str]]
+) -> Iterator[str]:
+    """Yield each rules file whose ConfigMap is not known, so that it is not checked."""
+    for source in flags.rules.sources:
+        mounted = arguments.key_of(source.name)
+        if source.kind == "config" and (mounted is None or mounted[0] not in keys):
+            yield f"ConfigMap {mounted[0]}" if mounted else source.name
+
+
+def _unmounted(
+    arguments: Arguments, flags: settings.Settings, keys: dict[str, frozenset[str]]
+) -> Iterator[Problem]:
+    """Yield an error for each --config whose ConfigMap is known and does not have the key."""
+    for source in flags.rules.sources:
+        mounted = arguments.key_of(source.name) if source.kind == "config" else None
+        if mounted is None:
+            continue
+        config_map, key = mounted
+        if config_map in keys and key not in keys[config_map]:
+            known = ", ".join(sorted(keys[config_map])) or "none"
+            message = f"ConfigMap {config_map} has no key {key}, so the file does not exist"
+            yield arguments.problem(f"--config={source.name}: {message}; its keys: {known}")

@@ -1,0 +1,238 @@
+"""`check --prometheus-url`: what each rule takes from a live Prometheus, and what it answers.
+
+Reads names and labels as a relist does, and sends one request for up to three metrics of each rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+
+from adapter import errors, settings
+from adapter.app import sources
+from adapter.clients.prometheus import Prometheus
+from adapter.metrics import trial
+from adapter.metrics.relist import Relist
+from adapter.metrics.trial import Trial
+from rules import promql
+from rules.diagnosis import wording
+from rules.diagnosis.inventory import Inventory
+from rules.errors import Problem, RulesError
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
+from rules.lint import check_queries, gauges
+from rules.query.catalog import Entry, ExternalEntry, Series
+from rules.ruleset import CompiledRule, RuleSet
+
+_WINDOW = 600.0
+"""Seconds in which a series needs a sample, as for the server by default."""
+_MAX_TRIALS = 3
+_MAX_RATED = 20
+_PREFERRED = (PODS, NODES)
+"""Resources whose metrics are tried first."""
+
+
+async def report(
+    ruleset: RuleSet, flags: settings.Prometheus
+) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
+    """Return lines about every rule, and warnings. Raises BackendError, StartError."""
+    async with sources.connect_prometheus(flags) as prometheus:
+        await prometheus.query("vector(1)")  # an unreachable Prometheus is one error, not many
+        relist = Relist(ruleset, prometheus, Kinds.builtin, interval=_WINDOW, max_age=_WINDOW)
+        await relist.once()
+        observer = _Observer(prometheus, relist.inventory)
+        lines: list[str] = []
+        problems: list[Problem] = []
+        for rule in (*ruleset.rules, *ruleset.external):
+            lines.append(observer.summary(rule))
+            problems += await observer.listing(rule)
+            problems += await observer.rates(rule)
+            async for line, found in observer.trials(rule):
+                lines += [line] if line else []
+                problems += found
+        return tuple(lines), tuple(problems)
+
+
+class _Observer:
+    def __init__(self, prometheus: Prometheus, inventory: Inventory) -> None:
+        self._prometheus = prometheus
+        self._inventory = inventory
+        self._entries: dict[int, list[Entry | ExternalEntry]] = {}
+        """`CompiledRule.index` -> metrics that the rule serves."""
+        self._winners: dict[tuple[str, str], CompiledRule] = {}
+        """Section and metric -> a rule that serves it."""
+        for entry in inventory.catalog.entries:
+            for source in entry.sources:
+                self._add(source.rule, entry)
+        for external in inventory.catalog.external.values():
+            self._add(external.source.rule, external)
+
+    def _add(self, rule: CompiledRule, entry: Entry | ExternalEntry) -> None:
+        self._entries.setdefault(rule.index, []).append(entry)
+        self._winners[rule.section, entry.metric] = rule
+
+    def summary(self, rule: CompiledRule) -> str:
+        """Return what the rule takes, in one line."""
+        series, metrics = self._inventory.series(rule), self._metrics(rule)
+        names = f": {_first(metrics)}" if metrics else ""
+        counts = f"{_number(len(series), 'name')} of series, {_number(len(metrics), 'metric')}"
+        return f"{rule.config.where}: {counts}{names}"
+
+    async def listing(self, rule: CompiledRule) -> list[Problem]:
+        """Return warnings about what the rule takes."""
+        status, series = self._inventory.statuses.get(rule.index), self._inventory.series(rule)
+        if status is not None and status.failed:
+            return [_warning(rule, "seriesQuery", f"cannot be listed: {await self._error(rule)}")]
+        if not series:
+            message = "Prometheus has no such series: the rule takes nothing"
+            return [_warning(rule, "seriesQuery", message)]
+        metrics = self._metrics(rule)
+        if not metrics:
+            path = "name.matches" if any(map(rule.accepts, _names(series))) else "seriesFilters"
+            message = f"rejects all series of seriesQuery ({wording.series(series)})"
+            return [_warning(rule, path, message)]
+        return [
+            *self._unused_overrides(rule, series),
+            *self._same_names(rule, metrics),
+            *self._served_by_others(rule, metrics),
+        ]
+
+    async def rates(self, rule: CompiledRule) -> list[Problem]:
+        """Return a warning for each series of which a rate is computed and which is a gauge."""
+        bound = rule.mapping.bind(self._inventory.kinds)
+        taken = [each.name for series in self._metrics(rule).values() for each in series]
+        problems = []
+        for rated in check_queries.rated(rule, bound):
+            # A gauge by its name is known without Prometheus, if the file has the name.
+            listed = rated == check_queries.ANY_SERIES
+            for name in taken[:_MAX_RATED] if listed else [rated]:
+                by_name = gauges.is_gauge(name)
+                if (by_name and listed) or (not by_name and await self._is_gauge(name)):
+                    problems.append(_warning(rule, "metricsQuery", gauges.warning(name)))
+        return problems
+
+    async def trials(self, rule: CompiledRule) -> AsyncIterator[tuple[str, list[Problem]]]:
+        """Yield a line and warnings for some metrics of the rule."""
+        entries = self._entries.get(rule.index, [])
+        tried: set[str] = set()
+        for entry in sorted(entries, key=_preference):
+            if len(tried) == _MAX_TRIALS or entry.metric in tried:
+                continue
+            tried.add(entry.metric)
+            yield await self._try(rule, entry)
+
+    async def _try(
+        self, rule: CompiledRule, entry: Entry | ExternalEntry
+    ) -> tuple[str, list[Problem]]:
+        subject = wording.printable(entry.metric)
+        if isinstance(entry, Entry):
+            subject += f" of {entry.resource}"
+        try:
+            if isinstance(entry, Entry):
+                result = await trial.custom(self._prometheus, entry)
+            else:
+                result = await trial.external(self._prometheus, entry)
+        except (errors.BackendError, RulesError) as error:
+            return "", [_warning(rule, "metricsQuery", f"fails for {subject}: {error}")]
+        if result is None:
+            message = f"no live series has the labels of {subject}: every request gets 404"
+            return "", [_warning(rule, "resources", message)]
+        return _line(subject, result), list(_answered(rule, subject, result))
+
+    def _metrics(self, rule: CompiledRule) -> Mapping[str, tuple[Series, ...]]:
+        return self._inventory.series_by_metric.get(rule.index, {})
+
+    def _unused_overrides(self, rule: CompiledRule, series: Sequence[Series]) -> Iterator[Problem]:
+        """Yield a warning for each resource of whose labels no series has any."""
+        bound = rule.mapping.bind(self._inventory.kinds)
+        carried = frozenset[str]().union(*(each.labels for each in series))
+        overrides = [each.label for each in rule.config.resources.overrides]
+        for resource, labels in bound.associations(overrides).items():
+            if not carried & set(labels):
+                yield _warning(
+                    rule,
+                    f"resources.overrides.{labels[0]}",
+                    f"no series has the label {wording.names(labels)}: there is no metric of "
+                    f"{resource}",
+                )
+
+    def _same_names(
+        self, rule: CompiledRule, metrics: Mapping[str, tuple[Series, ...]]
+    ) -> Iterator[Problem]:
+        for metric, series in metrics.items():
+            if len(series) > 1:
+                names = wording.names(_names(series))
+                message = f"{names} all become {metric}: only the last one is served"
+                yield _warning(rule, "name", message)
+                return  # one example is enough
+
+    def _served_by_others(
+        self, rule: CompiledRule, metrics: Mapping[str, tuple[Series, ...]]
+    ) -> Iterator[Problem]:
+        served = {entry.metric for entry in self._entries.get(rule.index, ())}
+        for metric in sorted(metrics.keys() - served):
+            if winner := self._winners.get((rule.section, metric)):
+                message = f"{metric} is served by {winner.config.where} instead"
+                yield _warning(rule, "name", message)
+                return  # one example is enough
+
+    async def _is_gauge(self, series: str) -> bool:
+        try:
+            return await self._prometheus.types(series) == {"gauge"}
+        except errors.BackendError:
+            return False  # not every backend has metadata
+
+    async def _error(self, rule: CompiledRule) -> str:
+        try:
+            selector = promql.in_expression(rule.config.series_query)
+            await self._prometheus.query(f"count({selector})")
+        except (errors.BackendError, RulesError) as error:
+            return str(error)
+        return "the listing failed, but a query by it succeeds"
+
+
+def _answered(rule: CompiledRule, subject: str, result: Trial) -> Iterator[Problem]:
+    if not result.values:
+        place = f" in namespace {result.namespace}" if result.namespace else ""
+        objects = f" for {_number(result.objects, 'object')}" if result.objects else ""
+        message = f"returns no value of {subject}{objects}{place}, although they have series"
+        yield _warning(rule, "metricsQuery", message)
+    if result.samples > 1 and "aggregate" not in rule.config.where.positions:
+        yield _warning(
+            rule,
+            "metricsQuery",
+            f"returns up to {result.samples} samples for one object of {subject}, whose average is "
+            "used. Aggregate by (<<.GroupBy>>), or set aggregate",
+        )
+
+
+def _line(subject: str, result: Trial) -> str:
+    place = f" in namespace {result.namespace}" if result.namespace else ""
+    values = _number(result.values, "value")
+    of = f" for {_number(result.objects, 'object')}" if result.resource else ""
+    return f"  {subject}{place}: {values}{of}, {result.seconds * 1000:.0f} ms"
+
+
+def _preference(entry: Entry | ExternalEntry) -> tuple[int, str]:
+    if isinstance(entry, ExternalEntry):
+        return 0, entry.metric
+    rank: list[GroupResource] = [*_PREFERRED]
+    if entry.resource in rank:
+        return rank.index(entry.resource), entry.metric
+    return len(rank) + (entry.resource == NAMESPACES), entry.metric
+
+
+def _warning(rule: CompiledRule, path: str, message: str) -> Problem:
+    return rule.config.where.problem("warning", path, message)
+
+
+def _names(series: Sequence[Series]) -> list[str]:
+    return [each.name for each in series]
+
+
+def _first(names: Mapping[str, object]) -> str:
+    some = [*names][:_MAX_TRIALS]
+    more = len(names) - len(some)
+    return ", ".join(map(wording.printable, some)) + (f" and {more} more" if more else "")
+
+
+def _number(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

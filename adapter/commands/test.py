@@ -1,0 +1,211 @@
+"""`test`: runs unit tests of rules on a real Prometheus, one process for each test."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
+from adapter.clients.prometheus import Prometheus
+from adapter.commands import check_inputs
+from adapter.demo import binary, debian, prometheus, remote_write
+from adapter.metrics.evaluation import Evaluation
+from adapter.metrics.relist import Relist
+from adapter.settings import Source
+from rules import quantity, ruleset, unit_tests
+from rules.diagnosis import missing
+from rules.diagnosis.inventory import Inventory
+from rules.errors import ConfigError, Problem, RulesError
+from rules.kinds import Kinds
+from rules.query import plan
+from rules.ruleset import RuleSet
+from rules.unit_tests import Case, InputSeries, Suite, UnitTest
+
+_WINDOW = 600.0
+"""Seconds in which a series needs a sample, as for the server by default."""
+_WRITE = 30 * 60 * 1000
+"""Milliseconds of one write. Prometheus refuses samples an hour older than the newest one."""
+_FLAGS = ("--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=100y")
+
+
+class _FailedWriteError(Exception):
+    """Prometheus refused the series of a test."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 if all tests pass, else 1; exit with 2 for invalid arguments."""
+    options = _parser().parse_args(argv)
+    failed = total = 0
+    try:
+        suites = [_load(file) for file in options.files]
+        program = binary.find()
+        for file, suite, rules in suites:
+            for test in suite.tests:
+                failures = asyncio.run(_run(test, rules, program))
+                total += 1
+                failed += bool(failures)
+                print(f"{'FAILED' if failures else 'ok'}: {file}: {test.name}")
+                for failure in failures:
+                    print(failure)
+    except (
+        ConfigError,
+        debian.NoProgramError,
+        errors.BackendError,
+        prometheus.PrometheusFailedError,
+        _FailedWriteError,
+    ) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{total} test{'' if total == 1 else 's'}, {failed} failed")
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="gpu-metrics-adapter test",
+        description="Run unit tests of rules: series in promtool's notation, requests, and the "
+        "expected values. A real Prometheus evaluates them: $PROMETHEUS, one in the PATH, or one "
+        "that is downloaded. Exit code: 0 if all tests pass, 1 if not, 2 for an invalid command "
+        "line.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="file with tests")
+    return parser
+
+
+def _load(file: Path) -> tuple[Path, Suite, RuleSet]:
+    """Parse a file of tests, and load its rules. Raises ConfigError."""
+    try:
+        suite = unit_tests.parse(file.read_bytes(), file=str(file))
+    except OSError as error:
+        message = f"cannot be read: {error.strerror}"
+        problem = Problem(severity="error", message=message, file=str(file))
+        raise ConfigError([problem]) from error
+    sources = [Source(kind="preset", name=name) for name in suite.presets]
+    sources += [Source(kind="config", name=str(file.parent / name)) for name in suite.rule_files]
+    return file, suite, ruleset.compile(check_inputs.read(sources).parsed)
+
+
+async def _run(test: UnitTest, rules: RuleSet, program: Path) -> list[str]:
+    """Return the failures of a test."""
+    with tempfile.TemporaryDirectory(prefix="rule-test-") as folder:
+        async with (
+            prometheus.running(
+                program, "{}\n", prometheus.free_port(), Path(folder), *_FLAGS
+            ) as url,
+            aiohttp.ClientSession() as session,
+        ):
+            await _write(session, url, test)
+            results = [await _evaluate(session, url, case, rules) for case in test.cases]
+            return [failure for failure in results if failure]
+
+
+async def _write(session: aiohttp.ClientSession, url: str, test: UnitTest) -> None:
+    step = round(test.interval * 1000)
+    last = max((len(each.values) for each in test.series), default=0) * step
+    for start in range(0, last, max(_WRITE, step)):
+        end = start + max(_WRITE, step)
+        chunk = [(each.labels, list(_samples(each, step, start, end))) for each in test.series]
+        body = remote_write.encode(each for each in chunk if each[1])
+        async with session.post(
+            f"{url}/api/v1/write", data=body, headers=remote_write.HEADERS
+        ) as response:
+            if response.status // 100 != 2:
+                text = (await response.text()).strip()
+                raise _FailedWriteError(f"{test.name}: Prometheus refused the series: {text}")
+
+
+def _samples(series: InputSeries, step: int, start: int, end: int) -> Iterator[tuple[int, float]]:
+    """Yield the samples from `start` until before `end`, in milliseconds."""
+    for index in range(math.ceil(start / step), min(math.ceil(end / step), len(series.values))):
+        value = series.values[index]
+        if value is not None:
+            yield index * step, remote_write.STALE if value == "stale" else value
+
+
+async def _evaluate(session: aiohttp.ClientSession, url: str, case: Case, rules: RuleSet) -> str:
+    """Return what differs from the expected values; empty if nothing does."""
+
+    def clock() -> float:
+        return case.eval_time
+
+    client = Prometheus(session, url, clock=clock)
+    relist = Relist(rules, client, Kinds.builtin, interval=_WINDOW, max_age=_WINDOW, clock=clock)
+    await relist.once()
+    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+    evaluation = Evaluation(client, metrics=metrics, freshness=0.0, clock=clock)
+    request = _external if case.resource is None else _custom
+    try:
+        answer = await request(case, relist.inventory, evaluation)
+    except (errors.BackendError, RulesError) as error:
+        answer = _Answer(causes=(str(error),), failed=True)
+    return "" if answer.values == case.expected and not answer.failed else _failure(case, answer)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What the adapter would answer."""
+
+    values: Mapping[str, int] = field(default_factory=dict)
+    queries: tuple[str, ...] = ()
+    causes: tuple[str, ...] = ()
+    """Why there are no values."""
+    failed: bool = False
+    """Whether the request fails with another status than 200 and 404."""
+
+
+async def _custom(case: Case, inventory: Inventory, evaluation: Evaluation) -> _Answer:
+    assert case.resource is not None
+    entry = inventory.catalog.entry(case.resource, case.metric)
+    if entry is None:
+        causes = missing.of_metric(inventory, case.metric, case.resource, {})
+        return _Answer(causes=tuple(map(str, causes)))
+    planned = plan.custom(
+        entry, namespace=case.namespace, names=case.objects, selector=case.selector
+    )
+    values = await evaluation.values(planned)
+    return _Answer(
+        values={name: value.milli for name, value in values.items()},
+        queries=planned.promql(),
+        causes=() if values else tuple(map(str, missing.of_plan(inventory, planned))),
+    )
+
+
+async def _external(case: Case, inventory: Inventory, evaluation: Evaluation) -> _Answer:
+    entry = inventory.catalog.external_entry(case.metric)
+    if entry is None:
+        causes = missing.of_metric(inventory, case.metric, None, {})
+        return _Answer(causes=tuple(map(str, causes)))
+    planned = plan.external(entry, namespace=case.namespace, selector=case.selector)
+    rows = await evaluation.rows(planned)
+    return _Answer(
+        values={unit_tests.labels_text(each.labels or {}): each.value.milli for each in rows},
+        queries=(planned.promql(),),
+        causes=() if rows else (str(missing.of_query(inventory, planned)),),
+    )
+
+
+def _failure(case: Case, answer: _Answer) -> str:
+    of = f" of {case.resource}" if case.resource else ""
+    lines = [
+        f"  {case.place}: {case.metric}{of} in namespace {case.namespace} at {case.eval_time:g}s",
+        f"    expected  {_text(case.expected)}",
+        f"    got       {_text(answer.values)}",
+    ]
+    lines += [f"    query     {' '.join(query.split())}" for query in answer.queries]
+    lines += [f"    cause     {cause}" for cause in answer.causes]
+    return "\n".join(lines)
+
+
+def _text(values: Mapping[str, int]) -> str:
+    listed = (f"{name}: {quantity.decimal(milli)}" for name, milli in sorted(values.items()))
+    return ", ".join(listed) or "no value"

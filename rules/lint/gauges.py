@@ -1,0 +1,40 @@
+"""Names of series that are gauges, for the warning about `rate()` of a gauge.
+
+Only names that leave no doubt: those of well-known exporters, and usual endings.
+"""
+
+from __future__ import annotations
+
+import re
+
+_COUNTERS = re.compile(r".*_(total|count|sum|bucket|created)|.*TOTAL_ENERGY.*")
+_GAUGES = re.compile(
+    r"""
+      DCGM_FI_DEV_(\w*_UTIL|\w*_TEMP|\w*_CLOCK|FB_\w+|POWER_USAGE)
+    | DCGM_FI_PROF_\w+_ACTIVE
+    | dcgm_(gpu_utilization|mem_copy_utilization|fb_\w+|gpu_temp|power_usage)
+    | nvidia_(gpu|smi)_(duty_cycle|memory_\w*bytes|temperature_\w+|power_usage_\w+|utilization_\w+)
+    | nv_gpu_(utilization|memory_\w+_bytes|power_usage|power_limit)
+    | vllm:(num_requests_\w+|\w+_cache_usage_perc)
+    | kube_\w+
+    | container_memory_(cache|rss|swap|usage_bytes|working_set_bytes)
+    | rabbitmq_queue_messages(_\w+)?
+    | aws_sqs_approximate_\w+
+    | up
+    | .*_(lag|depth|percent|percentage|ratio|celsius|utilization|temperature|queue_length|inflight)
+    """,
+    re.VERBOSE,
+)
+
+
+def is_gauge(series: str) -> bool:
+    """Return whether the name tells that the series is a gauge."""
+    return bool(_GAUGES.fullmatch(series)) and not _COUNTERS.fullmatch(series)
+
+
+def warning(series: str) -> str:
+    """Return the warning about a rate of a gauge."""
+    return (
+        f"computes a rate of {series}, which is a gauge: each decrease counts as a counter reset, "
+        "and the result has no meaning. Use the value itself, avg_over_time() or deriv()"
+    )

@@ -1,0 +1,167 @@
+"""`check` on manifests and Helm values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from adapter import __main__ as program
+
+CONFIG_MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: adapter}
+data:
+  config.yaml: |
+    rules:
+    - seriesQuery: DCGM_FI_DEV_GPU_UTIL
+      name: {as: duty_cycle_current}
+      resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+      metricsQuery: max(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+"""
+DEPLOYMENT = """\
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: adapter}
+spec:
+  template:
+    spec:
+      containers:
+      - name: adapter
+        image: gpu-metrics-adapter:1
+        args: [--prometheus-url=$(URL), --config=/etc/adapter/config.yaml, --preset=gpu-dcgm]
+        volumeMounts: [{name: rules, mountPath: /etc/adapter}]
+      volumes: [{name: rules, configMap: {name: adapter}}]
+"""
+
+
+@pytest.fixture
+def check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.chdir(tmp_path)
+
+    def run(text: str, *arguments: str) -> tuple[int, list[str]]:
+        Path("f.yaml").write_text(text)
+        code = program.main(["check", "f.yaml", *arguments])
+        return code, capsys.readouterr().out.splitlines()
+
+    return run
+
+
+def test_a_configmap_is_checked(check) -> None:
+    assert check(CONFIG_MAP) == (
+        0,
+        [
+            "f.yaml:5: ConfigMap adapter, key config.yaml",
+            "f.yaml:10:21: note: rules[0].metricsQuery: scope cluster",
+            "0 errors, 0 warnings",
+        ],
+    )
+
+
+def test_a_deployment_is_checked_with_its_configmap_and_presets(check) -> None:
+    code, lines = check(CONFIG_MAP + DEPLOYMENT)
+
+    assert code == 0
+    assert lines[1] == "f.yaml:19: Deployment adapter, container adapter"
+    assert "produces the same metric of namespaces, pods as rules[0] (f.yaml:7)" in lines[2]
+    assert "preset gpu-dcgm" in lines[2]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "unread"),
+    [
+        ("configMap: {name: adapter}", "configMap: {name: other}", "ConfigMap other"),
+        ("mountPath: /etc/adapter", "mountPath: /etc/other", "/etc/adapter/config.yaml"),
+    ],
+)
+def test_rules_of_a_deployment_that_are_not_checked_are_named(
+    check, before: str, after: str, unread: str
+) -> None:
+    _, lines = check(CONFIG_MAP + DEPLOYMENT.replace(before, after))
+
+    expected = f"f.yaml:19: Deployment adapter, container adapter; not among the files: {unread}"
+    assert expected in lines
+
+
+def test_presets_before_the_file_stay_before_it(check) -> None:
+    args = "--preset=gpu-dcgm, --config=/etc/adapter/config.yaml"
+
+    _, lines = check(
+        CONFIG_MAP
+        + DEPLOYMENT.replace("--config=/etc/adapter/config.yaml, --preset=gpu-dcgm", args)
+    )
+
+    assert lines[2].startswith("f.yaml:8:13: warning: rules[0].name: produces the same metric")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (
+            "--config=/etc/adapter/config.yaml",
+            "--config=/etc/adapter/rules.yaml",
+            (
+                "f.yaml:21:41: error: --config=/etc/adapter/rules.yaml: ConfigMap adapter has no "
+                "key rules.yaml, so the file does not exist; its keys: config.yaml"
+            ),
+        ),
+        (
+            "--preset=gpu-dcgm",
+            "--presets=gpu-dcgm",
+            "f.yaml:21:76: error: --presets: unknown flag; did you mean --preset?",
+        ),
+        (
+            "--prometheus-url=$(URL)",
+            "--prometheus-url=prometheus",
+            (
+                "f.yaml:21:16: error: --prometheus-url=prometheus: must be an http or https URL "
+                "with a host"
+            ),
+        ),
+    ],
+)
+def test_a_fault_in_a_deployment_is_an_error(check, before: str, after: str, message: str) -> None:
+    code, lines = check(CONFIG_MAP + DEPLOYMENT.replace(before, after))
+
+    assert code == 1
+    assert message in lines
+
+
+def test_flags_in_helm_values_are_checked(check) -> None:
+    code, lines = check("rules: {default: false}\nextraArguments: [--prometheus-tokn-file=x]\n")
+
+    assert code == 1
+    assert lines[-2].endswith(
+        "--prometheus-tokn-file: unknown flag; did you mean --prometheus-token-file?"
+    )
+
+
+def test_an_unknown_preset_of_a_deployment_is_an_error(check) -> None:
+    code, lines = check(DEPLOYMENT.replace("gpu-dcgm", "gpu-dcmg", 3))
+
+    assert code == 1
+    assert "did you mean gpu-dcgm?" in lines[0]
+
+
+SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: x}\n"
+
+
+def test_manifests_without_any_rules_give_a_warning(check) -> None:
+    assert check(SERVICE) == (
+        0,
+        [
+            (
+                "f.yaml: warning: contains no rules: no ConfigMap with rules, and no workload of "
+                "an adapter"
+            ),
+            "0 errors, 1 warning",
+        ],
+    )
+
+
+def test_other_manifests_beside_rules_give_no_warning(check) -> None:
+    Path("other.yaml").write_text(SERVICE)
+
+    assert check(CONFIG_MAP, "other.yaml")[1][-1] == "0 errors, 0 warnings"
