@@ -17,7 +17,7 @@ _MAX_NAMES = 100_000
 
 _BUSY = 3
 """Number of requests within the freshness of an evaluation that make sharing worth its cost."""
-_STORM = 8
+_STORM = 20
 _STORM_WINDOW = 10.0
 """After so many new sets of objects in so many seconds, names are not matched."""
 

@@ -84,16 +84,14 @@ def custom(plan: Plan, samples: Sequence[SamplesByObject], *, now: float = 0.0) 
     missing = None
     if constant is not None:
         missing = Value(milli=quantity.milli(constant), time=now, samples=0)
+    steps = tuple(zip(plan.steps, samples, strict=True))
     values = {}
     for name in plan.names:
-        value = next(
-            (
-                _combined(plan, step, name, found)
-                for step, each in zip(plan.steps, samples, strict=True)
-                if (found := each.get(name))
-            ),
-            missing,
-        )
+        value = missing
+        for step, by_name in steps:
+            if found := by_name.get(name):
+                value = _combined(plan, step, name, found)
+                break
         if value is not None:
             values[name] = value
     return values
@@ -120,9 +118,12 @@ def _finite(value: float, on_nan: OnNaN) -> float | None:
 
 
 def _combined(plan: Plan, step: Step, name: str, samples: Sequence[tuple[float, float]]) -> Value:
+    if len(samples) == 1:  # as in most rules; every aggregate of one number is this number
+        ((number, time),) = samples
+        return Value(milli=quantity.milli(number), time=time, samples=1)
     numbers = [number for number, _ in samples]
     aggregate = step.rule.config.aggregate
-    if aggregate == "error" and len(numbers) > 1:
+    if aggregate == "error":
         place = f"{plan.namespace}/{name}" if plan.namespace else name
         raise AmbiguousSampleError(
             f"{plan.resource} {place!r} has {len(numbers)} samples of {plan.metric!r}, and the "
@@ -147,8 +148,6 @@ def _sum(numbers: list[float]) -> int:
 
 def _avg(numbers: list[float]) -> int:
     """Return the mean in thousandths, rounded to a double once: of 0.1, 0.2 and 0.3 it is 0.2."""
-    if len(numbers) == 1:
-        return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))
 
 
@@ -157,5 +156,4 @@ _AGGREGATES: Mapping[str, Callable[[list[float]], int]] = {
     "max": lambda numbers: quantity.milli(max(numbers)),
     "min": lambda numbers: quantity.milli(min(numbers)),
     "sum": _sum,
-    "error": lambda numbers: quantity.milli(numbers[0]),
 }

@@ -80,13 +80,13 @@ def test_many_namespaces_are_not_matched():
 
 def test_after_a_start_every_object_is_expected():
     demand = Demand()
-    for i in range(8):
-        assert not demand.storm(i)
-        demand.record(("a", (f"p{i}",)), i)
+    for i in range(20):
+        assert not demand.storm(0.4 * i)
+        demand.record(("a", (f"p{i}",)), 0.4 * i)
 
     assert demand.storm(8)
     assert demand.objects(8, returned=None, wide=True) == Objects(namespaces=None, names=None)
-    assert not demand.storm(11)
+    assert not demand.storm(10.1)
 
 
 def test_repeated_questions_are_not_new():

@@ -480,3 +480,14 @@ def test_an_argument_that_is_no_flag_is_ignored_with_a_notice():
     assert settings.parse(["/adapter", "--v=4", "rules.yaml"]).notices == (
         "rules.yaml: ignored, because it is not a flag",
     )
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("auto", None), ("0", 0.0), ("2500ms", 2.5)])
+def test_query_freshness_is_a_duration_or_automatic(text, seconds):
+    assert settings.parse([f"--query-freshness={text}"]).prometheus.query_freshness == seconds
+
+
+@pytest.mark.parametrize("text", ["often", "-1s", ""])
+def test_other_query_freshness_is_refused(text):
+    with pytest.raises(settings.UsageError, match="query-freshness"):
+        settings.parse([f"--query-freshness={text}"])
