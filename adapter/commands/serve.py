@@ -8,14 +8,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from adapter import log_handler, settings
 from adapter.commands import SEE_HELP, SUMMARIES
-
-if TYPE_CHECKING:
-    import asyncio
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +52,8 @@ def log_unraisable(event: sys.UnraisableHookArgs) -> None:
 
 
 def _run(parsed: settings.Settings) -> int:
+    import uvloop
+
     from adapter import errors
     from adapter.app import server
     from adapter.commands import shutdown
@@ -68,22 +66,9 @@ def _run(parsed: settings.Settings) -> int:
                 await stop.wait()
 
     try:
-        loop_factory = _uvloop() if parsed.serving.event_loop == "uvloop" else None
+        loop_factory = uvloop.new_event_loop if parsed.serving.event_loop == "uvloop" else None
         shutdown.run(serve(), loop_factory=loop_factory)
     except (ConfigError, errors.StartError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def _uvloop() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return the constructor of uvloop's event loop. Raises StartError if it is not installed."""
-    from adapter import errors
-
-    try:
-        import uvloop
-    except ImportError as error:
-        raise errors.StartError(
-            "--event-loop=uvloop: uvloop is not installed; install gpu-metrics-adapter[uvloop]"
-        ) from error
-    return uvloop.new_event_loop

@@ -55,8 +55,8 @@ class Serving(Group):
     event_loop: Literal["asyncio", "uvloop"] = flag(
         "event-loop",
         choice("asyncio", "uvloop"),
-        "Event loop of the server. uvloop must be installed.",
-        default="asyncio",
+        "Event loop of the server. uvloop needs less CPU time.",
+        default="uvloop",
     )
     bind_address: str = flag(
         "bind-address",

@@ -58,7 +58,7 @@ def test_defaults_are_those_of_the_original():
             "burst": 10,
         },
         "serving": {
-            "event_loop": "asyncio",
+            "event_loop": "uvloop",
             "bind_address": "0.0.0.0",
             "port": 443,
             "tls_cert_file": None,
