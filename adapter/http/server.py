@@ -26,6 +26,7 @@ from adapter.http.connection import (
     Connection,
     Serve,
 )
+from adapter.http.limits import Budget
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +34,10 @@ MAX_PENDING = MAX_CONNECTIONS = 1024
 """Maximum number of connections before and after the end of their TLS handshake.
 
 The in-flight limits of Kubernetes allow 600 requests, and an API server may open a connection for
-each of them at the same moment. A connection has up to 0.1 MiB of buffers.
+each of them at the same moment.
 """
+MAX_PARTIAL_HEADS = 64 << 20
+"""Bytes of all request heads that are not complete. Parsed, they take the same once more."""
 
 _BACKLOG = 128
 """Connections that the kernel holds until they are accepted."""
@@ -42,6 +45,7 @@ _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
 # asyncio allocates this buffer, by default 256 KiB, for each TLS connection. A record has 16 KiB.
+# uvloop's buffer has 256 KiB, too, but only the part takes memory that was used.
 sslproto.SSLProtocol.max_size = 32 << 10
 
 _T = TypeVar("_T")
@@ -64,6 +68,7 @@ class Listener:
         write_seconds: float = WRITE_SECONDS,
         max_pending: int = MAX_PENDING,
         max_connections: int = MAX_CONNECTIONS,
+        max_partial_heads: int = MAX_PARTIAL_HEADS,
     ) -> None:
         self._ssl_context = ssl_context
         self._host = host
@@ -79,6 +84,7 @@ class Listener:
         self._new_connection = functools.partial(
             Connection,
             serve,
+            partial_heads=Budget(max_partial_heads, self._give_up),
             head_seconds=head_seconds,
             close_seconds=close_seconds,
             write_seconds=write_seconds,
@@ -181,6 +187,10 @@ class Listener:
             return
         if connection.transport is not None:
             self._register(connection, arrival.address)
+
+    def _give_up(self, connection: Connection) -> None:
+        log.warning("closed connection of %s: too many incomplete heads", connection.address())
+        connection.abort()
 
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)

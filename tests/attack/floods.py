@@ -210,6 +210,63 @@ async def pipelined(flooder: Flooder) -> None:
     await flooder.repeat(8, send)
 
 
+async def pipelined_requests(flooder: Flooder) -> None:
+    """Small requests without a pause, answers not read, on 8 connections"""
+    heads = request("/livez", close=False) * 1000
+
+    async def send() -> None:
+        with contextlib.suppress(OSError):
+            async with flooder.connection() as (reader, writer):
+                while not reader.at_eof():
+                    writer.write(heads)
+                    await writer.drain()
+                    await reader.read(_MB)
+        flooder.counts["closed"] += 1
+
+    await flooder.repeat(8, send)
+
+
+async def many_headers(flooder: Flooder) -> None:
+    """Requests with 2 000 empty headers each, never the same, on 4 connections"""
+    number = 0
+
+    def new_request() -> bytes:
+        nonlocal number
+        number += 1
+        return request(f"{_METRICS}/{number}", ["ab:"] * 2000, close=False)
+
+    await flooder.repeat(4, lambda: flooder.keep_sending(new_request))
+
+
+async def trailers(flooder: Flooder) -> None:
+    """Endless trailers of a chunked body, on 16 connections"""
+    head = request(_METRICS, ["Transfer-Encoding: chunked"], method="POST", close=False)
+    await _endless(flooder, head + b"0\r\n", b"X: " + b"x" * 900_000 + b"\r\n", clients=16)
+
+
+async def incomplete_heads(flooder: Flooder) -> None:
+    """900 kB of a head that never ends, on 500 connections"""
+    await _endless(flooder, b"GET / HTTP/1.1\r\nA: ", b"x" * 900_000, clients=500, most=1)
+
+
+async def _endless(
+    flooder: Flooder, beginning: bytes, part: bytes, *, clients: int, most: int = 1000
+) -> None:
+    async def send() -> None:
+        with contextlib.suppress(OSError):
+            async with flooder.connection() as (reader, writer):
+                writer.write(beginning)
+                for _ in range(most):
+                    writer.write(part)
+                    flooder.counts["MB sent"] += len(part) / _MB
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                await reader.read()
+        flooder.counts["closed"] += 1
+
+    await flooder.repeat(clients, send)
+
+
 async def large_answers(flooder: Flooder) -> None:
     """Answers of 57 MiB by Prometheus, to 3 clients with rights"""
     headers = [f"X-Remote-User: {AUTOSCALER}"]
@@ -311,6 +368,10 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         idle_sessions,
         unread_answers,
         pipelined,
+        pipelined_requests,
+        many_headers,
+        trailers,
+        incomplete_heads,
         large_answers,
         selectors,
         accept,

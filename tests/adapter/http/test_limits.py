@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import gc
-import gzip
 import socket
 import ssl
 from asyncio import sslproto
@@ -462,18 +461,6 @@ async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads
     assert (received == size) is reads
 
 
-async def test_bodies_are_discarded():
-    async def answer(_):
-        return NOTHING
-
-    async with listening(handler=answer) as (port, _), connected(port) as (reader, writer):
-        for body in (gzip.compress(bytes(1 << 20)), b"12345", b"x" * 10_000):
-            head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\n"
-            writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-            async with asyncio.timeout(5):
-                assert await reader.readuntil(b"\r\n\r\n") == NOTHING
-
-
 async def test_a_body_that_is_not_sent_in_time_ends_the_connection():
     async def answer(_):
         return NOTHING
@@ -482,17 +469,3 @@ async def test_a_body_that_is_not_sent_in_time_ends_the_connection():
         got = await exchange(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
 
     assert got == NOTHING.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
-
-
-async def test_pipelined_requests_are_answered_in_order():
-    async def answer(request):
-        await asyncio.sleep(0)
-        return NOTHING.replace(b"No Content", request.target.encode())
-
-    async with listening(handler=answer) as (port, _):
-        heads = [b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(200)]
-        last = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        got = await exchange(port, b"".join(heads) + last)
-
-    targets = [each.partition(b"\r\n")[0] for each in got.split(b"HTTP/1.1 204 ")[1:]]
-    assert targets == [b"/%d" % number for number in range(200)] + [b"/last"]
