@@ -115,8 +115,8 @@ def test_the_pieces_in_which_requests_arrive_do_not_matter(requests, cuts):
     stream = b"".join(requests)
     bounds = [0, *sorted(cut for cut in set(cuts) if cut < len(stream)), len(stream)]
 
-    whole = exchange([stream])
-    pieces = exchange([stream[i:j] for i, j in itertools.pairwise(bounds)])
+    whole, _ = exchange([stream])
+    pieces, _ = exchange([stream[i:j] for i, j in itertools.pairwise(bounds)])
 
     assert pieces == whole
 
