@@ -29,6 +29,7 @@ from adapter.clients.prometheus_result import (
     StringsReader,
     TypesReader,
 )
+from adapter.clients.reachability import Reachability
 from rules.quoting import shorten
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class Prometheus:
         self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
+        self.reachability = Reachability()
         self._held = 0
         """Bytes of all responses that are being read."""
 
@@ -202,7 +204,7 @@ class Prometheus:
     ) -> T:
         subject = params.get("query") or params.get("match[]") or params.get("metric", "")
         description = f"{verb} {self._address}{path} {_quoted(subject)}"
-        started = self._monotonic()
+        started, began = self._monotonic(), self.reachability.now()
         outcome, received = "Cancelled", 0
         try:
             async with asyncio.timeout(seconds):
@@ -225,9 +227,11 @@ class Prometheus:
                     finally:
                         received = _received(response.content)
             outcome = "ok"
+            self.reachability.answered()
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
             error = _backend_error(e, description, seconds)
             outcome = type(error).__name__
+            self.reachability.failed(error, began=began)
             raise error from e
         finally:
             elapsed = self._monotonic() - started
