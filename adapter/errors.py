@@ -66,13 +66,14 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, message, reason="BadRequest")
 
 
-def internal(message: str) -> ApiError:
-    """Return a 500 without the cause: raise it `from` the cause, which is then logged."""
+def internal(message: str, causes: Sequence[Cause] = ()) -> ApiError:
+    """Return a 500: raise it `from` the exception, which is then logged."""
     return ApiError(
         500,
         f"Internal error occurred: {message}",
         reason="InternalError",
         details={"causes": [{"message": message}]},
+        causes=causes,
     )
 
 
@@ -101,6 +102,8 @@ class BackendError(Exception):
 
     retry_after: float | None = None
     """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
+    refusal: str = ""
+    """What Prometheus replied to a query that it refused, without the request; else empty."""
 
 
 class Unreachable(BackendError):

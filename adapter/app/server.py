@@ -22,6 +22,7 @@ from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
+from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
@@ -91,7 +92,18 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=evaluation,
-            missing_metrics=MissingMetrics(lambda: relist.inventory, relist.labels),
+            missing_metrics=MissingMetrics(
+                lambda: relist.inventory,
+                relist.labels,
+                probes=Probes(
+                    prometheus.query,
+                    lambda: detection.report(prometheus),
+                    presets={
+                        rule.config.where.file.removeprefix("preset ")
+                        for rule in (*ruleset.rules, *ruleset.external)
+                    },
+                ),
+            ),
         )
         port = settings.serving.port
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)

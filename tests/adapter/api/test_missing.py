@@ -11,6 +11,7 @@ import pytest
 
 from adapter import errors
 from adapter.api.missing import LOG_INTERVAL, MissingMetrics
+from adapter.api.probes import Probes
 from rules import ruleset
 from rules.diagnosis import candidates
 from rules.diagnosis.inventory import Inventory, ListingStatus
@@ -86,7 +87,11 @@ def relist():
 
 @pytest.fixture
 def metrics(relist, clock):
-    return MissingMetrics(relist.inventory, relist.labels, clock=clock)
+    async def unreachable(*_):
+        raise errors.Unreachable("down")
+
+    probes = Probes(unreachable, unreachable, clock=clock)
+    return MissingMetrics(relist.inventory, relist.labels, probes=probes, clock=clock)
 
 
 def cause(reason, sentence="because", rule=None):
@@ -131,9 +136,10 @@ async def test_a_query_without_samples_is_explained_by_the_present_inventory(met
     entry = relist.inventory().catalog.entry(PODS, "utilisation")
     plan = plans.custom(entry, namespace="default", names=["a"], selector=selectors.parse(""))
 
-    (missing,) = metrics.of_plan(plan)
+    (missing,) = await metrics.of_plan(plan)
 
     assert missing.reason is Reason.NO_SAMPLE
+    assert "Prometheus did not answer the queries for the cause: run `gpu" in missing.sentence
 
 
 async def test_a_very_long_name_is_not_cached(metrics, relist):
