@@ -120,6 +120,22 @@ class RelistMetrics:
         self._attempts.labels(rule, outcome).inc()
 
 
+class CauseMetrics:
+    """Answers without a value, by reason."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._answers = Counter(
+            f"{_PREFIX}_answers_without_value",
+            "Answers 404 and empty lists, by the reason of the most specific cause.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def missing(self, reason: str) -> None:
+        """Count an answer."""
+        self._answers.labels(reason).inc()
+
+
 class HealthMetrics:
     """States of the health checks of /readyz."""
 

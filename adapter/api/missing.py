@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.api.probes import Probes
 from adapter.cache import LRUCache, SingleFlightCache
 from rules.diagnosis import missing
@@ -52,10 +52,12 @@ class MissingMetrics:
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
         *,
         probes: Probes,
+        metrics: telemetry.CauseMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inventory = inventory
         self._probes = probes
+        self._metrics = metrics
         self._query_labels = labels
         self._clock = clock
         self._causes = SingleFlightCache(
@@ -89,11 +91,13 @@ class MissingMetrics:
         return missing.of_plan(inventory, plan, found)
 
     def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Log why `subject` has no value, unless the same causes were logged recently.
+        """Count and log why `subject` has no value, unless the same was logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
         Provisional ones are logged at debug level only, until they last.
         """
+        if causes:
+            self._metrics.missing(causes[0].reason.value)
         now = self._clock()
         identity = tuple((cause.reason, cause.rule, cause.provisional) for cause in causes)
         last, logged = self._logged.get(subject) or (now, None)

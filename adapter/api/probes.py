@@ -10,11 +10,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.cache import SingleFlightCache
 from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.rate_limit import TokenBucket
 from rules import promql
 from rules.diagnosis import missing, samples
 from rules.diagnosis.missing import Cause
@@ -23,6 +25,8 @@ from rules.exporters import detect, generations
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
+
+K = TypeVar("K")
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +38,8 @@ _MAX_SIZE = 20_000
 _TIMEOUT = 2.0
 """Seconds for all queries of one diagnosis."""
 _AT_ONCE = 2
-"""Diagnoses at a time; others do without further queries, so that Prometheus is not flooded."""
+_PER_SECOND, _BURST = 5.0, 20
+"""Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded."""
 
 
 class Probes:
@@ -57,7 +62,9 @@ class Probes:
         self._detection = detection
         self._presets = frozenset(presets)
         self._now = now
+        self._clock = clock
         self._running = 0
+        self._bucket = TokenBucket(_PER_SECOND, _BURST, clock=clock)
         self._plans = SingleFlightCache(
             self._diagnose,
             ttl=lambda _, __: _TTL,
@@ -74,10 +81,7 @@ class Probes:
 
     async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Return a cause for each of the first steps; empty if it cannot be queried now."""
-        known = self._plans.cached(plan)
-        if known is None and self._running < _AT_ONCE:
-            known = await self._plans.find(plan)
-        return known or ()
+        return await self._find(self._plans, plan)
 
     async def of_rule(self, rule: CompiledRule) -> tuple[Cause, ...]:
         """Return why a rule has no series: they ended, or those of another exporter exist.
@@ -86,18 +90,33 @@ class Probes:
         """
         if rule.pinned_series is None:
             return ()
-        known = self._rules.cached(rule)
-        if known is None and self._running < _AT_ONCE:
-            known = await self._rules.find(rule)
-        return known or ()
+        return await self._find(self._rules, rule)
+
+    async def _find(
+        self, cache: SingleFlightCache[K, tuple[Cause, ...]], key: K
+    ) -> tuple[Cause, ...]:
+        """Return the causes of `key`, remembered or new; old ones while no query may be sent."""
+        entry = cache.entries.get(key)
+        if entry is not None and self._clock() < entry[1]:
+            return entry[0]
+        if self._running < _AT_ONCE:
+            try:
+                await self._bucket.take(0.0)
+                return await cache.find(key)
+            except errors.TimedOut:
+                pass
+        return entry[0] if entry is not None else ()
 
     async def _diagnose(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+        self._running += 1
         try:
             questions = samples.questions(plan)
             return tuple(await gather_or_cancel(map(self._answer, questions)))
         except RulesError as error:  # a selector that cannot be narrowed
             log.info("no further query for the cause: %s", error)
             return ()
+        finally:
+            self._running -= 1
 
     async def _answer(self, question: samples.Question) -> Cause:
         results = dict(await self._run(samples.queries(question)))
@@ -105,7 +124,11 @@ class Probes:
         return samples.conclude(question, results, self._now())
 
     async def _find_ended(self, rule: CompiledRule) -> tuple[Cause, ...]:
-        results = await self._run(samples.gone(promql.in_expression(rule.config.series_query)))
+        self._running += 1
+        try:
+            results = await self._run(samples.gone(promql.in_expression(rule.config.series_query)))
+        finally:
+            self._running -= 1
         cause = samples.of_gone(rule, results, self._now())
         if cause is not None:
             return (cause,)
@@ -137,12 +160,9 @@ class Probes:
             except errors.BackendError as error:
                 log.info("a query for the cause failed: %s", error)
 
-        self._running += 1
         try:
             async with asyncio.timeout(_TIMEOUT):
                 await gather_or_cancel(run(key, text) for key, text in queries.items())
         except TimeoutError:
             log.info("the queries for the cause took longer than %g s", _TIMEOUT)
-        finally:
-            self._running -= 1
         return results

@@ -95,6 +95,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             missing_metrics=MissingMetrics(
                 lambda: relist.inventory,
                 relist.labels,
+                metrics=telemetry.CauseMetrics(registry),
                 probes=Probes(
                     prometheus.query,
                     lambda: detection.report(prometheus),

@@ -22,8 +22,6 @@ MAX_STEPS = 3
 _MAX_NAMES = 50
 _WINDOW = "1h"
 """How long ago a series that ended is still found."""
-_LOOKBACK = 300.0
-"""Prometheus' default of --query.lookback-delta, in seconds."""
 
 Results = Mapping[str, Sequence[Sample]]
 """Key of a query -> its result; a query that failed is absent."""
@@ -121,8 +119,9 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         )
     return (
         _of_answer(question, results["answer"])
-        or _of_places(question, results)
+        or _of_query(question, results)
         or _of_time(question, results, now)
+        or _of_places(question, results)
         or _of_objects(question, results)
     )
 
@@ -158,24 +157,39 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
             f"{_for(question)}, which is no value. Correct the query (does it divide by 0?), or "
             "set `onNaN: zero`",
         )
-    return None
+    if not answer:
+        return None
+    others = sorted({each.labels.get(label, "") for each in answer} - {*question.names, ""})
+    if label and others:
+        sentence = (
+            f"the label {label} of the result of its query is {wording.names(others)}, which is "
+            f"not requested. Select by <<.LabelMatchers>>: {wording.code(question.query)}"
+        )
+    else:
+        sentence = "had no value, and has one now. Retry"
+    return _cause(question, Reason.NO_SAMPLE, sentence)
 
 
 _NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
 
 
+def _of_query(question: Question, results: Results) -> Cause | None:
+    """Return the cause if the series exist, but the query has no result."""
+    if not (count := _number(results, "here")):
+        return None
+    return _cause(
+        question,
+        Reason.NO_SAMPLE,
+        f"{wording.printable(question.step.series)} has {count} series{_for(question)}, but the "
+        "query has no result. Check its range (`rate` needs two samples), its other matchers and "
+        f"the metric selector: {wording.code(question.query)}",
+    )
+
+
 def _of_places(question: Question, results: Results) -> Cause | None:
-    """Return the cause if the series exist: here, in another namespace, or of the exporter."""
+    """Return the cause if there are series in other namespaces, or of the exporter only."""
     series = wording.printable(question.step.series)
     binding = question.step.binding
-    if count := _number(results, "here"):
-        return _cause(
-            question,
-            Reason.NO_SAMPLE,
-            f"{series} has {count} series{_for(question)}, but the query has no result. Check its "
-            "range (`rate` needs two samples), its other matchers and the metric selector: "
-            f"{wording.code(question.query)}",
-        )
     found = [each.labels.get(binding.namespace, "") for each in results.get("elsewhere", ())]
     if found:
         return _cause(
@@ -189,9 +203,10 @@ def _of_places(question: Question, results: Results) -> Cause | None:
         return _cause(
             question,
             Reason.EXPORTER_ONLY,
-            f"the label {binding.resource} of {series} names the exporter's own pods only. Enable "
-            "the mapping to pods in the exporter (dcgm-exporter: DCGM_EXPORTER_KUBERNETES=true), "
-            "or map the label that names the workload, such as exported_pod",
+            f"the label {binding.resource} of {series} names the exporter's own pods only. If a "
+            "pod uses a GPU now, enable the mapping to pods in the exporter (dcgm-exporter: "
+            "DCGM_EXPORTER_KUBERNETES=true), or map the label of the workload, such as "
+            "exported_pod",
         )
     return None
 
@@ -242,8 +257,6 @@ def _ended(subject: str, results: Results, now: float) -> tuple[Reason, str] | N
             f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
             f"is of {age}. Check the exporter and /targets in Prometheus"
         )
-    if unknown and len(unknown) == len(targets) and now - last < _LOOKBACK:
-        unknown = []  # a backend without `up`
     if unknown:
         return Reason.TARGET_GONE, (
             f"the target {wording.names(unknown)} is not scraped any more; the last sample of "

@@ -86,6 +86,25 @@ async def test_at_most_two_diagnoses_run_at_a_time(backend):
     ] * 2
 
 
+async def test_diagnoses_are_limited_in_rate_and_the_last_ones_stay_in_use(backend):
+    now = 0.0
+    found = Probes(backend.query, backend.detection, clock=lambda: now)
+    plans = [planned(str(number)) for number in range(21)]
+
+    first = [await found.of_plan(each) for each in plans]
+    now = 100.0
+    for each in plans[1:20]:
+        await found.of_plan(each)
+    sent = len(backend.queries)
+    again = [await found.of_plan(each) for each in plans[:1]]
+    last = [await found.of_plan(each) for each in plans[19:]]
+
+    assert [len(causes) for causes in first] == [1] * 20 + [0]
+    assert again == first[:1]
+    assert last == [*first[19:20], ()]
+    assert len(backend.queries) - sent <= 12  # one token was left
+
+
 async def test_queries_that_hang_are_given_up(backend, monkeypatch):
     monkeypatch.setattr(probes, "_TIMEOUT", 0.01)
     backend.answering.clear()
