@@ -73,6 +73,7 @@ def queries(question: Question) -> Mapping[str, str]:
     asked = {
         "answer": question.query,
         "here": f"count({own})",
+        "not finite": f"count({own} != {own} or abs({own}) == Inf)",
         "every": f"count({every})",
         "last": f"max(max_over_time(timestamp({own})[{_WINDOW}:1m]))",
     }
@@ -177,12 +178,20 @@ def _of_query(question: Question, results: Results) -> Cause | None:
     """Return the cause if the series exist, but the query has no result."""
     if not (count := _number(results, "here")):
         return None
+    series = wording.printable(question.step.series)
+    if _number(results, "not finite") == count:
+        return _cause(
+            question,
+            Reason.NOT_FINITE,
+            f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is no "
+            "value. Look at what the exporter reports in its /metrics",
+        )
     return _cause(
         question,
         Reason.NO_SAMPLE,
-        f"{wording.printable(question.step.series)} has {count} series{_for(question)}, but the "
-        "query has no result. Check its range (`rate` needs two samples), its other matchers and "
-        f"the metric selector: {wording.code(question.query)}",
+        f"{series} has {count} series{_for(question)}, but the query has no result. Check its "
+        "range (`rate` needs two samples), its comparisons, its other matchers and the metric "
+        f"selector: {wording.code(question.query)}",
     )
 
 

@@ -27,6 +27,7 @@ QUERIES = {
     "old": PLAIN,
     "few": PLAIN,
     "idle": PLAIN,
+    "compared": f"{PLAIN} <= 100",
     "rated": "rate(<<.Series>>{<<.LabelMatchers>>}[1m])",
     "refused": "avg(<<.Series>>{<<.LabelMatchers>>}",
     "partial": PLAIN,
@@ -62,6 +63,7 @@ LIVE = (
     'dropped{ns="default",pod="a"} 1',
     'elsewhere{ns="team-b",pod="a"} 1',
     'own{ns="default",pod="dcgm-x",job="gpu",instance="own:1"} 1',
+    'compared{ns="default",pod="a"} NaN',
     'few{ns="default",pod="z"} 1',
     'idle{ns="default",gpu="0"} 1',
     'rated{ns="default",pod="a"} 1',
@@ -74,6 +76,7 @@ LIVE = (
 CAUSES = {
     "divided": (Reason.NOT_FINITE, "returned NaN for pods a, b in namespace default"),
     "infinite": (Reason.NOT_FINITE, "returned +Inf for pods a, b"),
+    "compared": (Reason.NOT_FINITE, "compared for pods a, b in namespace default is NaN or Inf in"),
     "dropped": (Reason.LABEL_DROPPED, "has no label pod (found: none). Aggregate by ("),
     "elsewhere": (Reason.OTHER_NAMESPACE, "but some where the label ns is team-b"),
     "own": (Reason.EXPORTER_ONLY, "label pod of own names the exporter's own pods only"),
@@ -148,7 +151,7 @@ async def test_a_refused_query_is_quoted_without_the_address_of_prometheus(serve
     assert "Prometheus refused the query: bad_data: " in cause["message"]
     assert "unclosed left parenthesis" in cause["message"]
     assert "127.0.0.1" not in cause["message"]
-    assert (await warning(served, path)).startswith('299 - "QueryRefused: rules[12] ')
+    assert (await warning(served, path)).startswith('299 - "QueryRefused: rules[13] ')
 
 
 async def test_a_prometheus_that_does_not_answer_is_a_cause(tmp_path: Path) -> None:

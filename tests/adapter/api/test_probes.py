@@ -73,7 +73,7 @@ async def test_at_most_two_diagnoses_run_at_a_time(backend):
     found = Probes(backend.query, backend.detection)
     backend.answering.clear()
     running = [asyncio.create_task(found.of_plan(planned(name))) for name in "ab"]
-    while len(backend.queries) < 2 * 7:  # noqa: ASYNC110 - has no event
+    while len(backend.queries) < 2 * 8:  # noqa: ASYNC110 - has no event
         await asyncio.sleep(0)
     sent = len(backend.queries)
 
