@@ -56,6 +56,8 @@ def _problem(error: errors.BackendError) -> str:
         return "cannot be reached (--prometheus-url)"
     if isinstance(error, errors.TimedOut):
         return "does not respond in time (--prometheus-timeout)"
+    if type(error) is errors.Broken:
+        return "fails, or sends responses that cannot be parsed"
     if isinstance(error, errors.Refused):
         if error.status in _CREDENTIALS:
             return f"refuses the credentials (status {error.status})"
