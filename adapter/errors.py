@@ -1,4 +1,4 @@
-"""Errors: answers to API clients, failures of backends, and failures to start.
+"""Errors: answers to API clients, failures of backends, failures to start, degraded health.
 
     ApiError                 answer to the client: a metav1.Status, built in `http.responses`
     └── TextError                answer as text/plain, as Kubernetes' filters give it
@@ -11,6 +11,7 @@
     │   └── NotInstantError          a query returned a matrix or a string
     └── TooLarge                 the response exceeded the size limit
     StartError               for the operator: the server cannot start with these settings
+    Degradation              not raised, but returned by health checks that pass nevertheless
 
 Each module that calls a library raises one of these `from` the library's own exception. The message
 of a BackendError quotes the backend and is only logged, never sent to an API client.
@@ -65,13 +66,14 @@ def bad_request(message: str) -> ApiError:
     return ApiError(400, message, reason="BadRequest")
 
 
-def internal(message: str) -> ApiError:
-    """Return a 500 without the cause: raise it `from` the cause, which is then logged."""
+def internal(message: str, causes: Sequence[Cause] = ()) -> ApiError:
+    """Return a 500: raise it `from` the exception, which is then logged."""
     return ApiError(
         500,
         f"Internal error occurred: {message}",
         reason="InternalError",
         details={"causes": [{"message": message}]},
+        causes=causes,
     )
 
 
@@ -100,6 +102,8 @@ class BackendError(Exception):
 
     retry_after: float | None = None
     """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
+    refusal: str = ""
+    """What Prometheus replied to a query that it refused, without the request; else empty."""
 
 
 class Unreachable(BackendError):
@@ -128,6 +132,12 @@ class NotInstantError(Broken):
 
 class TooLarge(BackendError):
     """Response that exceeds the size limit."""
+
+
+class Degradation(str):
+    """Remark of a health check: something does not work, but the adapter must stay ready."""
+
+    __slots__ = ()
 
 
 class StartError(Exception):

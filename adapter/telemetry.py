@@ -120,6 +120,43 @@ class RelistMetrics:
         self._attempts.labels(rule, outcome).inc()
 
 
+class CauseMetrics:
+    """Answers without a value, by reason."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._answers = Counter(
+            f"{_PREFIX}_answers_without_value",
+            "Answers 404 and empty lists, by the reason of the most specific cause.",
+            ["reason"],
+            registry=registry,
+        )
+
+    def missing(self, reason: str) -> None:
+        """Count an answer."""
+        self._answers.labels(reason).inc()
+
+
+class HealthMetrics:
+    """States of the health checks of /readyz."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._state = Gauge(
+            f"{_PREFIX}_health_check_state",
+            "1 for the state of a check of /readyz: ok, degraded (something does not work, and the "
+            "pod stays ready) or failed (the pod is not ready).",
+            ["check", "state"],
+            registry=registry,
+        )
+        self._states: dict[str, str] = {}
+
+    def checked(self, check: str, state: str) -> None:
+        """Set the state of a check."""
+        if (previous := self._states.get(check)) not in {None, state}:
+            self._state.remove(check, previous)
+        self._states[check] = state
+        self._state.labels(check, state).set(1)
+
+
 class WatchCacheMetrics:
     """Metrics of the watch caches, by resource (`deployments.apps`)."""
 

@@ -1,22 +1,25 @@
 """Endpoints for operators: health checks, `/version`, `/metrics` and the index of all paths.
 
 Health is a list of named checks. The plain answers equal the original's to the byte; the list of
-checks is our own and is visible with `?verbose` and below each probe's path.
+checks is our own and is visible with `?verbose`, below each probe's path, and as a metric.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import inspect
 import logging
 import platform
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 import adapter
-from adapter.errors import NOSNIFF
+from adapter import telemetry
+from adapter.errors import NOSNIFF, Degradation
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import PLAIN, Answer
@@ -27,14 +30,24 @@ log = logging.getLogger(__name__)
 _SEE_LOG = "see the log of the adapter"
 _MAX_UNKNOWN = 20
 """Unknown names of `?exclude=` that an answer repeats."""
+_NUMBER = re.compile(r"\d+")
 _EXPOSITION = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores"
+
+
+class State(enum.StrEnum):
+    """Outcome of a check; only FAILED makes the probe fail."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """A named condition of a probe.
 
-    `run` may be a coroutine function. If it raises, the probe fails. It may return a remark.
+    `run` may be a coroutine function. If it raises, the probe fails. It may return a remark; if
+    that is a Degradation, the check is degraded, and the probe passes.
     """
 
     name: str
@@ -74,6 +87,7 @@ class OperatorEndpoints:
             for probe, checks in self._probes.items()
             for check in checks
         }
+        self._metrics = telemetry.HealthMetrics(registry)
         self._logged: dict[str, str] = {}
         """What was last logged of each check, so that probes do not repeat it."""
         self._registry = registry
@@ -86,6 +100,8 @@ class OperatorEndpoints:
         if path in {"/", "/index.html"}:
             return Answer(body=self._index)
         if path == "/metrics":
+            for each in self._probes["/readyz"]:
+                self._metrics.checked(each.name, (await self._run(each))[0])
             return Answer(
                 body=generate_latest(self._registry), content_type=_EXPOSITION, gzip_threshold=0
             )
@@ -96,11 +112,12 @@ class OperatorEndpoints:
         return Answer(status=404, body=self._index)
 
     async def _answer_check(self, check: Check) -> Answer:
-        failed, text = await self._run(check)
-        if failed:
+        state, text = await self._run(check)
+        if state is State.FAILED:
             body = _text([f"internal server error: {text}\n"])
             return Answer(status=500, body=body, content_type=PLAIN, headers=NOSNIFF)
-        return Answer(body=b"ok", content_type=PLAIN)
+        body = _text([f"degraded: {text}\n"]) if state is State.DEGRADED else b"ok"
+        return Answer(body=body, content_type=PLAIN)
 
     async def _answer_probe(
         self, probe: str, checks: Sequence[Check], query: Mapping[str, tuple[str, ...]]
@@ -113,10 +130,12 @@ class OperatorEndpoints:
                 excluded.remove(check.name)
                 lines.append(f"[+]{check.name} excluded: ok\n")
                 continue
-            failed, text = await self._run(check)
-            if failed:
+            state, text = await self._run(check)
+            if state is State.FAILED:
                 lines.append(f"[-]{check.name} failed: reason withheld\n")
                 any_failed = True
+            elif state is State.DEGRADED:
+                lines.append(f"[!]{check.name} degraded: {text}\n")
             else:
                 lines.append(f"[+]{check.name} ok{text and f': {text}'}\n")
         if excluded:
@@ -129,22 +148,28 @@ class OperatorEndpoints:
         body = _text(lines) if "verbose" in query else b"ok"
         return Answer(body=body, content_type=PLAIN, headers=NOSNIFF)
 
-    async def _run(self, check: Check) -> tuple[bool, str]:
-        """Run a check; return whether it failed, and its remark or exception for clients."""
+    async def _run(self, check: Check) -> tuple[State, str]:
+        """Run a check; return its state, and its remark or exception for clients."""
         try:
             outcome = check.run()
             text = (await outcome if inspect.isawaitable(outcome) else outcome) or ""
         except Exception as error:  # noqa: BLE001 - every exception of a check is its failure
             text = str(error)
             self._log_change(check, f"failed: {text}", logging.WARNING)
-            return True, text if check.public else _SEE_LOG
+            return State.FAILED, text if check.public else _SEE_LOG
+        shown = _SEE_LOG if text and not check.public else text
+        if isinstance(text, Degradation):
+            self._log_change(check, f"degraded: {text}", logging.WARNING)
+            return State.DEGRADED, shown
         self._log_change(check, "passes" if check.public or not text else text, logging.INFO)
-        return False, _SEE_LOG if text and not check.public else text
+        return State.OK, shown
 
     def _log_change(self, check: Check, text: str, level: int) -> None:
-        if self._logged.get(check.name, "passes") != text:
+        # Ages and counts in a degradation change with each probe.
+        identity = _NUMBER.sub("", text) if text.startswith("degraded") else text
+        if self._logged.get(check.name, "passes") != identity:
             log.log(level, "health check %s: %s", check.name, text)
-        self._logged[check.name] = text
+        self._logged[check.name] = identity
 
 
 @functools.cache

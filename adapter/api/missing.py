@@ -1,7 +1,8 @@
 """Causes of missing metrics for API answers and the log.
 
-`rules.diagnosis` finds the causes. This module gives it the present labels of series, caches the
-result and logs it at a bounded rate, because autoscalers repeat a request every few seconds.
+`rules.diagnosis` finds the causes. This module gives it the present labels of series and what
+`probes` finds, caches the result and logs it at a bounded rate, because autoscalers repeat a
+request every few seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from adapter import errors
+from adapter import errors, telemetry
+from adapter.api.probes import Probes
 from adapter.cache import LRUCache, SingleFlightCache
 from rules.diagnosis import missing
 from rules.diagnosis.inventory import Inventory
@@ -41,7 +43,7 @@ class MissingMetrics:
 
     `inventory` returns the present snapshot. `labels` returns the labels of one series of a rule,
     and may raise BackendError or RulesError; it is called at most once a minute for each series.
-    `clock` is monotonic, in seconds.
+    `probes` finds causes by further queries. `clock` is monotonic, in seconds.
     """
 
     def __init__(
@@ -49,9 +51,13 @@ class MissingMetrics:
         inventory: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
         *,
+        probes: Probes,
+        metrics: telemetry.CauseMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._inventory = inventory
+        self._probes = probes
+        self._metrics = metrics
         self._query_labels = labels
         self._clock = clock
         self._causes = SingleFlightCache(
@@ -76,19 +82,22 @@ class MissingMetrics:
             return await self._find_causes((metric, resource))
         return await self._causes.get((metric, resource))
 
-    def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Return why a plan that Prometheus answered gave no value."""
+        found = await self._probes.of_plan(plan)
         inventory = self._inventory()
         if isinstance(plan, ExternalPlan):
-            return (missing.of_query(inventory, plan),)
-        return missing.of_plan(inventory, plan)
+            return (missing.of_query(inventory, plan, found),)
+        return missing.of_plan(inventory, plan, found)
 
     def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Log why `subject` has no value, unless the same causes were logged recently.
+        """Count and log why `subject` has no value, unless the same was logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
         Provisional ones are logged at debug level only, until they last.
         """
+        if causes:
+            self._metrics.missing(causes[0].reason.value)
         now = self._clock()
         identity = tuple((cause.reason, cause.rule, cause.provisional) for cause in causes)
         last, logged = self._logged.get(subject) or (now, None)
@@ -111,7 +120,19 @@ class MissingMetrics:
             (rule.index, series.name): present
             for (rule, series), present in zip(unlabelled, labels, strict=True)
         }
-        return missing.of_metric(inventory, metric, resource, by_series)
+        causes = missing.of_metric(inventory, metric, resource, by_series)
+        return tuple([each for cause in causes for each in await self._with_series(cause)])
+
+    async def _with_series(self, cause: Cause) -> tuple[Cause, ...]:
+        """Return a better cause than that a rule has no series, if there is one."""
+        if cause.reason is not Reason.NO_SERIES or cause.rule is None:
+            return (cause,)
+        ruleset = self._inventory().ruleset
+        rule = (*ruleset.rules, *ruleset.external)[cause.rule]
+        found = await self._probes.of_rule(rule)
+        if any(each.reason is Reason.OTHER_EXPORTER for each in found):
+            return (*found, cause)
+        return found or (cause,)
 
     async def _find_labels(self, key: tuple[CompiledRule, str]) -> frozenset[str]:
         rule, series = key

@@ -65,13 +65,18 @@ def build_router(
             content = await group.answer(info, backend, deadline=request.deadline)
         except errors.ApiError as error:
             if error.causes:
-                # Causes quote the rules, so they are sent only to callers who may read the list
-                # of metrics.
-                document = f"/apis/{group.NAME}/{group.VERSIONS[0]}"
-                error.causes_visible = guard is None or await _can_read(request, document)
+                error.causes_visible = await sees_causes(group, request)
             raise
         pretty = responses.negotiate_pretty(info, request.headers)
-        return encoded.encode(info, content, pretty=pretty)
+        answer = encoded.encode(info, content, pretty=pretty)
+        if content.causes and await sees_causes(group, request):
+            return responses.with_warning(answer, content.causes)
+        return answer
+
+    async def sees_causes(group: Group, request: Request) -> bool:
+        # Causes quote the rules, so only callers who may read the list of metrics see them.
+        document = f"/apis/{group.NAME}/{group.VERSIONS[0]}"
+        return guard is None or await _can_read(request, document)
 
     guarded = route if guard is None else guard(route)
 

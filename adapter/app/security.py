@@ -10,7 +10,7 @@ import contextlib
 import datetime as dt
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.tokens import TokenReviews
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
+from adapter.cluster.rights import Right, Rights
 from adapter.settings import Settings
 from adapter.tls import context as tls
 from adapter.tls import serving_certificate
@@ -40,6 +41,12 @@ _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 _CONTROL_QPS, _CONTROL_BURST = 20.0, 40
 """Requests per second for the ConfigMap, the Secret and the APIServices. A start takes about 15."""
 _NAMESPACE = "gpu-metrics-adapter"
+_ACCESS_REVIEWS = Right(
+    group="authorization.k8s.io",
+    resource="subjectaccessreviews",
+    verbs=("create",),
+    consequence="callers get 500",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +63,7 @@ class Security:
 
 async def from_settings(
     settings: Settings,
+    rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
     registry: CollectorRegistry,
@@ -77,12 +85,22 @@ async def from_settings(
         )
     api = await _connect(settings.authentication.kubeconfig or settings.cluster.kubeconfig, stack)
     meter_of_requests = telemetry.AuthMetrics(registry)
-    guard = await _guard(settings, api, live, stack, background, meter_of_requests, lookups)
+    guard = await _guard(settings, api, live, rights, stack, background, meter_of_requests, lookups)
     service = settings.serving.service_name
     namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
+    rights.require(api, lambda: _apiservice_rights(names))
     if pair is None:
+        secret = Right(
+            group="",
+            resource="secrets",
+            verbs=("get", "update"),
+            consequence="replicas cannot share a serving CA",
+            name=serving_certificate.secret_name(service),
+            namespace=namespace,
+        )
+        rights.require(api, lambda: (secret,))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
@@ -133,6 +151,7 @@ async def _guard(
     settings: Settings,
     api: Kube,
     live: tls.ReloadingContext,
+    rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
     meter: telemetry.AuthMetrics,
@@ -168,6 +187,8 @@ async def _guard(
     reviewer = api
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(settings.authorization.kubeconfig, stack)
+    rights.require(api, lambda: _authentication_rights(skip_lookup=flags.skip_lookup))
+    rights.require(reviewer, lambda: (_ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()
@@ -191,6 +212,37 @@ async def _guard(
     lookups.add("attributes", guard.attributes)
     lookups.add("decisions", authorizer.decisions.entries)
     return guard
+
+
+def _authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
+    yield Right(
+        group="authentication.k8s.io",
+        resource="tokenreviews",
+        verbs=("create",),
+        consequence="callers with a token get 401",
+    )
+    if not skip_lookup:
+        yield Right(
+            group="",
+            resource="configmaps",
+            verbs=("get", "list", "watch"),
+            consequence="the client CAs and the front proxy's are not known, or not followed",
+            name=trust.NAME,
+            namespace=trust.NAMESPACE,
+        )
+
+
+def _apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
+    for name in names:
+        # Without the component external-metrics, the APIService may belong to another server.
+        external = name.endswith(".external.metrics.k8s.io")
+        yield Right(
+            group="apiregistration.k8s.io",
+            resource="apiservices",
+            verbs=("get",) if external else ("get", "patch"),
+            consequence="the API server may refuse the serving certificate",
+            name=name,
+        )
 
 
 async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 from prometheus_client import CollectorRegistry
 
@@ -22,12 +22,14 @@ from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
+from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
+from adapter.cluster.rights import Right, Rights
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
 from adapter.http.connection import Serve
@@ -36,7 +38,9 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
+from rules.kinds import NAMESPACES, PODS, Kinds
 from rules.lint import check
+from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +71,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
-        objects, watches = await _objects(settings, stack, background, registry)
+        rights = Rights()
+        objects, watches = await _objects(settings, ruleset, rights, stack, background, registry)
         relist = Relist(
             ruleset,
             prometheus,
@@ -87,7 +92,19 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=evaluation,
-            missing_metrics=MissingMetrics(lambda: relist.inventory, relist.labels),
+            missing_metrics=MissingMetrics(
+                lambda: relist.inventory,
+                relist.labels,
+                metrics=telemetry.CauseMetrics(registry),
+                probes=Probes(
+                    prometheus.query,
+                    lambda: detection.report(prometheus),
+                    presets={
+                        rule.config.where.file.removeprefix("preset ")
+                        for rule in (*ruleset.rules, *ruleset.external)
+                    },
+                ),
+            ),
         )
         port = settings.serving.port
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
@@ -99,7 +116,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         lookups.add("questions", backend.questions)
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
-        secured = await security.from_settings(settings, stack, background, registry, lookups)
+        secured = await security.from_settings(
+            settings, rights, stack, background, registry, lookups
+        )
+        if not settings.cluster.objects:
+            background.start("rights", rights.run())
         closing = asyncio.Event()
         operator_endpoints = health.OperatorEndpoints(
             live=(health.Check(name="background-tasks", run=background.check, public=True),),
@@ -109,9 +130,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 health.Check(
                     name="first-relist", run=lambda: _check_first_relist(relist), public=True
                 ),
-                health.Check(name="prometheus", run=lambda: _relist_status(relist), public=True),
+                health.Check(name="prometheus", run=prometheus.reachability.check, public=True),
+                health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
+                health.Check(name="rights", run=rights.check, public=True),
                 *secured.checks,
                 health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),
             ),
@@ -158,6 +181,8 @@ async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
 
 async def _objects(
     settings: Settings,
+    ruleset: RuleSet,
+    rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
     registry: CollectorRegistry,
@@ -192,7 +217,23 @@ async def _objects(
         kube, listing=listing, caches=caches, interval=cluster.discovery_interval
     )
     background.start("discovery of kinds", objects.run())
+    rights.require(kube, lambda: _rights(ruleset, objects.kinds))
     return objects, caches.status
+
+
+def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
+    """Yield the rights to read the objects that overrides of rules map to."""
+    resources = {PODS}
+    for rule in ruleset.rules:
+        labels = [each.label for each in rule.config.resources.overrides]
+        resources.update(rule.mapping.bind(kinds).associations(labels))
+    for each in sorted(resources - {NAMESPACES}, key=str):
+        yield Right(
+            group=each.group,
+            resource=each.resource,
+            verbs=("list", "watch"),
+            consequence=f"metrics of {each} cannot be selected by labels",
+        )
 
 
 @contextlib.asynccontextmanager
@@ -215,13 +256,6 @@ def _check_kinds(objects: ClusterObjects | FileObjects) -> None:
 def _check_first_relist(relist: Relist) -> None:
     if not relist.attempted.is_set():
         raise RuntimeError("the first relist is not finished yet")
-
-
-def _relist_status(relist: Relist) -> str:
-    """Report listed rules. Never raises: an unready adapter blocks namespace deletion."""
-    statuses = relist.statuses.values()
-    listed = sum(not each.failed for each in statuses)
-    return f"{listed} of {len(statuses)} rules listed at the last attempt"
 
 
 def _check_not_closing(closing: asyncio.Event) -> None:

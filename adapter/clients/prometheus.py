@@ -29,6 +29,7 @@ from adapter.clients.prometheus_result import (
     StringsReader,
     TypesReader,
 )
+from adapter.clients.reachability import Reachability
 from rules.quoting import shorten
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,8 @@ _CHUNK = 16 << 10
 _MAX_ERROR = 64 << 10
 """Bytes that are read of the body of an error."""
 _MAX_QUOTED = 1000
+_FAULT_OF_QUERY = frozenset({400, 422})
+"""Statuses with which Prometheus refuses a query; its text quotes nothing but the query."""
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
 _POST_RETRY = 300.0
@@ -120,6 +123,7 @@ class Prometheus:
         self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
+        self.reachability = Reachability()
         self._held = 0
         """Bytes of all responses that are being read."""
 
@@ -202,7 +206,7 @@ class Prometheus:
     ) -> T:
         subject = params.get("query") or params.get("match[]") or params.get("metric", "")
         description = f"{verb} {self._address}{path} {_quoted(subject)}"
-        started = self._monotonic()
+        started, began = self._monotonic(), self.reachability.now()
         outcome, received = "Cancelled", 0
         try:
             async with asyncio.timeout(seconds):
@@ -225,9 +229,11 @@ class Prometheus:
                     finally:
                         received = _received(response.content)
             outcome = "ok"
+            self.reachability.answered()
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
             error = _backend_error(e, description, seconds)
             outcome = type(error).__name__
+            self.reachability.failed(error, began=began)
             raise error from e
         finally:
             elapsed = self._monotonic() - started
@@ -273,8 +279,9 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoRe
     try:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
+        refusal = f"{kind}: {text}" if response.status in _FAULT_OF_QUERY else ""
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        kind, text = response.reason or "", _excerpt(body)
+        kind, text, refusal = response.reason or "", _excerpt(body), ""
         if response.status == 404:
             text += (
                 f"; there is no Prometheus API below {base}: correct the path in --prometheus-url"
@@ -283,7 +290,9 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoRe
     if kind == "timeout":
         raise errors.TimedOut(message)
     if response.status // 100 == 4:
-        raise errors.Refused(message, status=response.status)
+        refused = errors.Refused(message, status=response.status)
+        refused.refusal = refusal
+        raise refused
     raise errors.Broken(message)
 
 
@@ -291,7 +300,9 @@ def _backend_error(error: Exception, request: str, seconds: float) -> errors.Bac
     """Convert an error of a request to a BackendError whose text starts with the request."""
     text = shorten(str(error) or type(error).__name__, _MAX_QUOTED)
     if isinstance(error, errors.Refused):
-        return errors.Refused(f"{request}: {text}", status=error.status)
+        refused = errors.Refused(f"{request}: {text}", status=error.status)
+        refused.refusal = error.refusal
+        return refused
     if isinstance(error, errors.BackendError):
         return type(error)(f"{request}: {text}")
     if isinstance(error, TimeoutError):

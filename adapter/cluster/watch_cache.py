@@ -54,6 +54,9 @@ class State(enum.StrEnum):
     TOO_MANY = "too_many"
 
 
+_DEGRADED = frozenset({State.BROKEN, State.FORBIDDEN, State.TOO_MANY})
+
+
 class WatchCaches:
     """Watch caches by kind. They fill only while `run` runs."""
 
@@ -117,7 +120,9 @@ class WatchCaches:
 
     def status(self) -> str:
         """Return the state of each cache, for /readyz; it does not quote the API server."""
-        return "; ".join(each.status() for each in self._caches.values()) or "no kind is in use"
+        text = "; ".join(each.status() for each in self._caches.values()) or "no kind is in use"
+        degraded = any(each.state in _DEGRADED for each in self._caches.values())
+        return errors.Degradation(text) if degraded else text
 
 
 class _UnwatchableError(Exception):

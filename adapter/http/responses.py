@@ -14,8 +14,8 @@ import http
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from typing import Any
 
@@ -25,6 +25,7 @@ from adapter.errors import ApiError, BackendError, TextError, bad_request, inter
 from adapter.http import encoding, request_info
 from adapter.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.http.request import AUDIT_ID, Heads, Request
+from rules.diagnosis.missing import Cause
 from rules.errors import PlanError, SelectorError
 from rules.quoting import MAX_ECHO, shorten
 
@@ -33,6 +34,9 @@ log = logging.getLogger(__name__)
 PLAIN = "text/plain; charset=utf-8"
 
 _GZIP_THRESHOLD = 128 * 1024
+_WARNING = "Warning"
+_MAX_WARNING = 400
+"""Characters of a warning. Kubernetes limits all warnings of a response to 4096."""
 _BODILESS = frozenset({204, 304})
 _HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
 _UNPARSED = request_info.parse("/")
@@ -151,11 +155,26 @@ def error_answer(error: Exception, request: Request, info: request_info.RequestI
         pretty = api_error.code == 406 or negotiate_pretty(info, request.headers)
     except ApiError:
         pretty = True
-    return Answer(
+    answer = Answer(
         status=api_error.code,
         body=encoding.encode(_status(api_error), pretty=pretty),
         headers=api_error.headers,
     )
+    return with_warning(answer, api_error.causes) if api_error.causes_visible else answer
+
+
+def with_warning(answer: Answer, causes: Sequence[Cause]) -> Answer:
+    """Return the answer with the first cause as a warning, which kubectl prints.
+
+    https://www.rfc-editor.org/rfc/rfc7234#section-5.5
+    """
+    if not causes:
+        return answer
+    more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
+    text = shorten(str(causes[0]), _MAX_WARNING).replace("…", "...") + more
+    printable = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
+    quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
+    return replace(answer, headers={**answer.headers, _WARNING: f'299 - "{quoted}"'})
 
 
 def _api_error(error: Exception) -> ApiError:
@@ -175,7 +194,8 @@ def _status(error: ApiError) -> encoding.Document:
         causes = [
             {"reason": cause.reason.value, "message": cause.sentence} for cause in error.causes
         ]
-        details = {**(details or {}), "causes": causes}
+        known = (details or {}).get("causes", ())
+        details = {**(details or {}), "causes": [*known, *causes]}
     status: dict[str, Any] = {
         "kind": "Status",
         "apiVersion": "v1",

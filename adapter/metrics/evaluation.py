@@ -146,7 +146,9 @@ class Evaluation:
         demoted = self._demoted.present(asyncio.get_running_loop().time())
         if not demoted:
             return "no query is replaced by separate ones"
-        return f"{', '.join(demoted)}: queried separately for each request, see the log"
+        return errors.Degradation(
+            f"{', '.join(demoted)}: queried separately for each request, see the log"
+        )
 
     def _shared_query(self, plan: Plan) -> SharedQuery:
         scope = self._scope(plan.steps)

@@ -7,6 +7,7 @@ affect the others. How a selector is listed is the responsibility of `series_ind
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import gc
 import random
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from adapter import telemetry
+from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
 from adapter.metrics.lister import Lister
@@ -34,6 +35,8 @@ _FIRST_BACKOFF = 1.0
 _MAX_BACKOFF = 60.0
 _KINDS_INTERVAL = 1.0
 """Seconds between checks whether the cluster's kinds changed."""
+_MAX_REPORTED = 5
+"""Rules that the health check names."""
 _NAMES_PER_SELECTOR = 50
 """Selectors go into URLs, which some proxies limit to 8 kB."""
 
@@ -108,6 +111,28 @@ class Relist:
         return {
             rule: status for index in self._indexes for rule, status in index.statuses().items()
         }
+
+    def check(self) -> str:
+        """Report the rules for /readyz. Never raises: an unready adapter blocks deletions."""
+        rules = (*self._ruleset.rules, *self._ruleset.external)
+        statuses = self.statuses
+        problems = []
+        if failing := [rule for rule in rules if statuses[rule.index].failed]:
+            named = [_since(rule, statuses[rule.index]) for rule in failing[:_MAX_REPORTED]]
+            more = len(failing) - len(named)
+            problems.append(f"cannot list {', '.join(named)}{f' and {more} more' if more else ''}")
+        if not rules:
+            problems.append("no rule is loaded")
+        elif len(self._listings) == len(rules) and not any(
+            listing.series for listing in self._listings.values()
+        ):
+            problems.append("no rule selects a series that Prometheus has")
+        if self._ruleset.resource_rules is not None:
+            problems.append("resourceRules are not served")
+        summary = f"{len(rules) - len(failing)} of {len(rules)} rules listed at the last attempt"
+        if problems:
+            return errors.Degradation("; ".join((summary, *problems)))
+        return summary
 
     @property
     def inventory(self) -> Inventory:
@@ -225,6 +250,11 @@ def _update(
         return _build(ruleset, listings, kinds)
     finally:
         gc.enable()
+
+
+def _since(rule: CompiledRule, status: ListingStatus) -> str:
+    since = dt.datetime.fromtimestamp(status.failing_since or 0.0, dt.UTC)
+    return f"{rule.config.where.path} since {since.isoformat(timespec='seconds')}"
 
 
 def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:

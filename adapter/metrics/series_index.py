@@ -82,6 +82,8 @@ class SeriesIndex:
         self._first_succeeded: float | None = None
         self._succeeded: float | None = None
         """When the first and the last successful relist started, in Unix seconds."""
+        self._failing_since: float | None = None
+        """When the first of consecutive failed relists started, in Unix seconds."""
         first, *others = self._places.values()
         where = f"{first} and {len(others)} more" if others else first
         self._unlisted = Degraded(where, "relist", "known metrics stay listed")
@@ -100,6 +102,7 @@ class SeriesIndex:
             listed=self._succeeded,
             failed=self._unlisted.failing,
             first_listed=self._first_succeeded,
+            failing_since=self._failing_since,
         )
         return dict.fromkeys(self._places, status)
 
@@ -127,6 +130,8 @@ class SeriesIndex:
             )
         except (errors.BackendError, RulesError) as error:
             self._unlisted.begin(error)
+            if self._failing_since is None:
+                self._failing_since = started
             if self._meter is not None:
                 for rule in self._places.values():
                     self._meter.failed(rule, outcome=type(error).__name__)
@@ -138,6 +143,7 @@ class SeriesIndex:
         if self._first_succeeded is None:
             self._first_succeeded = started
         self._unlisted.end()
+        self._failing_since = None
         if self._meter is not None:
             for index, listing in self.listings().items():
                 names = len(listing.series)

@@ -76,11 +76,20 @@ class APIServiceController:
         self._jitter = jitter
         self._sleep = sleep
         self._summary = "not read yet"
+        self._failure = ""
+        self._registered = True
+        """Whether an APIService refers to the Service, or none was read yet."""
+        self._unavailable = False
+        """Whether an APIService stays unavailable although the API server was made to try it."""
         self._insecure: frozenset[str] = frozenset()
         self._forbidden: frozenset[str] = frozenset()
 
     def check(self) -> str:
         """Report availability for /readyz. Never fails: only a ready adapter becomes available."""
+        if self._failure:
+            return errors.Degradation(f"{self._summary}; {self._failure}")
+        if self._forbidden or self._unavailable or not self._registered:
+            return errors.Degradation(self._summary)
         return self._summary
 
     async def fetch(self) -> tuple[ApiService, ...]:
@@ -110,6 +119,7 @@ class APIServiceController:
             *(f"{name} forbidden to read" for name in forbidden),
         )
         own = "{namespace}/{name}".format(**self._service)
+        self._registered = bool(services)
         self._summary = ", ".join(parts) or f"no APIService refers to Service {own}"
         self._warn_of_forbidden(forbidden)
         self._warn_of_insecure(frozenset(each.name for each in services if each.insecure))
@@ -143,19 +153,19 @@ class APIServiceController:
         Start this once the server listens. Any write to an APIService makes the API server try it
         at once instead of within 30 s.
         """
-        annotated, failures, failure = 0, 0, ""
+        annotated, failures = 0, 0
         while True:
             try:
                 annotated = await self._annotate_unavailable(annotated)
-                failures, failure = 0, ""
+                failures, self._failure = 0, ""
             except errors.BackendError as error:
-                if str(error) != failure:
+                if str(error) != self._failure:
                     log.warning(
                         "APIServices not annotated, so it may take the API server 30 s longer to "
                         "find them available: %s",
                         error,
                     )
-                failures, failure = failures + 1, str(error)
+                failures, self._failure = failures + 1, str(error)
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
             if failures:
                 pause = min(pause, 2.0 ** (failures - 1))
@@ -166,6 +176,7 @@ class APIServiceController:
     async def _annotate_unavailable(self, annotated: int) -> int:
         """Return the number of consecutive annotations so far; 0 once all are available."""
         unavailable = [each for each in await self.fetch() if not each.available]
+        self._unavailable = bool(unavailable) and annotated >= len(_PAUSES)
         if not unavailable:
             return 0
         if annotated < len(_PAUSES):

@@ -86,7 +86,8 @@ class ServingCertificateController:
         state = "no CA is shared with other replicas"
         if self._state is not None:
             state = f"CA valid until {self._state.authority.certificate.not_valid_after_utc}"
-        return "; ".join(filter(None, (state, self._failure, self._publish_failure)))
+        text = "; ".join(filter(None, (state, self._failure, self._publish_failure)))
+        return errors.Degradation(text) if self._failure or self._publish_failure else text
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""

@@ -21,6 +21,8 @@ class ListingStatus:
     """Whether the last relist failed."""
     first_listed: float | None = None
     """When the first successful relist started; None if that does not matter."""
+    failing_since: float | None = None
+    """When the first of the failed relists since the last success started."""
 
 
 NEVER_LISTED = ListingStatus(listed=None, failed=False)

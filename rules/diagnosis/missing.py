@@ -1,7 +1,7 @@
 """Causes of a missing metric: which step from rule to sample failed, and what to do about it.
 
-Pure. A `Cause` quotes rules, so only callers who may read discovery get it. It never contains
-what Prometheus or the API server replied; the log has that.
+Pure. A `Cause` quotes rules, and the reply of Prometheus to a query that it refused, so only
+callers who may read discovery get it. `samples` finds causes by further queries.
 """
 
 from __future__ import annotations
@@ -34,12 +34,23 @@ class Reason(enum.Enum):
     OTHER_SCOPE = "OtherScope"
     NO_OBJECT = "NoObject"
     NO_QUERY = "NoQuery"
+    PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
+    QUERY_REFUSED = "QueryRefused"
+    LABEL_DROPPED = "LabelDropped"
+    NOT_FINITE = "NotFinite"
+    OTHER_NAMESPACE = "OtherNamespace"
+    EXPORTER_ONLY = "ExporterOnly"
+    TARGET_GONE = "TargetGone"
+    SERIES_ENDED = "SeriesEnded"
+    SAMPLE_TOO_OLD = "SampleTooOld"
+    NOT_SCRAPED = "NotScraped"
     NO_SAMPLE = "NoSample"
     LABELS_MISSING = "LabelsMissing"
     OTHER_RESOURCE = "OtherResource"
     WRONG_NAME = "WrongName"
     RELIST_FAILED = "RelistFailed"
     NOT_LISTED_YET = "NotListedYet"
+    OTHER_EXPORTER = "OtherExporter"
     NO_SERIES = "NoSeries"
     NO_RULE = "NoRule"
 
@@ -106,10 +117,13 @@ def series_without_label(
     return tuple(found[:_MAX_CAUSES])
 
 
-def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
-    """Return why a plan that Prometheus answered gave no value for any object."""
+def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Cause] = ()) -> tuple[Cause, ...]:
+    """Return why a plan that Prometheus answered gave no value for any object.
+
+    `found` has the causes of the first steps that `samples` found.
+    """
     causes = []
-    for step in plan.steps:
+    for place, step in enumerate(plan.steps):
         rule, label = step.rule, step.binding.namespace
         series = [each for each in inventory.series(rule) if each.name == step.series]
         if plan.namespace and series and not any(label in each.labels for each in series):
@@ -118,6 +132,9 @@ def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
         # A merged rule is queried even before its first relist.
         if not series and (unseen := _unseen(inventory, rule, plan.metric)):
             causes.append(unseen)
+            continue
+        if found:
+            causes += found[place : place + 1]
             continue
         sentence = (
             f"{rule.config.where} returned no sample for {wording.objects(plan)}. It matches "
@@ -128,14 +145,16 @@ def of_plan(inventory: Inventory, plan: Plan) -> tuple[Cause, ...]:
     return _most_specific(causes)
 
 
-def of_query(inventory: Inventory, plan: ExternalPlan) -> Cause:
-    """Return why the query of an external metric returned no sample."""
+def of_query(inventory: Inventory, plan: ExternalPlan, found: Sequence[Cause] = ()) -> Cause:
+    """Return why the query of an external metric returned no sample; `found` is as in `of_plan`."""
     rule = plan.step.rule
     listed = any(each.name == plan.step.series for each in inventory.series(rule))
     unseen = None if listed else _unseen(inventory, rule, plan.metric)
     # The query was answered, which says more than a relist that failed or did not run yet.
     if unseen and unseen.reason is Reason.NO_SERIES:
         return unseen
+    if found:
+        return found[0]
     query = wording.code(plan.promql())
     sentence = (
         f"{rule.config.where} returned no sample: {query} has no result now, or only NaN or Inf "
@@ -155,6 +174,48 @@ def unknown_resource(resource: str, kinds: Kinds) -> Cause:
     similar = suggestions.similar_names(name, {kind.resource for kind in kinds})
     sentence = f"the cluster has no resource {printable(resource)}{wording.did_you_mean(similar)}"
     return Cause(reason=Reason.UNKNOWN_RESOURCE, sentence=sentence)
+
+
+def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Cause:
+    """Return the cause for a label selector that matches no object."""
+    place = f" in namespace {printable(namespace)}" if namespace else ""
+    matching = f"matches the label selector {wording.truncate(selector)}" if selector else "exists"
+    sentence = (
+        f"none of the {resource}{place} {matching}, or all that do have finished. Compare the "
+        "selector with the labels of the objects"
+    )
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
+def without_value(plan: Plan, values: Collection[str]) -> Cause:
+    """Return the cause for a list that lacks some of the objects."""
+    lacking = [name for name in plan.names if name not in values]
+    place = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
+    sentence = (
+        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} have no value: "
+        f"{wording.names(lacking)}"
+    )
+    return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
+
+
+def failed_query(where: str, refusal: str) -> Cause:
+    """Return the cause for a query that failed.
+
+    `refusal` is Prometheus' error if it refused this query; empty if it answers no query.
+    """
+    if refusal:
+        error = wording.truncate(" ".join(refusal.split()))
+        sentence = f"{where}: Prometheus refused the query: {error}. Correct `metricsQuery`"
+        return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
+    sentence = f"{where}: Prometheus did not answer the query. See /readyz?verbose and the log"
+    return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
+
+
+def other_exporter(title: str, presets: Sequence[str]) -> Cause:
+    """Return the cause for GPU series of another exporter generation than the rules read."""
+    flags = " ".join(f"--preset={name}" for name in presets)
+    sentence = f"Prometheus has series of {title} instead: {flags} would fit"
+    return Cause(reason=Reason.OTHER_EXPORTER, sentence=sentence)
 
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:

@@ -112,7 +112,7 @@ class MissingMetrics:
         self.calls.append((metric, resource))
         return (Cause(reason=Reason.NO_SERIES, rule=0, sentence="<none> were seen"),)
 
-    def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         self.calls.append(plan)
         return (Cause(reason=Reason.NO_SAMPLE, rule=0, sentence="nothing was found"),)
 

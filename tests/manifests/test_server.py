@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import os
+import ssl
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -159,8 +161,31 @@ def test_the_cause_of_a_missing_metric_reaches_authorized_users(
     message = "the server could not find the metric duty_cycle_current for pods bert-1"
     assert (status, document["message"]) == (404, message)
     (cause,) = document["details"]["causes"]
-    assert cause["reason"] == "NoSample"
+    assert cause["reason"] == "NotScraped"
     assert (
-        f"pods/bert-1/duty_cycle_current in namespace default: NoSample: {cause['message']}"
+        f"pods/bert-1/duty_cycle_current in namespace default: NotScraped: {cause['message']}"
         in adapter.log
     )
+    with pytest.raises(RuntimeError, match="Warning: NotScraped: "):
+        cluster.kubectl("get", "--raw", path)
+
+
+def health(adapter: Server) -> str:
+    """Return the health checks, as everybody may see them."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with opener.open(f"{adapter.url}/readyz?verbose", timeout=5) as response:
+        text: str = response.read().decode()
+        return text
+
+
+def test_the_rights_of_the_manifests_suffice_and_missing_ones_are_logged(
+    cluster: ControlPlane, adapter: Server
+) -> None:
+    adapter.start()
+    wait_for(lambda: "[+]rights ok: all granted" in health(adapter), "the rights are reviewed")
+
+    assert "the adapter may not" not in adapter.log

@@ -25,7 +25,7 @@ from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
 from rules.query import plan
 from rules.query.aggregate import Value
-from rules.query.catalog import Catalog, Entry
+from rules.query.catalog import Catalog
 from rules.query.plan import Plan
 from rules.selectors import selectors
 
@@ -99,11 +99,15 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         else None
     )
     values = await _evaluate(target, query, backend, deadline) if query else {}
+    causes: tuple[Cause, ...] = ()
     if not values:
-        await _explain(target, entry, query, backend)
+        causes = await _explain(asked, query, backend)
+    elif query and len(values) < len(names):
+        causes = (missing.without_value(query, values),)
     # `values` are of `names`: the same values have the same names.
     return Content(
         sources=(kind, values),
+        causes=causes,
         build=lambda: _value_list(
             info.version,
             target.metric,
@@ -158,22 +162,30 @@ async def _evaluate(
         return await backend.evaluation.values(query, deadline=deadline)
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
-    except (BackendError, AmbiguousSampleError) as error:
+    except BackendError as error:
+        cause = missing.failed_query(str(query.steps[0].rule.config.where), error.refusal)
+        raise errors.internal("unable to fetch metrics", [cause]) from error
+    except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
 
 
-async def _explain(target: Target, entry: Entry, query: Plan | None, backend: Backend) -> None:
-    """Raise ApiError (404) for an answer without values, or log why its list is empty."""
+async def _explain(asked: Question, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
+    """Raise ApiError (404) for an answer without values, or log and return why a list is empty."""
+    target, entry = asked.target, asked.entry
+    causes: tuple[Cause, ...]
     if not entry.listed:
         # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise not_found(target, backend, causes)
-    if query is None:  # no object matches the label selector
-        return
-    causes = backend.missing_metrics.of_plan(query)
+    if query is None:
+        selector = str(asked.selector)
+        causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
+    else:
+        causes = await backend.missing_metrics.of_plan(query)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
     backend.missing_metrics.log_causes(str(target), causes)
+    return causes
 
 
 def _value_list(

@@ -17,6 +17,7 @@ from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from rules import quantity
+from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import printable
 from rules.errors import PlanError
@@ -82,11 +83,17 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         values = await backend.evaluation.rows(query, deadline=deadline)
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
-    except (PlanError, BackendError) as error:
-        raise errors.internal("unable to fetch metrics") from error
-    if not values:  # the list is empty and has no place for causes
-        backend.missing_metrics.log_causes(subject, backend.missing_metrics.of_plan(query))
-    return Content(sources=(values,), build=lambda: _value_list(metric, values))
+    except PlanError as error:
+        raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
+    except BackendError as error:
+        cause = missing.failed_query(str(entry.step.rule.config.where), error.refusal)
+        raise errors.internal("unable to fetch metrics", [cause]) from error
+    if values:
+        causes = ()
+    else:
+        causes = await backend.missing_metrics.of_plan(query)
+        backend.missing_metrics.log_causes(subject, causes)
+    return Content(sources=(values,), causes=causes, build=lambda: _value_list(metric, values))
 
 
 def _can_exist(namespace: str) -> bool:

@@ -16,6 +16,7 @@ from adapter.cache import LRUCache
 from adapter.http.encoding import Document
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
+from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
@@ -72,6 +73,8 @@ class Content:
     """Immutable objects. If a later request of the same text has the same ones, the document is the
     same."""
     build: Callable[[], Document]
+    causes: tuple[Cause, ...] = ()
+    """Why a list is empty or lacks objects; for callers who may see causes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

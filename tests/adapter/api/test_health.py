@@ -9,6 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from adapter.api import health
+from adapter.errors import Degradation
 from adapter.http import request_info
 
 API = ("/apis", "/apis/custom.metrics.k8s.io")
@@ -85,6 +86,50 @@ async def test_a_remark_is_shown_by_verbose_and_does_not_fail_the_probe(registry
     assert (await get(served, "/readyz?verbose")).body == (
         b"[+]ping ok\n[+]log ok\n[+]prometheus ok: not answering\nreadyz check passed\n"
     )
+
+
+async def test_a_degraded_check_is_shown_and_does_not_fail_the_probe(registry, caplog):
+    ages = iter(range(10))
+    served = endpoints(
+        registry, ("cache", lambda: Degradation(f"broken {next(ages)} s ago")), public=True
+    )
+
+    assert (await get(served, "/readyz")).body == b"ok"
+    verbose = await get(served, "/readyz?verbose")
+    assert verbose.status == 200
+    assert b"[!]cache degraded: broken 1 s ago\nreadyz check passed\n" in verbose.body
+    alone = await get(served, "/readyz/cache")
+    assert (alone.status, alone.body) == (200, b"degraded: broken 2 s ago\n")
+    assert [record.getMessage() for record in caplog.records] == [
+        "health check cache: degraded: broken 0 s ago"
+    ]
+
+
+async def test_a_degradation_that_may_quote_the_api_server_is_logged_only(registry, caplog):
+    served = endpoints(registry, ("secret", lambda: Degradation("10.0.0.1: forbidden")))
+
+    verbose = await get(served, "/readyz?verbose")
+
+    assert b"[!]secret degraded: see the log of the adapter\n" in verbose.body
+    assert "health check secret: degraded: 10.0.0.1: forbidden" in caplog.text
+
+
+async def test_the_state_of_each_check_is_a_metric(registry):
+    outcomes = iter([Degradation("x"), RuntimeError("b"), "fine"])
+
+    def run():
+        outcome = next(outcomes)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    served = endpoints(registry, ("rules", run))
+    for state in ("degraded", "failed", "ok"):
+        lines = (await get(served, "/metrics")).body.decode().splitlines()
+        name = "gpu_metrics_adapter_health_check_state"
+        assert [line for line in lines if line.startswith(f'{name}{{check="rules"')] == [
+            f'{name}{{check="rules",state="{state}"}} 1.0'
+        ]
 
 
 async def test_checks_can_be_excluded(registry):

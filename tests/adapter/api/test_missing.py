@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from adapter import errors
 from adapter.api.missing import LOG_INTERVAL, MissingMetrics
+from adapter.api.probes import Probes
+from adapter.telemetry import CauseMetrics
 from rules import ruleset
 from rules.diagnosis import candidates
 from rules.diagnosis.inventory import Inventory, ListingStatus
@@ -85,8 +88,20 @@ def relist():
 
 
 @pytest.fixture
-def metrics(relist, clock):
-    return MissingMetrics(relist.inventory, relist.labels, clock=clock)
+def registry():
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def metrics(relist, clock, registry):
+    async def unreachable(*_):
+        raise errors.Unreachable("down")
+
+    probes = Probes(unreachable, unreachable, clock=clock)
+    counts = CauseMetrics(registry)
+    return MissingMetrics(
+        relist.inventory, relist.labels, probes=probes, metrics=counts, clock=clock
+    )
 
 
 def cause(reason, sentence="because", rule=None):
@@ -131,9 +146,10 @@ async def test_a_query_without_samples_is_explained_by_the_present_inventory(met
     entry = relist.inventory().catalog.entry(PODS, "utilisation")
     plan = plans.custom(entry, namespace="default", names=["a"], selector=selectors.parse(""))
 
-    (missing,) = metrics.of_plan(plan)
+    (missing,) = await metrics.of_plan(plan)
 
     assert missing.reason is Reason.NO_SAMPLE
+    assert "Prometheus did not answer the queries for the cause: run `gpu" in missing.sentence
 
 
 async def test_a_very_long_name_is_not_cached(metrics, relist):
@@ -167,6 +183,15 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
     assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
     assert {record.levelname for record in caplog.records} == {"WARNING"}
+
+
+async def test_each_answer_is_counted_by_its_most_specific_reason(metrics, registry):
+    for _ in range(2):
+        metrics.log_causes(SUBJECT, [cause(Reason.NOT_FINITE), cause(Reason.NO_SERIES)])
+
+    name = "gpu_metrics_adapter_answers_without_value_total"
+    assert registry.get_sample_value(name, {"reason": "NotFinite"}) == 2
+    assert registry.get_sample_value(name, {"reason": "NoSeries"}) is None
 
 
 async def test_causes_that_are_usual_at_the_start_give_no_warning_until_they_last(metrics, caplog):

@@ -15,9 +15,20 @@ from adapter import errors
 from adapter.http import connection, responses, server
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
-from rules.kinds import Kinds
-from rules.query.catalog import Catalog
+from rules import ruleset
+from rules.kinds import PODS, Kinds
+from rules.query import catalog as catalogs
+from rules.query.aggregate import Value
+from rules.query.catalog import Catalog, Listing, Series
 from tests.adapter import wired
+
+KINDS = Kinds.builtin()
+RULES = """
+rules:
+- seriesQuery: gpu
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: m
+"""
 
 
 def build_router(**options):
@@ -105,6 +116,38 @@ async def test_the_router_refuses_media_types_that_are_not_produced(port, target
     assert got.body.startswith(b'{\n  "kind"')
     assert status["message"] == f"406: Not Acceptable\n\nAvailable representations: {types}"
     assert status["details"] == {}
+
+
+@pytest.mark.parametrize("known", [(), ("pod-a",)], ids=["empty", "partial"])
+async def test_only_callers_who_may_read_discovery_get_the_warning_of_a_remembered_answer(known):
+    rules = ruleset.load([("rules.yaml", RULES)])
+    catalog = catalogs.build(
+        rules, {0: Listing(series=(Series(name="gpu", labels=frozenset({"ns", "pod"})),))}, KINDS
+    )
+    objects = wired.Objects(KINDS, {(PODS, "default"): {"pod-a": {}, "pod-b": {}}})
+    values = {(PODS, name): Value(milli=1, time=0.0, samples=1) for name in known}
+
+    def guard(respond):
+        async def answer(request, info):
+            async def can_read(_):
+                return request.headers.get("X-Allowed") == "yes"
+
+            request.can_read_discovery = can_read
+            return await respond(request, info)
+
+        return answer
+
+    served = wired.build_router(catalog, objects, wired.Evaluation(values), guard=guard)
+    async with wired.listening(served) as port:
+        target = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/gpu"
+        got = [
+            await wired.fetch(port, target, headers={"X-Allowed": allowed})
+            for allowed in ("yes", "no", "yes")
+        ]
+
+    assert [each.status for each in got] == [200] * 3
+    assert len({each.body for each in got}) == 1
+    assert ["Warning" in each.headers for each in got] == [True, False, True]
 
 
 @pytest.mark.parametrize("target", ["/healthz", "/nope"])

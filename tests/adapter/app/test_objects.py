@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 from adapter import settings
 from adapter.app import server
 from adapter.background import Background
+from adapter.cluster.rights import Rights
+from rules import ruleset
 from rules.kinds import PODS
 from rules.selectors import selectors
 from tests.fakes import kubernetes
@@ -27,7 +29,9 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
     )
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
-        objects, status = await server._objects(flags, stack, background, CollectorRegistry())
+        objects, status = await server._objects(
+            flags, ruleset.load([]), Rights(), stack, background, CollectorRegistry()
+        )
         async with asyncio.timeout(5):
             while not objects.discovered:  # noqa: ASYNC110 - has no event
                 await asyncio.sleep(0.01)

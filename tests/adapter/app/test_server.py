@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from adapter import settings
 from adapter.app import rule_files
 from rules.errors import ConfigError
+from tests.adapter.app.test_sources import BASIC, HASHED, USER
 from tests.presets import api
 from tests.presets.api import GROUP, Api
 from tests.real import prometheus
@@ -201,24 +203,82 @@ async def test_discovery_lists_metrics_with_series(served: Api) -> None:
 async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
     served: Api,
 ) -> None:
-    async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
-        text = await answer.text()
+    status, text = await verbose(served)
+    async with served.session.get(f"{served.url}/metrics", ssl=False) as answer:
+        metrics = await answer.text()
 
-    assert answer.status == 200
-    assert "[+]prometheus ok: 15 of 16 rules listed at the last attempt\n" in text
+    assert status == 200
+    assert "[+]prometheus ok: answers\n" in text
+    (line,) = re.findall(r"\[!\]rules degraded: (.*)\n", text)
+    listed = "15 of 16 rules listed at the last attempt"
+    assert re.fullmatch(rf"{listed}; cannot list rules\[15\] since 20.*\+00:00", line)
+    assert 'gpu_metrics_adapter_health_check_state{check="rules",state="degraded"} 1.0' in metrics
+    assert 'gpu_metrics_adapter_health_check_state{check="prometheus",state="ok"} 1.0' in metrics
+
+
+RULES_ONLY = f"rules:\n{GOOD}"
+RESOURCE_RULES = """
+resourceRules:
+  cpu:
+    containerQuery: m
+    nodeQuery: m
+    resources: {overrides: {pod: {resource: pod}}}
+    containerLabel: container
+  memory:
+    containerQuery: m
+    nodeQuery: m
+    resources: {overrides: {pod: {resource: pod}}}
+    containerLabel: container
+"""
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize(
+    ("rules", "remark"),
+    [
+        (RULES_ONLY, "1 of 1 rules listed at .*; no rule selects a series that Prometheus has"),
+        (RESOURCE_RULES, "0 of 0 rules .*; no rule is loaded; resourceRules are not served"),
+    ],
+)
+async def test_rules_that_do_nothing_are_degraded(tmp_path: Path, rules: str, remark: str) -> None:
+    with prometheus.run(tmp_path) as server:
+        async with api.serving(tmp_path, server.url, api.manifests(PODS), rules=rules) as served:
+            status, text = await verbose(served)
+
+    assert status == 200
+    assert re.search(rf"\[!\]rules degraded: {remark}\n", text)
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_a_prometheus_that_refuses_the_credentials_is_degraded(tmp_path: Path) -> None:
+    web = f"basic_auth_users: {{{USER}: {HASHED}}}\n"
+    with prometheus.run(tmp_path, web=web, headers={"Authorization": BASIC}) as server:
+        async with api.serving(
+            tmp_path, server.url, api.manifests(PODS), rules=RULES_ONLY
+        ) as served:
+            status, text = await verbose(served)
+
+    assert status == 200
+    assert "[!]prometheus degraded: refuses the credentials (status 401), since 20" in text
+
+
+async def verbose(served: Api) -> tuple[int, str]:
+    async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
+        return answer.status, await answer.text()
 
 
 async def test_a_server_without_prometheus_is_ready_and_reports_its_rules(tmp_path: Path) -> None:
     async with api.serving(
         tmp_path, "http://127.0.0.1:9", api.manifests(PODS), rules=f"rules:\n{GOOD}"
     ) as served:
-        async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as answer:
-            text = await answer.text()
+        ready, text = await verbose(served)
         listed = await served.get(GROUP)
         status, _ = await served.get(f"{GROUP}/namespaces/default/pods/*/gpu_util")
 
-    assert answer.status == 200
-    assert "[+]prometheus ok: 0 of 1 rules listed at the last attempt\n" in text
+    assert ready == 200
+    assert "[!]prometheus degraded: cannot be reached (--prometheus-url), since 20" in text
+    assert "[!]rules degraded: 0 of 1 rules listed at the last attempt; cannot list" in text
+    assert "127.0.0.1" not in text
     assert [entry["name"] for entry in listed[1]["resources"]] == [
         "namespaces/gpu_util",
         "pods/gpu_util",

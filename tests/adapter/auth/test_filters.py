@@ -467,6 +467,7 @@ async def test_a_404_has_causes_for_users_that_may_read_discovery(port, cluster)
     again = await wired.fetch(port, MISSING_METRIC, headers=JANE)
 
     assert first.status == 404
+    assert first.headers["Warning"] == '299 - "NoSeries: <none> were seen"'
     assert causes(first) == causes(again) == [{"reason": "NoSeries", "message": "<none> were seen"}]
     assert [path_of(spec) for spec in specs(cluster)] == ["", DISCOVERY]  # both are cached
 
@@ -476,6 +477,7 @@ async def test_a_404_has_no_causes_for_other_users(port, cluster):
 
     got = await wired.fetch(port, MISSING_METRIC, headers=JANE)
 
+    assert "Warning" not in got.headers
     assert got.body == (
         b'{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":'
         b'"the server could not find the metric nothing for pods","reason":"NotFound","code":404}\n'

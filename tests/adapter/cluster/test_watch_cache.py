@@ -290,6 +290,7 @@ async def test_last_state_is_served_while_the_watch_is_broken(bed, cluster, capl
     assert bed.caches.status() == (
         "pods watched: 4 objects, last response 35 s ago, watch broken: Unreachable"
     )
+    assert isinstance(bed.caches.status(), errors.Degradation)
     cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
     cluster.failures.clear()
     await bed.until_names(("web-1", "web-2", "web-3"))

@@ -12,6 +12,8 @@ import pytest
 
 from adapter import errors
 from adapter.http import encoding, responses
+from adapter.http.responses import Answer
+from rules.diagnosis.missing import Cause, Reason
 from rules.errors import PlanError, SelectorError
 from tests.adapter import wired
 
@@ -328,3 +330,17 @@ async def test_a_long_message_is_cut():
 
     message = json.loads(got.body)["message"]
     assert message == "<" * 16384 + "…"
+
+
+def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
+    cause = Cause(reason=Reason.NO_QUERY, sentence='a "b" \\ ü\r\nEvil: 1 ' + "x" * 1000)
+
+    (header,) = responses.with_warning(Answer(body=b""), (cause, cause)).headers.values()
+
+    assert header.startswith('299 - "NoQuery: a \\"b\\" \\\\ ? Evil: 1 xxx')
+    assert header.endswith('xxx... (and 1 more)"')
+    assert len(header) < 500
+
+
+def test_an_answer_without_causes_has_no_warning():
+    assert responses.with_warning(Answer(body=b""), ()).headers == {}

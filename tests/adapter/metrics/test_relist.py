@@ -530,7 +530,9 @@ async def test_bad_selector_does_not_affect_other_rules(running, make, caplog):
 
     assert metrics(relist) == {"good"}
     assert not relist.statuses[0].failed
-    assert relist.statuses[1] == ListingStatus(listed=None, failed=True)
+    status = relist.statuses[1]
+    assert (status.listed, status.failed) == (None, True)
+    assert status.failing_since is not None
     (record,) = caplog.records
     assert record.message.startswith("rules[1]: relist failed, known metrics stay listed: ")
     assert "400 bad_data" in record.message
@@ -562,7 +564,9 @@ async def test_failing_rule_keeps_its_last_good_listing(running, make, proxy, ca
     await relist.once()
     await relist.once()
     assert metrics(relist) == {"kept"}
-    assert relist.statuses[0] == dataclasses.replace(before, failed=True)
+    status = relist.statuses[0]
+    assert status.failing_since is not None
+    assert status == dataclasses.replace(before, failed=True, failing_since=status.failing_since)
     assert "503" in caplog.text
 
     fake.behave = works

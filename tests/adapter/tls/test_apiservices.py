@@ -82,6 +82,7 @@ async def test_no_apiservice_refers_to_the_service(store, registration):
 
     assert await registration.fetch() == ()
     assert registration.check() == "no APIService refers to Service ns/adapter"
+    assert isinstance(registration.check(), errors.Degradation)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,7 @@ async def test_ca_bundle_is_parsed(store, registration, bundle, trusted):
     assert service.trusts(CA.certificate) is bool(trusted)
     assert service.available
     assert registration.check() == f"{CUSTOM} available"
+    assert not isinstance(registration.check(), errors.Degradation)
 
 
 async def test_ca_bundle_is_written_only_where_it_differs(store, registration):
@@ -230,5 +232,6 @@ async def test_forbidden_apiservice_does_not_affect_the_others(store, registrati
 
     assert service.name == CUSTOM
     assert registration.check() == f"{CUSTOM} not available, {EXTERNAL} forbidden to read"
+    assert isinstance(registration.check(), errors.Degradation)
     assert [each.levelno for each in caplog.records] == [logging.WARNING]
     assert f"APIService {EXTERNAL} is ignored because it cannot be read" in caplog.text

@@ -294,11 +294,20 @@ async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, missing
     assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_SAMPLE)
 
 
-async def test_nothing_is_diagnosed_if_values_or_no_objects_are_found(backend, missing_metrics):
+async def test_nothing_is_diagnosed_if_values_are_found(backend, missing_metrics):
     await answer(backend, "/namespaces/default/pods/*/gpu_util")
-    await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
 
     assert missing_metrics.calls == missing_metrics.causes_visible == []
+
+
+async def test_a_selector_without_objects_is_the_cause_without_a_diagnosis(
+    backend, missing_metrics
+):
+    await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
+
+    ((subject, (cause,)),) = missing_metrics.causes_visible
+    assert missing_metrics.calls == []
+    assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_OBJECT)
 
 
 async def test_a_selector_without_matches_gives_an_empty_list_without_a_query(backend, evaluation):

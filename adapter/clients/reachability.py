@@ -1,0 +1,66 @@
+"""Whether Prometheus answers, judged by the requests that are sent to it anyway."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+
+from adapter import errors
+
+_CREDENTIALS = frozenset({401, 403, 407})
+
+
+class Reachability:
+    """Outcome of the latest requests: Prometheus answers, or does not since some time.
+
+    A refused query does not count: Prometheus answers. `clock` returns Unix seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._answered = 0.0
+        self._problem = ""
+        self._since = 0.0
+
+    def now(self) -> float:
+        """Return the time at which a request begins, for `failed`."""
+        return self._clock()
+
+    def answered(self) -> None:
+        """Note an answer."""
+        self._answered, self._problem = self._clock(), ""
+
+    def failed(self, error: errors.BackendError, *, began: float) -> None:
+        """Note a failure of a request that began at `began`.
+
+        It is ignored if another request was answered meanwhile: then only this one is slow.
+        """
+        problem = _problem(error)
+        if not problem:
+            self.answered()
+        elif began >= self._answered and problem != self._problem:
+            self._problem, self._since = problem, self._clock()
+
+    def check(self) -> str:
+        """Return for /readyz what is known. The text does not quote Prometheus."""
+        if self._problem:
+            since = dt.datetime.fromtimestamp(self._since, dt.UTC).isoformat(timespec="seconds")
+            return errors.Degradation(f"{self._problem}, since {since}")
+        return "answers" if self._answered else "not queried yet"
+
+
+def _problem(error: errors.BackendError) -> str:
+    """Return why all requests may fail; empty for an answer that concerns one request only."""
+    if isinstance(error, errors.Unreachable):
+        return "cannot be reached (--prometheus-url)"
+    if isinstance(error, errors.TimedOut):
+        return "does not respond in time (--prometheus-timeout)"
+    if type(error) is errors.Broken:
+        return "fails, or sends responses that cannot be parsed"
+    if isinstance(error, errors.Refused):
+        if error.status in _CREDENTIALS:
+            return f"refuses the credentials (status {error.status})"
+        if error.status == 404:
+            return "has no API at this URL (--prometheus-url)"
+    return ""

@@ -1,0 +1,138 @@
+"""Rights of the adapter's own accounts, by SelfSubjectAccessReview.
+
+A missing right is logged with the RBAC rule that grants it. `adapter.auth` reviews callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import NoReturn
+
+from adapter import errors
+from adapter.clients.kubernetes import Kube
+
+log = logging.getLogger(__name__)
+
+_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_INTERVAL = 600.0
+_MISSING_INTERVAL = 60.0
+"""Seconds between two reviews while a right is missing, or cannot be reviewed."""
+
+_QPS, _BURST = 20.0, 40
+"""Reviews per second; they delay no other requests of the client."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Verbs on one resource; on one object if `name` is set."""
+
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    consequence: str
+    """What does not work without it."""
+    name: str = ""
+    namespace: str = ""
+    """Empty for the whole cluster."""
+
+    def __str__(self) -> str:
+        name = f"/{self.name}" if self.name else ""
+        return f"{','.join(self.verbs)} {self.resource}{name}"
+
+    def rule(self) -> str:
+        """Return the RBAC rule, as it stands in a Role or ClusterRole."""
+        names = f", resourceNames: [{self.name}]" if self.name else ""
+        group = self.group or '""'
+        return (
+            f"{{apiGroups: [{group}], resources: [{self.resource}]{names}, "
+            f"verbs: [{', '.join(self.verbs)}]}}"
+        )
+
+
+class Rights:
+    """Required rights, and which of them are missing; reviewed while `run` runs."""
+
+    def __init__(self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+        self._sleep = sleep
+        self._required: list[tuple[Kube, Callable[[], Iterable[Right]]]] = []
+        self._missing: tuple[Right, ...] | None = None
+        self._failure = ""
+
+    def require(self, api: Kube, rights: Callable[[], Iterable[Right]]) -> None:
+        """Require that the account of `api` has `rights`, which are read again at each review."""
+        self._required.append((api.with_rate(qps=_QPS, burst=_BURST), rights))
+
+    async def run(self) -> NoReturn:
+        """Review all rights periodically until cancelled."""
+        while True:
+            await self.review()
+            granted = self._missing == () and not self._failure
+            await self._sleep(_INTERVAL if granted else _MISSING_INTERVAL)
+
+    async def review(self) -> None:
+        """Review all rights, and log each that is missing since this review."""
+        missing: list[Right] = []
+        try:
+            for api, rights in self._required:
+                for right in rights():
+                    missing += await _missing(api, right)
+        except errors.BackendError as error:
+            if not self._failure:
+                log.info("the adapter's own rights cannot be reviewed: %s", error)
+            self._failure = str(error)
+            return
+        known = self._missing or ()
+        for right in missing:
+            if right not in known:
+                role = f"Role in {right.namespace}" if right.namespace else "ClusterRole"
+                log.warning(
+                    "the adapter may not %s, so %s: grant %s by a %s, as in "
+                    "manifests/base/rbac.yaml",
+                    right,
+                    right.consequence,
+                    right.rule(),
+                    role,
+                )
+        for right in known:
+            if right not in missing:
+                log.info("the adapter may now %s", right)
+        self._missing, self._failure = tuple(missing), ""
+
+    def check(self) -> str:
+        """Report the missing rights for /readyz. Never fails, and does not quote the API server."""
+        if self._missing:
+            return errors.Degradation(f"may not {'; '.join(map(str, self._missing))}")
+        if self._missing is None:
+            return "not reviewed yet"
+        return "all granted"
+
+
+async def _missing(api: Kube, right: Right) -> list[Right]:
+    """Return the right with those verbs that are missing; empty if all are granted."""
+    verbs = [verb for verb in right.verbs if not await _allowed(api, right, verb)]
+    if not verbs:
+        return []
+    return [replace(right, verbs=tuple(verbs))]
+
+
+async def _allowed(api: Kube, right: Right, verb: str) -> bool:
+    attributes = {
+        "group": right.group,
+        "resource": right.resource,
+        "verb": verb,
+        "name": right.name,
+        "namespace": right.namespace,
+    }
+    document = {
+        "kind": "SelfSubjectAccessReview",
+        "apiVersion": "authorization.k8s.io/v1",
+        "spec": {"resourceAttributes": attributes},
+    }
+    answer = await api.post(_PATH, document)
+    try:
+        return bool(answer["status"]["allowed"])
+    except (KeyError, TypeError) as error:
+        raise errors.Broken(f"POST {_PATH}: malformed answer: {answer!r:.200}") from error

@@ -1,0 +1,242 @@
+"""Each fault has its own cause, found on a real Prometheus: in answer, header and log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from rules.diagnosis.missing import Reason
+from tests.presets import api
+from tests.presets.api import GROUP, Api
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus
+
+PLAIN = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
+QUERIES = {
+    "divided": PLAIN,
+    "infinite": f"{PLAIN} / 0",
+    "dropped": "avg(<<.Series>>{<<.LabelMatchers>>})",
+    "elsewhere": PLAIN,
+    "own": PLAIN,
+    "down": PLAIN,
+    "removed": PLAIN,
+    "ended": PLAIN,
+    "old": PLAIN,
+    "few": PLAIN,
+    "idle": PLAIN,
+    "compared": f"{PLAIN} <= 100",
+    "rated": "rate(<<.Series>>{<<.LabelMatchers>>}[1m])",
+    "refused": "avg(<<.Series>>{<<.LabelMatchers>>}",
+    "partial": PLAIN,
+}
+RULES = "rules:\n" + "".join(
+    f"- seriesQuery: {name}\n"
+    "  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
+    f"  metricsQuery: '{query}'\n"
+    for name, query in QUERIES.items()
+)
+EXTERNAL = """
+externalRules:
+- seriesQuery: divided
+  resources: {overrides: {ns: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+- seriesQuery: elsewhere
+  resources: {overrides: {ns: {resource: namespace}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+"""
+BEFORE = 420.0
+"""Seconds. Older than Prometheus' lookback, and within the window of a relist."""
+ENDED = (
+    'down{ns="default",pod="a",job="gpu",instance="down:1"} 1',
+    'removed{ns="default",pod="a",job="gpu",instance="removed:1"} 1',
+    'ended{ns="default",pod="a",job="gpu",instance="up:1"} 1',
+    'old{ns="default",pod="a"} 1',
+    'idle{ns="default",pod="z"} 1',
+    'up{job="gpu",instance="removed:1"} 1',
+)
+LIVE = (
+    'divided{ns="default",pod="a"} NaN',
+    'infinite{ns="default",pod="a"} 1',
+    'dropped{ns="default",pod="a"} 1',
+    'elsewhere{ns="team-b",pod="a"} 1',
+    'own{ns="default",pod="dcgm-x",job="gpu",instance="own:1"} 1',
+    'compared{ns="default",pod="a"} NaN',
+    'few{ns="default",pod="z"} 1',
+    'idle{ns="default",gpu="0"} 1',
+    'rated{ns="default",pod="a"} 1',
+    'refused{ns="default",pod="a"} 1',
+    'partial{ns="default",pod="a"} 1',
+    'up{job="gpu",instance="own:1",pod="dcgm-x"} 1',
+    'up{job="gpu",instance="up:1"} 1',
+    'up{job="gpu",instance="down:1"} 0',
+)
+CAUSES = {
+    "divided": (Reason.NOT_FINITE, "returned NaN for pods a, b in namespace default"),
+    "infinite": (Reason.NOT_FINITE, "returned +Inf for pods a, b"),
+    "compared": (Reason.NOT_FINITE, "compared for pods a, b in namespace default is NaN or Inf in"),
+    "dropped": (Reason.LABEL_DROPPED, "has no label pod (found: none). Aggregate by ("),
+    "elsewhere": (Reason.OTHER_NAMESPACE, "but some where the label ns is team-b"),
+    "own": (Reason.EXPORTER_ONLY, "label pod of own names the exporter's own pods only"),
+    "down": (Reason.TARGET_GONE, "target gpu/down:1 is down (up = 0); the last sample of down for"),
+    "removed": (Reason.TARGET_GONE, "target gpu/removed:1 is not scraped any more; the last"),
+    "ended": (Reason.SERIES_ENDED, "the exporter is scraped (up = 1), but ended for pods a, b in"),
+    "old": (Reason.SAMPLE_TOO_OLD, "old for pods a, b in namespace default is of 7m"),
+    "few": (Reason.NOT_SCRAPED, "1 series of few have the label pod, and none is of pods a, b"),
+    "idle": (Reason.NOT_SCRAPED, "none of the 1 series of idle has the label pod now"),
+    "rated": (Reason.NO_SAMPLE, "rated has 1 series for pods a, b in namespace default, but the"),
+}
+
+
+@pytest.fixture(scope="module")
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        now = time.time()
+        for later in range(4):
+            server.put(*ENDED, at=now - BEFORE - 180 + 60 * later)
+        server.end(*(line for line in ENDED if not line.startswith("old")), at=now - BEFORE + 1)
+        server.put(*LIVE, at=now)
+        yield server
+
+
+@pytest.fixture
+async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
+    pods = api.manifests(["default/a", "default/b"])
+    async with api.serving(tmp_path, scraped.url, pods, rules=RULES + EXTERNAL) as running:
+        yield running
+
+
+async def warning(served: Api, path: str) -> str:
+    async with served.session.get(served.url + path, ssl=False) as response:
+        return response.headers.get("Warning", "")
+
+
+async def test_each_fault_has_its_own_cause(served: Api, caplog: pytest.LogCaptureFixture) -> None:
+    answers = {}
+    for metric in CAUSES:
+        status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
+        assert (status, body["items"]) == (200, [])
+        header = await warning(served, f"{GROUP}/namespaces/default/pods/*/{metric}")
+        logged = [each for each in caplog.messages if each.startswith(f"pods/{metric} in ")]
+        answers[metric] = (header, logged)
+
+    for metric, (reason, sentence) in CAUSES.items():
+        header, (line,) = answers[metric]
+        assert f": {reason.value}: rules[" in line
+        assert sentence in line
+        assert header.startswith(f'299 - "{reason.value}: rules[')
+        assert header.endswith('"')
+        assert header.isascii()
+
+
+async def test_a_missing_object_has_the_same_cause_as_a_missing_list(served: Api) -> None:
+    path = f"{GROUP}/namespaces/default/pods/a/divided"
+    status, body = await served.get(path)
+
+    (cause,) = body["details"]["causes"]
+    assert (status, cause["reason"]) == (404, "NotFinite")
+    assert "returned NaN for pods a in namespace default" in cause["message"]
+    assert (await warning(served, path)).startswith('299 - "NotFinite: rules[0] ')
+
+
+async def test_a_refused_query_is_quoted_without_the_address_of_prometheus(served: Api) -> None:
+    path = f"{GROUP}/namespaces/default/pods/*/refused"
+    status, body = await served.get(path)
+
+    message, cause = body["details"]["causes"]
+    assert (status, message) == (500, {"message": "unable to fetch metrics"})
+    assert cause["reason"] == "QueryRefused"
+    assert "Prometheus refused the query: bad_data: " in cause["message"]
+    assert "unclosed left parenthesis" in cause["message"]
+    assert "127.0.0.1" not in cause["message"]
+    assert (await warning(served, path)).startswith('299 - "QueryRefused: rules[13] ')
+
+
+async def test_a_prometheus_that_does_not_answer_is_a_cause(tmp_path: Path) -> None:
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=RULES) as served:
+        status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/divided")
+
+    _, cause = body["details"]["causes"]
+    assert (status, cause["reason"]) == (500, "PrometheusUnavailable")
+    assert "127.0.0.1" not in cause["message"]
+
+
+async def test_a_list_that_lacks_objects_has_a_warning_and_a_complete_one_has_none(
+    served: Api,
+) -> None:
+    path = f"{GROUP}/namespaces/default/pods/*/partial"
+
+    for _ in range(2):  # the second answer is remembered
+        assert await warning(served, path) == (
+            '299 - "NoSample: 1 of 2 pods in namespace default have no value: b"'
+        )
+        assert await warning(served, path.replace("*", "a")) == ""
+
+
+async def test_a_selector_that_matches_no_object_has_a_warning(
+    served: Api, caplog: pytest.LogCaptureFixture
+) -> None:
+    header = await warning(
+        served, f"{GROUP}/namespaces/default/pods/*/partial?labelSelector=app=nope"
+    )
+
+    sentence = "none of the pods in namespace default matches the label selector app=nope"
+    assert header.startswith(f'299 - "NoObject: {sentence}')
+    assert f"pods/partial in namespace default: NoObject: {sentence}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason", "sentence"),
+    [
+        ("divided", "NotFinite", "returned NaN, which is no value"),
+        ("elsewhere", "OtherNamespace", "but some where the label ns is team-b"),
+    ],
+)
+async def test_an_external_metric_has_the_same_causes(
+    served: Api, metric: str, reason: str, sentence: str
+) -> None:
+    header = await warning(
+        served, f"/apis/external.metrics.k8s.io/v1beta1/namespaces/default/{metric}"
+    )
+
+    assert header.startswith(f'299 - "{reason}: externalRules[')
+    assert sentence in header
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_the_series_of_another_exporter_are_named_with_the_preset_that_fits(
+    tmp_path: Path,
+) -> None:
+    with prometheus.run(tmp_path) as server:
+        server.put('DCGM_FI_DEV_GPU_UTIL_RATIO{UUID="u",namespace="default",pod="a"} 0.2')
+        pods = api.manifests(["default/a"])
+        async with api.serving(tmp_path, server.url, pods, ("--preset=gpu-dcgm",)) as served:
+            status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/duty_cycle_current")
+
+    other, missing = body["details"]["causes"]
+    assert (status, other["reason"], missing["reason"]) == (404, "OtherExporter", "NoSeries")
+    assert "dcgm-exporter 4.9 or later" in other["message"]
+    assert "--preset=gpu-dcgm49 would fit" in other["message"]
+
+
+@pytest.mark.usefixtures("real_servers")
+async def test_a_rule_whose_exporter_vanished_says_so_and_since_when(tmp_path: Path) -> None:
+    rules = RULES.partition("- seriesQuery: infinite")[0].replace("divided", "vanished")
+    with prometheus.run(tmp_path) as server:
+        series = 'vanished{ns="default",pod="a",job="gpu",instance="x:1"} 1'
+        now = time.time()
+        for later in range(0, 600, 60):
+            server.put(series, at=now - 2400 + later)
+        server.end(series, at=now - 1799)
+        server.put('up{job="gpu",instance="x:1"} 0')
+        async with api.serving(
+            tmp_path, server.url, api.manifests(["default/a"]), rules=rules
+        ) as served:
+            status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/vanished")
+
+    (cause,) = body["details"]["causes"]
+    assert (status, cause["reason"]) == (404, "TargetGone")
+    assert "target gpu/x:1 is down (up = 0); the last sample of `vanished`" in cause["message"]

@@ -1,0 +1,68 @@
+"""Whether Prometheus answers, from the outcomes of requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from adapter import errors
+from adapter.clients.reachability import Reachability
+from adapter.errors import Degradation
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (errors.Unreachable("10.0.0.1"), "cannot be reached (--prometheus-url)"),
+        (errors.TimedOut("10.0.0.1"), "does not respond in time (--prometheus-timeout)"),
+        (errors.Broken("10.0.0.1: 502"), "fails, or sends responses that cannot be parsed"),
+        (errors.Refused("10.0.0.1", status=403), "refuses the credentials (status 403)"),
+        (errors.Refused("10.0.0.1", status=404), "has no API at this URL (--prometheus-url)"),
+    ],
+)
+def test_a_failure_lasts_since_the_first_one_until_an_answer(clock, error, problem):
+    prometheus = Reachability(clock)
+    assert prometheus.check() == "not queried yet"
+    for clock.now in (60.0, 90.0):
+        prometheus.failed(error, began=clock.now)
+
+    assert prometheus.check() == f"{problem}, since 1970-01-01T00:01:00+00:00"
+    assert isinstance(prometheus.check(), Degradation)
+
+    prometheus.answered()
+    assert prometheus.check() == "answers"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.Refused("bad query", status=400), errors.TooLarge("x"), errors.NotInstantError("x")],
+)
+def test_an_answer_that_concerns_one_request_is_an_answer(clock, error):
+    prometheus = Reachability(clock)
+    clock.now = 1.0
+
+    prometheus.failed(error, began=0.5)
+
+    assert prometheus.check() == "answers"
+
+
+def test_one_slow_query_among_others_is_no_failure(clock):
+    prometheus = Reachability(clock)
+    clock.now = 20.0
+    prometheus.answered()
+    clock.now = 30.0
+
+    prometheus.failed(errors.TimedOut("slow"), began=0.0)
+
+    assert prometheus.check() == "answers"

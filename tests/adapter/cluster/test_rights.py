@@ -1,0 +1,107 @@
+"""Rights of the adapter's own account, reviewed by a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from adapter.clients.kubernetes import Kube
+from adapter.cluster.rights import Right, Rights
+from adapter.errors import Degradation
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLE = f"{RBAC}/clusterroles/reviewed"
+BINDING = f"{RBAC}/clusterrolebindings/reviewed"
+PODS = Right(
+    group="", resource="pods", verbs=("list", "watch"), consequence="no pod can be selected"
+)
+SECRET = Right(
+    group="",
+    resource="secrets",
+    verbs=("get",),
+    consequence="no CA is shared",
+    name="ca",
+    namespace="gpu",
+)
+
+
+@pytest.fixture
+def grant(control_plane):
+    admin, version = control_plane.admin, "rbac.authorization.k8s.io/v1"
+
+    def grant(*verbs):
+        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": list(verbs)}
+        document = {"kind": "ClusterRole", "metadata": {"name": "reviewed"}, "rules": [rule]}
+        admin.apply(ROLE, {"apiVersion": version, **document})
+
+    subject = {"kind": "User", "name": "reviewed", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reviewed"}
+    admin.apply(
+        BINDING,
+        {
+            "apiVersion": version,
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "reviewed"},
+            "subjects": [subject],
+            "roleRef": role,
+        },
+    )
+    yield grant
+    for path in (BINDING, ROLE):
+        admin.request("DELETE", path)
+
+
+@pytest.fixture
+async def kube(control_plane, tmp_path):
+    path = control_plane.user("reviewed", "system:authenticated").write_kubeconfig(tmp_path / "k")
+    api = await Kube.connect(str(path), qps=1000, burst=1000)
+    yield api
+    await api.close()
+
+
+async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(grant, kube, caplog):
+    caplog.set_level(logging.INFO)
+    rights = Rights()
+    rights.require(kube, lambda: (PODS, SECRET))
+    assert rights.check() == "not reviewed yet"
+    grant("list")
+    async with asyncio.timeout(20):  # until the API server has read the ClusterRole
+        while rights.check() != "may not watch pods; get secrets/ca":
+            await rights.review()
+    await rights.review()
+
+    assert isinstance(rights.check(), Degradation)
+    lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert lines[-2] == (
+        "the adapter may not watch pods, so no pod can be selected: grant "
+        '{apiGroups: [""], resources: [pods], verbs: [watch]} by a ClusterRole, as in '
+        "manifests/base/rbac.yaml"
+    )
+    (line,) = [each for each in lines if "secrets" in each]
+    assert line == (
+        "the adapter may not get secrets/ca, so no CA is shared: grant "
+        '{apiGroups: [""], resources: [secrets], resourceNames: [ca], verbs: [get]} by a Role in '
+        "gpu, as in manifests/base/rbac.yaml"
+    )
+
+    rights = Rights()
+    rights.require(kube, lambda: (PODS,))
+    grant("list", "watch")
+    async with asyncio.timeout(20):
+        while rights.check() != "all granted":
+            await rights.review()
+
+
+async def test_a_review_that_fails_is_not_a_missing_right(api, cluster, caplog):
+    caplog.set_level(logging.INFO)
+    rights = Rights()
+    rights.require(api, lambda: (PODS,))
+    cluster.fail("/apis/authorization.k8s.io", status=500, times=10**6)
+
+    for _ in range(2):
+        await rights.review()
+
+    assert rights.check() == "not reviewed yet"
+    assert caplog.text.count("own rights cannot be reviewed") == 1

@@ -1,0 +1,95 @@
+"""Conclusions from the results of queries; tests/adapter/api/test_causes.py has real results."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules import ruleset
+from rules.diagnosis import samples
+from rules.diagnosis.missing import Reason
+from rules.kinds import PODS, Kinds
+from rules.query import catalog, plan
+from rules.query.aggregate import Sample
+from rules.selectors import selectors
+
+RULES = """
+rules:
+- seriesQuery: gpu_util
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'sum by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})'
+"""
+NOW = 10_000.0
+COMPILED = ruleset.load([("rules.yaml", RULES)])
+(RULE,) = COMPILED.rules
+
+
+def asked():
+    entries = catalog.build(COMPILED, catalog.pinned_listings(COMPILED), Kinds.builtin())
+    entry = entries.entry(PODS, "gpu_util")
+    planned = plan.custom(
+        entry, namespace="default", names=["a", "b"], selector=selectors.parse("")
+    )
+    (question,) = samples.questions(planned)
+    return question
+
+
+def vector(value, **labels):
+    return (Sample(labels=labels, value=float(value), time=NOW),)
+
+
+EMPTY = {"answer": (), "here": (), "every": vector(9), "last": ()}
+TARGETS = vector(1, job="gpu", instance="x:1")
+
+
+@pytest.mark.parametrize(
+    ("results", "reason", "sentence"),
+    [
+        ({}, Reason.NO_SAMPLE, "did not answer the queries for the cause: run `sum by (pod)"),
+        (
+            {**EMPTY, "answer": vector(1, pod="z")},
+            Reason.NO_SAMPLE,
+            "the label pod of the result of its query is z, which is not requested",
+        ),
+        ({**EMPTY, "answer": vector(1, pod="a")}, Reason.NO_SAMPLE, "has one now. Retry"),
+        ({**EMPTY, "every": ()}, Reason.NO_SERIES, "Prometheus has no series of gpu_util now"),
+        (
+            {**EMPTY, "last": vector(NOW - 60), "targets": TARGETS},
+            Reason.TARGET_GONE,
+            "the target gpu/x:1 is not scraped any more; the last sample of gpu_util for pods a, b",
+        ),
+        (
+            {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
+            Reason.SAMPLE_TOO_OLD,
+            "is of 1m0s ago, and Prometheus ignores",
+        ),
+        (
+            {**EMPTY, "named": vector(3), "foreign": ()},
+            Reason.EXPORTER_ONLY,
+            "the label pod of gpu_util names the exporter's own pods only",
+        ),
+        (
+            {**EMPTY, "named": vector(3)},
+            Reason.NOT_SCRAPED,
+            "3 series of gpu_util have the label pod, and none is of pods a, b",
+        ),
+    ],
+)
+def test_the_most_specific_cause_that_the_results_prove(results, reason, sentence):
+    cause = samples.conclude(asked(), results, NOW)
+
+    assert (cause.reason, cause.rule) == (reason, 0)
+    assert sentence in cause.sentence
+
+
+def test_targets_are_queried_only_if_series_ended():
+    question = asked()
+
+    assert samples.further(question, EMPTY) == {}
+    assert samples.further(question, {**EMPTY, "here": vector(1)}) == {}
+    assert samples.further(question, {"here": ()}) == {}
+    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {"targets", "up"}
+    assert set(samples.further(question, {**EMPTY, "every": ()})) == {"last", "targets", "up"}
+
+
+def test_a_rule_whose_series_did_not_end_has_no_cause():
+    assert samples.of_gone(RULE, {"last": ()}, NOW) is None
