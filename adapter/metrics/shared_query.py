@@ -82,7 +82,9 @@ class SharedQuery:
         self._demand = Demand()
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
-        self._fallback = Fallback(str(steps[0].rule.config.where), context.demoted)
+        self._fallback = Fallback(
+            str(steps[0].rule.config.where), context.demoted, selector=selector
+        )
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""

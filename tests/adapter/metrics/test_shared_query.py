@@ -417,13 +417,31 @@ async def test_failure_is_shared_and_a_present_evaluation_is_not_used_after_it_e
     assert shared.evaluation.status() == "no query is replaced by separate ones"
 
 
+REFUSED_FOR_SEVERAL = entry_of(
+    query="sum by (node) (<<.Series>>{<<.LabelMatchers>>}) * on (node) group_left(pod,namespace) "
+    "sum by (node,pod,namespace) (<<.Series>>{<<.LabelMatchers>>})"
+)
+"""Rule whose query Prometheus refuses for several pods of one node."""
+
+
+async def test_refused_metric_selector_does_not_concern_other_requests(shared):
+    shared, entry = shared(sharing=of_scope(Scope.CLUSTER)), REFUSED_FOR_SEVERAL
+    for number in range(3):
+        await shared.milli(pods(f"p{number}", selector="gpu=0", entry=entry))
+    assert shared.counted("refused") == 1
+
+    for number in range(3, 6):
+        await shared.milli(pods(f"p{number}", selector="gpu=0", entry=entry))
+    assert shared.counted("refused") == 1
+    assert shared.evaluation.status() == "no query is replaced by separate ones"
+
+    for number in range(3):
+        await shared.milli(pods(f"p{number}", entry=entry))
+    assert shared.counted("refused") == 2
+
+
 async def test_refused_shared_query_is_replaced_by_separate_ones(shared, caplog):
-    shared = shared(sharing=of_scope(Scope.CLUSTER))
-    # Prometheus refuses it for several pods of one node.
-    entry = entry_of(
-        query="sum by (node) (<<.Series>>{<<.LabelMatchers>>}) * on (node) group_left(pod,"
-        "namespace) sum by (node,pod,namespace) (<<.Series>>{<<.LabelMatchers>>})"
-    )
+    shared, entry = shared(sharing=of_scope(Scope.CLUSTER)), REFUSED_FOR_SEVERAL
     for number in range(3):
         assert list(await shared.milli(pods(f"p{number}", entry=entry))) == [f"p{number}"]
 
