@@ -153,13 +153,18 @@ class Evaluation:
         key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
         if (present := self._shared.get(key)) is not None:
             return present
+
+        def resized(size: int) -> None:
+            if self._shared.get(key) is shared:  # not if it has been evicted
+                self._shared.set(key, shared, size=_SHARED_QUERY + size)
+
         namespaces = (plan.namespace,) if plan.namespace else ()
         shared = SharedQuery(
             plan.steps,
             plan.selector,
             scope,
             namespaces=None if scope is Scope.CLUSTER and plan.namespace else namespaces,
-            resized=lambda size: self._shared.set(key, shared, size=_SHARED_QUERY + size),
+            resized=resized,
             context=self._context,
         )
         self._shared.set(key, shared, size=_SHARED_QUERY)

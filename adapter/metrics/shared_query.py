@@ -35,8 +35,8 @@ class Context:
 
     queries: Queries
     freshness: Freshness
-    alone: Recent[tuple[SharedQuery, ObjectNames], Snapshot]
-    """Evaluations for the objects of one request only."""
+    alone: Recent[tuple[object, ObjectNames], Snapshot]
+    """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
     demoted: Demoted
@@ -72,6 +72,8 @@ class SharedQuery:
     ) -> None:
         # To look up the running loop each time takes 3 µs where getpid is slow.
         self._now = asyncio.get_running_loop().time
+        self.id = object()
+        """Key that, unlike the shared query itself, keeps nothing else in memory."""
         self._steps = tuple(steps)
         self._selector = selector
         self._shared = scope is not Scope.ALONE
@@ -80,6 +82,7 @@ class SharedQuery:
         self._context = context
         self._counts = context.metrics.of_rule(steps[0].rule.config.where.path)
         self._demand = Demand()
+        self._size = 0
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
         self._fallback = Fallback(
@@ -94,6 +97,7 @@ class SharedQuery:
         now = self._now()
         if self._shared:
             self._demand.record(requested, now)
+            self._note_size()
         snapshot = self._covering(requested, now)
         if snapshot is not None:
             self._counts.shared.inc()
@@ -119,7 +123,7 @@ class SharedQuery:
         if (error := self._fallback.error(self._now())) is not None:
             raise error.with_traceback(None)
         return await self._context.alone.run(
-            (self, requested),
+            (self.id, requested),
             lambda: self._evaluate_alone(request),
             deadline=deadline,
             after=after,
@@ -135,7 +139,7 @@ class SharedQuery:
         return min(ERROR_TTL, self._freshness)
 
     def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
-        merged, alone = self._merged, self._context.alone.get((self, requested), now)
+        merged, alone = self._merged, self._context.alone.get((self.id, requested), now)
         if merged is None or not merged.coverage.covers(requested):
             return alone
         ahead = self._flight is not None and self._flight.ahead
@@ -185,6 +189,13 @@ class SharedQuery:
             self._merge(self._now(), ahead=True)
         elif self._flight is None:
             self._merged = None
+            self._note_size()
+
+    def _note_size(self) -> None:
+        size = self._demand.size + (self._merged.size if self._merged else 0)
+        if size != self._size:
+            self._size = size
+            self._resized(size)
 
     async def _evaluate_merged(self, objects: Objects, coverage: Coverage) -> None:
         """Replace the present evaluation; keep a failure for the callers that wait."""
@@ -214,7 +225,7 @@ class SharedQuery:
             if objects.names is None:
                 self._returned = _objects_in(snapshot)
             self._counts.merged.inc()
-            self._resized(snapshot.size + self._demand.size)
+            self._note_size()
             asyncio.get_running_loop().call_at(snapshot.due, self._on_due, snapshot)
         finally:
             self._flight = None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
@@ -565,6 +567,44 @@ async def test_shared_queries_are_bounded(shared):
         assert query.present(("a", ("p0",))) is None
 
     assert len(shared.evaluation._shared._entries) <= 5000
+
+
+async def test_requested_names_are_bounded_also_without_a_successful_evaluation(shared):
+    shared = shared()
+    for number in range(10):
+        query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
+        for start in range(60):
+            names = tuple(f"p{start}-{i}" for i in range(1000))
+            assert query.present(("a", names)) is None
+
+    assert len(shared.evaluation._shared._entries) == 8
+
+
+async def test_size_follows_what_is_kept(shared):
+    shared = shared(freshness=0.1)
+    await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
+    query = shared.evaluation._shared_query(pods("p0"))
+    sets = names = samples = 3
+    assert shared.evaluation._shared._size == 100 + sets + names + samples
+
+    await until(lambda: query._merged is None)
+
+    assert shared.evaluation._shared._size == 100 + sets + names
+
+
+async def test_evicted_shared_query_is_released_and_does_not_return(shared):
+    shared = shared()
+    await shared.milli(pods("p0"))
+    query = shared.evaluation._shared_query(pods("p0"))
+    released = weakref.ref(query)
+    shared.evaluation._shared.clear()
+
+    query.present(("a", ("p1",)))
+    assert not shared.evaluation._shared._entries
+    del query
+    gc.collect()
+
+    assert released() is None
 
 
 async def test_close_cancels_evaluations_in_flight(shared):
