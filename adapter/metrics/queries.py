@@ -16,6 +16,9 @@ T = TypeVar("T")
 
 _CONCURRENT = 16
 """Maximum number of queries at a time; Prometheus evaluates 20 by default, and queues the rest."""
+_RESERVED = 4
+"""Number of these that are only for merged evaluations, which answer most requests. Otherwise, slow
+queries for single requests, for example with many metric selectors, would delay all requests."""
 
 _MAX_ON_LOOP = 5_000
 """Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
@@ -35,28 +38,34 @@ class Queries:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
         self._breaker = CircuitBreaker(
             "Prometheus", clock=lambda: asyncio.get_running_loop().time()
         )
 
     async def run(self, promql: str) -> QueryResult:
-        """Evaluate a query. Raises BackendError subclasses."""
-        async with self._slots:
-            with self._breaker.request():
-                return await self._client.query(promql)
+        """Evaluate a query for a single request. Raises BackendError subclasses."""
+        async with self._slots_alone:
+            return await self._run(promql)
 
-    async def vectors(self, texts: Iterable[str]) -> list[Sequence[Sample]]:
+    async def vectors(self, texts: Iterable[str], *, merged: bool) -> list[Sequence[Sample]]:
         """Evaluate several queries at the same time, each of which must return a vector.
 
-        Raises BackendError subclasses: Broken for a scalar, because that has no object.
+        They are for a single request unless `merged`. Raises BackendError subclasses: Broken for a
+        scalar, because that has no object.
         """
-        results = await gather_or_cancel(map(self.run, texts))
+        results = await gather_or_cancel(map(self._run if merged else self.run, texts))
         for each in results:
             if each.kind != "vector":
                 raise errors.Broken(
                     f"the query returns a {each.kind}; a rule needs an instant vector"
                 )
         return [each.samples for each in results]
+
+    async def _run(self, promql: str) -> QueryResult:
+        async with self._slots:
+            with self._breaker.request():
+                return await self._client.query(promql)
 
 
 async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:

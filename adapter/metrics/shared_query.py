@@ -241,7 +241,7 @@ class SharedQuery:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
         began, at = self._now(), self._context.clock()
-        vectors = await self._context.queries.vectors(texts)
+        vectors = await self._context.queries.vectors(texts, merged=merged)
         size = sum(map(len, vectors))
         samples = await off_loop_if_large(
             size,

@@ -181,6 +181,35 @@ def test_start_of_many_autoscalers_costs_few_queries():
     assert len(client.sent) <= 30
 
 
+def test_requests_of_a_busy_rule_do_not_wait_for_slow_queries_of_others():
+    async def flooded() -> Load:
+        client = Client(400, lambda: 30.0 if "gpu=" in client.texts[-1] else 0.01)
+        load = Load(100, client)
+        running = asyncio.create_task(load.run(120))
+        await asyncio.sleep(60)
+        others = [
+            asyncio.create_task(
+                load.evaluation.values(
+                    plan.custom(
+                        ENTRY,
+                        namespace="n0",
+                        names=("p0",),
+                        selector=selectors.parse(f"gpu={number}"),
+                    )
+                )
+            )
+            for number in range(400)
+        ]
+        await running
+        await asyncio.gather(*others, return_exceptions=True)
+        return load
+
+    load = virtual_time.run(flooded())
+
+    assert per_minute(load.waited) <= 0.02 * per_minute(load.requests)
+    assert max(load.ages) <= 1.01 + 1e-6
+
+
 def test_after_a_start_names_are_matched_again_if_most_samples_are_not_wanted():
     async def few_of_many() -> tuple[Client, Load]:
         client = Client(4000, lambda: 0.01)
