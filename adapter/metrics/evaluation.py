@@ -77,7 +77,7 @@ class Evaluation:
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._queries = Queries(prometheus)
+        self._queries = Queries(prometheus, clock=clock)
         self._freshness = Freshness(freshness)
         self._metrics = metrics
         self._sharing = sharing
@@ -92,7 +92,6 @@ class Evaluation:
             start=self._start,
             demoted=self._demoted,
             metrics=metrics,
-            clock=clock,
         )
         self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
         self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
@@ -232,8 +231,9 @@ class Evaluation:
         return complete
 
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
-        began = asyncio.get_running_loop().time()
-        result = await self._queries.run(plan.promql())
+        loop = asyncio.get_running_loop()
+        answer = await self._queries.run(plan.promql())
+        answered, result = loop.time(), answer.result
         if result.kind not in {"vector", "scalar"}:
             raise errors.NotInstantError(
                 f"the query returns a {result.kind}; "
@@ -243,13 +243,12 @@ class Evaluation:
         values = await off_loop_if_large(
             len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
         )
-        took = asyncio.get_running_loop().time() - began
+        took = answer.took + loop.time() - answered
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
         counts.alone.inc()
         counts.duration.set(took)
-        return _Rows(
-            values=values, began=began, expires=began + self._freshness.of((plan.step,), took)
-        )
+        expires = answer.began + self._freshness.of((plan.step,), took)
+        return _Rows(values=values, began=answer.began, expires=expires)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

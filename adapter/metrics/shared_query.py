@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -41,8 +40,6 @@ class Context:
     """Starts a task that is cancelled when the server stops."""
     demoted: Demoted
     metrics: telemetry.EvaluationMetrics
-    clock: Callable[[], float] = time.time
-    """Returns Unix seconds."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Is set when the server stops: no merged evaluation begins any more."""
 
@@ -240,27 +237,27 @@ class SharedQuery:
     async def _run(self, texts: Sequence[str], coverage: Coverage, *, merged: bool) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
-        began, at = self._now(), self._context.clock()
-        vectors = await self._context.queries.vectors(texts, merged=merged)
-        size = sum(map(len, vectors))
+        answer = await self._context.queries.vectors(texts, merged=merged)
+        answered = self._now()
+        size = sum(map(len, answer.result))
         samples = await off_loop_if_large(
             size,
             lambda: tuple(
                 aggregate.by_object(step, vector, by_namespace=by_namespace)
-                for step, vector in zip(self._steps, vectors, strict=True)
+                for step, vector in zip(self._steps, answer.result, strict=True)
             ),
         )
-        self._took = took = self._now() - began
+        self._took = took = answer.took + self._now() - answered
         self._counts.duration.set(took)
-        due = began + self._freshness
+        due = answer.began + self._freshness
         return Snapshot(
             coverage=coverage,
             samples=samples,
             by_namespace=by_namespace,
-            began=began,
+            began=answer.began,
             due=due,
             expires=due + took if merged else due,
-            time=at,
+            time=answer.at,
             size=size,
         )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
+import pytest
+
 from adapter.clients.prometheus_result import QueryResult
 from adapter.metrics.queries import Queries
 from rules.query.aggregate import Sample
@@ -33,7 +35,7 @@ def now() -> float:
 
 
 def queries_of(client: Client) -> Queries:
-    return Queries(client)
+    return Queries(client, clock=lambda: 1e9 + now())
 
 
 async def behind(number: int, queries: Queries, work: Coroutine):
@@ -64,3 +66,27 @@ def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():
         return now()
 
     assert virtual_time.run(ended()) == 1.0
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_duration_does_not_contain_the_wait_for_a_slot(merged):
+    async def timed():
+        queries = queries_of(Client())
+        slow = [queries.vectors(["slow"], merged=True) for _ in range(16)]
+        *_, last = await asyncio.gather(*slow, queries.vectors(["fast"], merged=merged))
+        return last
+
+    answer = virtual_time.run(timed())
+
+    assert (answer.began, answer.took, answer.at) == (30.0, 1.0, 1e9 + 30)
+
+
+def test_several_queries_begin_with_the_first_and_take_as_long_as_the_longest():
+    async def timed():
+        queries = queries_of(Client())
+        return await behind(11, queries, queries.vectors(["fast", "slow"], merged=False))
+
+    answer = virtual_time.run(timed())
+
+    assert [vector[0].labels["query"] for vector in answer.result] == ["fast", "slow"]
+    assert (answer.began, answer.took, answer.at) == (0.0, 30.0, 1e9)
