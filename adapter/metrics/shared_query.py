@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,6 +24,8 @@ from rules.query.catalog import Step
 from rules.query.plan import Objects, Plan
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
+
+log = logging.getLogger(__name__)
 
 _PATIENCE = 0.5
 """Seconds for which an evaluation is used while the next one takes longer than it did."""
@@ -71,6 +74,7 @@ class SharedQuery:
         self._now = asyncio.get_running_loop().time
         self.id = object()
         """Key that, unlike the shared query itself, keeps nothing else in memory."""
+        self._where = str(steps[0].rule.config.where)
         self._steps = tuple(steps)
         self._selector = selector
         self._shared = scope is not Scope.ALONE
@@ -82,9 +86,7 @@ class SharedQuery:
         self._size = 0
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
-        self._fallback = Fallback(
-            str(steps[0].rule.config.where), context.demoted, selector=selector
-        )
+        self._fallback = Fallback(self._where, context.demoted, selector=selector)
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
@@ -216,6 +218,10 @@ class SharedQuery:
             self._fallback.failed(
                 error, wide=objects.names is None, now=self._now(), error_ttl=self._error_ttl
             )
+        except Exception as error:  # a bug, which must not fail every request of the rule
+            self._counts.refused.inc()
+            log.exception("%s: the evaluation for several requests has a bug", self._where)
+            self._fallback.cannot_merge(f"{type(error).__name__}: {error}", self._now())
         else:
             self._merged = snapshot
             self._fallback.succeeded()

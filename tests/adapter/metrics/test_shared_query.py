@@ -21,7 +21,7 @@ from adapter.metrics.evaluation import Evaluation
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource
-from rules.query import catalog, label_binding, plan
+from rules.query import aggregate, catalog, label_binding, plan
 from rules.query.catalog import Listing, Series
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
@@ -475,6 +475,31 @@ async def test_too_large_result_without_names_is_replaced_by_one_with_names(
     assert list(await shared.milli(pods("p0", "p7"))) == ["p0", "p7"]
 
     assert len(shared.client.queries) == before + 1
+
+
+async def test_bug_in_a_merged_evaluation_is_logged_and_requests_are_queried_separately(
+    shared, caplog, monkeypatch
+):
+    shared = shared(freshness=0.3)
+    by_object = aggregate.by_object
+
+    def broken(step, vector, *, by_namespace):
+        if by_namespace:
+            raise ZeroDivisionError("a bug")
+        return by_object(step, vector, by_namespace=by_namespace)
+
+    await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
+    monkeypatch.setattr(aggregate, "by_object", broken)
+    while not shared.counted("refused"):
+        await shared.milli(pods("p0"))  # the next evaluation begins ahead of its requests
+        await asyncio.sleep(0)
+
+    assert await shared.milli(pods("p3")) == {"p3": 13000}
+    (record,) = [each for each in caplog.records if each.exc_info]
+    assert record.exc_info[0] is ZeroDivisionError
+    assert record.getMessage().startswith("rules[0] (rules.yaml:3): ")
+    assert "queried separately for 10 min: ZeroDivisionError: a bug" in caplog.text
+    assert shared.evaluation.status().startswith("rules[0] (rules.yaml:3): queried separately")
 
 
 async def test_after_a_timeout_requests_are_queried_separately_for_a_minute(shared, caplog):
