@@ -30,7 +30,7 @@ from rules.selectors.selectors import Selector
 
 _MAX_LAST_VALUES = 100_000
 """Maximum number of objects whose last value is kept, for `onMissing: {lastKnown: …}`."""
-_MAX_PRESENT = 100_000
+_MAX_HAD_VALUE = 100_000
 """Maximum number of objects that are known to have had a value, for plans of several steps."""
 
 _MAX_SHARED = 500_000
@@ -95,7 +95,7 @@ class Evaluation:
         )
         self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
         self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._present: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_PRESENT)
+        self._had_value: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_HAD_VALUE)
 
     async def close(self) -> None:
         """Cancel the evaluations for several requests."""
@@ -112,7 +112,7 @@ class Evaluation:
         """
         shared = self._shared_query(plan)
         requested = plan.namespace, plan.names
-        snapshot = shared.present(requested)
+        snapshot = shared.lookup(requested)
         if snapshot is None:
             snapshot = await shared.evaluate(plan, deadline=deadline)
         values = snapshot.answers.get(requested)
@@ -142,7 +142,7 @@ class Evaluation:
 
     def status(self) -> str:
         """Return which rules are queried separately for each request, for /readyz."""
-        demoted = self._demoted.present(asyncio.get_running_loop().time())
+        demoted = self._demoted.rules(asyncio.get_running_loop().time())
         if not demoted:
             return "no query is replaced by separate ones"
         return f"{', '.join(demoted)}: queried separately for each request, see the log"
@@ -150,8 +150,8 @@ class Evaluation:
     def _shared_query(self, plan: Plan) -> SharedQuery:
         scope = self._scope(plan.steps)
         key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
-        if (present := self._shared.get(key)) is not None:
-            return present
+        if (known := self._shared.get(key)) is not None:
+            return known
 
         def resized(size: int) -> None:
             if self._shared.get(key) is shared:  # not if it has been evicted
@@ -190,7 +190,7 @@ class Evaluation:
                 now = asyncio.get_running_loop().time()
                 snapshot = await shared.evaluate(plan, deadline=deadline, after=now)
                 values = aggregate.custom(plan, snapshot.of(plan.namespace), now=snapshot.time)
-            self._note_present(plan, values)
+            self._note_values(plan, values)
         max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
         max_age = next((age for age in max_ages if age is not None), None)
         if max_age is not None:
@@ -206,15 +206,15 @@ class Evaluation:
         exporter's series to another's may have no sample in any of them.
         """
         return any(
-            self._present.get((*_key(plan), name)) for name in plan.names if name not in values
+            self._had_value.get((*_key(plan), name)) for name in plan.names if name not in values
         )
 
-    def _note_present(self, plan: Plan, values: Mapping[str, Value]) -> None:
+    def _note_values(self, plan: Plan, values: Mapping[str, Value]) -> None:
         for name in plan.names:
             if name in values:
-                self._present.set((*_key(plan), name), True)
+                self._had_value.set((*_key(plan), name), True)
             else:
-                self._present.discard((*_key(plan), name))
+                self._had_value.discard((*_key(plan), name))
 
     def _with_last_values(
         self, plan: Plan, values: Mapping[str, Value], oldest: float

@@ -34,7 +34,7 @@ class Demoted:
         """Return whether a rule is demoted."""
         return now < self._until.get(rule, 0.0)
 
-    def present(self, now: float) -> tuple[str, ...]:
+    def rules(self, now: float) -> tuple[str, ...]:
         """Return the places of the demoted rules."""
         return tuple(rule for rule, until in self._until.items() if now < until)
 

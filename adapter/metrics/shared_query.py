@@ -91,7 +91,7 @@ class SharedQuery:
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
 
-    def present(self, requested: ObjectNames) -> Snapshot | None:
+    def lookup(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
         now = self._now()
         if self._shared:

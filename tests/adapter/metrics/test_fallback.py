@@ -100,7 +100,7 @@ def test_failure_with_a_metric_selector_demotes_only_the_requests_with_it(caplog
         assert not selected.demoted(700)
         assert not other.demoted(100)
         assert not everything.demoted(100)
-        assert demoted.present(100) == ()
+        assert demoted.rules(100) == ()
         assert caplog.messages.pop().startswith(f"{RULE} with the metric selector 'a=b': the query")
 
     everything.failed(REFUSED, wide=False, now=100, error_ttl=1)
@@ -112,8 +112,8 @@ def test_demoted_rules_are_listed_and_logged(caplog):
     fallback = Fallback(RULE, demoted, selector=EVERYTHING)
     fallback.failed(REFUSED, wide=False, now=100, error_ttl=1)
 
-    assert demoted.present(100) == (RULE,)
-    assert demoted.present(700) == ()
+    assert demoted.rules(100) == (RULE,)
+    assert demoted.rules(700) == ()
     (line,) = caplog.messages
     assert line.startswith(f"{RULE}: the query for several requests failed, so they are queried")
     assert line.endswith(f"for 10 min: {REFUSED}")

@@ -589,7 +589,7 @@ async def test_shared_queries_are_bounded(shared):
     shared = shared()
     for number in range(6000):
         query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
-        assert query.present(("a", ("p0",))) is None
+        assert query.lookup(("a", ("p0",))) is None
 
     assert len(shared.evaluation._shared._entries) <= 5000
 
@@ -600,7 +600,7 @@ async def test_requested_names_are_bounded_also_without_a_successful_evaluation(
         query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
         for start in range(60):
             names = tuple(f"p{start}-{i}" for i in range(1000))
-            assert query.present(("a", names)) is None
+            assert query.lookup(("a", names)) is None
 
     assert len(shared.evaluation._shared._entries) == 8
 
@@ -624,7 +624,7 @@ async def test_evicted_shared_query_is_released_and_does_not_return(shared):
     released = weakref.ref(query)
     shared.evaluation._shared.clear()
 
-    query.present(("a", ("p1",)))
+    query.lookup(("a", ("p1",)))
     assert not shared.evaluation._shared._entries
     del query
     gc.collect()
