@@ -6,6 +6,7 @@
     BackendError             for the log: Prometheus or the API server did not answer as expected
     ├── Unreachable              no connection, or the connection broke
     ├── TimedOut                 no complete response in time
+    │   └── QueryTimedOut            Prometheus responds, but reports that a query took too long
     ├── Refused                  4xx: the request is wrong (bad PromQL, missing permission)
     ├── Broken                   5xx, or a response that cannot be parsed
     │   └── NotInstantError          a query returned a matrix or a string
@@ -112,6 +113,10 @@ class Unreachable(BackendError):
 
 class TimedOut(BackendError):
     """Timeout before the response was complete."""
+
+
+class QueryTimedOut(TimedOut):
+    """Response of Prometheus that says that it stopped a query at the timeout."""
 
 
 class Refused(BackendError):

@@ -288,7 +288,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoRe
             )
     message = f"{response.status} {kind}: {text}"
     if kind == "timeout":
-        raise errors.TimedOut(message)
+        raise errors.QueryTimedOut(message)
     if response.status // 100 == 4:
         refused = errors.Refused(message, status=response.status)
         refused.refusal = refusal

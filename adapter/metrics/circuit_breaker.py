@@ -16,8 +16,9 @@ _OPEN = 1.0
 class CircuitBreaker:
     """Opens after five consecutive failures to respond; then one request a second is a probe.
 
-    Only Unreachable and TimedOut count as failures: any other error is a response. `name` is the
-    server's, for the message. `clock` is monotonic, in seconds.
+    Only Unreachable and TimedOut count as failures: any other error is a response, as is the
+    QueryTimedOut of one expensive query. `name` is the server's, for the message. `clock` is
+    monotonic, in seconds.
     """
 
     def __init__(self, name: str, *, clock: Callable[[], float]) -> None:
@@ -43,6 +44,9 @@ class CircuitBreaker:
             self._next_probe = now + _OPEN
         try:
             yield
+        except errors.QueryTimedOut:
+            self._failures = 0
+            raise
         except (errors.Unreachable, errors.TimedOut) as error:
             self._failures += 1
             self._last = error

@@ -33,7 +33,10 @@ _MAX_NAMESPACES = 100
 
 
 class Demand:
-    """Objects that were requested in the last two minutes. Times are in seconds."""
+    """Objects that were requested in the last two minutes. Times are in seconds.
+
+    Each call of `record` evicts what is older.
+    """
 
     def __init__(self) -> None:
         self._requested: OrderedDict[ObjectNames, float] = OrderedDict()
@@ -55,6 +58,7 @@ class Demand:
             self._new.append(now)
             self._names += len(requested[1])
         self._requested[requested] = now
+        self._evict_older(now - _WINDOW)
         while self._names > _MAX_NAMES or len(self._requested) > _MAX_REQUESTED:
             self._evict()
 
@@ -72,8 +76,7 @@ class Demand:
         `returned` is the number of objects that an evaluation without names returned, if there was
         one. Without `wide`, names must be matched; None is returned if there are too many.
         """
-        while self._requested and now - next(iter(self._requested.values())) > _WINDOW:
-            self._evict()
+        self._evict_older(now - _WINDOW)
         names: set[str] = set()
         namespaces: set[str] = set()
         for namespace, some in self._requested:
@@ -91,6 +94,10 @@ class Demand:
             namespaces=None if every_namespace else tuple(sorted(namespaces)),
             names=tuple(sorted(names)) or None,
         )
+
+    def _evict_older(self, oldest: float) -> None:
+        while self._requested and next(iter(self._requested.values())) < oldest:
+            self._evict()
 
     def _evict(self) -> None:
         (_, names), _ = self._requested.popitem(last=False)

@@ -30,7 +30,7 @@ from rules.selectors.selectors import Selector
 
 _MAX_LAST_VALUES = 100_000
 """Maximum number of objects whose last value is kept, for `onMissing: {lastKnown: …}`."""
-_MAX_PRESENT = 100_000
+_MAX_HAD_VALUE = 100_000
 """Maximum number of objects that are known to have had a value, for plans of several steps."""
 
 _MAX_SHARED = 500_000
@@ -77,7 +77,7 @@ class Evaluation:
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._queries = Queries(prometheus)
+        self._queries = Queries(prometheus, clock=clock)
         self._freshness = Freshness(freshness)
         self._metrics = metrics
         self._sharing = sharing
@@ -92,11 +92,10 @@ class Evaluation:
             start=self._start,
             demoted=self._demoted,
             metrics=metrics,
-            clock=clock,
         )
         self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
         self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._present: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_PRESENT)
+        self._had_value: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_HAD_VALUE)
 
     async def close(self) -> None:
         """Cancel the evaluations for several requests."""
@@ -113,7 +112,7 @@ class Evaluation:
         """
         shared = self._shared_query(plan)
         requested = plan.namespace, plan.names
-        snapshot = shared.present(requested)
+        snapshot = shared.lookup(requested)
         if snapshot is None:
             snapshot = await shared.evaluate(plan, deadline=deadline)
         values = snapshot.answers.get(requested)
@@ -143,7 +142,7 @@ class Evaluation:
 
     def status(self) -> str:
         """Return which rules are queried separately for each request, for /readyz."""
-        demoted = self._demoted.present(asyncio.get_running_loop().time())
+        demoted = self._demoted.rules(asyncio.get_running_loop().time())
         if not demoted:
             return "no query is replaced by separate ones"
         return errors.Degradation(
@@ -153,15 +152,20 @@ class Evaluation:
     def _shared_query(self, plan: Plan) -> SharedQuery:
         scope = self._scope(plan.steps)
         key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
-        if (present := self._shared.get(key)) is not None:
-            return present
+        if (known := self._shared.get(key)) is not None:
+            return known
+
+        def resized(size: int) -> None:
+            if self._shared.get(key) is shared:  # not if it has been evicted
+                self._shared.set(key, shared, size=_SHARED_QUERY + size)
+
         namespaces = (plan.namespace,) if plan.namespace else ()
         shared = SharedQuery(
             plan.steps,
             plan.selector,
             scope,
             namespaces=None if scope is Scope.CLUSTER and plan.namespace else namespaces,
-            resized=lambda size: self._shared.set(key, shared, size=_SHARED_QUERY + size),
+            resized=resized,
             context=self._context,
         )
         self._shared.set(key, shared, size=_SHARED_QUERY)
@@ -188,7 +192,7 @@ class Evaluation:
                 now = asyncio.get_running_loop().time()
                 snapshot = await shared.evaluate(plan, deadline=deadline, after=now)
                 values = aggregate.custom(plan, snapshot.of(plan.namespace), now=snapshot.time)
-            self._note_present(plan, values)
+            self._note_values(plan, values)
         max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
         max_age = next((age for age in max_ages if age is not None), None)
         if max_age is not None:
@@ -204,15 +208,15 @@ class Evaluation:
         exporter's series to another's may have no sample in any of them.
         """
         return any(
-            self._present.get((*_key(plan), name)) for name in plan.names if name not in values
+            self._had_value.get((*_key(plan), name)) for name in plan.names if name not in values
         )
 
-    def _note_present(self, plan: Plan, values: Mapping[str, Value]) -> None:
+    def _note_values(self, plan: Plan, values: Mapping[str, Value]) -> None:
         for name in plan.names:
             if name in values:
-                self._present.set((*_key(plan), name), True)
+                self._had_value.set((*_key(plan), name), True)
             else:
-                self._present.discard((*_key(plan), name))
+                self._had_value.discard((*_key(plan), name))
 
     def _with_last_values(
         self, plan: Plan, values: Mapping[str, Value], oldest: float
@@ -229,8 +233,9 @@ class Evaluation:
         return complete
 
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
-        began = asyncio.get_running_loop().time()
-        result = await self._queries.run(plan.promql())
+        loop = asyncio.get_running_loop()
+        answer = await self._queries.run(plan.promql())
+        answered, result = loop.time(), answer.result
         if result.kind not in {"vector", "scalar"}:
             raise errors.NotInstantError(
                 f"the query returns a {result.kind}; "
@@ -240,13 +245,12 @@ class Evaluation:
         values = await off_loop_if_large(
             len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
         )
-        took = asyncio.get_running_loop().time() - began
+        took = answer.took + loop.time() - answered
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
         counts.alone.inc()
         counts.duration.set(took)
-        return _Rows(
-            values=values, began=began, expires=began + self._freshness.of((plan.step,), took)
-        )
+        expires = answer.began + self._freshness.of((plan.step,), took)
+        return _Rows(values=values, began=answer.began, expires=expires)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

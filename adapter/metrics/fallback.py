@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 
 from adapter import errors
+from rules.quoting import shorten
+from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
@@ -15,6 +17,8 @@ _TIMEOUT_DEMOTION = 60.0
 _FAULT_OF_QUERY = frozenset({400, 413, 414, 422})
 """Status codes that refuse this query; with others, Prometheus or a proxy refuses every query."""
 
+_MAX_QUOTED = 200
+
 
 class Demoted:
     """Rules whose requests are queried separately for a while."""
@@ -22,22 +26,15 @@ class Demoted:
     def __init__(self) -> None:
         self._until: dict[str, float] = {}
 
-    def add(self, rule: str, *, now: float, until: float, reason: str) -> None:
-        """Demote a rule, given by its place in the file, and log it."""
+    def add(self, rule: str, until: float) -> None:
+        """Demote a rule, given by its place in the file."""
         self._until[rule] = until
-        log.warning(
-            "%s: the query for several requests failed, so they are queried separately for %d "
-            "min: %s",
-            rule,
-            round((until - now) / 60),
-            reason,
-        )
 
     def has(self, rule: str, now: float) -> bool:
         """Return whether a rule is demoted."""
         return now < self._until.get(rule, 0.0)
 
-    def present(self, now: float) -> tuple[str, ...]:
+    def rules(self, now: float) -> tuple[str, ...]:
         """Return the places of the demoted rules."""
         return tuple(rule for rule, until in self._until.items() if now < until)
 
@@ -45,13 +42,16 @@ class Demoted:
 class Fallback:
     """Reaction to the failures of the merged queries of one shared query.
 
-    If a query without names returns too much, names are matched, else the rule is demoted. All
+    If a query without names returns too much, names are matched, else the rule is demoted. With a
+    metric selector, which may be the cause, only the requests with this selector are demoted. All
     other errors are those of Prometheus: callers share them for `error_ttl` seconds.
     """
 
-    def __init__(self, rule: str, demoted: Demoted) -> None:
+    def __init__(self, rule: str, demoted: Demoted, *, selector: Selector) -> None:
         self._rule = rule
         self._demoted = demoted
+        self._selector = selector
+        self._demoted_until = 0.0
         self._error: errors.BackendError | None = None
         self._error_until = 0.0
         self._narrow_until = 0.0
@@ -67,7 +67,7 @@ class Fallback:
 
     def demoted(self, now: float) -> bool:
         """Return whether requests must be queried separately."""
-        return self._demoted.has(self._rule, now)
+        return now < self._demoted_until or self._demoted.has(self._rule, now)
 
     def succeeded(self) -> None:
         """Forget the last failure."""
@@ -88,14 +88,34 @@ class Fallback:
             self._narrow_until = now + seconds
             log.warning(
                 "%s: the query for all objects failed, so names are matched for %d min: %s",
-                self._rule,
+                self._subject,
                 seconds // 60,
                 error,
             )
         elif too_much or refused:
-            self._demoted.add(self._rule, now=now, until=now + seconds, reason=str(error))
+            self._demote(now=now, until=now + seconds, reason=str(error))
 
     def cannot_merge(self, reason: str, now: float) -> None:
-        """Demote the rule, because no merged query can be rendered."""
+        """Demote the requests, because no merged query can be rendered."""
         until = self._narrow_until if now < self._narrow_until else now + _DEMOTION
-        self._demoted.add(self._rule, now=now, until=until, reason=reason)
+        self._demote(now=now, until=until, reason=reason)
+
+    def _demote(self, *, now: float, until: float, reason: str) -> None:
+        if self._selector.empty:
+            self._demoted.add(self._rule, until)
+        else:
+            self._demoted_until = until
+        log.warning(
+            "%s: the query for several requests failed, so they are queried separately for %d "
+            "min: %s",
+            self._subject,
+            round((until - now) / 60),
+            reason,
+        )
+
+    @property
+    def _subject(self) -> str:
+        if self._selector.empty:
+            return self._rule
+        selector = shorten(str(self._selector), _MAX_QUOTED)
+        return f"{self._rule} with the metric selector {selector!r}"

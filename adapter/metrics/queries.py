@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from adapter import errors
 from adapter.background import gather_or_cancel
@@ -16,6 +18,9 @@ T = TypeVar("T")
 
 _CONCURRENT = 16
 """Maximum number of queries at a time; Prometheus evaluates 20 by default, and queues the rest."""
+_RESERVED = 4
+"""Number of these that are only for merged evaluations, which answer most requests. Otherwise, slow
+queries for single requests, for example with many metric selectors, would delay all requests."""
 
 _MAX_ON_LOOP = 5_000
 """Maximum number of samples that are processed on the event loop, which takes up to 35 ms."""
@@ -29,34 +34,66 @@ class Client(Protocol):
         ...
 
 
-class Queries:
-    """Sends queries to one Prometheus. A query has the timeout of the client."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed(Generic[T]):
+    """Result of one or several queries. The time in which they wait for a slot does not count."""
 
-    def __init__(self, client: Client) -> None:
+    result: T
+    began: float
+    """Loop time at which the first query was sent."""
+    at: float
+    """Unix seconds of the same."""
+    took: float
+    """Duration of the longest query in seconds."""
+
+
+class Queries:
+    """Sends queries to one Prometheus. A query has the timeout of the client.
+
+    `clock` returns Unix seconds.
+    """
+
+    def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
         self._client = client
+        self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENT)
+        self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
         self._breaker = CircuitBreaker(
             "Prometheus", clock=lambda: asyncio.get_running_loop().time()
         )
 
-    async def run(self, promql: str) -> QueryResult:
-        """Evaluate a query. Raises BackendError subclasses."""
-        async with self._slots:
-            with self._breaker.request():
-                return await self._client.query(promql)
+    async def run(self, promql: str) -> Timed[QueryResult]:
+        """Evaluate a query for a single request. Raises BackendError subclasses."""
+        async with self._slots_alone:
+            return await self._run(promql)
 
-    async def vectors(self, texts: Iterable[str]) -> list[Sequence[Sample]]:
+    async def vectors(self, texts: Iterable[str], *, merged: bool) -> Timed[list[Sequence[Sample]]]:
         """Evaluate several queries at the same time, each of which must return a vector.
 
-        Raises BackendError subclasses: Broken for a scalar, because that has no object.
+        They are for a single request unless `merged`. Raises BackendError subclasses: Broken for a
+        scalar, because that has no object.
         """
-        results = await gather_or_cancel(map(self.run, texts))
-        for each in results:
-            if each.kind != "vector":
+        answers = await gather_or_cancel(map(self._run if merged else self.run, texts))
+        for each in answers:
+            if each.result.kind != "vector":
                 raise errors.Broken(
-                    f"the query returns a {each.kind}; a rule needs an instant vector"
+                    f"the query returns a {each.result.kind}; a rule needs an instant vector"
                 )
-        return [each.samples for each in results]
+        first = min(answers, key=lambda each: each.began)
+        return Timed(
+            result=[each.result.samples for each in answers],
+            began=first.began,
+            at=first.at,
+            took=max(each.took for each in answers),
+        )
+
+    async def _run(self, promql: str) -> Timed[QueryResult]:
+        loop = asyncio.get_running_loop()
+        async with self._slots:
+            with self._breaker.request():
+                began, at = loop.time(), self._clock()
+                result = await self._client.query(promql)
+                return Timed(result=result, began=began, at=at, took=loop.time() - began)
 
 
 async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:

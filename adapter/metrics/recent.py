@@ -64,9 +64,9 @@ class Recent(Generic[K, V]):
         after: float = 0.0,
         error_ttl: float = ERROR_TTL,
     ) -> V:
-        """Return a present result, that of the call in flight, or that of a new call of `find`.
+        """Return the kept result, that of the call in flight, or that of a new call of `find`.
 
-        A present result counts only if its query was sent at the loop time `after` or later. A
+        A kept result counts only if its query was sent at the loop time `after` or later. A
         failure is raised again for `error_ttl` seconds. Raises TimedOut at `deadline` (loop time);
         the call goes on for the other callers, and is cancelled with the last one.
         """

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -25,6 +25,8 @@ from rules.query.plan import Objects, Plan
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 
+log = logging.getLogger(__name__)
+
 _PATIENCE = 0.5
 """Seconds for which an evaluation is used while the next one takes longer than it did."""
 
@@ -35,14 +37,12 @@ class Context:
 
     queries: Queries
     freshness: Freshness
-    alone: Recent[tuple[SharedQuery, ObjectNames], Snapshot]
-    """Evaluations for the objects of one request only."""
+    alone: Recent[tuple[object, ObjectNames], Snapshot]
+    """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
     demoted: Demoted
     metrics: telemetry.EvaluationMetrics
-    clock: Callable[[], float] = time.time
-    """Returns Unix seconds."""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     """Is set when the server stops: no merged evaluation begins any more."""
 
@@ -72,6 +72,9 @@ class SharedQuery:
     ) -> None:
         # To look up the running loop each time takes 3 µs where getpid is slow.
         self._now = asyncio.get_running_loop().time
+        self.id = object()
+        """Key that, unlike the shared query itself, keeps nothing else in memory."""
+        self._where = str(steps[0].rule.config.where)
         self._steps = tuple(steps)
         self._selector = selector
         self._shared = scope is not Scope.ALONE
@@ -80,18 +83,20 @@ class SharedQuery:
         self._context = context
         self._counts = context.metrics.of_rule(steps[0].rule.config.where.path)
         self._demand = Demand()
+        self._size = 0
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
-        self._fallback = Fallback(str(steps[0].rule.config.where), context.demoted)
+        self._fallback = Fallback(self._where, context.demoted, selector=selector)
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
 
-    def present(self, requested: ObjectNames) -> Snapshot | None:
+    def lookup(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
         now = self._now()
         if self._shared:
             self._demand.record(requested, now)
+            self._note_size()
         snapshot = self._covering(requested, now)
         if snapshot is not None:
             self._counts.shared.inc()
@@ -117,7 +122,7 @@ class SharedQuery:
         if (error := self._fallback.error(self._now())) is not None:
             raise error.with_traceback(None)
         return await self._context.alone.run(
-            (self, requested),
+            (self.id, requested),
             lambda: self._evaluate_alone(request),
             deadline=deadline,
             after=after,
@@ -133,7 +138,7 @@ class SharedQuery:
         return min(ERROR_TTL, self._freshness)
 
     def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
-        merged, alone = self._merged, self._context.alone.get((self, requested), now)
+        merged, alone = self._merged, self._context.alone.get((self.id, requested), now)
         if merged is None or not merged.coverage.covers(requested):
             return alone
         ahead = self._flight is not None and self._flight.ahead
@@ -183,6 +188,13 @@ class SharedQuery:
             self._merge(self._now(), ahead=True)
         elif self._flight is None:
             self._merged = None
+            self._note_size()
+
+    def _note_size(self) -> None:
+        size = self._demand.size + (self._merged.size if self._merged else 0)
+        if size != self._size:
+            self._size = size
+            self._resized(size)
 
     async def _evaluate_merged(self, objects: Objects, coverage: Coverage) -> None:
         """Replace the present evaluation; keep a failure for the callers that wait."""
@@ -206,13 +218,17 @@ class SharedQuery:
             self._fallback.failed(
                 error, wide=objects.names is None, now=self._now(), error_ttl=self._error_ttl
             )
+        except Exception as error:  # a bug, which must not fail every request of the rule
+            self._counts.refused.inc()
+            log.exception("%s: the evaluation for several requests has a bug", self._where)
+            self._fallback.cannot_merge(f"{type(error).__name__}: {error}", self._now())
         else:
             self._merged = snapshot
             self._fallback.succeeded()
             if objects.names is None:
                 self._returned = _objects_in(snapshot)
             self._counts.merged.inc()
-            self._resized(snapshot.size + self._demand.size)
+            self._note_size()
             asyncio.get_running_loop().call_at(snapshot.due, self._on_due, snapshot)
         finally:
             self._flight = None
@@ -227,27 +243,27 @@ class SharedQuery:
     async def _run(self, texts: Sequence[str], coverage: Coverage, *, merged: bool) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
-        began, at = self._now(), self._context.clock()
-        vectors = await self._context.queries.vectors(texts)
-        size = sum(map(len, vectors))
+        answer = await self._context.queries.vectors(texts, merged=merged)
+        answered = self._now()
+        size = sum(map(len, answer.result))
         samples = await off_loop_if_large(
             size,
             lambda: tuple(
                 aggregate.by_object(step, vector, by_namespace=by_namespace)
-                for step, vector in zip(self._steps, vectors, strict=True)
+                for step, vector in zip(self._steps, answer.result, strict=True)
             ),
         )
-        self._took = took = self._now() - began
+        self._took = took = answer.took + self._now() - answered
         self._counts.duration.set(took)
-        due = began + self._freshness
+        due = answer.began + self._freshness
         return Snapshot(
             coverage=coverage,
             samples=samples,
             by_namespace=by_namespace,
-            began=began,
+            began=answer.began,
             due=due,
             expires=due + took if merged else due,
-            time=at,
+            time=answer.at,
             size=size,
         )
 

@@ -316,7 +316,7 @@ async def test_invalid_url_is_refused(session, url):
         (429, "[]", errors.Refused, "429"),
         (500, '{"status":"error","errorType":"internal","error":"why"}', errors.Broken, "why"),
         (502, "<html>", errors.Broken, "<html>"),
-        (503, '{"status":"error","errorType":"timeout","error":"why"}', errors.TimedOut, "why"),
+        (503, '{"errorType":"timeout","error":"why"}', errors.QueryTimedOut, "why"),
         (304, "", errors.Broken, "304"),
         (200, '{"status":"error","errorType":"internal","error":"why"}', errors.Broken, "why"),
     ],

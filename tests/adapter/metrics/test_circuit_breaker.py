@@ -69,7 +69,13 @@ def test_failed_probe_opens_it_for_another_second():
 
 
 @pytest.mark.parametrize(
-    "response", [errors.Refused("bad query", status=400), errors.Broken("503"), None]
+    "response",
+    [
+        errors.Refused("bad query", status=400),
+        errors.Broken("503"),
+        errors.QueryTimedOut("503 timeout"),
+        None,
+    ],
 )
 def test_any_response_counts_as_success(response):
     breaker = CircuitBreaker("Prometheus", clock=Clock())

@@ -106,6 +106,14 @@ def test_busy_means_three_requests_within_the_freshness():
     assert not demand.busy(0.9, 0)
 
 
+def test_rarely_requested_objects_are_forgotten_without_an_evaluation():
+    demand = Demand()
+    for i in range(1000):
+        demand.record(("a", (f"p{i}",)), 50.0 * i)
+
+    assert demand.size == 2 * 3
+
+
 def test_demand_is_bounded():
     demand = Demand()
     for i in range(20_000):

@@ -4,15 +4,17 @@ import pytest
 
 from adapter import errors
 from adapter.metrics.fallback import Demoted, Fallback
+from rules.selectors import selectors
 
 RULE = "rules[0] (rules.yaml:2)"
 TOO_LARGE = errors.TooLarge("longer than 16 MiB")
 TIMED_OUT = errors.TimedOut("no response within 30 s")
+EVERYTHING = selectors.parse("")
 REFUSED = errors.Refused("422 execution: duplicate series", status=422)
 
 
 def failed(*failures: tuple[errors.BackendError, bool], at: float = 100.0) -> Fallback:
-    fallback = Fallback(RULE, Demoted())
+    fallback = Fallback(RULE, Demoted(), selector=EVERYTHING)
     for error, wide in failures:
         fallback.failed(error, wide=wide, now=at, error_ttl=1.0)
     return fallback
@@ -82,13 +84,36 @@ def test_too_many_names_demote_the_rule_until_names_are_not_needed():
     assert not fallback.demoted(160)
 
 
+def test_failure_with_a_metric_selector_demotes_only_the_requests_with_it(caplog):
+    demoted = Demoted()
+    selected, other = (
+        Fallback(RULE, demoted, selector=selectors.parse(text)) for text in ("a=b", "a=c")
+    )
+    everything = Fallback(RULE, demoted, selector=EVERYTHING)
+    for fail in (
+        lambda: selected.failed(REFUSED, wide=False, now=100, error_ttl=1),
+        lambda: selected.cannot_merge("too many names", 100),
+    ):
+        fail()
+
+        assert selected.demoted(699)
+        assert not selected.demoted(700)
+        assert not other.demoted(100)
+        assert not everything.demoted(100)
+        assert demoted.rules(100) == ()
+        assert caplog.messages.pop().startswith(f"{RULE} with the metric selector 'a=b': the query")
+
+    everything.failed(REFUSED, wide=False, now=100, error_ttl=1)
+    assert other.demoted(100)
+
+
 def test_demoted_rules_are_listed_and_logged(caplog):
     demoted = Demoted()
-    fallback = Fallback(RULE, demoted)
+    fallback = Fallback(RULE, demoted, selector=EVERYTHING)
     fallback.failed(REFUSED, wide=False, now=100, error_ttl=1)
 
-    assert demoted.present(100) == (RULE,)
-    assert demoted.present(700) == ()
+    assert demoted.rules(100) == (RULE,)
+    assert demoted.rules(700) == ()
     (line,) = caplog.messages
     assert line.startswith(f"{RULE}: the query for several requests failed, so they are queried")
     assert line.endswith(f"for 10 min: {REFUSED}")

@@ -69,7 +69,8 @@ class Load:
 
     def __init__(self, autoscalers: int, client: Client, freshness: float | None = None) -> None:
         self._autoscalers = autoscalers
-        metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+        self.registry = CollectorRegistry()
+        metrics = telemetry.EvaluationMetrics(self.registry)
         self.evaluation = Evaluation(client, metrics=metrics, freshness=freshness)
         self.requests: list[float] = []
         self.waited: list[float] = []
@@ -179,6 +180,40 @@ def test_start_of_many_autoscalers_costs_few_queries():
 
     assert len(load.requests) == 1000
     assert len(client.sent) <= 30
+
+
+def test_requests_of_a_busy_rule_do_not_wait_for_slow_queries_of_others():
+    async def flooded() -> tuple[Load, float]:
+        client = Client(400, lambda: 30.0 if "gpu=" in client.texts[-1] else 0.01)
+        load = Load(100, client)
+        running = asyncio.create_task(load.run(120))
+        await asyncio.sleep(60)
+        others = [
+            asyncio.create_task(
+                load.evaluation.values(
+                    plan.custom(
+                        ENTRY,
+                        namespace="n0",
+                        names=("p0",),
+                        selector=selectors.parse(f"gpu={number}"),
+                    )
+                )
+            )
+            for number in range(400)
+        ]
+        await running
+        await asyncio.gather(*others, return_exceptions=True)
+        duration = load.registry.get_sample_value(
+            "gpu_metrics_adapter_evaluation_duration_seconds", {"rule": "rules[0]"}
+        )
+        assert duration is not None
+        return load, duration
+
+    load, duration = virtual_time.run(flooded())
+
+    assert per_minute(load.waited) <= 0.02 * per_minute(load.requests)
+    assert duration <= 30.0
+    assert max(load.ages) <= 1.01 + 1e-6
 
 
 def test_after_a_start_names_are_matched_again_if_most_samples_are_not_wanted():

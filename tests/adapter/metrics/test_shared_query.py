@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
@@ -19,7 +21,7 @@ from adapter.metrics.evaluation import Evaluation
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource
-from rules.query import catalog, label_binding, plan
+from rules.query import aggregate, catalog, label_binding, plan
 from rules.query.catalog import Listing, Series
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
@@ -417,13 +419,31 @@ async def test_failure_is_shared_and_a_present_evaluation_is_not_used_after_it_e
     assert shared.evaluation.status() == "no query is replaced by separate ones"
 
 
+REFUSED_FOR_SEVERAL = entry_of(
+    query="sum by (node) (<<.Series>>{<<.LabelMatchers>>}) * on (node) group_left(pod,namespace) "
+    "sum by (node,pod,namespace) (<<.Series>>{<<.LabelMatchers>>})"
+)
+"""Rule whose query Prometheus refuses for several pods of one node."""
+
+
+async def test_refused_metric_selector_does_not_concern_other_requests(shared):
+    shared, entry = shared(sharing=of_scope(Scope.CLUSTER)), REFUSED_FOR_SEVERAL
+    for number in range(3):
+        await shared.milli(pods(f"p{number}", selector="gpu=0", entry=entry))
+    assert shared.counted("refused") == 1
+
+    for number in range(3, 6):
+        await shared.milli(pods(f"p{number}", selector="gpu=0", entry=entry))
+    assert shared.counted("refused") == 1
+    assert shared.evaluation.status() == "no query is replaced by separate ones"
+
+    for number in range(3):
+        await shared.milli(pods(f"p{number}", entry=entry))
+    assert shared.counted("refused") == 2
+
+
 async def test_refused_shared_query_is_replaced_by_separate_ones(shared, caplog):
-    shared = shared(sharing=of_scope(Scope.CLUSTER))
-    # Prometheus refuses it for several pods of one node.
-    entry = entry_of(
-        query="sum by (node) (<<.Series>>{<<.LabelMatchers>>}) * on (node) group_left(pod,"
-        "namespace) sum by (node,pod,namespace) (<<.Series>>{<<.LabelMatchers>>})"
-    )
+    shared, entry = shared(sharing=of_scope(Scope.CLUSTER)), REFUSED_FOR_SEVERAL
     for number in range(3):
         assert list(await shared.milli(pods(f"p{number}", entry=entry))) == [f"p{number}"]
 
@@ -455,6 +475,31 @@ async def test_too_large_result_without_names_is_replaced_by_one_with_names(
     assert list(await shared.milli(pods("p0", "p7"))) == ["p0", "p7"]
 
     assert len(shared.client.queries) == before + 1
+
+
+async def test_bug_in_a_merged_evaluation_is_logged_and_requests_are_queried_separately(
+    shared, caplog, monkeypatch
+):
+    shared = shared(freshness=0.3)
+    by_object = aggregate.by_object
+
+    def broken(step, vector, *, by_namespace):
+        if by_namespace:
+            raise ZeroDivisionError("a bug")
+        return by_object(step, vector, by_namespace=by_namespace)
+
+    await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
+    monkeypatch.setattr(aggregate, "by_object", broken)
+    while not shared.counted("refused"):
+        await shared.milli(pods("p0"))  # the next evaluation begins ahead of its requests
+        await asyncio.sleep(0)
+
+    assert await shared.milli(pods("p3")) == {"p3": 13000}
+    (record,) = [each for each in caplog.records if each.exc_info]
+    assert record.exc_info[0] is ZeroDivisionError
+    assert record.getMessage().startswith("rules[0] (rules.yaml:3): ")
+    assert "queried separately for 10 min: ZeroDivisionError: a bug" in caplog.text
+    assert shared.evaluation.status().startswith("rules[0] (rules.yaml:3): queried separately")
 
 
 async def test_after_a_timeout_requests_are_queried_separately_for_a_minute(shared, caplog):
@@ -544,9 +589,47 @@ async def test_shared_queries_are_bounded(shared):
     shared = shared()
     for number in range(6000):
         query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
-        assert query.present(("a", ("p0",))) is None
+        assert query.lookup(("a", ("p0",))) is None
 
     assert len(shared.evaluation._shared._entries) <= 5000
+
+
+async def test_requested_names_are_bounded_also_without_a_successful_evaluation(shared):
+    shared = shared()
+    for number in range(10):
+        query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
+        for start in range(60):
+            names = tuple(f"p{start}-{i}" for i in range(1000))
+            assert query.lookup(("a", names)) is None
+
+    assert len(shared.evaluation._shared._entries) == 8
+
+
+async def test_size_follows_what_is_kept(shared):
+    shared = shared(freshness=0.1)
+    await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
+    query = shared.evaluation._shared_query(pods("p0"))
+    sets = names = samples = 3
+    assert shared.evaluation._shared._size == 100 + sets + names + samples
+
+    await until(lambda: query._merged is None)
+
+    assert shared.evaluation._shared._size == 100 + sets + names
+
+
+async def test_evicted_shared_query_is_released_and_does_not_return(shared):
+    shared = shared()
+    await shared.milli(pods("p0"))
+    query = shared.evaluation._shared_query(pods("p0"))
+    released = weakref.ref(query)
+    shared.evaluation._shared.clear()
+
+    query.lookup(("a", ("p1",)))
+    assert not shared.evaluation._shared._entries
+    del query
+    gc.collect()
+
+    assert released() is None
 
 
 async def test_close_cancels_evaluations_in_flight(shared):
