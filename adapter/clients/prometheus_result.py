@@ -211,11 +211,12 @@ def _is_label_set(element: Any) -> bool:
 
 def _sample(labels: Any, point: Any) -> Sample:
     time, value = point
-    if not isinstance(value, str) or not _is_label_set(labels):
+    if type(value) is not str or type(labels) is not dict:
         raise TypeError("a sample needs labels, a time and a value in a string")
+    "".join(labels.values())  # the fastest check that all are strings
     seconds, number = float(time), float(value)
     if not 0 <= seconds < _YEAR_10000:
         raise ValueError(f"the time {time!r} is not between 1970 and 9999")
     if math.isinf(number) and "inf" not in value.lower():
         raise ValueError(f"the value {value[:_ENTRY]!r} does not fit in a double")
-    return Sample(labels=labels, value=number, time=seconds)
+    return Sample(labels, number, seconds)

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from rules import quantity
 from rules.document.config import OnNaN
@@ -17,9 +18,8 @@ from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One element of an instant vector."""
+class Sample(NamedTuple):
+    """One element of an instant vector. A tuple takes half the time of a dataclass to create."""
 
     labels: Mapping[str, str]
     value: float

@@ -40,18 +40,31 @@ def parse(document: bytes, cuts: list[int]) -> tuple[list, dict]:
     before=st.dictionaries(st.text(max_size=5), st.none() | st.lists(LABELS, max_size=2)),
     after=st.dictionaries(st.text(max_size=5), NUMBERS | st.lists(st.text(max_size=3))),
     indent=st.none() | st.integers(0, 2),
+    separators=st.sampled_from([None, (",", ":")]),
     ascii_only=st.booleans(),
     cuts=st.lists(st.integers(0, 400)),
 )
-def test_result_does_not_depend_on_the_chunks(elements, before, after, indent, ascii_only, cuts):
+def test_result_does_not_depend_on_the_chunks(
+    elements, before, after, indent, separators, ascii_only, cuts
+):
     rest = {key: value for key, value in {**before, **after}.items() if key != "data"}
     document = {**{key: rest[key] for key in before if key in rest}, "data": elements, **rest}
-    text = json.dumps(document, indent=indent, ensure_ascii=ascii_only)
+    text = json.dumps(document, indent=indent, separators=separators, ensure_ascii=ascii_only)
 
     parsed, envelope = parse(text.encode(), cuts)
 
     assert parsed == elements
     assert envelope == {**rest, "data": []}
+
+
+def test_end_and_beginning_of_an_object_inside_an_element_do_not_separate_elements():
+    elements = [{"a": "},{"}, {"b": [{}, {"c": "d"}]}, {"e": '"},{"'}, {}, {}]
+    document = orjson.dumps({"data": elements, "warnings": [{"f": "},{"}, {}]})
+
+    for begin in range(len(document)):
+        for end in range(begin, len(document)):
+            parsed, envelope = parse(document, [begin, end])
+            assert (parsed, envelope["warnings"]) == (elements, [{"f": "},{"}, {}])
 
 
 def test_arrays_at_other_keys_or_depths_stay_in_the_rest():
