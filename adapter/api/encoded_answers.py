@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from adapter.api.groups.group import Content
 from adapter.cache import LRUCache
 from adapter.http import encoding
@@ -17,21 +19,22 @@ class EncodedAnswers:
     """Encoder that remembers its last result for each request (LRU)."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[tuple[RequestInfo, bool], tuple[tuple[object, ...], Answer]]
-        self.cache = LRUCache(_MAX_SIZE)
+        self.cache: LRUCache[tuple[RequestInfo, bool], tuple[tuple[object, ...], Answer]] = (
+            LRUCache(_MAX_SIZE)
+        )
         """By request, and whether it is indented."""
 
     def encode(self, info: RequestInfo, content: Content, *, pretty: bool) -> Answer:
         """Return the answer with `content`, remembered if its sources are the same objects."""
         key = info, pretty
-        known = self.cache.get(key)
-        if known is not None and all(map(_is_same, known[0], content.sources)):
-            return known[1]
+        cached = self.cache.get(key)
+        if cached is not None and _are_same(cached[0], content.sources):
+            return cached[1]
         answer = Answer(body=encoding.encode(content.build(), pretty=pretty))
         size = _ENTRY_SIZE + info.size + len(answer.body)
         self.cache.set(key, (content.sources, answer), size=size)
         return answer
 
 
-def _is_same(one: object, other: object) -> bool:
-    return one is other
+def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))

@@ -41,8 +41,11 @@ def test_the_same_sources_give_the_same_answer(encoded):
         (INFO, (object(), VALUES), False),
         (INFO, (KIND, EQUAL_VALUES), False),
         (INFO, (KIND, VALUES), True),
+        (INFO, (), False),
+        (INFO, (KIND,), False),
+        (INFO, (KIND, VALUES, KIND), False),
     ],
-    ids=["request", "kind", "evaluation", "layout"],
+    ids=["request", "kind", "evaluation", "layout", "none", "fewer", "more"],
 )
 def test_anything_else_is_encoded_again(encoded, info, sources, pretty):
     first = encoded.encode(INFO, content(KIND, VALUES), pretty=False)
