@@ -9,16 +9,18 @@ from typing import Protocol
 
 from aiohttp import hdrs
 from aiohttp.http import RawRequestMessage
-from multidict import MultiMapping
+from multidict import CIMultiDict, MultiMapping
 
 from adapter.cache import LRUCache
 from adapter.http import request_info
 from adapter.http.request_info import RequestInfo
 
 AUDIT_ID = "Audit-Id"
-_UNIQUE = frozenset({b"Audit-Id", b"Traceparent"})
-"""Headers that the API server gives each request another value, as it writes them. The handlers do
-not use them."""
+_UNIQUE = (AUDIT_ID, "Traceparent")
+"""Headers that the API server gives each request another value. A head does not have them, so that
+nothing that is remembered can follow from them."""
+_UNIQUE_RAW = frozenset(name.encode() for name in _UNIQUE)
+"""As the API server writes them."""
 
 _MAX_CACHED = 8 << 20
 """Bytes of the remembered heads and of what was parsed from them."""
@@ -54,7 +56,7 @@ class Head:
 
     def __init__(self, headers: MultiMapping[str], info: RequestInfo) -> None:
         self.headers = headers
-        """Of the first of the equal heads: its Audit-Id may be another request's."""
+        """Without those that differ between equal heads, as Audit-Id does."""
         self.info = info
         self.is_remembered = False
         """Whether other caches may have the head as a key; its size is limited then."""
@@ -111,16 +113,23 @@ class Heads:
 
         Raises MalformedError, and ApiError (400) for a target that exceeds a limit.
         """
-        raw = tuple([each for each in request.raw_headers if each[0] not in _UNIQUE])
+        raw = tuple([each for each in request.raw_headers if each[0] not in _UNIQUE_RAW])
         key = (request.method, request.target, raw)
         head = self.cache.get(key)
         if head is None:
             path, _, query = request.target.partition("?")
             info = request_info.parse(path, query, request.method)
-            head = Head(request.headers, info)
+            head = Head(_without_unique(request.headers), info)
             size = len(request.target) + sum(len(name) + len(value) for name, value in raw)
             # Tokens are not kept in memory.
             if size <= _MAX_HEAD and hdrs.AUTHORIZATION not in request.headers:
                 head.is_remembered = True
                 self.cache.set(key, head, size=size + _PARSED_SIZE)
         return head
+
+
+def _without_unique(headers: MultiMapping[str]) -> MultiMapping[str]:
+    remaining = CIMultiDict(headers)
+    for name in _UNIQUE:
+        remaining.popall(name, None)
+    return remaining

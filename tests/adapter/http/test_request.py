@@ -46,6 +46,14 @@ def test_equal_heads_are_one_object_whatever_the_headers_of_the_trace_say(parse,
     assert one.is_remembered
 
 
+@pytest.mark.parametrize("name", ["Audit-Id", "audit-id", "Traceparent", "TRACEPARENT"])
+def test_a_head_has_no_headers_that_differ_between_equal_heads(parse, name):
+    head = parse("/apis", (*HEADERS, (name, "jane")))
+
+    assert name not in head.headers
+    assert head.headers.getall("X-Remote-User") == ["jane"]
+
+
 @pytest.mark.parametrize(
     "other",
     [
