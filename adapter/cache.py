@@ -25,6 +25,9 @@ class LRUCache(Generic[K, V]):
         """Number of calls of `get` that found a value."""
         self.misses = 0
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, key: K) -> V | None:
         """Return the value of `key`, which becomes the most recently used, or None."""
         entry = self._entries.get(key)

@@ -10,8 +10,8 @@ from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 
-_MAX_SIZE = 16 << 20
-"""Bytes of the bodies and the requests: 5 000 autoscalers of ten pods each."""
+_MAX_SIZE = 32 << 20
+"""Bytes of the bodies and the requests: 3 000 autoscalers of ten pods each."""
 _ENTRY_SIZE = 1024
 
 
@@ -24,15 +24,21 @@ class EncodedAnswers:
         )
         """By request, and whether it is indented."""
 
-    def encode(self, info: RequestInfo, content: Content, *, pretty: bool) -> Answer:
-        """Return the answer with `content`, remembered if its sources are the same objects."""
+    def encode(
+        self, info: RequestInfo, content: Content, *, pretty: bool, remember: bool = True
+    ) -> Answer:
+        """Return the answer with `content`, remembered if its sources are the same objects.
+
+        Without `remember`, as for a request that cannot come again, the answer is not kept.
+        """
         key = info, pretty
         cached = self.cache.get(key)
         if cached is not None and _are_same(cached[0], content.sources):
             return cached[1]
         answer = Answer(body=encoding.encode(content.build(), pretty=pretty))
         size = _ENTRY_SIZE + info.size + len(answer.body)
-        self.cache.set(key, (content.sources, answer), size=size)
+        if remember:
+            self.cache.set(key, (content.sources, answer), size=size)
         return answer
 
 

@@ -73,7 +73,7 @@ def build_router(
                 error.causes_visible = guard is None or await _can_read(request, document)
             raise
         pretty = responses.negotiate_pretty(info, request.headers)
-        return encoded.encode(info, content, pretty=pretty)
+        return encoded.encode(info, content, pretty=pretty, remember=request.head.is_remembered)
 
     guarded = route if guard is None else guard(route)
 

@@ -14,7 +14,7 @@ import itertools
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -108,7 +108,7 @@ class RequestInfo:
 
     @functools.cached_property
     def size(self) -> int:
-        """Estimated bytes, with what is parsed from it, and with the request of other scope."""
+        """Estimated bytes, with what is parsed from it and with `without_namespace`."""
         selectors = (self.label_selector, self.field_selector, self.metric_label_selector)
         texts = [self.path, *self.query, *itertools.chain(*self.query.values())]
         return (
@@ -117,6 +117,11 @@ class RequestInfo:
             + _PART_SIZE * (len(texts) + sum(text.count(",") for text in selectors))
             + 3 * sum(map(sys.getsizeof, texts))
         )
+
+    @functools.cached_property
+    def without_namespace(self) -> RequestInfo:
+        """The same request at cluster scope; always the same object."""
+        return replace(self, namespace="")
 
     @functools.cached_property
     def labels(self) -> Selector:

@@ -195,7 +195,8 @@ def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers)
         before = tracemalloc.get_traced_memory()[0]
         for number in range(count):
             head = parse_and_remember(heads, parse_message(raw.replace(b" a\r", b" %d\r" % number)))
-            _ = head.info.labels, head.info.metric_labels, head.info.below_version
+            for info in (head.info, head.info.without_namespace):
+                _ = info.labels, info.metric_labels, info.below_version
         taken = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
