@@ -25,6 +25,9 @@ class LRUCache(Generic[K, V]):
         """Number of calls of `get` that found a value."""
         self.misses = 0
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def get(self, key: K) -> V | None:
         """Return the value of `key`, which becomes the most recently used, or None."""
         entry = self._entries.get(key)
@@ -120,23 +123,23 @@ class SingleFlight(Generic[K, V]):
 
 
 class SingleFlightCache(Generic[K, V]):
-    """Cache of what `find` returns, with a TTL, an LRU bound and single-flight calls of `find`.
+    """Cache of what `load` returns, with a TTL, an LRU bound and single-flight calls of `load`.
 
     `ttl` returns the seconds for which a value is cached; 0 means not at all. `size` returns the
     size of an entry, and all entries together have at most `max_size`. Failures are not cached.
-    `find` does not return None.
+    `load` does not return None.
     """
 
     def __init__(
         self,
-        find: Callable[[K], Coroutine[Any, Any, V]],
+        load: Callable[[K], Coroutine[Any, Any, V]],
         *,
         ttl: Callable[[K, V], float],
         max_size: int,
         size: Callable[[K], int] = lambda _: 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._call = find
+        self._load = load
         self._ttl = ttl
         self._size = size
         self._clock = clock
@@ -167,7 +170,7 @@ class SingleFlightCache(Generic[K, V]):
         return await self._in_flight.run(key, lambda: self._fetch(key))
 
     async def _fetch(self, key: K) -> V:
-        value = await self._call(key)
+        value = await self._load(key)
         if (ttl := self._ttl(key, value)) > 0:
             self.entries.set(key, (value, self._clock() + ttl), size=self._size(key))
         return value

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+
 from adapter.api.groups.group import Content
 from adapter.cache import LRUCache
 from adapter.http import encoding
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 
-_MAX_SIZE = 16 << 20
-"""Bytes of the bodies and the requests: 5 000 autoscalers of ten pods each."""
+_MAX_SIZE = 32 << 20
+"""Bytes of the bodies and the requests: 3 000 autoscalers of ten pods each."""
 _ENTRY_SIZE = 1024
 
 
@@ -17,21 +19,28 @@ class EncodedAnswers:
     """Encoder that remembers its last result for each request (LRU)."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[tuple[RequestInfo, bool], tuple[tuple[object, ...], Answer]]
-        self.cache = LRUCache(_MAX_SIZE)
+        self.cache: LRUCache[tuple[RequestInfo, bool], tuple[tuple[object, ...], Answer]] = (
+            LRUCache(_MAX_SIZE)
+        )
         """By request, and whether it is indented."""
 
-    def encode(self, info: RequestInfo, content: Content, *, pretty: bool) -> Answer:
-        """Return the answer with `content`, remembered if its sources are the same objects."""
+    def encode(
+        self, info: RequestInfo, content: Content, *, pretty: bool, remember: bool = True
+    ) -> Answer:
+        """Return the answer with `content`, remembered if its sources are the same objects.
+
+        Without `remember`, as for a request that cannot come again, the answer is not kept.
+        """
         key = info, pretty
-        known = self.cache.get(key)
-        if known is not None and all(map(_is_same, known[0], content.sources)):
-            return known[1]
+        cached = self.cache.get(key)
+        if cached is not None and _are_same(cached[0], content.sources):
+            return cached[1]
         answer = Answer(body=encoding.encode(content.build(), pretty=pretty))
         size = _ENTRY_SIZE + info.size + len(answer.body)
-        self.cache.set(key, (content.sources, answer), size=size)
+        if remember:
+            self.cache.set(key, (content.sources, answer), size=size)
         return answer
 
 
-def _is_same(one: object, other: object) -> bool:
-    return one is other
+def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
+    return len(some) == len(others) and all(map(operator.is_, some, others))

@@ -42,6 +42,7 @@ def build_router(
     """Return the function that serves all requests. `guard` runs before anything is routed."""
     documents = frozenset(discovery.paths)
     encoded = encoded or EncodedAnswers()
+    heads = heads or Heads()
 
     async def route(request: Request, info: RequestInfo) -> responses.Answer:
         path = info.path
@@ -61,6 +62,7 @@ def build_router(
         return await answer_from(group, request, info)
 
     async def answer_from(group: Group, request: Request, info: RequestInfo) -> responses.Answer:
+        heads.remember(request)
         try:
             content = await group.answer(info, backend, deadline=request.deadline)
         except errors.ApiError as error:
@@ -68,7 +70,9 @@ def build_router(
                 error.causes_visible = await sees_causes(group, request)
             raise
         pretty = responses.negotiate_pretty(info, request.headers)
-        answer = encoded.encode(info, content, pretty=pretty)
+        answer = encoded.encode(
+            info, content, pretty=pretty, remember=request.head.is_remembered
+        )
         if content.causes and await sees_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer

@@ -113,7 +113,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         heads = Heads()
         encoded = EncodedAnswers()
         lookups.add("heads", heads.cache)
-        lookups.add("questions", backend.questions)
+        lookups.add("questions", backend.questions.cache)
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(

@@ -20,13 +20,12 @@ from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import ANONYMOUS, User
 from adapter.auth.x509 import certificate_user, common_name
 from adapter.cache import LRUCache, WeakCache
-from adapter.http.request import Head
+from adapter.http.request import MAX_REMEMBERED, Head
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs, Verified
 
 log = logging.getLogger(__name__)
 
-_MAX_USERS = 2048
 _TTL = 10.0
 """Maximum seconds to cache an identity: a certificate that is not yet valid may become valid."""
 
@@ -100,7 +99,7 @@ class Authenticator:
         self._verifier = TrustVerifier(trust())
         self.identities: WeakCache[Hashable, PeerIdentity] = WeakCache()
         """By open connection, under the current `Trust`."""
-        self.users: LRUCache[Head, User] = LRUCache(_MAX_USERS)
+        self.users: LRUCache[Head, User] = LRUCache(MAX_REMEMBERED)
         """Users that front proxies name, under the current `Trust`."""
 
     async def authenticate(self, peer: Peer | None, head: Head) -> User:
@@ -163,5 +162,5 @@ class Authenticator:
         if user is None:
             user = request_headers.front_proxy_user(head.headers, config)
             if user is not None and head.is_remembered:
-                self.users.set(head, user)
+                self.users.set(head, user, size=head.size)
         return user

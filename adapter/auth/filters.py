@@ -22,7 +22,7 @@ from adapter.auth.peer import Peers
 from adapter.auth.user import User
 from adapter.cache import LRUCache
 from adapter.http import responses
-from adapter.http.request import Head, Request
+from adapter.http.request import MAX_REMEMBERED, Head, Request
 from adapter.http.request_info import RequestInfo
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,6 @@ MAX_MUTATING = 200
 """Default in-flight limits of Kubernetes, for get and list and for all other verbs."""
 
 _READ_ONLY_VERBS = frozenset({"get", "list"})
-_MAX_KNOWN = 2048
 _CAN_READ_TIMEOUT = 1.0
 """Seconds that an error may wait for the review that decides whether it includes causes."""
 
@@ -53,7 +52,7 @@ class Guard:
         self._read_only = MaxInFlight(max_read_only)
         self._mutating = MaxInFlight(max_mutating)
         self.peers = Peers()
-        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(_MAX_KNOWN)
+        self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(MAX_REMEMBERED)
         """Attributes of requests without impersonation."""
 
     def __call__(self, respond: responses.Handler) -> responses.Handler:
@@ -73,9 +72,9 @@ class Guard:
 
     async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
         """Return the attributes of the request, by the user that `user` impersonates, if any."""
-        known = self.attributes.get(head)
-        if known is not None and known[0] is info and known[1].user == user:
-            return known[1]
+        cached = self.attributes.get(head)
+        if cached is not None and cached[0] is info and cached[1].user == user:
+            return cached[1]
         requested = request_headers.impersonation(head.headers)
         if requested is not None:
             requester, user = user, await impersonate(requested, user, self._authorizer.review)
@@ -83,7 +82,7 @@ class Guard:
             return authorizer_attributes(user, info)
         attributes = authorizer_attributes(user, info)
         if head.is_remembered:
-            self.attributes.set(head, (info, attributes))
+            self.attributes.set(head, (info, attributes), size=head.size)
         return attributes
 
     async def _can_read(self, user: User, path: str) -> bool:

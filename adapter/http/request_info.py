@@ -10,9 +10,11 @@ https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/request/reques
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote_to_bytes
@@ -38,6 +40,12 @@ _MAX_PARAMETER = 3 * MAX_SELECTOR + 64
 """Characters of a key and a value as they are sent: a selector of which each byte is escaped."""
 _MAX_TIMEOUT = 64
 """Characters; the longest duration that Go writes has 23."""
+_SIZE = 3072
+"""Bytes of a RequestInfo beside its text."""
+_SEGMENT_SIZE = 200
+"""Bytes of a segment of its path."""
+_PART_SIZE = 450
+"""Bytes of a key or value of the query, or of a requirement or value of a selector."""
 _SELECTORS = ("labelSelector", "fieldSelector", "metricLabelSelector")
 
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?]*")
@@ -98,11 +106,22 @@ class RequestInfo:
     pretty: bool | None
     """`?pretty=`; None if the headers decide."""
 
-    @property
+    @functools.cached_property
     def size(self) -> int:
-        """Number of characters that the caller chose."""
-        query = sum(len(key) + sum(map(len, values)) for key, values in self.query.items())
-        return len(self.path) + query
+        """Estimated bytes, with what is parsed from it and with `without_namespace`."""
+        selectors = (self.label_selector, self.field_selector, self.metric_label_selector)
+        texts = [self.path, *self.query, *itertools.chain(*self.query.values())]
+        return (
+            _SIZE
+            + _SEGMENT_SIZE * self.path.count("/")
+            + _PART_SIZE * (len(texts) + sum(text.count(",") for text in selectors))
+            + 3 * sum(map(sys.getsizeof, texts))
+        )
+
+    @functools.cached_property
+    def without_namespace(self) -> RequestInfo:
+        """The same request at cluster scope; always the same object."""
+        return replace(self, namespace="")
 
     @functools.cached_property
     def labels(self) -> Selector:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from adapter import errors
 from adapter.api.groups import question
@@ -64,7 +63,7 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:
         return info
     if kind.namespaced or kind.group_resource == NAMESPACES:
         return info
-    return replace(info, namespace="")
+    return info.without_namespace
 
 
 def resources(catalog: Catalog) -> Sequence[Resource]:
@@ -81,20 +80,21 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 
 async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
     """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
-    asked = await question.resolve(info, backend)
-    target, kind, entry = asked.target, asked.kind, asked.entry
+    resolved = await question.resolve(info, backend)
+    target, kind, entry = resolved.target, resolved.kind, resolved.entry
+    metric_selector = resolved.metric_selector
     names: tuple[str, ...]
-    if not asked.can_exist:
+    if not resolved.can_exist:
         if target.name != ALL:
             raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
         names = ()
     elif target.name == ALL:
-        names = await _list(asked, backend)
+        names = await _list(resolved, backend)
     else:
         await _check_not_finished(target, kind, backend)
         names = (target.name,)
     query = (
-        plan.custom(entry, namespace=target.namespace, names=names, selector=asked.metric_selector)
+        plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
         if names
         else None
     )
@@ -111,7 +111,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         build=lambda: _value_list(
             info.version,
             target.metric,
-            selectors.label_selector(asked.metric_selector),
+            selectors.label_selector(metric_selector),
             (
                 (_object_reference(kind, namespace=target.namespace, name=name), values[name])
                 for name in names
@@ -127,10 +127,10 @@ def _impossible(target: Target, kind: Kind) -> Cause:
     )
 
 
-async def _list(asked: Question, backend: Backend) -> tuple[str, ...]:
+async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
     try:
         return await backend.objects.names(
-            asked.listed, namespace=asked.target.namespace, selector=asked.selector
+            resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
         )
     except BackendError as error:
         raise errors.internal("unable to list matching resources") from error

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapter.api.missing import MissingMetrics
-from adapter.cache import LRUCache
+from adapter.cache import WeakCache
 from adapter.http.encoding import Document
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
@@ -20,9 +20,6 @@ from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
-
-_MAX_QUESTIONS = 16 << 20
-"""Bytes."""
 
 
 class Objects(Protocol):
@@ -51,6 +48,25 @@ class Objects(Protocol):
         ...
 
 
+class Questions:
+    """Cache of what groups resolved for requests, under one catalog and the same kinds.
+
+    An entry is kept as long as its request: those that are not remembered leave none behind.
+    """
+
+    def __init__(self) -> None:
+        self.cache: WeakCache[RequestInfo, object] = WeakCache()
+        self._catalog: Catalog | None = None
+        self._kinds: Kinds | None = None
+
+    def under(self, catalog: Catalog, kinds: Kinds) -> WeakCache[RequestInfo, object]:
+        """Return the cache, without what was resolved under another catalog or other kinds."""
+        if self._catalog is not catalog or self._kinds is not kinds:
+            self._catalog, self._kinds = catalog, kinds
+            self.cache.clear()
+        return self.cache
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """What API groups use to answer requests."""
@@ -59,10 +75,7 @@ class Backend:
     objects: Objects
     evaluation: Evaluation
     missing_metrics: MissingMetrics
-    questions: LRUCache[RequestInfo, object] = field(
-        default_factory=lambda: LRUCache(_MAX_QUESTIONS)
-    )
-    """What groups remember about requests."""
+    questions: Questions = field(default_factory=Questions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

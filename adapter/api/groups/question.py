@@ -31,9 +31,6 @@ ALL = "*"
 NAMESPACE_METRICS = "metrics"
 """In the place of a resource: the metric describes the namespace itself."""
 
-_ENTRY_SIZE = 2048
-"""Bytes of a remembered question beside the text of its request."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
@@ -60,10 +57,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A resolved target, and the snapshots by which it was resolved."""
+    """A resolved target."""
 
-    catalog: Catalog
-    kinds: Kinds
     target: Target
     selector: Selector
     metric_selector: Selector
@@ -78,13 +73,9 @@ class Question:
 
 async def resolve(info: RequestInfo, backend: Backend) -> Question:
     """Return what `info` asks for. Raises ApiError."""
-    known = backend.questions.get(info)
-    if (
-        isinstance(known, Question)
-        and known.catalog is backend.catalog()
-        and known.kinds is backend.objects.kinds
-    ):
-        return known
+    cached = backend.questions.under(backend.catalog(), backend.objects.kinds).get(info)
+    if isinstance(cached, Question):
+        return cached
     target = _target(info)
     selector = options.label_selector(info)
     options.check_fields(info, options.field_selector(info))
@@ -92,8 +83,6 @@ async def resolve(info: RequestInfo, backend: Backend) -> Question:
     kinds, kind = await _resolve_kind(target, backend)
     catalog = backend.catalog()
     question = Question(
-        catalog=catalog,
-        kinds=kinds,
         target=target,
         selector=selector,
         metric_selector=metric_selector,
@@ -102,7 +91,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Question:
         entry=await _entry(target, kind, catalog, backend),
         can_exist=_can_exist(target, kind),
     )
-    backend.questions.set(info, question, size=info.size + _ENTRY_SIZE)
+    backend.questions.under(catalog, kinds).set(info, question)
     return question
 
 

@@ -34,6 +34,12 @@ def test_the_same_sources_give_the_same_answer(encoded):
     assert (encoded.cache.hits, encoded.cache.misses) == (1, 1)
 
 
+def test_an_answer_that_is_not_remembered_leaves_nothing_behind(encoded):
+    first = encoded.encode(SAME_TEXT, content(KIND), pretty=False, remember=False)
+
+    assert encoded.encode(SAME_TEXT, content(KIND), pretty=False) is not first
+
+
 @pytest.mark.parametrize(
     ("info", "sources", "pretty"),
     [
@@ -41,8 +47,11 @@ def test_the_same_sources_give_the_same_answer(encoded):
         (INFO, (object(), VALUES), False),
         (INFO, (KIND, EQUAL_VALUES), False),
         (INFO, (KIND, VALUES), True),
+        (INFO, (), False),
+        (INFO, (KIND,), False),
+        (INFO, (KIND, VALUES, KIND), False),
     ],
-    ids=["request", "kind", "evaluation", "layout"],
+    ids=["request", "kind", "evaluation", "layout", "none", "fewer", "more"],
 )
 def test_anything_else_is_encoded_again(encoded, info, sources, pretty):
     first = encoded.encode(INFO, content(KIND, VALUES), pretty=False)

@@ -8,6 +8,7 @@ import pytest
 
 from adapter.auth import authentication, authorization, filters, tokens, trust
 from adapter.auth.in_flight import WaitingForReview
+from adapter.http.request import Heads
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
@@ -56,7 +57,7 @@ class Gate:
             self.left.set()
 
 
-def build_router(api, *, gate=None, guard=None, **limits):
+def build_router(api, *, gate=None, guard=None, heads=None, **limits):
     guard = guard or build_guard(api, **limits)
 
     def guard_and_gate(respond):
@@ -68,7 +69,9 @@ def build_router(api, *, gate=None, guard=None, **limits):
         return guard(answer)
 
     objects = wired.Objects(Kinds.builtin(), {})
-    return wired.build_router(Catalog.empty(), objects, wired.Evaluation({}), guard=guard_and_gate)
+    return wired.build_router(
+        Catalog.empty(), objects, wired.Evaluation({}), guard=guard_and_gate, heads=heads
+    )
 
 
 @pytest.fixture
@@ -92,6 +95,30 @@ async def test_an_allowed_request_is_answered(port, cluster):
             "groups": ["system:authenticated"],
         }
     ]
+
+
+@pytest.mark.parametrize("path", [POD, "/healthz", f"{CUSTOM}/v1beta2"])
+async def test_heads_of_unauthorized_callers_are_not_remembered(api, cluster, path):
+    cluster.decide = lambda spec: {"allowed": False}
+    heads, guard = Heads(), build_guard(api)
+
+    async with wired.listening(build_router(api, guard=guard, heads=heads)) as port:
+        for _ in range(2):
+            await wired.fetch(port, path)
+
+    assert (heads.cache.hits, heads.cache.misses) == (0, 2)
+    assert guard.attributes.hits == 0
+
+
+async def test_heads_of_authorized_requests_for_metrics_are_remembered(api):
+    heads, guard = Heads(), build_guard(api)
+
+    async with wired.listening(build_router(api, guard=guard, heads=heads)) as port:
+        for _ in range(3):
+            await wired.fetch(port, POD)
+
+    assert (heads.cache.hits, heads.cache.misses) == (2, 1)
+    assert guard.attributes.hits == 1
 
 
 async def test_a_403_for_a_resource_is_byte_for_byte_that_of_kubernetes(port, cluster):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
 from adapter import errors
-from adapter.api.groups import GROUPS, custom
+from adapter.api.encoded_answers import EncodedAnswers
+from adapter.api.groups import GROUPS, custom, question
 from adapter.api.groups.group import Backend, Resource
 from adapter.http import encoding, request_info
 from rules import ruleset
@@ -119,6 +121,49 @@ async def error_of(backend, path, query=""):
     return caught.value
 
 
+def info_of(path):
+    return request_info.parse(f"/apis/custom.metrics.k8s.io/v1beta2{path}")
+
+
+async def test_a_question_is_remembered_as_long_as_its_request(backend):
+    info = info_of("/namespaces/default/pods/a/gpu_util")
+
+    assert await question.resolve(info, backend) is await question.resolve(info, backend)
+    del info
+    assert len(backend.questions.cache) == 0
+
+
+@pytest.mark.parametrize(("headers", "size"), [({"X-A": "b"}, 1), ({"Authorization": "t"}, 0)])
+async def test_answers_to_requests_that_cannot_come_again_are_not_kept(
+    backend, objects, evaluation, headers, size
+):
+    encoded = EncodedAnswers()
+    handler = wired.build_router(backend.catalog(), objects, evaluation, encoded=encoded)
+
+    async with wired.listening(handler) as port:
+        for _ in range(3):
+            path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/nodes/n1/gpu_util"
+            assert (await wired.fetch(port, path, headers=headers)).status == 200
+
+    assert len(encoded.cache) == size
+
+
+@pytest.mark.parametrize("changed", ["catalog", "kinds"])
+async def test_no_question_keeps_an_old_snapshot(backend, objects, changed):
+    infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(5)]
+    catalog = backend.catalog()
+
+    for info in infos:
+        if changed == "catalog":
+            catalog = dataclasses.replace(catalog)
+            backend = dataclasses.replace(backend, catalog=lambda current=catalog: current)
+        else:
+            objects.kinds = Kinds.of(KINDS.groups)
+        await question.resolve(info, backend)
+
+    assert len(backend.questions.cache) == 1
+
+
 def values_of(document):
     return {item["describedObject"]["name"]: item["value"] for item in document["items"]}
 
@@ -194,6 +239,7 @@ def test_only_a_named_cluster_scoped_object_is_authorized_at_cluster_scope(path,
     scoped = custom.to_object_scope(info, KINDS)
 
     assert scoped.namespace == namespace
+    assert custom.to_object_scope(info, KINDS) is scoped
     assert (scoped.resource, scoped.name, scoped.verb) == (info.resource, info.name, info.verb)
 
 
