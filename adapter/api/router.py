@@ -70,9 +70,7 @@ def build_router(
                 error.causes_visible = await sees_causes(group, request)
             raise
         pretty = responses.negotiate_pretty(info, request.headers)
-        answer = encoded.encode(
-            info, content, pretty=pretty, remember=request.head.is_remembered
-        )
+        answer = encoded.encode(info, content, pretty=pretty, remember=request.head.is_remembered)
         if content.causes and await sees_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer

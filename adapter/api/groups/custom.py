@@ -101,7 +101,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     values = await _evaluate(target, query, backend, deadline) if query else {}
     causes: tuple[Cause, ...] = ()
     if not values:
-        causes = await _explain(asked, query, backend)
+        causes = await _explain(resolved, query, backend)
     elif query and len(values) < len(names):
         causes = (missing.without_value(query, values),)
     # `values` are of `names`: the same values have the same names.
