@@ -73,8 +73,10 @@ class Guard:
     async def _authorizer_attributes(self, head: Head, user: User, info: RequestInfo) -> Attributes:
         """Return the attributes of the request, by the user that `user` impersonates, if any."""
         cached = self.attributes.get(head)
-        if cached is not None and cached[0] is info and cached[1].user == user:
-            return cached[1]
+        if cached is not None and cached[0] is info:
+            known = cached[1].user
+            if known is user or known == user:
+                return cached[1]
         requested = request_headers.impersonation(head.headers)
         if requested is not None:
             requester, user = user, await impersonate(requested, user, self._authorizer.review)

@@ -113,6 +113,8 @@ class Connection(asyncio.Protocol):
         """What the client sent before it got its response."""
         self._within_head = False
         """Whether the last data may have ended within a head."""
+        self._is_whole = False
+        """Whether the last data was one head, so that the parser keeps nothing of it."""
         self._last = False
         """Whether the connection ends after the present request; all other input is dropped."""
         self._request: Request | None = None
@@ -197,6 +199,7 @@ class Connection(asyncio.Protocol):
             self._reject(error)
             return
         if data:
+            self._is_whole = not self._within_head and data.find(b"\r\n\r\n") == len(data) - 4
             self._within_head = not data.endswith(b"\r\n\r\n")
         if not messages:
             self._count_head(len(data))
@@ -294,7 +297,8 @@ class Connection(asyncio.Protocol):
         self._deadline.set(KEEPALIVE, self.close)
         self._parser.message_consumed()
         early, self._early = self._early, b""
-        self._read(early)
+        if early or not self._is_whole:
+            self._read(early)
         has_next = self._message is not None
         if not has_next and not transport.is_reading():
             transport.resume_reading()

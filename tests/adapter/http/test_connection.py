@@ -93,6 +93,7 @@ REQUESTS = st.sampled_from(
         get(b"/a"),
         get(b"/b", b"A: " + b"x" * 100),
         b"\r\n" + get(b"/crlf"),
+        b"GET /lf HTTP/1.1\nHost: x\n\n",
         get(b"/empty", b"Content-Length: 0", method=b"POST"),
         get(b"/body", b"Content-Length: 5", method=b"POST") + b"hello",
         get(b"/chunked", b"Transfer-Encoding: chunked") + b"5\r\nhello\r\n0\r\n\r\n",
