@@ -89,9 +89,9 @@ UNKNOWN = {
     "WrongName": "nvidia_gpu_duty_cycle",
     "NoSeries": "fanspeed_percent_current",
     "LabelsMissing": "gpu_temperature",
-    "NoSample": "duty_cycle_current",
+    "NotScraped": "duty_cycle_current",
 }
-"""Metric that is missing for each reason; for NoSample, the pod has no GPU."""
+"""Metric that is missing for each reason; for NotScraped, the pod has no GPU."""
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 PODS = f"{GROUP}/namespaces/default/pods/*"
@@ -154,7 +154,7 @@ def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
     for reason, metric in UNKNOWN.items():
         message = messages[reason]
         echo(f"$ kubectl describe hpa {name(reason)}\n  {message}")
-        if reason == "NoSample":
+        if reason == "NotScraped":
             assert message.endswith("no metrics returned from custom metrics API")
         else:
             assert message.endswith(f"the server could not find the metric {metric} for pods")
@@ -201,7 +201,7 @@ spec:
       containers:
       - name: serving
         image: example.invalid/serving
-        resources: {{limits: {{nvidia.com/gpu: {int(reason != "NoSample")}}}}}
+        resources: {{limits: {{nvidia.com/gpu: {int(reason != "NotScraped")}}}}}
 ---
 apiVersion: autoscaling/v2
 kind: HorizontalPodAutoscaler

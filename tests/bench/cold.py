@@ -1,0 +1,78 @@
+"""Cost of a question that no present evaluation covers: latency beyond that of Prometheus.
+
+    python -m tests.bench.cold
+
+The adapter runs with --query-freshness=0s, so that every request is a query of its own. One client
+requests the metric of one application after the other. What the adapter measured for its queries,
+until their responses were read, is subtracted from the latency.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import statistics
+import sys
+
+from tests.bench import client, testbed
+from tests.bench.client import Endpoint
+from tests.bench.workload import Size
+
+SIZES = (
+    Size(autoscalers=100, pods=1000, namespaces=10),
+    Size(autoscalers=10, pods=1000, namespaces=2),
+)
+"""10 and 100 pods for each question."""
+MAX_OVERHEAD = 1.0
+"""Limit of the time beyond the query, compared with the query's own."""
+_SECONDS = 5.0
+_DURATION = (
+    r'^gpu_metrics_adapter_prometheus_request_duration_seconds_(sum|count)\{.*query".*\} (\S+)$'
+)
+
+
+def main() -> int:
+    """Print a line for each size; return 1 if the limit is exceeded."""
+    print(f"{'pods':>6} {'query ms':>9} {'request ms':>11} {'beyond ms':>10} {'x query':>8}")
+    ratios = []
+    for size in SIZES:
+        query, request = _measure(size)
+        beyond = request - query
+        ratios.append(beyond / query)
+        print(
+            f"{size.pods_per_app:>6} {query * 1e3:>9.2f} {request * 1e3:>11.2f}"
+            f" {beyond * 1e3:>10.2f} {ratios[-1]:>8.2f}"
+        )
+    return int(max(ratios) > MAX_OVERHEAD)
+
+
+def _measure(size: Size) -> tuple[float, float]:
+    """Return the mean duration of a query and the median latency of a request, in seconds."""
+    with contextlib.ExitStack() as stack:
+        bed = stack.enter_context(testbed.running(size))
+        adapter = stack.enter_context(bed.start(testbed.ADAPTER, "--query-freshness=0s"))
+        bed.wait_until_quiet()
+        job = client.ClosedJob(
+            endpoint=adapter.endpoint,
+            path=bed.paths[0],
+            connections=1,
+            warm_up=1.0,
+            seconds=_SECONDS,
+            pid=adapter.pid,
+        )
+        spent, count = _queries(adapter.endpoint)
+        result = testbed.result(bed.start_client(job))
+        spent_after, count_after = _queries(adapter.endpoint)
+        return (spent_after - spent) / (count_after - count), statistics.median(result["latencies"])
+
+
+def _queries(endpoint: Endpoint) -> tuple[float, float]:
+    """Return the duration of all queries so far, in seconds, and their number."""
+    text = client.get(endpoint, "/metrics").decode()
+    found = re.findall(_DURATION, text, re.MULTILINE)
+    totals = {kind: sum(float(value) for each, value in found if each == kind) for kind, _ in found}
+    return totals["sum"], totals["count"]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
