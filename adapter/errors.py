@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from rules.diagnosis.missing import Cause
 from rules.quoting import shorten
@@ -105,6 +105,11 @@ class BackendError(Exception):
     """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
     refusal: str = ""
     """What Prometheus replied to a query that it refused, without the request; else empty."""
+
+    def without_frames(self) -> Self:
+        """Return the error to be kept. Frames of a traceback may hold all that a response had."""
+        self.__cause__ = self.__context__ = self.__traceback__ = None
+        return self
 
 
 class Unreachable(BackendError):

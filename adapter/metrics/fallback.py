@@ -81,7 +81,7 @@ class Fallback:
         too_much = timed_out or isinstance(error, errors.TooLarge)
         refused = isinstance(error, errors.Refused) and error.status in _FAULT_OF_QUERY
         if timed_out or not (too_much or refused):
-            self._error, self._error_until = error, now + error_ttl
+            self._error, self._error_until = error.without_frames(), now + error_ttl
         seconds = _TIMEOUT_DEMOTION if timed_out and not self._timed_out else _DEMOTION
         self._timed_out = timed_out
         if too_much and wide:

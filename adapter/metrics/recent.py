@@ -88,7 +88,8 @@ class Recent(Generic[K, V]):
             result = await find()
         except errors.BackendError as error:
             if error_ttl > 0:
-                self._failures.set(key, (error, asyncio.get_running_loop().time() + error_ttl))
+                kept = error.without_frames()
+                self._failures.set(key, (kept, asyncio.get_running_loop().time() + error_ttl))
             raise
         self._results.set(key, result, size=_ENTRY + result.size)
         return result

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -158,3 +160,22 @@ async def test_size_is_bounded():
         await recent.run(key, Calls(), deadline=None)
 
     assert [key for key in range(100) if recent.get(key, now())] == list(range(90, 100))
+
+
+async def test_kept_failure_holds_nothing_of_the_response():
+    recent: Recent[str, Result] = Recent(100)
+    parsed: list[weakref.ref[Result]] = []
+
+    async def fail() -> Result:
+        response = Result(0.0, 1000.0)
+        parsed.append(weakref.ref(response))
+        raise errors.TooLarge("too large") from ValueError(response)
+
+    with pytest.raises(errors.TooLarge):
+        await recent.run("a", fail, deadline=None)
+    gc.collect()
+
+    assert parsed[0]() is None
+    with pytest.raises(errors.TooLarge):
+        await recent.run("a", fail, deadline=None)
+    assert len(parsed) == 1
