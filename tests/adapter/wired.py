@@ -163,7 +163,12 @@ def head(headers: Mapping[str, str] | Sequence[tuple[str, str]] = ()) -> Head:
 async def listening(handler: Serve, *, head_seconds: float = 5.0) -> AsyncIterator[int]:
     """Serve `handler` and yield the port."""
     listener = server.Listener(
-        handler, "127.0.0.1", 0, shutdown_seconds=1.0, head_seconds=head_seconds
+        handler,
+        "127.0.0.1",
+        0,
+        shutdown_seconds=1.0,
+        head_seconds=head_seconds,
+        close_seconds=0.5,
     )
     listener.start()
     try:

@@ -10,6 +10,7 @@ until their responses were read, is subtracted from the latency.
 from __future__ import annotations
 
 import contextlib
+import gzip
 import re
 import statistics
 import sys
@@ -50,6 +51,7 @@ def _measure(size: Size) -> tuple[float, float]:
     """Return the mean duration of a query and the median latency of a request, in seconds."""
     with contextlib.ExitStack() as stack:
         bed = stack.enter_context(testbed.running(size))
+        bed.write_series()
         adapter = stack.enter_context(bed.start(testbed.ADAPTER, "--query-freshness=0s"))
         bed.wait_until_quiet()
         job = client.ClosedJob(
@@ -68,7 +70,8 @@ def _measure(size: Size) -> tuple[float, float]:
 
 def _queries(endpoint: Endpoint) -> tuple[float, float]:
     """Return the duration of all queries so far, in seconds, and their number."""
-    text = client.get(endpoint, "/metrics").decode()
+    head, _, body = client.get(endpoint, "/metrics").partition(b"\r\n\r\n")
+    text = (gzip.decompress(body) if b"gzip" in head else body).decode()
     found = re.findall(_DURATION, text, re.MULTILINE)
     totals = {kind: sum(float(value) for each, value in found if each == kind) for kind, _ in found}
     return totals["sum"], totals["count"]

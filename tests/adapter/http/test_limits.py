@@ -465,7 +465,7 @@ async def test_a_body_that_is_not_sent_in_time_ends_the_connection():
     async def answer(_):
         return NOTHING
 
-    async with listening(handler=answer) as (port, _):
+    async with listening(handler=answer, close_seconds=0.2) as (port, _):
         got = await exchange(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
 
     assert got == NOTHING.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
