@@ -17,7 +17,7 @@ MAX_LISTS = 0.01
 MAX_CPU_RATIO = 12.0
 """Limit of the CPU time of the server per request in the open loop, compared with the bare
 handler's. Latencies have no limit: they depend on what else the machine does."""
-MIN_RATE_RATIO = 0.4
+MIN_RATE_RATIO = 0.3
 """Limit of requests per second in the closed loop, compared with the bare handler's."""
 MAX_RSS_RATIO = 2.0
 """Limit of the resident memory after the open loop, compared with that before it."""
