@@ -25,7 +25,8 @@ class CircuitBreaker:
         self._name = name
         self._clock = clock
         self._failures = 0
-        self._last: errors.BackendError | None = None
+        self._last = ""
+        """Text of the last failure; the error itself might keep what its response had."""
         self._next_probe = 0.0
 
     @contextlib.contextmanager
@@ -49,7 +50,7 @@ class CircuitBreaker:
             raise
         except (errors.Unreachable, errors.TimedOut) as error:
             self._failures += 1
-            self._last = error
+            self._last = str(error)
             self._next_probe = self._clock() + _OPEN
             raise
         except errors.BackendError:
