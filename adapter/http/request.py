@@ -98,8 +98,8 @@ class Request:
         self.headers: MultiMapping[str] = message.headers
         self.raw_headers: tuple[tuple[bytes, bytes], ...] = message.raw_headers
         self.client = client
-        self.is_last: bool = message.should_close or message.version < (1, 1)
-        """Whether the response ends the connection."""
+        self.is_last = False
+        """Whether the handler wants the connection to end after the response."""
         self.deadline = math.inf
         """When the request times out, in the event loop's time; the connection sets it first."""
         self.timed_out = False
@@ -134,7 +134,8 @@ class Heads:
     def remember(self, request: Request) -> None:
         """Remember the head of an authorized request, unless it is large or has a token.
 
-        Others are not remembered: whoever can connect could evict the heads of autoscalers.
+        Heads of other requests are not remembered. Otherwise, clients without rights could evict
+        those of autoscalers.
         """
         head = request.head
         if head.is_remembered or head.size > _MAX_HEAD or hdrs.AUTHORIZATION in head.headers:

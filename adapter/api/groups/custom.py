@@ -169,16 +169,16 @@ async def _evaluate(
         raise errors.internal("unable to fetch metrics") from error
 
 
-async def _explain(asked: Question, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
+async def _explain(resolved: Question, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
     """Raise ApiError (404) for an answer without values, or log and return why a list is empty."""
-    target, entry = asked.target, asked.entry
+    target, entry = resolved.target, resolved.entry
     causes: tuple[Cause, ...]
     if not entry.listed:
         # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise not_found(target, backend, causes)
     if query is None:
-        selector = str(asked.selector)
+        selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
     else:
         causes = await backend.missing_metrics.of_plan(query)
