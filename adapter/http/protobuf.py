@@ -42,8 +42,8 @@ def encode(document: Mapping[str, Any]) -> bytes:
     """Encode an object of one of `KINDS`. Raises UnicodeEncodeError for lone surrogates."""
     api_version, kind = document.get("apiVersion", ""), document["kind"]
     name = KINDS[api_version, kind]
-    raw = _classes()[name](**_converter(name)(document)).SerializeToString()
-    envelope = _classes()["Unknown"](
+    raw = _kubernetes_classes()[name](**_converter(name)(document)).SerializeToString()
+    envelope = _kubernetes_classes()["Unknown"](
         typeMeta={"apiVersion": api_version, "kind": kind},
         raw=raw,
         contentEncoding="",
@@ -64,7 +64,7 @@ class _Field:
     """Whether Go keeps the value itself in the struct, not a pointer, a list or a map."""
 
 
-def _fields(message: str) -> list[_Field]:
+def _fields(text: str) -> list[_Field]:
     return [
         _Field(
             number=int(number),
@@ -74,17 +74,22 @@ def _fields(message: str) -> list[_Field]:
             repeated=mark == "*",
             always_sent=not (mark or is_map),
         )
-        for number, name, is_map, type_name, mark in _FIELD.findall(MESSAGES[message])
+        for number, name, is_map, type_name, mark in _FIELD.findall(text)
     ]
 
 
 @functools.cache
-def _classes() -> Mapping[str, type[Message]]:
-    """Return the classes of all messages, made at first use."""
+def _kubernetes_classes() -> Mapping[str, type[Message]]:
+    """Return the classes of `MESSAGES`, made at first use."""
+    return classes(MESSAGES)
+
+
+def classes(messages: Mapping[str, str]) -> Mapping[str, type[Message]]:
+    """Return classes of messages, whose fields are written as in `http.protobuf_messages`."""
     file = descriptor_pb2.FileDescriptorProto(name="k8s.proto", package=_PACKAGE, syntax="proto2")
-    for message in MESSAGES:
+    for message, text in messages.items():
         descriptor = file.message_type.add(name=_identifier(message))
-        for field in _fields(message):
+        for field in _fields(text):
             _describe(descriptor, field)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -92,7 +97,7 @@ def _classes() -> Mapping[str, type[Message]]:
         message: message_factory.GetMessageClass(
             pool.FindMessageTypeByName(f"{_PACKAGE}.{_identifier(message)}")
         )
-        for message in MESSAGES
+        for message in messages
     }
 
 
@@ -132,7 +137,7 @@ def _converter(message: str) -> _Converter:
         return lambda value: value
     if message in _TEXT_FORMS:
         return _TEXT_FORMS[message]
-    fields = _fields(message)
+    fields = _fields(MESSAGES[message])
     empty = {
         field.name: _EMPTY[field.type]
         for field in fields

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapter.http import encoding, protobuf
-from adapter.http.protobuf_messages import KINDS
+from adapter.http.protobuf_messages import KINDS, MESSAGES
 
 GOLDEN = json.loads(Path(__file__).with_name("protobuf.json").read_text())
 """Answers of the original: the object in JSON, and the bytes in hexadecimal form."""
@@ -24,7 +24,7 @@ def test_objects_are_encoded_as_by_the_original(name):
 def decoded(document: dict) -> object:
     """Return the message that is sent for `document`."""
     body = protobuf.encode(document)
-    classes = protobuf._classes()
+    classes = protobuf.classes(MESSAGES)
     unknown = classes["Unknown"].FromString(body.removeprefix(b"k8s\x00"))
     name = KINDS[document.get("apiVersion", ""), document["kind"]]
     return classes[name].FromString(unknown.raw)
