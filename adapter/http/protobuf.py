@@ -34,6 +34,8 @@ _TYPES = {
     "int32": FieldDescriptorProto.TYPE_INT32,
     "int64": FieldDescriptorProto.TYPE_INT64,
 }
+_ONE_BYTE = 128
+"""Lengths below take one byte."""
 _Converter = Callable[[Any], Any]
 """Returns what the constructor of a message takes for a field's value in JSON."""
 
@@ -121,6 +123,8 @@ def _describe(message: DescriptorProto, field: _Field) -> None:
 def _set_type(field: FieldDescriptorProto, name: str) -> None:
     if name in _TYPES:
         field.type = _TYPES[name]
+    elif name in _ENCODERS:
+        field.type = FieldDescriptorProto.TYPE_BYTES
     else:
         field.type = FieldDescriptorProto.TYPE_MESSAGE
         field.type_name = f".{_PACKAGE}.{_identifier(name)}"
@@ -135,8 +139,8 @@ def _converter(message: str) -> _Converter:
     """Return the converter of a message: from its JSON form, or null, to its fields."""
     if message in _TYPES:
         return lambda value: value
-    if message in _TEXT_FORMS:
-        return _TEXT_FORMS[message]
+    if message in _ENCODERS:
+        return _ENCODERS[message]
     fields = _fields(MESSAGES[message])
     empty = {
         field.name: _EMPTY[field.type]
@@ -149,6 +153,8 @@ def _converter(message: str) -> _Converter:
         if field.type not in _TYPES or field.is_map
     ]
     is_object = message in KINDS.values()
+    if not nested:
+        return lambda document: {**empty, **(document or {})}
 
     def convert(document: Mapping[str, Any] | None) -> dict[str, Any]:
         converted = {**empty, **(document or {})}
@@ -177,28 +183,37 @@ def _field_converter(field: _Field) -> _Converter:
 
 
 @functools.lru_cache(maxsize=256)
-def _time(text: str | None) -> Mapping[str, int]:
-    """Convert RFC 3339; the zero time, null in JSON, is a message without fields."""
-    return {"seconds": int(datetime.fromisoformat(text).timestamp()), "nanos": 0} if text else {}
+def _time(text: str | None) -> bytes:
+    """Encode RFC 3339; the zero time, null in JSON, is a message without fields."""
+    if not text:
+        return b""
+    seconds = int(datetime.fromisoformat(text).timestamp())
+    return _kubernetes_classes()["Time"](seconds=seconds, nanos=0).SerializeToString()
 
 
 @functools.lru_cache(maxsize=256)
-def _duration(text: str | None) -> Mapping[str, int]:
-    return {"duration": quantity.go_duration(text or "0")}
+def _duration(text: str | None) -> bytes:
+    nanoseconds = quantity.go_duration(text or "0")
+    return _kubernetes_classes()["Duration"](duration=nanoseconds).SerializeToString()
 
 
-def _quantity(text: str | None) -> Mapping[str, str]:
-    return {"string": text or ""}
+def _quantity(text: str | None) -> bytes:
+    text = text or ""
+    if len(text) < _ONE_BYTE:
+        # What the library writes, in a quarter of the time: the tag, the length, the string.
+        return b"\n%c%b" % (len(text), text.encode())
+    return _kubernetes_classes()["Quantity"](string=text).SerializeToString()
 
 
-def _verbs(verbs: Sequence[str]) -> Mapping[str, Sequence[str]]:
-    return {"items": verbs}
+def _verbs(verbs: Sequence[str]) -> bytes:
+    return _kubernetes_classes()["Verbs"](items=verbs).SerializeToString()
 
 
-_TEXT_FORMS: Mapping[str, _Converter] = {
+_ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "Time": _time,
     "Duration": _duration,
     "Quantity": _quantity,
     "Verbs": _verbs,
 }
-"""Messages that are no objects in JSON."""
+"""Messages that are no objects in JSON. Fields of their types are declared as bytes, which have the
+same encoding: many values share a time, and nested messages take the library longer."""

@@ -51,7 +51,22 @@ def test_what_go_keeps_in_pointers_is_sent_only_if_it_is_set():
     assert second.HasField("windowSeconds")
     assert first.describedObject.HasField("uid")
     assert first.HasField("timestamp")
-    assert not first.timestamp.HasField("seconds")
+    assert first.timestamp == b""
+
+
+@pytest.mark.parametrize("value", ["", "20500m", "1" * 127, "1" * 128, "9" * 312])
+def test_quantities_of_any_length_can_be_decoded(value):
+    item = {"metricName": "m", "metricLabels": {}, "timestamp": None, "value": value}
+    document = {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": "external.metrics.k8s.io/v1beta1",
+        "metadata": {},
+        "items": [item],
+    }
+
+    quantity = protobuf.classes(MESSAGES)["Quantity"].FromString(decoded(document).items[0].value)
+
+    assert quantity.string == value
 
 
 def test_the_labels_of_a_scalar_are_left_out():
