@@ -15,7 +15,7 @@ from adapter.api.groups import question
 from adapter.api.groups.group import Backend, Content, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.errors import BackendError
-from adapter.http import encoding
+from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis import missing
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 
 NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
+TRANSFORMS = negotiation.ONLY_UNCHANGED
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -108,7 +109,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     return Content(
         sources=(kind, values),
         causes=causes,
-        build=lambda: _value_list(
+        build=lambda _: _value_list(
             info.version,
             target.metric,
             selectors.label_selector(metric_selector),

@@ -9,12 +9,13 @@ https://github.com/kubernetes-sigs/custom-metrics-apiserver/blob/master/pkg/apis
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Content, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
-from adapter.http import encoding
+from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis import missing
@@ -30,6 +31,8 @@ from rules.quoting import shorten
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
+TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL
+"""Like the original, which accepts PartialObjectMetadata and then fails for lack of metadata."""
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -66,7 +69,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
     if entry.namespaced and not _can_exist(info.namespace):
-        return Content(sources=(), build=lambda: _value_list(metric, ()))
+        return Content(sources=(), build=partial(_build, metric, ()))
     try:
         query = plan.external(entry, namespace=info.namespace, selector=selector)
         values = await backend.evaluation.rows(query, deadline=deadline)
@@ -82,7 +85,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     else:
         causes = await backend.missing_metrics.of_plan(query)
         backend.missing_metrics.log_causes(subject, causes)
-    return Content(sources=(values,), causes=causes, build=lambda: _value_list(metric, values))
+    return Content(sources=(values,), causes=causes, build=partial(_build, metric, values))
 
 
 def _can_exist(namespace: str) -> bool:
@@ -91,6 +94,14 @@ def _can_exist(namespace: str) -> bool:
     Like the original, query also without a namespace, and with `*` as its name.
     """
     return namespace in {"", "*"} or is_namespace(namespace)
+
+
+def _build(
+    metric: str, values: Iterable[ExternalValue], transform: negotiation.Transform
+) -> encoding.Document:
+    if transform != negotiation.UNCHANGED:
+        raise ApiError(500, "object does not implement the Object interfaces")
+    return _value_list(metric, values)
 
 
 def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:

@@ -15,6 +15,7 @@ from adapter.api.missing import MissingMetrics
 from adapter.cache import WeakCache
 from adapter.cluster.object_index import Object
 from adapter.http.encoding import Document
+from adapter.http.negotiation import Transform
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
 from rules.diagnosis.missing import Cause
@@ -102,7 +103,9 @@ class Content:
     sources: tuple[object, ...]
     """Immutable objects. If a later request of the same text has the same ones, the document is the
     same."""
-    build: Callable[[], Document]
+    build: Callable[[Transform], Document]
+    """Builds the document in the form that was negotiated: one of the group's `TRANSFORMS`. Raises
+    ApiError if this object does not have that form. The encoding is not its concern."""
     causes: tuple[Cause, ...] = ()
     """Why a list is empty or lacks objects; for callers who may see causes."""
 
@@ -124,6 +127,8 @@ class Group(Protocol):
     NAME: str
     VERSIONS: tuple[str, ...]
     """The preferred version first."""
+    TRANSFORMS: frozenset[Transform]
+    """Forms in which objects are sent; `negotiation.ONLY_UNCHANGED` if in their own form only."""
 
     def routes(self, segments: Sequence[str]) -> bool:
         """Return whether the path segments below a version are a route; they may be empty."""

@@ -12,6 +12,7 @@ from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups import GROUPS, custom, question
 from adapter.api.groups.group import Backend, Resource
 from adapter.http import encoding, request_info
+from adapter.http.negotiation import UNCHANGED
 from rules import ruleset
 from rules.diagnosis.missing import Reason
 from rules.errors import AmbiguousSampleError
@@ -112,7 +113,7 @@ async def answer(backend, path, query="", version="v1beta2"):
     assert custom.routes(info.below_version)
     info = custom.to_object_scope(info, backend.objects.kinds)
     deadline = asyncio.get_running_loop().time() + 60
-    return (await custom.answer(info, backend, deadline=deadline)).build()
+    return (await custom.answer(info, backend, deadline=deadline)).build(UNCHANGED)
 
 
 async def error_of(backend, path, query=""):
