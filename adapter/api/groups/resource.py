@@ -8,18 +8,20 @@ https://github.com/kubernetes-sigs/metrics-server/tree/master/pkg/api
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 
 from adapter import errors
-from adapter.api.groups import options
+from adapter.api.groups import options, resource_documents
 from adapter.api.groups.group import Backend, Content, Resource
+from adapter.api.groups.resource_documents import Measured
 from adapter.cluster.object_index import Object
 from adapter.errors import ApiError, BackendError
-from adapter.http import encoding
+from adapter.http import negotiation
+from adapter.http.encoding import Document
+from adapter.http.negotiation import Transform
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Usages
-from rules import quantity
 from rules.diagnosis import missing, usage
 from rules.diagnosis.missing import Cause
 from rules.diagnosis.wording import printable
@@ -32,20 +34,11 @@ from rules.selectors.selectors import FieldRequirement
 
 NAME = "metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
+TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL | negotiation.TABLE
 
-_API_VERSION = f"{NAME}/v1beta1"
 _KINDS = {PODS: "PodMetrics", NODES: "NodeMetrics"}
 _MAX_CAUSES = 8
 _NOTHING: Mapping[str, Usage] = {}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """The objects of a request in one namespace, or nodes, with their usage."""
-
-    objects: Sequence[Object]
-    cpu: Mapping[str, Usage]
-    memory: Mapping[str, Usage]
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -117,30 +110,24 @@ async def _list(
     ]
     found = await backend.evaluation.usages(plans, deadline=deadline)
     usages = _usages(found)
-    measured = [
-        _Measured(objects=by_namespace[namespace], cpu=cpu, memory=memory)
-        for namespace, cpu, memory in zip(
-            sorted(by_namespace), usages[::2], usages[1::2], strict=True
-        )
-    ]
     causes = _causes(plans, found)
     if not objects:
         selected = str(selector)
         causes = (missing.no_match(kind, namespace=info.namespace, selector=selected),)
     if not any(usages):
         backend.missing_metrics.log_causes(_subject(kind, info.namespace), causes)
-    return Content(
-        sources=(objects, *usages),
-        causes=causes,
-        build=lambda: {
-            "kind": f"{_KINDS[kind]}List",
-            "apiVersion": _API_VERSION,
-            "metadata": {},
-            "items": [
-                document for each in measured for document in _items(each, queries.window_ns)
-            ],
-        },
-    )
+
+    def build(transform: Transform) -> Document:
+        measured = [
+            each
+            for namespace, cpu, memory in zip(
+                sorted(by_namespace), usages[::2], usages[1::2], strict=True
+            )
+            for each in _measured(kind, by_namespace[namespace], cpu, memory, queries.window_ns)
+        ]
+        return resource_documents.of_list(info, _KINDS[kind], measured, transform)
+
+    return Content(sources=(objects, *usages), causes=causes, build=build)
 
 
 async def _get(
@@ -165,13 +152,11 @@ async def _get(
         qualified = f"{found.namespace}/{found.name}" if found.namespace else found.name
         backend.missing_metrics.log_causes(_subject(kind, found.namespace, found.name), causes)
         raise _not_found(NAME, _KINDS[kind].lower(), qualified, causes)
-    measured = _Measured(objects=(found,), cpu=cpu, memory=memory)
-
-    def build() -> encoding.Document:
-        (item,) = _items(measured, queries.window_ns)
-        return {"kind": _KINDS[kind], "apiVersion": _API_VERSION, **item}
-
-    return Content(sources=(found.labels, *usages), build=build)
+    (measured,) = _measured(kind, (found,), cpu, memory, queries.window_ns)
+    return Content(
+        sources=(found.labels, *usages),
+        build=partial(resource_documents.of_object, info, measured),
+    )
 
 
 def _has_fields(item: Object, requirements: Sequence[FieldRequirement]) -> bool:
@@ -202,39 +187,23 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]
 
 
-def _items(measured: _Measured, window_ns: int) -> Iterator[encoding.Document]:
-    """Yield PodMetrics or NodeMetrics without kind and apiVersion.
-
-    https://github.com/kubernetes/metrics/blob/master/pkg/apis/metrics/v1beta1/types.go
-    """
-    window = quantity.go_duration_text(window_ns)
-    for each in measured.objects:
-        cpu, memory = measured.cpu.get(each.name), measured.memory.get(each.name)
-        if cpu is None or memory is None:
-            continue
-        time = encoding.timestamp(min(cpu.time, memory.time))
-        metadata: dict[str, object] = {"name": each.name}
-        if each.namespace:
-            metadata["namespace"] = each.namespace
-        metadata["creationTimestamp"] = time
-        if each.labels:
-            metadata["labels"] = each.label_map
-        item: dict[str, object] = {"metadata": metadata, "timestamp": time, "window": window}
-        if each.namespace:
-            containers = sorted(cpu.milli.keys() | memory.milli.keys())
-            item["containers"] = [
-                {"name": name, "usage": _resource_list(cpu, memory, name)} for name in containers
-            ]
-        else:
-            item["usage"] = _resource_list(cpu, memory, "")
-        yield item
-
-
-def _resource_list(cpu: Usage, memory: Usage, container: str) -> encoding.Document:
-    return {
-        "cpu": quantity.decimal(cpu.milli.get(container, 0)),
-        "memory": quantity.binary(memory.milli.get(container, 0)),
-    }
+def _measured(
+    kind: GroupResource,
+    objects: Iterable[Object],
+    cpu: Mapping[str, Usage],
+    memory: Mapping[str, Usage],
+    window_ns: int,
+) -> Iterator[Measured]:
+    """Yield the objects of one namespace, or nodes, that have both CPU and memory."""
+    for each in objects:
+        if each.name in cpu and each.name in memory:
+            yield Measured(
+                kind=_KINDS[kind],
+                object=each,
+                cpu=cpu[each.name],
+                memory=memory[each.name],
+                window_ns=window_ns,
+            )
 
 
 def _subject(kind: GroupResource, namespace: str, name: str = "") -> str:
