@@ -35,11 +35,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledRule:
-    """One entry of `rules` or `externalRules`."""
+    """One entry of `rules` or `externalRules`, or one query of `resourceRules`."""
 
     index: int
-    """Position in the RuleSet, counted from 0; the first external rule follows the last rule."""
-    section: Literal["rules", "externalRules"]
+    """Position in the RuleSet, counted from 0; the first external rule follows the last rule.
+
+    -1 for a query of `resourceRules`."""
+    section: Literal["rules", "externalRules", "resourceRules"]
     config: config.Rule
     matchers: tuple[promql.Matcher, ...]
     """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""

@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
+from adapter.api import groups as api_groups
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
-from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
@@ -38,8 +38,9 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
-from rules.kinds import NAMESPACES, PODS, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
+from rules.query import resource
 from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
+        groups = api_groups.served(ruleset)
         rights = Rights()
         objects, watches = await _objects(settings, ruleset, rights, stack, background, registry)
         relist = Relist(
@@ -92,6 +94,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=evaluation,
+            resources=(
+                resource.compile(ruleset.resource_rules) if ruleset.resource_rules else None
+            ),
             missing_metrics=MissingMetrics(
                 lambda: relist.inventory,
                 relist.labels,
@@ -107,8 +112,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             ),
         )
         port = settings.serving.port
-        discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
-        openapi = OpenApi(GROUPS)
+        discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
+        openapi = OpenApi(groups)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
         encoded = EncodedAnswers()
@@ -117,7 +122,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(
-            settings, rights, stack, background, registry, lookups
+            settings, groups, rights, stack, background, registry, lookups
         )
         if not settings.cluster.objects:
             background.start("rights", rights.run())
@@ -223,7 +228,7 @@ async def _objects(
 
 def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
     """Yield the rights to read the objects that overrides of rules map to."""
-    resources = {PODS}
+    resources = {PODS, NODES} if ruleset.resource_rules else {PODS}
     for rule in ruleset.rules:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))

@@ -6,6 +6,7 @@ lists. Problems are collected and reported together, each with its file and docu
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 
 from adapter import errors
+from adapter.cluster.object_index import Object
 from adapter.cluster.objects import FINISHED
 from rules.errors import UnknownResourceError
 from rules.kinds import NAMESPACES, ApiGroup, ApiResource, GroupResource, Kinds
@@ -52,18 +54,32 @@ class FileObjects:
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the objects that match the selector; see `ClusterObjects`."""
+        matching = self._matching(resource, namespace, selector)
+        return tuple(each.name for each in matching)
+
+    async def objects(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[Object, ...]:
+        """Return the objects that match the selector; see `ClusterObjects`."""
+        return tuple(map(_indexed, self._matching(resource, namespace, selector)))
+
+    async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
+        """Return an object by its name; None if it does not exist or is a finished pod."""
+        matching = self._matching(resource, namespace, Selector())
+        return next((_indexed(each) for each in matching if each.name == name), None)
+
+    def _matching(
+        self, resource: GroupResource, namespace: str, selector: Selector
+    ) -> Iterator[_Object]:
         try:
             kind = self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
         all_namespaces = not (kind.namespaced and namespace)
-        return tuple(
-            each.name
-            for each in self._objects.get(kind.group_resource, ())
-            if not each.finished
-            and (all_namespaces or each.namespace == namespace)
-            and selector.matches(each.labels)
-        )
+        for each in self._objects.get(kind.group_resource, ()):
+            inside = all_namespaces or each.namespace == namespace
+            if inside and not each.finished and selector.matches(each.labels):
+                yield each
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False for a pod that has finished, else True."""
@@ -85,6 +101,11 @@ class _Object:
     namespace: str
     labels: Mapping[str, str]
     finished: bool = False
+
+
+def _indexed(item: _Object) -> Object:
+    labels = itertools.chain.from_iterable(sorted(item.labels.items()))
+    return Object(item.namespace, item.name, tuple(labels))
 
 
 class _InvalidManifest(Exception):

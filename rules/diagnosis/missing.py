@@ -198,14 +198,14 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
 
 
-def failed_query(where: str, refusal: str) -> Cause:
-    """Return the cause for a query that failed.
+def failed_query(where: str, refusal: str, *, key: str = "metricsQuery") -> Cause:
+    """Return the cause for a query that failed; `key` is its key in the rule.
 
     `refusal` is Prometheus' error if it refused this query; empty if it answers no query.
     """
     if refusal:
         error = wording.truncate(" ".join(refusal.split()))
-        sentence = f"{where}: Prometheus refused the query: {error}. Correct `metricsQuery`"
+        sentence = f"{where}: Prometheus refused the query: {error}. Correct `{key}`"
         return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
     sentence = f"{where}: Prometheus did not answer the query. See /readyz?verbose and the log"
     return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)

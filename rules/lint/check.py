@@ -67,14 +67,6 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
             problems += check_queries.check_rule(rule, bound)
             problems += _duplicate(rule, bound, earlier)
     if ruleset.resource_rules:
-        problems.append(
-            ruleset.resource_rules.where.problem(
-                "warning",
-                "",
-                "has no effect, because metrics.k8s.io is not served. For kubectl top and for HPAs "
-                "on CPU and memory, install metrics-server",
-            )
-        )
         for each in (ruleset.resource_rules.cpu, ruleset.resource_rules.memory):
             bound = each.mapping.bind(kinds)
             problems += _unknown_resources(each.config.where, bound, kinds)

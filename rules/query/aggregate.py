@@ -48,8 +48,11 @@ class ExternalValue:
     value: Value
 
 
-SamplesByObject = Mapping[str, Sequence[tuple[float, float]]]
-"""Finite values and their times (Unix seconds), by the name of their object."""
+Point = tuple[float, float, str]
+"""A finite value, its time (Unix seconds) and the container that it describes, or empty."""
+
+SamplesByObject = Mapping[str, Sequence[Point]]
+"""Samples by the name of their object."""
 
 
 def by_object(
@@ -61,14 +64,16 @@ def by_object(
     Only with `by_namespace`, its namespace label counts; otherwise all are below the namespace "".
     """
     resource, namespace = step.binding.resource, step.binding.namespace
+    container = step.binding.container
     on_nan = step.rule.config.on_nan
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    found: dict[str, dict[str, list[Point]]] = {}
     for sample in vector:
         labels = sample.labels
         number = _finite(sample.value, on_nan)
         if number is not None and (name := labels.get(resource)):
             below = found.setdefault(labels.get(namespace, "") if by_namespace else "", {})
-            below.setdefault(name, []).append((number, sample.time))
+            part = labels.get(container, "") if container else ""
+            below.setdefault(name, []).append((number, sample.time, part))
     return found
 
 
@@ -117,11 +122,11 @@ def _finite(value: float, on_nan: OnNaN) -> float | None:
     return 0.0 if on_nan == "zero" else None
 
 
-def _combined(plan: Plan, step: Step, name: str, samples: Sequence[tuple[float, float]]) -> Value:
+def _combined(plan: Plan, step: Step, name: str, samples: Sequence[Point]) -> Value:
     if len(samples) == 1:  # as in most rules; every aggregate of one number is this number
-        ((number, time),) = samples
+        ((number, time, _),) = samples
         return Value(milli=quantity.milli(number), time=time, samples=1)
-    numbers = [number for number, _ in samples]
+    numbers = [number for number, _, _ in samples]
     aggregate = step.rule.config.aggregate
     if aggregate == "error":
         place = f"{plan.namespace}/{name}" if plan.namespace else name
@@ -132,7 +137,7 @@ def _combined(plan: Plan, step: Step, name: str, samples: Sequence[tuple[float, 
         )
     return Value(
         milli=_AGGREGATES[aggregate](numbers),
-        time=min(time for _, time in samples),
+        time=min(time for _, time, _ in samples),
         samples=len(samples),
     )
 
@@ -146,13 +151,15 @@ def _sum(numbers: list[float]) -> int:
         return int(total * 1000)
 
 
-def _avg(numbers: list[float]) -> int:
+def average(numbers: Sequence[float]) -> int:
     """Return the mean in thousandths, rounded to a double once: of 0.1, 0.2 and 0.3 it is 0.2."""
+    if len(numbers) == 1:
+        return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))
 
 
 _AGGREGATES: Mapping[str, Callable[[list[float]], int]] = {
-    "avg": _avg,
+    "avg": average,
     "max": lambda numbers: quantity.milli(max(numbers)),
     "min": lambda numbers: quantity.milli(min(numbers)),
     "sum": _sum,

@@ -17,11 +17,9 @@ from dataclasses import dataclass
 
 from rules import promql
 from rules.errors import PlanError, TemplateExecError
-from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
-from rules.mapping import BoundMapping
+from rules.kinds import GroupResource
 from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
-from rules.ruleset import CompiledResourceRule
 from rules.selectors.selectors import Requirement, Selector
 from rules.template import Template
 
@@ -49,7 +47,10 @@ class Objects:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Queries for one metric of some objects of one resource (custom.metrics.k8s.io)."""
+    """Queries for one metric of some objects of one resource.
+
+    The metric is one of custom.metrics.k8s.io, or cpu or memory of metrics.k8s.io.
+    """
 
     metric: str
     resource: GroupResource
@@ -94,16 +95,6 @@ class ExternalPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceQuery:
-    """One query for resource usage (metrics.k8s.io)."""
-
-    promql: str
-    group_by: tuple[str, ...]
-    """Labels that distinguish the samples: of the pod and, if set, of the container; or of the
-    node."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Matcher:
     label: str
     operator: str
@@ -139,32 +130,6 @@ def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> Ext
     )
 
 
-def container(
-    rule: CompiledResourceRule, bound: BoundMapping, *, namespace: str, names: Sequence[str]
-) -> ResourceQuery:
-    """Render `containerQuery` for pods of one namespace; `bound` is the mapping of the rule.
-
-    Raises PlanError if no label is mapped to pods or namespaces, and if the template fails.
-    """
-    pod = _first_label(bound, PODS)
-    matchers = (
-        _Matcher(label=_first_label(bound, NAMESPACES), operator="=", values=(namespace,)),
-        _objects(pod, names),
-    )
-    group_by = tuple(label for label in (pod, rule.config.container_label) if label)
-    where = f"{rule.config.where.path}.containerQuery"
-    text = _rendered(rule.container_query, where, "", matchers, group_by)
-    return ResourceQuery(promql=text, group_by=group_by)
-
-
-def node(rule: CompiledResourceRule, bound: BoundMapping, *, names: Sequence[str]) -> ResourceQuery:
-    """Render `nodeQuery`. Raises PlanError as `container` does."""
-    label = _first_label(bound, NODES)
-    where = f"{rule.config.where.path}.nodeQuery"
-    text = _rendered(rule.node_query, where, "", (_objects(label, names),), (label,))
-    return ResourceQuery(promql=text, group_by=(label,))
-
-
 def escape(name: str) -> str:
     """Return an RE2 regular expression that matches only `name`."""
     return _METACHARACTER.sub(r"\\\g<0>", name)
@@ -195,9 +160,15 @@ def render(
             )
         matchers.append(_objects(binding.namespace, objects.namespaces))
     group_by: tuple[str, ...] = ()
-    if rule.section == "rules":
+    if rule.section != "externalRules":
+        if not binding.resource:
+            raise PlanError(
+                f"{where}: no label is mapped to the objects: add an override for pods or nodes, "
+                "or a template, to `resources`"
+            )
         matchers.append(_objects(binding.resource, objects.names))
-        group_by = (binding.resource, *([binding.namespace] if by_namespace else []))
+        labels = (binding.resource, binding.container, binding.namespace if by_namespace else "")
+        group_by = tuple(filter(None, labels))
     return _rendered(rule.query, where, source.series, matchers, group_by)
 
 
@@ -223,16 +194,6 @@ def _objects(label: str, names: Sequence[str] | None) -> _Matcher:
     return _Matcher(
         label=label, operator="=~" if several else "=", values=tuple(names), literal=several
     )
-
-
-def _first_label(bound: BoundMapping, resource: GroupResource) -> str:
-    labels = bound.labels(resource)
-    if not labels:
-        raise PlanError(
-            f"no label is mapped to {resource}: add an override for it, or a template, "
-            "to `resources`"
-        )
-    return labels[0]
 
 
 def _rendered(

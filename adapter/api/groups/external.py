@@ -59,18 +59,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
     path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
-    selector = options.label_selector(info)
-    requirements = options.field_selector(info)
-    if not info.watch:
-        options.check_resource_version(info)
-    options.check_fields(info, requirements)
-    if info.watch:
-        raise ApiError(
-            405,
-            f'watch is not supported on resources of kind "*.{NAME}"',
-            reason="MethodNotAllowed",
-            details={"group": NAME, "kind": "*"},
-        )
+    selector, _ = options.of_list(info, group=NAME, kind="*")
     metric = info.resource
     subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from adapter.api.missing import MissingMetrics
 from adapter.cache import WeakCache
+from adapter.cluster.object_index import Object
 from adapter.http.encoding import Document
 from adapter.http.negotiation import Transform
 from adapter.http.request_info import RequestInfo
@@ -20,6 +21,7 @@ from adapter.metrics.evaluation import Evaluation
 from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
+from rules.query.resource import ResourceQueries
 from rules.selectors.selectors import Selector
 
 
@@ -35,6 +37,19 @@ class Objects(Protocol):
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the matching objects, without finished pods.
+
+        Raises BackendError.
+        """
+        ...
+
+    async def objects(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[Object, ...]:
+        """Return the matching objects; as `names` in all other respects."""
+        ...
+
+    async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
+        """Return an object by its name; None if it does not exist or is a finished pod.
 
         Raises BackendError.
         """
@@ -76,6 +91,8 @@ class Backend:
     objects: Objects
     evaluation: Evaluation
     missing_metrics: MissingMetrics
+    resources: ResourceQueries | None = None
+    """The queries of `resourceRules`; None without them, and then metrics.k8s.io is not served."""
     questions: Questions = field(default_factory=Questions)
 
 
@@ -100,6 +117,8 @@ class Resource:
     name: str
     namespaced: bool
     kind: str
+    verbs: tuple[str, ...] = ("get",)
+    """Of metrics only `get`; like the original, also of those that are authorized as `list`."""
 
 
 class Group(Protocol):

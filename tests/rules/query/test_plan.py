@@ -276,60 +276,6 @@ def test_external_rule_without_a_namespace_label_is_refused():
         external.promql()
 
 
-GROUPED = "<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>) <<.GroupBySlice>>"
-
-
-def resource_rule(resources: str, container_label: str = "", query_template: str = GROUPED):
-    queries = "".join(
-        f"    {key}: {json.dumps(query_template)}\n" for key in ("containerQuery", "nodeQuery")
-    )
-    each = f"{queries}    resources: {resources}\n    containerLabel: '{container_label}'\n"
-    text = f"resourceRules:\n  cpu:\n{each}  memory:\n{each}  window: 1m\n"
-    rules = ruleset.load([("rules.yaml", text)]).resource_rules
-    assert rules is not None
-    return rules.cpu, rules.cpu.mapping.bind(KINDS)
-
-
-@pytest.mark.parametrize(
-    ("container_label", "group_by", "text"),
-    [
-        ("container", ("kube_pod", "container"), "by (kube_pod,container) [kube_pod container]"),
-        ("", ("kube_pod",), "by (kube_pod) [kube_pod]"),
-    ],
-    ids=["label", "no label"],
-)
-def test_containers_are_grouped_by_pod_and_container(container_label, group_by, text):
-    rule = resource_rule('{template: "kube_<<.Resource>>"}', container_label)
-
-    container = plan.container(*rule, namespace="ml", names=["a.b", "c"])
-
-    assert container.promql == rf'{{kube_namespace="ml",kube_pod=~"a\\.b|c"}} {text}'
-    assert container.group_by == group_by
-
-
-def test_nodes_are_grouped_by_their_label():
-    rule = resource_rule("{overrides: {instance: {resource: nodes}}}")
-
-    node = plan.node(*rule, names=["n1"])
-
-    assert node.promql == '{instance="n1"} by (instance) [instance]'
-    assert node.group_by == ("instance",)
-
-
-def test_resource_rule_without_a_node_label_is_refused_with_advice():
-    rule = resource_rule("{overrides: {pod: {resource: pod}}}")
-
-    with pytest.raises(PlanError, match="no label is mapped to nodes: add an override"):
-        plan.node(*rule, names=["n1"])
-
-
-def test_resource_rule_that_renders_to_nothing_names_the_query():
-    rule = resource_rule("{template: <<.Resource>>}", query_template="<<if false>>x<<end>>")
-
-    with pytest.raises(PlanError, match=r"resourceRules\.cpu\.containerQuery: .*nothing"):
-        plan.container(*rule, namespace="ml", names=["p"])
-
-
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 ODD = TEXT | st.text('.|\\"^$*+?()[]{}\n\t\0é', min_size=1, max_size=6)
 
