@@ -18,6 +18,7 @@ from adapter import errors, telemetry
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
+from adapter.api.explain import Explainer
 from adapter.api.groups import GROUPS
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
@@ -147,6 +148,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            explainer=Explainer(prometheus.query, lambda: relist.inventory, relist.labels),
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,
