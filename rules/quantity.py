@@ -117,14 +117,29 @@ def parse(text: str) -> int:
 
     Digits beyond thousandths are cut. Raises QuantityError.
     """
+    return int(_thousandths(text))
+
+
+def milli_value(text: str) -> int:
+    """Return a quantity in thousandths, rounded up as `Quantity.MilliValue` of Kubernetes does.
+
+    Also accepts the suffixes `n` and `u`, which the resource metrics API writes. Raises
+    QuantityError.
+    """
+    divisor = {"n": 10**9, "u": 10**6}.get(text[-1:], 1)
+    exact = _thousandths(text[:-1] if divisor > 1 else text) / divisor
+    return math.ceil(exact) if exact > 0 else math.floor(exact)
+
+
+def _thousandths(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise QuantityError(f"{text!r} is not a quantity: write a number such as 37.5 or 37500m")
     number, suffix = Fraction(match["number"]), match["suffix"]
     if suffix.endswith("i"):
-        return int(number * 1000 * 1024 ** "KMGTPE".index(suffix[0]) * 1024)
+        return number * 1000 * Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
     exponent = next(power for power, each in _SUFFIXES.items() if each == suffix)
-    return int(number * Fraction(1000) * Fraction(10) ** exponent)
+    return number * Fraction(1000) * Fraction(10) ** exponent
 
 
 def go_duration(text: str) -> int:

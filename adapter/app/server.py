@@ -19,6 +19,7 @@ from adapter.api import groups as api_groups
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
+from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
@@ -152,6 +153,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            explainer=Explainer(prometheus.query, lambda: relist.inventory, relist.labels),
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,

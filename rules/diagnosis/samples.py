@@ -94,6 +94,16 @@ def queries(question: Question) -> Mapping[str, str]:
     return asked
 
 
+def ages(question: Question) -> Mapping[str, str]:
+    """Return queries for the number of series of the objects, and the ages of their last samples.
+
+    Keys are `series`, `newest` and `oldest`; ages are in seconds. Raises PlanError as `queries`.
+    """
+    own = _selector(question, names=True, namespace=True)
+    age = f"time() - timestamp({own})"
+    return {"series": f"count({own})", "newest": f"min({age})", "oldest": f"max({age})"}
+
+
 def further(question: Question, results: Results) -> Mapping[str, str]:
     """Return the queries about the targets of series that ended; empty if none did."""
     if _number(results, "here") or not {"here", "every", "last"} <= results.keys():

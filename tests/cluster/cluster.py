@@ -68,6 +68,10 @@ class Cluster:
             seconds=60,
         )
 
+    def at_exit(self, call: Callable[[], object]) -> None:
+        """Call `call` at the end of the cluster, before its parts end."""
+        self._exit_stack.callback(call)
+
     def apply(self, text: str) -> None:
         """Run `kubectl apply -f -`; the objects and their pods are deleted at the end."""
         delete = (

@@ -185,7 +185,7 @@ def _original(case: dict) -> str | None:
 
 def _answered_at(case: dict) -> float:
     """Return when the original answered, which is the timestamp of all its values."""
-    found = re.search(r'(?i:"?timestamp)"?: ?"([^"]+)"', case.get("body") or "")
+    found = re.search(r'"?[tT]imestamp"?: ?"([^"]+)"', case.get("body") or "")
     text = found[1] if found else case.get("answered_at")
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 

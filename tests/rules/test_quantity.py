@@ -189,3 +189,11 @@ def test_quantities_are_parsed(text, milli):
 def test_other_text_is_not_a_quantity(text):
     with pytest.raises(QuantityError, match="is not a quantity"):
         quantity.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "thousandths"),
+    [("123456789n", 124), ("1n", 1), ("250u", 1), ("2", 2000), ("1.0001", 1001), ("1Ki", 1024000)],
+)
+def test_milli_values_are_rounded_up(text: str, thousandths: int) -> None:
+    assert quantity.milli_value(text) == thousandths

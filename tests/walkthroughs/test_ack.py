@@ -113,6 +113,7 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
             check_scale_out(walkthrough)
             check_metrics(walkthrough)
             walkthrough.check_scale_in(BERT, "0/20", replicas=2)
+            walkthrough.check_predictions()
             check_causes_of_unknown(walkthrough, adapter)
 
 

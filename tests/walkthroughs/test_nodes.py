@@ -98,6 +98,7 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
             }
 
             walkthrough.check_scale_in(CUDA_TEST, "0/3", replicas=2)
+            walkthrough.check_predictions()
 
 
 def check_node_metric(walkthrough: Walkthrough) -> None:

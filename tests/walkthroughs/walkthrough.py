@@ -24,6 +24,7 @@ from tests import quantity
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.real.prometheus import wait_for
+from tests.walkthroughs.prediction import Predictions
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 STEP_TIMEOUT = 90.0
@@ -65,6 +66,12 @@ class Walkthrough:
         self.cluster = cluster
         self.hpa = hpa
         self.table = _PrintedTable()
+        self._predictions = Predictions(cluster.control_plane.admin, hpa)
+        cluster.at_exit(self._predictions.stop)
+
+    def check_predictions(self) -> None:
+        """Check that `explain hpa` would have predicted what the controller did until now."""
+        echo(f"explain hpa {self._predictions.check()}")
 
     def kubectl(self, *arguments: str) -> str:
         """Print a kubectl command, run it, and return its output."""

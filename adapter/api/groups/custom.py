@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from adapter import errors
 from adapter.api.groups import question
-from adapter.api.groups.group import Backend, Content, Resource
+from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.errors import BackendError
 from adapter.http import encoding, negotiation
@@ -82,23 +82,9 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
     """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
     resolved = await question.resolve(info, backend)
-    target, kind, entry = resolved.target, resolved.kind, resolved.entry
-    metric_selector = resolved.metric_selector
-    names: tuple[str, ...]
-    if not resolved.can_exist:
-        if target.name != ALL:
-            raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
-        names = ()
-    elif target.name == ALL:
-        names = await _list(resolved, backend)
-    else:
-        await _check_not_finished(target, kind, backend)
-        names = (target.name,)
-    query = (
-        plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
-        if names
-        else None
-    )
+    names = await _names(resolved, backend)
+    query = _plan(resolved, names)
+    target, kind = resolved.target, resolved.kind
     values = await _evaluate(target, query, backend, deadline) if query else {}
     causes: tuple[Cause, ...] = ()
     if not values:
@@ -112,7 +98,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         build=lambda _: _value_list(
             info.version,
             target.metric,
-            selectors.label_selector(metric_selector),
+            selectors.label_selector(resolved.metric_selector),
             (
                 (_object_reference(kind, namespace=target.namespace, name=name), values[name])
                 for name in names
@@ -120,6 +106,33 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
             ),
         ),
     )
+
+
+async def planned(info: RequestInfo, backend: Backend) -> Planned:
+    """Return what `answer` evaluates. Raises ApiError."""
+    resolved = await question.resolve(info, backend)
+    names = await _names(resolved, backend)
+    return Planned(entry=resolved.entry, names=names, plan=_plan(resolved, names))
+
+
+async def _names(resolved: Question, backend: Backend) -> tuple[str, ...]:
+    """Return the names of the objects. Raises ApiError (404) for one that cannot have a value."""
+    target, kind = resolved.target, resolved.kind
+    if not resolved.can_exist:
+        if target.name != ALL:
+            raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
+        return ()
+    if target.name == ALL:
+        return await _list(resolved, backend)
+    await _check_not_finished(target, kind, backend)
+    return (target.name,)
+
+
+def _plan(resolved: Question, names: tuple[str, ...]) -> Plan | None:
+    if not names:
+        return None
+    namespace, selector = resolved.target.namespace, resolved.metric_selector
+    return plan.custom(resolved.entry, namespace=namespace, names=names, selector=selector)
 
 
 def _impossible(target: Target, kind: Kind) -> Cause:

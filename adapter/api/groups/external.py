@@ -13,7 +13,7 @@ from functools import partial
 
 from adapter import errors
 from adapter.api.groups import options
-from adapter.api.groups.group import Backend, Content, Resource
+from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
@@ -86,6 +86,17 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         causes = await backend.missing_metrics.of_plan(query)
         backend.missing_metrics.log_causes(subject, causes)
     return Content(sources=(values,), causes=causes, build=partial(_build, metric, values))
+
+
+async def planned(info: RequestInfo, backend: Backend) -> Planned:
+    """Return what `answer` evaluates; nothing if it is not a valid request for a metric."""
+    entry = backend.catalog().external_entry(info.resource)
+    if entry is None or (entry.namespaced and not _can_exist(info.namespace)):
+        return Planned(entry=entry)
+    selector = options.label_selector(info)
+    options.check_series_selector(selector, "labelSelector")
+    query = plan.external(entry, namespace=info.namespace, selector=selector)
+    return Planned(entry=entry, plan=query)
 
 
 def _can_exist(namespace: str) -> bool:

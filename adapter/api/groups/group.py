@@ -20,7 +20,8 @@ from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
 from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource, Kinds
-from rules.query.catalog import Catalog
+from rules.query.catalog import Catalog, Entry, ExternalEntry
+from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries
 from rules.selectors.selectors import Selector
 
@@ -111,6 +112,17 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What a request is answered from."""
+
+    entry: Entry | ExternalEntry | None = None
+    names: tuple[str, ...] | None = None
+    """Of the objects; None if the metric describes none."""
+    plan: Plan | ExternalPlan | None = None
+    """None if there is nothing to query."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     """One entry of an APIResourceList."""
 
@@ -144,6 +156,10 @@ class Group(Protocol):
 
     async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
         """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
+        ...
+
+    async def planned(self, info: RequestInfo, backend: Backend) -> Planned:
+        """Return what `answer` evaluates. Raises ApiError."""
         ...
 
     def resources(self, catalog: Catalog) -> Sequence[Resource]:

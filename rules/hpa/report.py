@@ -1,0 +1,183 @@
+"""Describes an observation of an HPA for people: the steps of the computation, and a verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rules.hpa.autoscaler import Metric, ScalingRules
+from rules.hpa.decision import Decision
+from rules.hpa.proposal import Proposal
+from rules.hpa.reading import CUSTOM, EXTERNAL, Observation
+
+_MAX_NAMES = 5
+_LIMITS = {
+    "TooManyReplicas": "limited by maxReplicas",
+    "TooFewReplicas": "limited by minReplicas",
+    "ScaleUpLimit": "limited by how fast a scale-up may be",
+    "ScaleDownLimit": "limited by how fast a scale-down may be",
+    "Stabilized": "held by the stabilization window",
+}
+
+
+def lines(observation: Observation, decision: Decision) -> Iterator[str]:
+    """Yield the steps, a line each; lines below another one are indented."""
+    hpa, scale = observation.hpa, observation.scale
+    yield f"HPA {hpa.namespace}/{hpa.name}"
+    yield f"  target    {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
+    yield f"  scale     {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
+    yield f"  pods      {_pods(observation)}"
+    down, up = (_percent(each) for each in hpa.tolerances)
+    yield f"  tolerance {down} below the target, {up} above"
+    for title, rules in (("scale up", hpa.up), ("scale down", hpa.down)):
+        if rules is not None:
+            yield f"  {title:<10}{_rules(rules)}"
+    for number, each in enumerate(observation.proposals, 1):
+        yield f"Metric {number}: {each.metric}"
+        for line in _proposal(each, scale.spec):
+            yield f"  {line}"
+    yield "Decision"
+    if decision.inactive:
+        yield f"  {decision.inactive}"
+    if decision.recommended is not None and decision.decisive is not None:
+        yield f"  recommended: {decision.recommended}, by {decision.decisive.metric}"
+    if decision.limit:
+        yield f"  {_LIMITS[decision.limit]}: {decision.low}"
+    if decision.unknown:
+        yield f"  depends on {decision.unknown}, which only the controller knows"
+    yield f"  desired: {_range(decision)}"
+
+
+def verdict(observation: Observation, decision: Decision, why: Sequence[str] = ()) -> str:
+    """Return in one sentence what the controller does now, and what to do about it.
+
+    `why` has what `explain` says about those metrics of the observation that have no value.
+    """
+    hpa, current = observation.hpa, observation.scale.spec
+    subject = f"{hpa.namespace}/{hpa.name}"
+    keeps = f"{subject} keeps {current} replica{'' if current == 1 else 's'} of {hpa.target}"
+    if observation.blocked:
+        return f"{keeps}: {observation.blocked}. Correct the selector of the target"
+    failed = [each for each in observation.proposals if each.replicas is None]
+    if decision.inactive and failed:
+        reason = why[0] if why else f"{failed[0].error}{_hint(observation, failed[0].metric)}"
+        return f"{keeps}, because {decision.inactive}: {reason}"
+    if decision.inactive and decision.replicas == current:
+        return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
+    if decision.inactive:
+        return f"{subject} scales {hpa.target} to {decision.replicas}: {decision.inactive}"
+    assert decision.decisive is not None  # as it is active
+    present = _present(decision.decisive)
+    some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
+    if decision.replicas is None:
+        return (
+            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, at once or "
+            f"later: it depends on {decision.unknown}; {present}{some}. Wait, or shorten the "
+            "window in spec.behavior"
+        )
+    if decision.replicas != current:
+        limit = f", {_LIMITS[decision.limit]}" if decision.limit else ""
+        return (
+            f"{subject} scales {hpa.target} from {current} to {decision.replicas} replicas{limit}: "
+            f"{present}{some}. Nothing to do"
+        )
+    if decision.limit:
+        advice = {
+            "TooManyReplicas": "Raise maxReplicas to allow more",
+            "TooFewReplicas": "Lower minReplicas to allow fewer",
+        }.get(decision.limit, "Change spec.behavior to allow it")
+        return (
+            f"{keeps}, {_LIMITS[decision.limit]}: the metrics recommend {decision.recommended}; "
+            f"{present}{some}. {advice}"
+        )
+    return f"{keeps}: {present}{some}. Nothing to do"
+
+
+def _present(proposed: Proposal) -> str:
+    within = ", within the tolerance" if proposed.within else ""
+    return f"{proposed.metric} is {_values(proposed)}{within}"
+
+
+def _hint(observation: Observation, metric: Metric) -> str:
+    """Return the command that explains a metric, as the end of a sentence."""
+    namespace = observation.hpa.namespace
+    if metric.type == "Pods":
+        where = f"'{namespace}/pods/*' -l {observation.scale.selector!r}"
+    elif metric.type == "External":
+        where = namespace
+    elif metric.described is not None:
+        group = f".{metric.described.group}" if metric.described.group else ""
+        where = f"{namespace}/{metric.described.kind.lower()}s{group}/{metric.described.name}"
+    else:
+        return ". Is metrics-server installed? `kubectl top pods` must work"
+    return f". Run: gpu-metrics-adapter explain {where} {metric.name}"
+
+
+def explains(observation: Observation, number: int) -> bool:
+    """Return whether the adapter can explain a metric: it serves custom and external metrics."""
+    request = observation.requests[number]
+    return request is not None and any(
+        f"/apis/{each}/" in request.path for each in (CUSTOM, EXTERNAL)
+    )
+
+
+def _pods(observation: Observation) -> str:
+    phases: dict[str, int] = {}
+    for pod in observation.pods:
+        state = "being deleted" if pod.deleted else pod.phase
+        if state == "Running":
+            state = "ready" if pod.ready else "not ready"
+        phases[state] = phases.get(state, 0) + 1
+    states = ", ".join(f"{number} {state}" for state, number in phases.items())
+    return f"{len(observation.pods)} match the selector" + (f": {states}" if states else "")
+
+
+def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
+    metric, groups = proposed.metric, proposed.groups
+    if proposed.replicas is None:
+        yield f"no value: {proposed.error}"
+        return
+    yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
+    if groups.missing:
+        yield f"without a value: {_names(groups.missing)}; they count as the target before a"
+        yield "scale-down, and as 0 before a scale-up"
+    if groups.unready:
+        yield f"not ready: {_names(groups.unready)}; they count as 0 before a scale-up"
+    if groups.ignored:
+        yield f"ignored, because they end or failed: {_names(groups.ignored)}"
+    if proposed.adjusted is not None:
+        yield f"ratio with these pods: {proposed.adjusted:.4g}"
+    if proposed.within:
+        yield "within the tolerance"
+    if proposed.ready is not None and not proposed.within and proposed.adjusted is None:
+        yield f"the ratio is multiplied by {proposed.ready} pods"
+    change = "no change" if proposed.replicas == current else f"from {current}"
+    yield f"proposes {proposed.replicas} replicas ({change})"
+
+
+def _values(proposed: Proposal) -> str:
+    metric = proposed.metric
+    return f"{metric.written(proposed.current)} of {metric.written(metric.value)}"
+
+
+def _rules(rules: ScalingRules) -> str:
+    policies = ", ".join(
+        f"{each.value}{' %' if each.type == 'Percent' else ' pods'} in {each.period} s"
+        for each in rules.policies
+    )
+    return f"{rules.select} of {policies}; window {rules.window} s"
+
+
+def _range(decision: Decision) -> str:
+    if decision.replicas is not None:
+        return str(decision.replicas)
+    return f"{decision.low} to {decision.high}"
+
+
+def _names(names: Sequence[str]) -> str:
+    first = ", ".join(names[:_MAX_NAMES])
+    more = len(names) - _MAX_NAMES
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def _percent(tolerance: float) -> str:
+    return f"{tolerance * 100:.4g} %"
