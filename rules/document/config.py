@@ -119,6 +119,8 @@ class Rule:
     """Seconds for which an evaluation answers later requests; None for the server's setting."""
     max_sample_age: float | None
     """Seconds after which an object whose series have no sample any more is missing, or None."""
+    min_pod_age: float | None
+    """Seconds for which a pod must have been Ready, or None."""
     merge: bool
     where: Where
 
@@ -166,6 +168,7 @@ _RULE = (
     "onNaN",
     "freshness",
     "maxSampleAge",
+    "minPodAge",
     "merge",
 )
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
@@ -218,6 +221,7 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             on_nan=cast("OnNaN", rule.choice("onNaN", get_args(OnNaN))),
             freshness=_seconds(rule.duration("freshness")),
             max_sample_age=_positive(rule, "maxSampleAge"),
+            min_pod_age=_positive(rule, "minPodAge"),
             merge=bool(rule.flag("merge")),
             where=_where(record, node),
         )

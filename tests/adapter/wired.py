@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
@@ -44,6 +44,9 @@ class Objects:
         self.kinds = kinds
         self.objects = objects
         self.finished: set[str] = set()
+        self.ready: dict[str, float] = {}
+        """Pod -> seconds for which it has been Ready; others are not."""
+        self.younger_failure: Exception | None = None
         self.failure: Exception | None = None
         self.discovered = kinds
 
@@ -59,6 +62,14 @@ class Objects:
             raise self.failure
         by_name = self.objects.get((resource, namespace), {})
         return tuple(name for name, labels in by_name.items() if selector.matches(labels))
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        if self.younger_failure is not None:
+            raise self.younger_failure
+        ages = {name: self.ready.get(name, 0.0) for name in names}
+        return {name: age for name, age in ages.items() if age < seconds}
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         if self.failure is not None:

@@ -93,17 +93,20 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     else:
         await _check_not_finished(target, kind, backend)
         names = (target.name,)
+    young: tuple[Cause, ...] = ()
+    if names and entry.min_pod_age is not None:
+        names, young = await _without_young(resolved, names, entry.min_pod_age, backend)
     query = (
         plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
         if names
         else None
     )
     values = await _evaluate(target, query, backend, deadline) if query else {}
-    causes: tuple[Cause, ...] = ()
+    causes = young
     if not values:
-        causes = await _explain(resolved, query, backend)
+        causes = await _explain(resolved, query, backend, young)
     elif query and len(values) < len(names):
-        causes = (missing.without_value(query, values),)
+        causes = (missing.without_value(query, values), *young)
     # `values` are of `names`: the same values have the same names.
     return Content(
         sources=(kind, values),
@@ -155,6 +158,21 @@ async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> N
         raise not_found(target, backend, [cause], name=target.name)
 
 
+async def _without_young(
+    resolved: Question, names: tuple[str, ...], min_age: float, backend: Backend
+) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
+    """Return the names without those of pods that `minPodAge` leaves out, and the cause."""
+    namespace = resolved.target.namespace
+    try:
+        young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
+    except BackendError as error:
+        raise errors.internal("unable to list matching resources") from error
+    if not young:
+        return names, ()
+    cause = missing.too_young(resolved.entry, young, namespace=namespace)
+    return tuple(name for name in names if name not in young), (cause,)
+
+
 async def _evaluate(
     target: Target, query: Plan, backend: Backend, deadline: float
 ) -> Mapping[str, Value]:
@@ -169,7 +187,9 @@ async def _evaluate(
         raise errors.internal("unable to fetch metrics") from error
 
 
-async def _explain(resolved: Question, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
+async def _explain(
+    resolved: Question, query: Plan | None, backend: Backend, young: tuple[Cause, ...]
+) -> tuple[Cause, ...]:
     """Raise ApiError (404) for an answer without values, or log and return why a list is empty."""
     target, entry = resolved.target, resolved.entry
     causes: tuple[Cause, ...]
@@ -177,11 +197,13 @@ async def _explain(resolved: Question, query: Plan | None, backend: Backend) -> 
         # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise not_found(target, backend, causes)
-    if query is None:
+    if query is None and young:
+        causes = young
+    elif query is None:
         selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
     else:
-        causes = await backend.missing_metrics.of_plan(query)
+        causes = (*await backend.missing_metrics.of_plan(query), *young)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
     backend.missing_metrics.log_causes(str(target), causes)
