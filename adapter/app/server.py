@@ -28,8 +28,10 @@ from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
+from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
+from adapter.cluster.readiness import Readiness
 from adapter.cluster.rights import Right, Rights
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
@@ -214,18 +216,25 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
+    watch_metrics = telemetry.WatchCacheMetrics(registry)
+    caches = WatchCaches(kube, watch_cache.OBJECTS, metrics=watch_metrics)
     background.start("watch caches", caches.run())
+    ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=watch_metrics)
+    background.start("watch of ready pods", ready.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(
         qps=max(cluster.qps, _LIST_QPS), burst=max(cluster.burst, _LIST_BURST), flags=_RATE_FLAGS
     )
     objects = ClusterObjects(
-        kube, listing=listing, caches=caches, interval=cluster.discovery_interval
+        kube,
+        listing=listing,
+        caches=caches,
+        readiness=Readiness(listing, ready),
+        interval=cluster.discovery_interval,
     )
     background.start("discovery of kinds", objects.run())
     rights.require(kube, lambda: _rights(ruleset, objects.kinds))
-    return objects, caches.status
+    return objects, lambda: watch_cache.statuses(caches, ready)
 
 
 def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:

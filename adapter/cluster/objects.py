@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from adapter import errors
 from adapter.clients import kubernetes
 from adapter.cluster import collection
 from adapter.cluster.object_index import Interner, Object, ObjectIndex
+from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds
@@ -55,7 +56,8 @@ class ClusterObjects:
         api: kubernetes.Kube,
         *,
         listing: kubernetes.Kube | None = None,
-        caches: WatchCaches | None = None,
+        caches: WatchCaches[ObjectIndex] | None = None,
+        readiness: Readiness | None = None,
         interval: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -63,6 +65,7 @@ class ClusterObjects:
         self._api = api
         self._listing = listing or api
         self._caches = caches
+        self._readiness = readiness
         self._interval = interval
         self._clock = clock
         self._sleep = sleep
@@ -128,6 +131,14 @@ class ClusterObjects:
         except (AttributeError, KeyError, TypeError) as error:
             raise errors.Broken(f"GET {path}: the response is not a list of pods") from error
         return not FINISHED.intersection(phases)
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        """Return the pods that have been Ready for less than `seconds`; see `Readiness`."""
+        if self._readiness is None:
+            return {}
+        return await self._readiness.younger(names, namespace=namespace, seconds=seconds)
 
     async def refresh(self) -> None:
         """Discover the kinds again, unless that was done within the last 30 s."""

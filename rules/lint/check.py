@@ -193,7 +193,7 @@ def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
             "maps no label to namespaces: the metric is listed, but every request fails with 500. "
             "Add an override for namespace, or set namespaced: false",
         )
-    for key in ("aggregate", "onMissing", "merge"):
+    for key in ("aggregate", "onMissing", "merge", "maxSampleAge"):
         if key in rule.where.positions:
             message = "has no effect in externalRules, which return every sample. Remove it"
             yield _warning(rule, key, message)

@@ -56,12 +56,17 @@ SamplesByObject = Mapping[str, Sequence[Point]]
 
 
 def by_object(
-    step: Step, vector: Iterable[Sample], *, by_namespace: bool = False
+    step: Step,
+    vector: Iterable[Sample],
+    *,
+    by_namespace: bool = False,
+    recent: Iterable[Sample] | None = None,
 ) -> Mapping[str, SamplesByObject]:
     """Return the samples of each object, by namespace.
 
     A sample belongs to the object that its resource label names, whatever its other labels say.
     Only with `by_namespace`, its namespace label counts; otherwise all are below the namespace "".
+    Objects without a sample in `recent`, the result of `StepQueries.recent`, are left out.
     """
     resource, namespace = step.binding.resource, step.binding.namespace
     container = step.binding.container
@@ -74,7 +79,25 @@ def by_object(
             below = found.setdefault(labels.get(namespace, "") if by_namespace else "", {})
             part = labels.get(container, "") if container else ""
             below.setdefault(name, []).append((number, sample.time, part))
-    return found
+    return found if recent is None else _only_recent(found, step, recent, by_namespace=by_namespace)
+
+
+def _only_recent(
+    found: Mapping[str, SamplesByObject],
+    step: Step,
+    recent: Iterable[Sample],
+    *,
+    by_namespace: bool,
+) -> Mapping[str, SamplesByObject]:
+    resource, namespace = step.binding.resource, step.binding.namespace
+    objects = {
+        (each.labels.get(namespace, "") if by_namespace else "", each.labels.get(resource))
+        for each in recent
+    }
+    return {
+        space: {name: samples for name, samples in by_name.items() if (space, name) in objects}
+        for space, by_name in found.items()
+    }
 
 
 def custom(plan: Plan, samples: Sequence[SamplesByObject], *, now: float = 0.0) -> dict[str, Value]:

@@ -46,6 +46,16 @@ class Objects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepQueries:
+    """Queries of one step, to be evaluated at the same time."""
+
+    values: str
+    recent: str | None
+    """Its samples name the objects whose series have a sample within `maxSampleAge`; others are
+    missing. None if their age does not matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Queries for one metric of some objects of one resource.
 
@@ -63,17 +73,19 @@ class Plan:
     steps: tuple[Step, ...]
     """If several have a value for one object, the earliest wins."""
 
-    def promql(self) -> tuple[str, ...]:
-        """Render the query of each step for the objects of this plan alone.
+    def queries(self) -> tuple[StepQueries, ...]:
+        """Render the queries of each step for the objects of this plan alone.
 
         Raises PlanError if the rule maps no label to namespaces, if matchers cannot express the
         selector, and if the template fails or renders to nothing.
         """
         namespaces = (self.namespace,) if self.namespace else ()
         objects = Objects(namespaces=namespaces, names=self.names)
-        return tuple(
-            render(step.source, step.binding, objects, self.selector) for step in self.steps
-        )
+        return tuple(queries(step, objects, self.selector) for step in self.steps)
+
+    def promql(self) -> tuple[str, ...]:
+        """Render the query for the values of each step. Raises PlanError as `queries` does."""
+        return tuple(each.values for each in self.queries())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +101,7 @@ class ExternalPlan:
     step: Step
 
     def promql(self) -> str:
-        """Render the query. Raises PlanError as `Plan.promql` does."""
+        """Render the query. Raises PlanError as `Plan.queries` does."""
         objects = Objects(namespaces=(self.namespace,) if self.namespaced else (), names=None)
         return render(self.step.source, self.step.binding, objects, self.selector)
 
@@ -135,6 +147,16 @@ def escape(name: str) -> str:
     return _METACHARACTER.sub(r"\\\g<0>", name)
 
 
+def queries(
+    step: Step, objects: Objects, selector: Selector, *, by_namespace: bool = False
+) -> StepQueries:
+    """Render the queries of one step for `objects`; see `render`."""
+    return StepQueries(
+        values=render(step.source, step.binding, objects, selector, by_namespace=by_namespace),
+        recent=_recent(step.source, step.binding, objects, selector, by_namespace=by_namespace),
+    )
+
+
 def render(
     source: Source,
     binding: LabelBinding,
@@ -146,10 +168,47 @@ def render(
     """Render the query of one source by one binding for `objects`.
 
     With `by_namespace` the result has the namespace of each object: its label joins `GroupBy`.
-    Raises PlanError as `Plan.promql` does.
+    Raises PlanError as `Plan.queries` does.
     """
     rule = source.rule
-    where = str(rule.config.where)
+    matchers = _matchers(source, binding, objects, selector)
+    external = rule.section == "externalRules"
+    group_by = () if external else _group_by(binding, by_namespace=by_namespace)
+    return _rendered(rule.query, str(rule.config.where), source.series, matchers, group_by)
+
+
+def _recent(
+    source: Source,
+    binding: LabelBinding,
+    objects: Objects,
+    selector: Selector,
+    *,
+    by_namespace: bool,
+) -> str | None:
+    """Render the query for the objects that are not too old. It is pointwise in the object.
+
+    A range finds samples of any age. An instant query with timestamp() would find only those
+    within the lookback of Prometheus, and none of a series that has just ended.
+    """
+    seconds = source.rule.config.max_sample_age
+    if seconds is None:
+        return None
+    name = promql.matcher("__name__", "=", source.series)
+    matchers = ",".join([name, *map(str, _matchers(source, binding, objects, selector))])
+    labels = ",".join(map(promql.label, _group_by(binding, by_namespace=by_namespace)))
+    return f"group by ({labels}) (last_over_time({{{matchers}}}[{round(seconds * 1000)}ms]))"
+
+
+def _group_by(binding: LabelBinding, *, by_namespace: bool) -> tuple[str, ...]:
+    labels = (binding.resource, binding.container, binding.namespace if by_namespace else "")
+    return tuple(filter(None, labels))
+
+
+def _matchers(
+    source: Source, binding: LabelBinding, objects: Objects, selector: Selector
+) -> list[_Matcher]:
+    """Return the matchers of `objects` and of the metric selector."""
+    where = str(source.rule.config.where)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if objects.namespaces != ():
@@ -159,17 +218,14 @@ def render(
                 "namespace: add an override for `namespace` to `resources`"
             )
         matchers.append(_objects(binding.namespace, objects.namespaces))
-    group_by: tuple[str, ...] = ()
-    if rule.section != "externalRules":
+    if source.rule.section != "externalRules":
         if not binding.resource:
             raise PlanError(
                 f"{where}: no label is mapped to the objects: add an override for pods or nodes, "
                 "or a template, to `resources`"
             )
         matchers.append(_objects(binding.resource, objects.names))
-        labels = (binding.resource, binding.container, binding.namespace if by_namespace else "")
-        group_by = tuple(filter(None, labels))
-    return _rendered(rule.query, where, source.series, matchers, group_by)
+    return matchers
 
 
 def _required(requirement: Requirement) -> _Matcher:

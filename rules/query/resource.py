@@ -146,6 +146,8 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
             on_missing=config.OnMissing(),
             on_nan="zero",
             freshness=None,
+            max_sample_age=None,
+            min_pod_age=None,
             merge=False,
             where=config.Where(
                 file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
@@ -48,6 +48,9 @@ class Objects:
         self.kinds = kinds
         self.known = objects
         self.finished: set[str] = set()
+        self.ready: dict[str, float] = {}
+        """Pod -> seconds for which it has been Ready; others are not."""
+        self.younger_failure: Exception | None = None
         self.failure: Exception | None = None
         self.discovered = kinds
 
@@ -79,6 +82,14 @@ class Objects:
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         found = await self.objects(resource, namespace=namespace, selector=Selector())
         return next((each for each in found if each.name == name), None)
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        if self.younger_failure is not None:
+            raise self.younger_failure
+        ages = {name: self.ready.get(name, 0.0) for name in names}
+        return {name: age for name, age in ages.items() if age < seconds}
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         if self.failure is not None:

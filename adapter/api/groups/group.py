@@ -7,7 +7,7 @@ each once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -58,6 +58,15 @@ class Objects(Protocol):
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False only for a pod that is known to be finished. Raises BackendError."""
+        ...
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        """Return the pods that have been Ready for less than `seconds`, and for how long.
+
+        It is 0 for pods that are not Ready. Raises BackendError.
+        """
         ...
 
     async def refresh(self) -> None:

@@ -14,6 +14,7 @@ from rules.errors import PlanError
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog, label_binding, plan
 from rules.query.catalog import Entry, ExternalEntry, Listing, Series
+from rules.query.plan import Objects
 from rules.quoting import quote
 from rules.selectors import selectors
 
@@ -216,6 +217,48 @@ def test_each_merged_rule_is_a_step():
     custom = plan.custom(entry_of(*rules), namespace="ml", names=["p"], selector=EVERYTHING)
 
     assert [step.rule.index for step in custom.steps] == [0, 1]
+
+
+AGED = f"{RULE}maxSampleAge: 1m30s\n"
+
+
+def test_recent_objects_are_queried_with_the_matchers_of_the_values():
+    first, second = label_binding.combinations(["exported_pod", "pod"], ["namespace"])
+    entry = entry_of(
+        AGED, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
+    )
+
+    queries = plan.custom(
+        entry, namespace="ml", names=["p", "q.r"], selector=selectors.parse("gpu=0")
+    ).queries()
+
+    labels, names = 'gpu="0",namespace="ml"', 'pod=~"p|q\\\\.r"'
+    first_series = f'{{__name__="m",{labels},exported_{names}}}'
+    second_series = f'{{__name__="m",exported_pod="",{labels},{names}}}'
+    assert [each.recent for each in queries] == [
+        f"group by (exported_pod) (last_over_time({first_series}[90000ms]))",
+        f"group by (pod) (last_over_time({second_series}[90000ms]))",
+    ]
+
+
+def test_recent_objects_of_several_namespaces_have_their_namespace():
+    (step,) = entry_of(AGED).steps
+
+    queries = plan.queries(
+        step, Objects(namespaces=None, names=None), EVERYTHING, by_namespace=True
+    )
+
+    assert queries.recent == (
+        'group by (pod,namespace) (last_over_time({__name__="m",namespace!="",pod!=""}[90000ms]))'
+    )
+
+
+def test_without_a_maximum_age_nothing_but_values_is_queried():
+    (queries,) = plan.custom(
+        entry_of(RULE), namespace="ml", names=["p"], selector=EVERYTHING
+    ).queries()
+
+    assert queries.recent is None
 
 
 def test_rule_without_a_namespace_label_is_refused_with_advice():
