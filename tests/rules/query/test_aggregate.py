@@ -56,7 +56,7 @@ def test_objects_without_a_recent_sample_are_left_out():
 
     found = aggregate.by_object(step, vector, recent=[sample("b", 1), sample("c", 1)])
 
-    assert found == {"": {"b": [(2, 100.0), (3, 100.0)]}}
+    assert found == {"": {"b": [(2, 100.0, ""), (3, 100.0, "")]}}
     assert aggregate.by_object(step, vector, recent=[]) == {"": {}}
 
 
@@ -68,7 +68,7 @@ def test_an_object_is_not_recent_because_one_in_another_namespace_is():
         step, vector, by_namespace=True, recent=[sample("a", 1, namespace="y")]
     )
 
-    assert found == {"x": {}, "y": {"a": [(2, 100.0)]}}
+    assert found == {"x": {}, "y": {"a": [(2, 100.0, "")]}}
 
 
 def sample(pod: str, value: float, time: float = 100.0, **labels: str) -> Sample:
