@@ -44,8 +44,8 @@ def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
     if not rule.query.source:
         return  # reported when the file was read
     resources: dict[Sharing, list[GroupResource]] = {}
-    for resource, sharing in sharings(rule, kinds).items():
-        resources.setdefault(sharing, []).append(resource)
+    for each, sharing in sharings(rule, kinds).items():
+        resources.setdefault(sharing, []).append(each)
     for sharing, those in resources.items():
         which = f" for {', '.join(map(str, those))}" if len(resources) > 1 else ""
         yield rule.config.where.problem(

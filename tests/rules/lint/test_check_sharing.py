@@ -78,7 +78,7 @@ def test_each_query_of_resource_rules_has_a_note_with_its_obstacle():
             nodeQuery: topk(3, x{<<.LabelMatchers>>})
             resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod},
               node: {resource: node}}}
-          memory: {containerQuery: sum(x{<<.LabelMatchers>>}) by (<<.GroupBy>>)}
+          memory: {containerQuery: up, nodeQuery: up}
         """
 
     containers, nodes = notes(text)
