@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
-from rules.hpa.autoscaler import Metric, ScalingRules
+from rules.hpa.autoscaler import Document, Metric, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import CUSTOM, EXTERNAL, Observation
+from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
 
 _MAX_NAMES = 5
 _LIMITS = {
@@ -59,7 +61,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         return f"{keeps}: {observation.blocked}. Correct the selector of the target"
     failed = [each for each in observation.proposals if each.replicas is None]
     if decision.inactive and failed:
-        reason = why[0] if why else f"{failed[0].error}{_hint(observation, failed[0].metric)}"
+        reason = why[0] if why else f"{failed[0].error}{_hint(observation, failed[0])}"
         return f"{keeps}, because {decision.inactive}: {reason}"
     if decision.inactive and decision.replicas == current:
         return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
@@ -97,27 +99,63 @@ def _present(proposed: Proposal) -> str:
     return f"{proposed.metric} is {_values(proposed)}{within}"
 
 
-def _hint(observation: Observation, metric: Metric) -> str:
+def _hint(observation: Observation, failed: Proposal) -> str:
     """Return the command that explains a metric, as the end of a sentence."""
-    namespace = observation.hpa.namespace
-    if metric.type == "Pods":
-        where = f"'{namespace}/pods/*' -l {observation.scale.selector!r}"
-    elif metric.type == "External":
-        where = namespace
-    elif metric.described is not None:
-        group = f".{metric.described.group}" if metric.described.group else ""
-        where = f"{namespace}/{metric.described.kind.lower()}s{group}/{metric.described.name}"
-    else:
+    request = observation.requests[observation.proposals.index(failed)]
+    if request is None:
+        return ". Run: gpu-metrics-adapter doctor"
+    if not explains(request):
         return ". Is metrics-server installed? `kubectl top pods` must work"
-    return f". Run: gpu-metrics-adapter explain {where} {metric.name}"
+    *where, metric = map(unquote, request.path.split("/")[5:])
+    selector = request.params.get("labelSelector", "")
+    flag = f" -l '{selector}'" if selector else ""
+    return f". Run: gpu-metrics-adapter explain '{'/'.join(where)}' {metric}{flag}"
 
 
-def explains(observation: Observation, number: int) -> bool:
+def explains(request: Request) -> bool:
     """Return whether the adapter can explain a metric: it serves custom and external metrics."""
-    request = observation.requests[number]
-    return request is not None and any(
-        f"/apis/{each}/" in request.path for each in (CUSTOM, EXTERNAL)
-    )
+    return any(request.path.startswith(f"/apis/{each}/") for each in (CUSTOM, EXTERNAL))
+
+
+def document(observation: Observation, decision: Decision, verdict: str) -> Document:
+    """Return the observation and the decision as a document for clients."""
+    hpa, scale = observation.hpa, observation.scale
+    return {
+        "kind": "HorizontalPodAutoscalerExplanation",
+        "apiVersion": "explain.gpu-metrics-adapter/v1",
+        "namespace": hpa.namespace,
+        "name": hpa.name,
+        "target": str(hpa.target),
+        "minReplicas": hpa.minimum,
+        "maxReplicas": hpa.maximum,
+        "currentReplicas": scale.spec,
+        "pods": len(observation.pods),
+        "metrics": [_metric(each) for each in observation.proposals],
+        "recommendedReplicas": decision.recommended,
+        "desiredReplicas": decision.replicas,
+        "desiredRange": [decision.low, decision.high],
+        "limit": decision.limit,
+        "verdict": verdict,
+    }
+
+
+def _metric(proposed: Proposal) -> Document:
+    metric, groups = proposed.metric, proposed.groups
+    known = proposed.replicas is not None
+    return {
+        "type": metric.type,
+        "name": metric.name,
+        "targetType": metric.target,
+        "target": metric.written(metric.value),
+        "current": metric.written(proposed.current) if known else None,
+        "ratio": proposed.ratio if math.isfinite(proposed.ratio) else None,
+        "withinTolerance": proposed.within,
+        "missingPods": list(groups.missing),
+        "unreadyPods": list(groups.unready),
+        "ignoredPods": list(groups.ignored),
+        "proposedReplicas": proposed.replicas,
+        "error": proposed.error,
+    }
 
 
 def _pods(observation: Observation) -> str:
