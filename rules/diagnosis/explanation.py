@@ -216,16 +216,22 @@ def _judge(
     """Return how far a rule is from the metric, and why."""
     where = str(rule.config.where)
     if rule.index in taken:
-        return 0, RuleFacts(rule=where, taken=True, reason=_taking(inventory, rule, metric))
+        reason = _taking(inventory, rule, metric, resource)
+        return 0, RuleFacts(rule=where, taken=True, reason=reason)
     distance, reason = _refusal(inventory, rule, metric, resource, similar, bool(taken))
     return distance, RuleFacts(rule=where, taken=False, reason=reason)
 
 
-def _taking(inventory: Inventory, rule: CompiledRule, metric: str) -> str:
+def _taking(
+    inventory: Inventory, rule: CompiledRule, metric: str, resource: GroupResource | None
+) -> str:
     series = inventory.series_of(rule, metric)
-    if series:
+    if not series:
+        return f"takes it from {wording.printable(rule.pinned_series or '')}: no relist found any"
+    if resource is None or _maps(inventory, rule, series, resource):
         return f"takes it from {wording.series(series)}"
-    return f"takes it from {wording.printable(rule.pinned_series or '')}, which no relist found yet"
+    wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))
+    return f"takes it from {wording.series(series)}, whose series have no label {wanted}"
 
 
 def _refusal(

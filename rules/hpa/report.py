@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from urllib.parse import unquote
 
-from rules.hpa.autoscaler import Document, Metric, ScalingRules
+from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
@@ -25,14 +25,14 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     """Yield the steps, a line each; lines below another one are indented."""
     hpa, scale = observation.hpa, observation.scale
     yield f"HPA {hpa.namespace}/{hpa.name}"
-    yield f"  target    {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
-    yield f"  scale     {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
-    yield f"  pods      {_pods(observation)}"
+    yield f"  target     {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
+    yield f"  scale      {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
+    yield f"  pods       {_pods(observation)}"
     down, up = (_percent(each) for each in hpa.tolerances)
-    yield f"  tolerance {down} below the target, {up} above"
+    yield f"  tolerance  {down} below the target, {up} above"
     for title, rules in (("scale up", hpa.up), ("scale down", hpa.down)):
         if rules is not None:
-            yield f"  {title:<10}{_rules(rules)}"
+            yield f"  {title:<11}{_rules(rules)}"
     for number, each in enumerate(observation.proposals, 1):
         yield f"Metric {number}: {each.metric}"
         for line in _proposal(each, scale.spec):
@@ -61,8 +61,10 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         return f"{keeps}: {observation.blocked}. Correct the selector of the target"
     failed = [each for each in observation.proposals if each.replicas is None]
     if decision.inactive and failed:
-        reason = why[0] if why else f"{failed[0].error}{_hint(observation, failed[0])}"
-        return f"{keeps}, because {decision.inactive}: {reason}"
+        if why:
+            return f"{keeps}: {why[0]}"
+        error = f"{failed[0].error}{_hint(observation, failed[0])}"
+        return f"{keeps}, because {decision.inactive}: {error}"
     if decision.inactive and decision.replicas == current:
         return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
     if decision.inactive:
@@ -72,7 +74,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
     if decision.replicas is None:
         return (
-            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, at once or "
+            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, now or "
             f"later: it depends on {decision.unknown}; {present}{some}. Wait, or shorten the "
             "window in spec.behavior"
         )
@@ -176,10 +178,10 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
         return
     yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
     if groups.missing:
-        yield f"without a value: {_names(groups.missing)}; they count as the target before a"
-        yield "scale-down, and as 0 before a scale-up"
+        yield f"without a value: {_names(groups.missing)}"
+        yield "  (they count as the target before a scale-down, and as 0 before a scale-up)"
     if groups.unready:
-        yield f"not ready: {_names(groups.unready)}; they count as 0 before a scale-up"
+        yield f"not ready: {_names(groups.unready)} (they count as 0 before a scale-up)"
     if groups.ignored:
         yield f"ignored, because they end or failed: {_names(groups.ignored)}"
     if proposed.adjusted is not None:
