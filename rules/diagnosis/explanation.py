@@ -5,6 +5,7 @@ Pure. `adapter.api.explain` collects the facts. Every list has its length and th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -28,6 +29,8 @@ _MAX_QUERY = 20_000
 """Characters of a query: fifty names of 253 characters, and what is around them."""
 
 Outcome = Literal["values", "noValue", "unknown"]
+
+_LINE_BREAK = re.compile(r"\s*\n\s*")
 
 _ADVICE: Mapping[Reason, str] = {
     Reason.UNKNOWN_RESOURCE: "Correct the resource, or install its CustomResourceDefinition",
@@ -170,7 +173,9 @@ def one_line(promql: str) -> str:
 
     Longer queries than any of fifty objects are cut.
     """
-    text = promql.strip() if "#" in promql or "`" in promql else " ".join(promql.split())
+    text = promql.strip()
+    if "#" not in text and "`" not in text:
+        text = _LINE_BREAK.sub(" ", text)
     return text if len(text) <= _MAX_QUERY else f"{text[:_MAX_QUERY]}…"
 
 

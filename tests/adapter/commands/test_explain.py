@@ -1,4 +1,4 @@
-"""`explain`: what it requests, prints and returns; tests/walkthroughs has a control plane for it."""
+"""`explain`: what it requests, prints and returns. tests/walkthroughs has a real control plane."""
 
 from __future__ import annotations
 
@@ -122,8 +122,8 @@ async def test_the_path_is_that_of_the_metric(
             METRIC,
             Failure(status=503, message="the server is currently unable to handle the request"),
             (
-                "the APIService for custom.metrics.k8s.io is not available: the server is currently "
-                "unable to handle the request. Run: gpu-metrics-adapter doctor"
+                "the APIService for custom.metrics.k8s.io is not available: the server is "
+                "currently unable to handle the request. Run: gpu-metrics-adapter doctor"
             ),
         ),
         (

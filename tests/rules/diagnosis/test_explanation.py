@@ -264,6 +264,7 @@ def test_the_advice_follows_a_question_without_a_second_period() -> None:
     ("promql", "line"),
     [
         ("avg by (pod) (\n  gpu_util\n)\n", "avg by (pod) ( gpu_util )"),
+        ('a{model="A  B"}', 'a{model="A  B"}'),
         ("avg(a) # mean\n+ b", "avg(a) # mean\n+ b"),
         ("a" * 30_000, "a" * 20_000 + "…"),
     ],
