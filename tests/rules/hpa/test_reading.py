@@ -303,7 +303,7 @@ FAST = {
         (
             documents(object_metric(type="Value", value="100"), replicas=3, **FAST),
             (
-                "default/gpu-hpa scales deployment/serving from 3 to 1 replicas: Object metric "
+                "default/gpu-hpa scales deployment/serving from 3 to 1 replica: Object metric "
                 "cuda_test_gpu_avg of Deployment/cuda-test is 12 of 100. Nothing to do"
             ),
         ),
@@ -360,6 +360,7 @@ HPA default/gpu-hpa
   scale      3 wanted, 3 present, selector app=serving
   pods       3 match the selector: 2 ready, 1 Pending
   tolerance  10 % below the target, 10 % above
+  last sync  3 replicas, 3 desired: ReadyForNewScale, ValidMetricFound
   scale up   Max of 4 pods in 15 s, 100 % in 15 s; window 0 s
   scale down Max of 100 % in 15 s; window 0 s
 Metric 1: Pods metric duty_cycle_current
@@ -377,6 +378,11 @@ Decision
 def test_the_lines_have_each_step() -> None:
     known = documents(pods_metric(), replicas=3, **FAST)
     known[PODS]["items"][2] = pod("p2", "Pending")
+    conditions = [
+        {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"},
+        {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"},
+    ]
+    known[HPA]["status"] = {"currentReplicas": 3, "desiredReplicas": 3, "conditions": conditions}
 
     observation, _ = read(known)
     decided = decision.decide(observation.hpa, 3, observation.proposals, now=NOW)
