@@ -74,8 +74,8 @@ def decide(
 ) -> Decision:
     """Return what the controller desires; `current` is the `spec.replicas` of the scale.
 
-    `proposals` are those of all metrics; none if the controller does not read them. `now` is in Unix seconds. Without `history`, what depends
-    on it is a range.
+    `proposals` are those of all metrics; none if the controller does not read them. `now` is in
+    Unix seconds. Without `history`, what depends on it is a range.
     """
     if not needs_metrics(hpa, current):
         return _without_metrics(hpa, current)
