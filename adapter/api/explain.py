@@ -19,6 +19,7 @@ from adapter.auth.in_flight import MaxInFlight
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult
 from adapter.http import encoding
+from adapter.http.negotiation import UNCHANGED
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 from rules.diagnosis import explanation, explanation_document, samples
@@ -220,7 +221,7 @@ def _asked(info: RequestInfo) -> Asked:
 
 def _values(content: Content | None) -> Iterator[tuple[str, str]]:
     """Yield the object, or the labels of an external metric, and the value of each item."""
-    items: list[Mapping[str, Any]] = [] if content is None else content.build()["items"]
+    items: list[Mapping[str, Any]] = [] if content is None else content.build(UNCHANGED)["items"]
     for item in items:
         labels = item.get("metricLabels") or {}
         described = item.get("describedObject", {}).get("name", "")

@@ -16,12 +16,14 @@ from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
-from adapter.http import encoding, responses
+from adapter.http import encoding, negotiation, responses
 from adapter.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.http.request import Heads, Request
 from adapter.http.request_info import RequestInfo
 
-_WATCH_TYPES = tuple(f"{each};stream=watch" for each in encoding.PRODUCED)
+_WATCH_TYPES = tuple(
+    f"{each};stream=watch" for each in encoding.PRODUCED if each in negotiation.STREAMED
+)
 """Media types that the original lists in a 406 of a resource, although it streams nothing."""
 
 Guard = Callable[[responses.Handler], responses.Handler]
@@ -80,8 +82,8 @@ def build_router(
             if error.causes:
                 error.causes_visible = await sees_causes(group, request)
             raise
-        pretty = responses.negotiate_pretty(info, request.headers)
-        answer = encoded.encode(info, content, pretty=pretty, remember=request.head.is_remembered)
+        accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
+        answer = encoded.encode(info, content, accepted, remember=request.head.is_remembered)
         if content.causes and await sees_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer
@@ -127,7 +129,7 @@ def _check(
             reason="MethodNotAllowed",
             details={},
         )
-    if not encoding.routable(request.headers.get(hdrs.ACCEPT, ""), produced):
+    if not negotiation.routable(request.headers.get(hdrs.ACCEPT, ""), produced):
         raise errors.ApiError(
             406,
             "406: Not Acceptable\n\n"

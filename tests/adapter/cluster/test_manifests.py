@@ -96,6 +96,26 @@ async def test_only_a_pod_known_to_be_finished_is_not_live(
     assert await load(FLEET).live(resource, namespace=namespace, name=name) is expected
 
 
+async def test_pods_without_conditions_have_been_ready_forever(load):
+    objects = load(
+        FLEET,
+        """
+apiVersion: v1
+kind: PodList
+items:
+- metadata: {name: new, namespace: team-a}
+  status: {conditions: [{type: Ready, status: "True", lastTransitionTime: 2999-01-01T00:00:00Z}]}
+- metadata: {name: loading, namespace: team-a}
+  status: {conditions: [{type: Ready, status: "False"}]}
+""",
+    )
+
+    names = ("web-1", "web-2", "new", "loading")
+    young = await objects.younger(names, namespace="team-a", seconds=60.0)
+
+    assert young == {"new": 0.0, "loading": 0.0}
+
+
 async def test_later_manifest_replaces_an_earlier_one(load):
     pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, labels: {app: %s}}, status: {phase: %s}}"
     objects = load(pod % ("x", "Running"), pod % ("y", "Running"))
@@ -197,6 +217,10 @@ async def test_unknown_resource_is_refused(load):
         (
             "{apiVersion: v1, kind: List, items: [5]}",
             "document 1: items[0]: must be a mapping",
+        ),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: a}, status: {conditions: 5}}",
+            "document 1: status.conditions must be those of a pod",
         ),
         ("{apiVersion: v1, kind: List, items: 5}", "document 1: items must be a list"),
         ("{apiVersion: v1, kind: PodList, items: {a: b}}", "document 1: items must be a list"),

@@ -47,6 +47,7 @@ class Bed:
         self.registry = CollectorRegistry()
         self.caches = WatchCaches(
             api,
+            watch_cache.OBJECTS,
             metrics=telemetry.WatchCacheMetrics(self.registry),
             max_objects=max_objects,
             clock=lambda: self.now,

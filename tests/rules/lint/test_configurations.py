@@ -31,7 +31,6 @@ FAULTS = {
     "dropped-group-by": ["drops the label namespace, pod"],
     "helm-default-values": ["the chart adds six rules that match nearly every series"],
     "kafka-lag-as-rate": ["computes a rate of kafka_consumergroup_lag, which is a gauge"],
-    "kube-prometheus-configmap": ["has no effect, because metrics.k8s.io is not served"],
     "pod-without-namespace": ["maps a label to pods but none to namespaces"],
 }
 LIVE_FAULTS = {
