@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from adapter import errors
-from adapter.api.groups import external, question
+from adapter.api.groups import custom, external, question
 from adapter.api.groups.group import Backend, Content, Group, Planned
 from adapter.auth.in_flight import MaxInFlight
 from adapter.background import gather_or_cancel
@@ -37,11 +37,18 @@ _AT_ONCE = 2
 _TIMEOUT = 10.0
 """Seconds for the queries of one explanation; what is not known by then is left out."""
 _MAX_LABELS = 30
+_PLANNED: Mapping[str, Callable[[RequestInfo, Backend], Awaitable[Planned]]] = {
+    custom.NAME: custom.planned,
+    external.NAME: external.planned,
+}
+"""What a request of a group is answered from; other groups have no rules to explain."""
 
 
 def requested(info: RequestInfo) -> bool:
-    """Return whether the URL has `explain=true`."""
-    return "explain" in info.query and info.query["explain"][0].lower() in {"true", "1"}
+    """Return whether the URL of a metric has `explain=true`."""
+    if "explain" not in info.query or info.group not in _PLANNED:
+        return False
+    return info.query["explain"][0].lower() in {"true", "1"}
 
 
 def forbidden(path: str) -> errors.ApiError:
@@ -89,7 +96,7 @@ class Explainer:
         planned = Planned()
         content, causes, failure = None, tuple[Cause, ...](), ""
         try:
-            planned = await group.planned(info, backend)
+            planned = await _PLANNED[group.NAME](info, backend)
             content = await group.answer(info, backend, deadline=deadline)
         except errors.ApiError as error:
             if error.code not in {404, 500}:
@@ -100,20 +107,27 @@ class Explainer:
                 log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
         values = tuple(_values(content))
         if content is not None:
-            causes = (*await self._of_lacking(planned, content, backend), *content.causes)
+            causes = content.causes
+            if causes:
+                present = {name for name, _ in values}
+                causes = (*await self._of_lacking(planned, present, backend), *causes)
         asked, resource = _asked(info), None
+        inventory = self._inventory()
         if asked.resource:
             target = question.target_of(info)
-            resource = explanation.resolve(self._inventory(), target.resource, target.group)
+            resource = explanation.resolve(inventory, target.resource, target.group)
+        # In a thread, because many rules with thousands of series take a tenth of a second.
+        rules = await asyncio.to_thread(
+            explanation.considered,
+            inventory,
+            asked.metric,
+            resource,
+            external=not asked.resource,
+            entry=planned.entry,
+        )
         return Explanation(
             asked=asked,
-            rules=explanation.considered(
-                self._inventory(),
-                asked.metric,
-                resource,
-                external=not asked.resource,
-                entry=planned.entry,
-            ),
+            rules=rules,
             objects=None if planned.names is None else explanation.first(planned.names),
             queries=await self._queries(planned.plan),
             values=explanation.first(values),
@@ -122,16 +136,13 @@ class Explainer:
         )
 
     async def _of_lacking(
-        self, planned: Planned, content: Content, backend: Backend
+        self, planned: Planned, present: Collection[str], backend: Backend
     ) -> tuple[Cause, ...]:
-        """Return why some objects of a list have no value, though others do."""
+        """Return why some objects of a list have no value, though those `present` have."""
         plan = planned.plan
-        if not isinstance(plan, Plan) or not content.causes:
+        if not present or not isinstance(plan, Plan):
             return ()
-        present = {name for name, _ in _values(content)}
         lacking = tuple(name for name in plan.names if name not in present)
-        if len(lacking) == len(plan.names):
-            return ()
         return await backend.missing_metrics.of_plan(replace(plan, names=lacking))
 
     async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:

@@ -5,6 +5,7 @@ Pure. `adapter.api.explain` collects the facts. Every list has its length and th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -22,10 +23,14 @@ T = TypeVar("T")
 
 MAX_SHOWN = 10
 """Elements of a list that are shown."""
+_UNRELATED, _MAX_UNRELATED = 10, 3
+"""Distance of a rule whose name has nothing to do with the metric; how many of these are shown."""
 _MAX_QUERY = 20_000
 """Characters of a query: fifty names of 253 characters, and what is around them."""
 
 Outcome = Literal["values", "noValue", "unknown"]
+
+_LINE_BREAK = re.compile(r"\s*\n\s*")
 
 _ADVICE: Mapping[Reason, str] = {
     Reason.UNKNOWN_RESOURCE: "Correct the resource, or install its CustomResourceDefinition",
@@ -134,26 +139,27 @@ class Explanation:
             if cause is None:
                 return f"{self.asked} has no value: it appeared or disappeared just now. Retry"
             return f"{self.asked} has no value: {advised(cause)}"
-        shown = ", ".join(
-            f"{wording.printable(name)} {value}" if name else value
+        noun = "the value" if self.values.count == 1 else "the values"
+        shown = f"{noun} " + ", ".join(
+            f"{value} for {wording.printable(name)}" if name else value
             for name, value in self.values.items[:3]
         )
         more = f" and {self.values.count - 3} more" if self.values.count > 3 else ""
         age = self._age()
         if self.causes:
-            return f"{self.asked} has values ({shown}{more}{age}), but {advised(self.causes[0])}"
-        return f"{self.asked} has a value: {shown}{more}{age}. Nothing to do"
+            return f"{self.asked} has {shown}{more}{age}, but {advised(self.causes[0])}"
+        return f"{self.asked} has {shown}{more}{age}. Nothing to do"
 
     def _age(self) -> str:
         ages = [each.oldest for each in self.queries if each.oldest is not None]
-        return f", the oldest sample is {max(ages):.0f} s old" if ages else ""
+        return f" (oldest sample: {max(ages):.0f} s)" if ages else ""
 
 
 def advised(cause: Cause) -> str:
     """Return a cause with what to do about it, without a period at the end."""
     advice = _ADVICE.get(cause.reason, "")
-    text = str(cause).rstrip("?.")
-    return f"{text}. {advice}" if advice else text
+    text = str(cause)
+    return f"{text}{' ' if text.endswith('?') else '. '}{advice}" if advice else text
 
 
 def first(items: Iterable[T], limit: int = MAX_SHOWN) -> Shown[T]:
@@ -167,7 +173,9 @@ def one_line(promql: str) -> str:
 
     Longer queries than any of fifty objects are cut.
     """
-    text = promql.strip() if "#" in promql or "`" in promql else " ".join(promql.split())
+    text = promql.strip()
+    if "#" not in text and "`" not in text:
+        text = _LINE_BREAK.sub(" ", text)
     return text if len(text) <= _MAX_QUERY else f"{text[:_MAX_QUERY]}…"
 
 
@@ -182,7 +190,7 @@ def considered(
     """Return which rules provide `metric` of `resource`, and why the others do not.
 
     `resource` is None if the cluster does not have it. Rules that provide the metric come first,
-    then those that are closest to it.
+    then those that are closest to it; unrelated ones are shown only if there is no other.
     """
     rules = inventory.ruleset.external if external else inventory.ruleset.rules
     taken = _taken(entry)
@@ -190,7 +198,9 @@ def considered(
     similar = suggestions.similar_names(metric, names)
     judged = [_judge(inventory, rule, metric, resource, taken, similar) for rule in rules]
     judged.sort(key=lambda each: each[0])
-    return first(facts for _, facts in judged)
+    near = [facts for distance, facts in judged if distance < _UNRELATED]
+    shown = near[:MAX_SHOWN] or [facts for _, facts in judged[:_MAX_UNRELATED]]
+    return Shown(count=len(judged), items=tuple(shown))
 
 
 def _taken(entry: Entry | ExternalEntry | None) -> frozenset[int]:
@@ -211,16 +221,22 @@ def _judge(
     """Return how far a rule is from the metric, and why."""
     where = str(rule.config.where)
     if rule.index in taken:
-        return 0, RuleFacts(rule=where, taken=True, reason=_taking(inventory, rule, metric))
+        reason = _taking(inventory, rule, metric, resource)
+        return 0, RuleFacts(rule=where, taken=True, reason=reason)
     distance, reason = _refusal(inventory, rule, metric, resource, similar, bool(taken))
     return distance, RuleFacts(rule=where, taken=False, reason=reason)
 
 
-def _taking(inventory: Inventory, rule: CompiledRule, metric: str) -> str:
+def _taking(
+    inventory: Inventory, rule: CompiledRule, metric: str, resource: GroupResource | None
+) -> str:
     series = inventory.series_of(rule, metric)
-    if series:
+    if not series:
+        return f"takes it from {wording.printable(rule.pinned_series or '')}: no relist found any"
+    if resource is None or _maps(inventory, rule, series, resource):
         return f"takes it from {wording.series(series)}"
-    return f"takes it from {wording.printable(rule.pinned_series or '')}, which no relist found yet"
+    wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))
+    return f"takes it from {wording.series(series)}, whose series have no label {wanted}"
 
 
 def _refusal(
@@ -238,8 +254,10 @@ def _refusal(
             wanted = f"label {wording.names(expected)}" if expected else "no label is mapped to it"
             return 1, f"{wording.series(series)} does not describe {resource} ({wanted})"
         if overruled:
-            return 1, "a later rule has the same metric; `merge: true` in both would combine them"
-        return 1, f"{wording.series(series)} has no usable label for the resource"
+            return 2, "a later rule has the same metric; `merge: true` in both would combine them"
+        if resource is None:
+            return 1, "it has the metric, but the cluster does not have the resource"
+        return 1, "it has the metric since the last relist"
     status = inventory.statuses.get(rule.index, NEVER_LISTED)
     if candidates.must_produce(rule, metric):
         if status.failed:
@@ -252,7 +270,7 @@ def _refusal(
         return 2, f"`seriesFilters` or `name.matches` reject {wording.series(found)}"
     name = candidates.fixed_name(rule)
     if name is not None:
-        distance = 3 + similar.index(name) if name in similar else 10
+        distance = 3 + similar.index(name) if name in similar else _UNRELATED
         return distance, f"the name does not match: it produces {wording.printable(name)}"
     rejected = [
         each
@@ -264,7 +282,7 @@ def _refusal(
     if candidates.may_produce(rule, metric):
         query = wording.code(rule.config.series_query)
         return 9, f"it names metrics after series, and no series of {query} gives this name"
-    return 10, "the name does not match: it names metrics after series in another way"
+    return _UNRELATED, "the name does not match: it names metrics after series in another way"
 
 
 def _maps(

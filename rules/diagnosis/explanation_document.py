@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from rules.diagnosis.explanation import Explanation, QueryFacts, Shown
+from rules.diagnosis.samples import NOT_FINITE
 from rules.query.aggregate import Sample
 
 T = TypeVar("T")
@@ -65,8 +65,8 @@ def _query(query: QueryFacts) -> Document:
 
 
 def _sample(sample: Sample) -> Document:
-    value: float | str = sample.value if math.isfinite(sample.value) else str(sample.value)
-    return {"labels": dict(sample.labels), "value": value}
+    text = NOT_FINITE.get(str(sample.value))
+    return {"labels": dict(sample.labels), "value": sample.value if text is None else text}
 
 
 def _shown(shown: Shown[T], convert: Callable[[T], Any]) -> Document:
@@ -76,8 +76,8 @@ def _shown(shown: Shown[T], convert: Callable[[T], Any]) -> Document:
 def lines(explained: Document) -> Iterator[str]:
     """Yield the lines of a document: the steps in order, and the verdict as the last line."""
     asked = explained["request"]
-    objects = f"{asked['resource']}/{asked['name']}" if asked["resource"] else "external"
-    yield from _wrapped("metric    ", f"{asked['metric']} of {objects}")
+    objects = f" of {asked['resource']}/{asked['name']}" if asked["resource"] else ", external"
+    yield from _wrapped("metric    ", f"{asked['metric']}{objects}")
     for title, key in (
         ("namespace ", "namespace"),
         ("selector  ", "labelSelector"),
@@ -85,14 +85,15 @@ def lines(explained: Document) -> Iterator[str]:
     ):
         if asked[key]:
             yield from _wrapped(title, asked[key])
-    yield f"rules     {_number(explained['rules'], 'rule')}"
+    yield f"rules     {_number(explained['rules'], 'rule', 'nearest')}"
     for rule in explained["rules"]["items"]:
         yield from _wrapped(
             "  + " if rule["taken"] else "  - ", f"{rule['rule']}: {rule['reason']}"
         )
     if explained["objects"] is not None:
         names = ", ".join(explained["objects"]["items"])
-        yield from _wrapped("objects   ", f"{_number(explained['objects'], 'object')}: {names}")
+        number = _number(explained["objects"], "object")
+        yield from _wrapped("objects   ", f"{number}: {names}" if names else number)
     for query in explained["queries"]:
         yield from _query_lines(query)
     yield f"values    {_number(explained['values'], 'value')}"
@@ -127,10 +128,10 @@ def _query_lines(query: Document) -> Iterator[str]:
         yield from _wrapped("          ", f"{{{labels}}} {sample['value']}")
 
 
-def _number(shown: Document, noun: str) -> str:
+def _number(shown: Document, noun: str, which: str = "first") -> str:
     count, first = shown["count"], len(shown["items"])
     text = f"{count} {noun}{'' if count == 1 else 's'}"
-    return f"{text}, the first {first}" if first < count else text
+    return f"{text}, the {which} {first}" if first < count else text
 
 
 def _wrapped(prefix: str, text: str) -> list[str]:

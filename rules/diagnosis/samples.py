@@ -188,7 +188,7 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
         return _cause(
             question,
             Reason.NOT_FINITE,
-            f"returned {' and '.join(sorted(_NOT_FINITE[value] for value in values))}"
+            f"returned {' and '.join(sorted(NOT_FINITE[value] for value in values))}"
             f"{_for(question)}, which is no value. Correct the query (does it divide by 0?), or "
             "set `onNaN: zero`",
         )
@@ -205,7 +205,8 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
     return _cause(question, Reason.NO_SAMPLE, sentence)
 
 
-_NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+"""Numbers that are no values, as Python and as Prometheus write them."""
 
 
 def _of_query(question: Question, results: Results) -> Cause | None:

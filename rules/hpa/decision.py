@@ -74,18 +74,17 @@ def decide(
 ) -> Decision:
     """Return what the controller desires; `current` is the `spec.replicas` of the scale.
 
-    `proposals` are those of all metrics. `now` is in Unix seconds. Without `history`, what depends
-    on it is a range.
+    `proposals` are those of all metrics; none if the controller does not read them. `now` is in
+    Unix seconds. Without `history`, what depends on it is a range.
     """
     if not needs_metrics(hpa, current):
         return _without_metrics(hpa, current)
     recommended, decisive = _recommend(proposals)
     errors = [each for each in proposals if each.replicas is None]
     if recommended is None or (errors and recommended < current):
-        some = " and the others would scale down" if recommended is not None else ""
-        first = errors[0] if errors else None
-        inactive = f"{first.metric} has no value{some}" if first else "it has no metric"
-        return Decision(low=current, high=current, recommended=None, inactive=inactive)
+        some = "" if recommended is None else " and the others would scale down"
+        problem = f"{errors[0].metric} has no value{some}" if errors else "no metric is read"
+        return Decision(low=current, high=current, recommended=None, inactive=problem)
     if hpa.up is None or hpa.down is None:
         low, high = _stabilize_down(recommended, current, DOWNSCALE_WINDOW, now, history)
         ceiling = min(hpa.maximum, max(_SCALE_UP_FACTOR * current, _MIN_SCALE_UP))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
 
-from rules.hpa.autoscaler import Metric, ScalingRules
+from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
-from rules.hpa.reading import CUSTOM, EXTERNAL, Observation
+from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
 
 _MAX_NAMES = 5
 _LIMITS = {
@@ -23,14 +25,17 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     """Yield the steps, a line each; lines below another one are indented."""
     hpa, scale = observation.hpa, observation.scale
     yield f"HPA {hpa.namespace}/{hpa.name}"
-    yield f"  target    {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
-    yield f"  scale     {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
-    yield f"  pods      {_pods(observation)}"
+    yield f"  target     {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
+    yield f"  scale      {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
+    yield f"  pods       {_pods(observation)}"
     down, up = (_percent(each) for each in hpa.tolerances)
-    yield f"  tolerance {down} below the target, {up} above"
+    yield f"  tolerance  {down} below the target, {up} above"
+    if hpa.conditions:
+        reasons = ", ".join(reason for _, reason, _ in hpa.conditions.values())
+        yield f"  last sync  {_count(hpa.current, 'replica')}, {hpa.desired} desired: {reasons}"
     for title, rules in (("scale up", hpa.up), ("scale down", hpa.down)):
         if rules is not None:
-            yield f"  {title:<10}{_rules(rules)}"
+            yield f"  {title:<11}{_rules(rules)}"
     for number, each in enumerate(observation.proposals, 1):
         yield f"Metric {number}: {each.metric}"
         for line in _proposal(each, scale.spec):
@@ -54,13 +59,15 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     """
     hpa, current = observation.hpa, observation.scale.spec
     subject = f"{hpa.namespace}/{hpa.name}"
-    keeps = f"{subject} keeps {current} replica{'' if current == 1 else 's'} of {hpa.target}"
+    keeps = f"{subject} keeps {_count(current, 'replica')} of {hpa.target}"
     if observation.blocked:
         return f"{keeps}: {observation.blocked}. Correct the selector of the target"
     failed = [each for each in observation.proposals if each.replicas is None]
     if decision.inactive and failed:
-        reason = why[0] if why else f"{failed[0].error}{_hint(observation, failed[0].metric)}"
-        return f"{keeps}, because {decision.inactive}: {reason}"
+        if why:
+            return f"{keeps}: {why[0]}"
+        error = f"{failed[0].error}{_hint(observation, failed[0])}"
+        return f"{keeps}, because {decision.inactive}: {error}"
     if decision.inactive and decision.replicas == current:
         return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
     if decision.inactive:
@@ -70,15 +77,15 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
     if decision.replicas is None:
         return (
-            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, at once or "
+            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, now or "
             f"later: it depends on {decision.unknown}; {present}{some}. Wait, or shorten the "
             "window in spec.behavior"
         )
     if decision.replicas != current:
         limit = f", {_LIMITS[decision.limit]}" if decision.limit else ""
         return (
-            f"{subject} scales {hpa.target} from {current} to {decision.replicas} replicas{limit}: "
-            f"{present}{some}. Nothing to do"
+            f"{subject} scales {hpa.target} from {current} to "
+            f"{_count(decision.replicas, 'replica')}{limit}: {present}{some}. Nothing to do"
         )
     if decision.limit:
         advice = {
@@ -97,27 +104,63 @@ def _present(proposed: Proposal) -> str:
     return f"{proposed.metric} is {_values(proposed)}{within}"
 
 
-def _hint(observation: Observation, metric: Metric) -> str:
+def _hint(observation: Observation, failed: Proposal) -> str:
     """Return the command that explains a metric, as the end of a sentence."""
-    namespace = observation.hpa.namespace
-    if metric.type == "Pods":
-        where = f"'{namespace}/pods/*' -l {observation.scale.selector!r}"
-    elif metric.type == "External":
-        where = namespace
-    elif metric.described is not None:
-        group = f".{metric.described.group}" if metric.described.group else ""
-        where = f"{namespace}/{metric.described.kind.lower()}s{group}/{metric.described.name}"
-    else:
+    request = observation.requests[observation.proposals.index(failed)]
+    if request is None:
+        return ". Run: gpu-metrics-adapter doctor"
+    if not explains(request):
         return ". Is metrics-server installed? `kubectl top pods` must work"
-    return f". Run: gpu-metrics-adapter explain {where} {metric.name}"
+    *where, metric = map(unquote, request.path.split("/")[5:])
+    selector = request.params.get("labelSelector", "")
+    flag = f" -l '{selector}'" if selector else ""
+    return f". Run: gpu-metrics-adapter explain '{'/'.join(where)}' {metric}{flag}"
 
 
-def explains(observation: Observation, number: int) -> bool:
+def explains(request: Request) -> bool:
     """Return whether the adapter can explain a metric: it serves custom and external metrics."""
-    request = observation.requests[number]
-    return request is not None and any(
-        f"/apis/{each}/" in request.path for each in (CUSTOM, EXTERNAL)
-    )
+    return any(request.path.startswith(f"/apis/{each}/") for each in (CUSTOM, EXTERNAL))
+
+
+def document(observation: Observation, decision: Decision, verdict: str) -> Document:
+    """Return the observation and the decision as a document for clients."""
+    hpa, scale = observation.hpa, observation.scale
+    return {
+        "kind": "HorizontalPodAutoscalerExplanation",
+        "apiVersion": "explain.gpu-metrics-adapter/v1",
+        "namespace": hpa.namespace,
+        "name": hpa.name,
+        "target": str(hpa.target),
+        "minReplicas": hpa.minimum,
+        "maxReplicas": hpa.maximum,
+        "currentReplicas": scale.spec,
+        "pods": len(observation.pods),
+        "metrics": [_metric(each) for each in observation.proposals],
+        "recommendedReplicas": decision.recommended,
+        "desiredReplicas": decision.replicas,
+        "desiredRange": [decision.low, decision.high],
+        "limit": decision.limit,
+        "verdict": verdict,
+    }
+
+
+def _metric(proposed: Proposal) -> Document:
+    metric, groups = proposed.metric, proposed.groups
+    known = proposed.replicas is not None
+    return {
+        "type": metric.type,
+        "name": metric.name,
+        "targetType": metric.target,
+        "target": metric.written(metric.value),
+        "current": metric.written(proposed.current) if known else None,
+        "ratio": proposed.ratio if math.isfinite(proposed.ratio) else None,
+        "withinTolerance": proposed.within,
+        "missingPods": list(groups.missing),
+        "unreadyPods": list(groups.unready),
+        "ignoredPods": list(groups.ignored),
+        "proposedReplicas": proposed.replicas,
+        "error": proposed.error,
+    }
 
 
 def _pods(observation: Observation) -> str:
@@ -138,10 +181,10 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
         return
     yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
     if groups.missing:
-        yield f"without a value: {_names(groups.missing)}; they count as the target before a"
-        yield "scale-down, and as 0 before a scale-up"
+        yield f"without a value: {_names(groups.missing)}"
+        yield "  (they count as the target before a scale-down, and as 0 before a scale-up)"
     if groups.unready:
-        yield f"not ready: {_names(groups.unready)}; they count as 0 before a scale-up"
+        yield f"not ready: {_names(groups.unready)} (they count as 0 before a scale-up)"
     if groups.ignored:
         yield f"ignored, because they end or failed: {_names(groups.ignored)}"
     if proposed.adjusted is not None:
@@ -149,9 +192,9 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
     if proposed.within:
         yield "within the tolerance"
     if proposed.ready is not None and not proposed.within and proposed.adjusted is None:
-        yield f"the ratio is multiplied by {proposed.ready} pods"
+        yield f"the ratio is multiplied by {_count(proposed.ready, 'pod')}"
     change = "no change" if proposed.replicas == current else f"from {current}"
-    yield f"proposes {proposed.replicas} replicas ({change})"
+    yield f"proposes {_count(proposed.replicas, 'replica')} ({change})"
 
 
 def _values(proposed: Proposal) -> str:
@@ -181,3 +224,7 @@ def _names(names: Sequence[str]) -> str:
 
 def _percent(tolerance: float) -> str:
     return f"{tolerance * 100:.4g} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

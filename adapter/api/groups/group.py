@@ -167,10 +167,6 @@ class Group(Protocol):
         """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
         ...
 
-    async def planned(self, info: RequestInfo, backend: Backend) -> Planned:
-        """Return what `answer` evaluates. Raises ApiError."""
-        ...
-
     def resources(self, catalog: Catalog) -> Sequence[Resource]:
         """Return the entries of the group's APIResourceList, in any order."""
         ...
