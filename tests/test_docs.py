@@ -157,7 +157,10 @@ def test_every_flag_is_documented() -> None:
 @pytest.fixture(scope="module")
 def help_texts() -> str:
     """The help of all commands."""
-    commands = ([], ["serve"], ["demo"], ["check"], ["presets", "detect"], ["certs", "issue"])
+    commands = (
+        *([], ["serve"], ["demo"], ["check"], ["doctor"]),
+        *(["presets", "detect"], ["certs", "issue"]),
+    )
     return "\n".join(
         subprocess.run(
             [sys.executable, "-m", "adapter", *command, "--help"],

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from adapter import errors
-from adapter.api.groups import options
+from adapter.api.groups import failures, options
 from adapter.api.groups.group import Backend, Content, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding
@@ -86,7 +86,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     except PlanError as error:
         raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = missing.failed_query(str(entry.step.rule.config.where), error.refusal)
+        cause = failures.of_query(entry.step.rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     if values:
         causes = ()
