@@ -106,6 +106,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 ),
             ),
         )
+        background.start("cause log", backend.missing_metrics.run())
         port = settings.serving.port
         discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(GROUPS)
