@@ -32,7 +32,7 @@ from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
-from adapter.cluster.rights import Right, Rights
+from adapter.cluster.rights import Right, Rights, objects_right
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
 from adapter.http.connection import Serve
@@ -114,6 +114,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 ),
             ),
         )
+        background.start("cause log", backend.missing_metrics.run())
         port = settings.serving.port
         discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(groups)
@@ -243,13 +244,7 @@ def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
     for rule in ruleset.rules:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))
-    for each in sorted(resources - {NAMESPACES}, key=str):
-        yield Right(
-            group=each.group,
-            resource=each.resource,
-            verbs=("list", "watch"),
-            consequence=f"metrics of {each} cannot be selected by labels",
-        )
+    yield from map(objects_right, sorted(resources - {NAMESPACES}, key=str))
 
 
 @contextlib.asynccontextmanager

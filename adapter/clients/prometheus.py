@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -62,6 +63,8 @@ _MAX_ERROR = 64 << 10
 _MAX_QUOTED = 1000
 _FAULT_OF_QUERY = frozenset({400, 422})
 """Statuses with which Prometheus refuses a query; its text quotes nothing but the query."""
+_TLS_CONTEXT = re.compile(r" ssl:<[^>]*>")
+"""Part of aiohttp's messages that says nothing."""
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
 _POST_RETRY = 300.0
@@ -298,7 +301,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoRe
 
 def _backend_error(error: Exception, request: str, seconds: float) -> errors.BackendError:
     """Convert an error of a request to a BackendError whose text starts with the request."""
-    text = shorten(str(error) or type(error).__name__, _MAX_QUOTED)
+    text = _TLS_CONTEXT.sub("", shorten(str(error) or type(error).__name__, _MAX_QUOTED))
     if isinstance(error, errors.Refused):
         refused = errors.Refused(f"{request}: {text}", status=error.status)
         refused.refusal = error.refusal

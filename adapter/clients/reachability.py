@@ -36,7 +36,7 @@ class Reachability:
 
         It is ignored if another request was answered meanwhile: then only this one is slow.
         """
-        problem = _problem(error)
+        problem = problem_of(error)
         if not problem:
             self.answered()
         elif began >= self._answered and problem != self._problem:
@@ -50,7 +50,7 @@ class Reachability:
         return "answers" if self._answered else "not queried yet"
 
 
-def _problem(error: errors.BackendError) -> str:
+def problem_of(error: errors.BackendError) -> str:
     """Return why all requests may fail; empty for an answer that concerns one request only."""
     if isinstance(error, errors.Unreachable):
         return "cannot be reached (--prometheus-url)"

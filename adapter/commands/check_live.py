@@ -141,12 +141,16 @@ class _Observer:
         return self._inventory.series_by_metric.get(rule.index, {})
 
     def _unused_overrides(self, rule: CompiledRule, series: Sequence[Series]) -> Iterator[Problem]:
-        """Yield a warning for each resource of whose labels no series has any."""
+        """Yield a warning for each resource of whose labels no series has any.
+
+        External metrics describe no resource; only the label of their namespace matters.
+        """
         bound = rule.mapping.bind(self._inventory.kinds)
         carried = frozenset[str]().union(*(each.labels for each in series))
         overrides = [each.label for each in rule.config.resources.overrides]
         for resource, labels in bound.associations(overrides).items():
-            if not carried & set(labels):
+            matters = rule.section == "rules" or resource == NAMESPACES
+            if matters and not carried & set(labels):
                 yield _warning(
                     rule,
                     f"resources.overrides.{labels[0]}",
@@ -158,7 +162,7 @@ class _Observer:
         self, rule: CompiledRule, metrics: Mapping[str, tuple[Series, ...]]
     ) -> Iterator[Problem]:
         for metric, series in metrics.items():
-            if len(series) > 1:
+            if len(series) > 1 and check_queries.reads_series(rule):
                 names = wording.names(_names(series))
                 message = f"{names} all become {metric}: only the last one is served"
                 yield _warning(rule, "name", message)

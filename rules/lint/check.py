@@ -138,7 +138,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
             )
         return
-    if not rule.name.as_ or _pins_name(compiled):
+    if not rule.name.as_ or _pins_name(compiled) or not check_queries.reads_series(compiled):
         return
     if "$" not in rule.name.as_:
         yield _warning(

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from adapter import errors
-from adapter.api.groups import question
+from adapter.api.groups import failures, question
 from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.errors import BackendError
@@ -153,7 +153,8 @@ async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
             resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
         )
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(resolved.listed, error)
+        raise errors.internal("unable to list matching resources", causes) from error
 
 
 async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> None:
@@ -198,7 +199,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = missing.failed_query(str(query.steps[0].rule.config.where), error.refusal)
+        cause = failures.of_query(query.steps[0].rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error

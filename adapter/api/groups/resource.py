@@ -188,7 +188,7 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
         elif isinstance(usages, BackendError):
             where = plan.steps[0].rule.config.where
             key = where.path.rpartition(".")[2]
-            causes.append(missing.failed_query(str(where), usages.refusal, key=key))
+            causes.append(missing.failed_query(str(where), refusal=usages.refusal, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]
