@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from adapter.http.encoding import JSON, PRODUCED, PROTOBUF
@@ -97,9 +97,16 @@ def negotiate(accept: str, transforms: frozenset[Transform] = ONLY_UNCHANGED) ->
     return None
 
 
-def accepts(accept: str, media_type: str) -> bool:
-    """Return whether an Accept header allows `media_type`; parameters are ignored."""
-    return any(_matches(clause, media_type) for clause in _clauses(accept or "*/*"))
+def preferred(accept: str, media_types: Sequence[str]) -> str | None:
+    """Return which of `media_types` an Accept header prefers; parameters are ignored.
+
+    None if it allows none of them.
+    """
+    for clause in _clauses(accept or "*/*"):
+        for media_type in media_types:
+            if _matches(clause, media_type):
+                return media_type
+    return None
 
 
 def _clauses(accept: str) -> list[_Clause]:

@@ -39,6 +39,7 @@ PATHS = (
     f"{EXTERNAL_METRICS}/{EXTERNAL}?watch=1",
     f"{EXTERNAL_METRICS}/{EXTERNAL}?resourceVersionMatch=Exact",
 )
+OPENAPI = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 AGGREGATED = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 
 POD = "/api/v1/namespaces/default/pods/bert-1"
@@ -140,6 +141,7 @@ def test_go_clients_read_the_same_values_in_protobuf_and_json(adapter, control_p
     [
         *((encoding, PATHS) for encoding in ENCODINGS),
         *((e + AGGREGATED.format(v), ("/apis",)) for e in ENCODINGS for v in ("v2", "v2beta1")),
+        (OPENAPI, ("/openapi/v2",)),
     ],
 )
 def test_answers_are_encoded_as_by_kubernetes(adapter, control_plane, reader, accept, paths):

@@ -259,10 +259,6 @@ def _value_list(
 
 def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:
     """Build an ObjectReference; like the original, the core group is written `/v1`."""
-    reference = {
-        "kind": kind.kind,
-        "namespace": namespace,
-        "name": name,
-        "apiVersion": f"{kind.group}/{kind.version}",
-    }
-    return {key: value for key, value in reference.items() if value}
+    in_namespace = {"namespace": namespace} if namespace else {}
+    api_version = f"{kind.group}/{kind.version}"
+    return {"kind": kind.kind, **in_namespace, "name": name, "apiVersion": api_version}
