@@ -15,14 +15,14 @@ from typing import Any
 
 import orjson
 
-from adapter.http import yaml
+from adapter.http import protobuf, yaml
 
 Document = Mapping[str, Any]
 
 JSON = "application/json"
 YAML = "application/yaml"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-PRODUCED: tuple[str, ...] = (JSON, YAML)
+PRODUCED: tuple[str, ...] = (JSON, YAML, PROTOBUF)
 """Media types of all encodings, the default first."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -34,6 +34,8 @@ def encode(document: Document, media_type: str = JSON, *, pretty: bool = False) 
     JSON is compact with a newline at the end, or indented by two without one. `<`, `>`, `&`, U+2028
     and U+2029 are escaped; bytes that are not UTF-8 become `\ufffd`.
     """
+    if media_type == PROTOBUF:
+        return _encode_protobuf(document)
     if media_type == YAML:
         return yaml.encode(document)
     try:
@@ -46,6 +48,14 @@ def encode(document: Document, media_type: str = JSON, *, pretty: bool = False) 
     body = body.replace(b"<", b"\\u003c").replace(b">", b"\\u003e").replace(b"&", b"\\u0026")
     body = body.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029")
     return body if pretty else body + b"\n"
+
+
+def _encode_protobuf(document: Document) -> bytes:
+    try:
+        return protobuf.encode(document)
+    except UnicodeEncodeError:
+        # Strings of messages are UTF-8. JSON replaces what is not.
+        return protobuf.encode(orjson.loads(encode(document)))
 
 
 def timestamp(seconds: float) -> str:

@@ -51,7 +51,6 @@ def test_the_router_ignores_parameters(accept, routable):
         ("*/*, application/json;pretty=1", True),
         ("application/json;q=nan;pretty=1", True),
         ("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", False),
-        ("application/vnd.kubernetes.protobuf, */*", False),
     ],
 )
 def test_the_preferred_acceptable_clause_decides(accept, pretty):
@@ -83,6 +82,11 @@ def test_a_header_without_an_acceptable_clause_is_refused(accept):
     ("accept", "encoding"),
     [
         ("application/yaml", YAML),
+        ("application/vnd.kubernetes.protobuf", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf, */*", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf;stream=watch", PROTOBUF),
+        ("application/vnd.kubernetes.protobuf,application/json", PROTOBUF),
+        ("application/cbor, application/json;q=0.5", JSON),
         ("application/yaml;pretty=1", YAML),
         ("application/yaml;stream=watch, */*;q=0.1", JSON),
         ("application/yaml, application/json", YAML),
