@@ -56,9 +56,11 @@ def _lines(
     decided: decision.Decision,
     explanations: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[str]:
-    yield from report.lines(observed, decided)
+    for line in report.lines(observed, decided):
+        text = line.lstrip()
+        yield from explanation_document.wrapped(" " * (len(line) - len(text)), text)
     for index, document in explanations.items():
         if "kind" in document:
             yield f"Why metric {index + 1} has no value"
             *steps, _ = explanation_document.lines(document)
-            yield from (f"  {line}" for line in steps)
+            yield from steps
