@@ -32,8 +32,8 @@ async def explain(client: Client, namespace: str, name: str, *, as_json: bool) -
         print(json.dumps({**document, "explanations": list(explanations.values())}, indent=2))
     else:
         for line in _lines(observed, decided, explanations):
-            print(line)
-        print(f"VERDICT: {verdict}")
+            print(explanation_document.escaped(line))
+        print(explanation_document.last_line(verdict))
     return not observed.blocked and all(each.replicas is not None for each in observed.proposals)
 
 

@@ -74,7 +74,27 @@ def _shown(shown: Shown[T], convert: Callable[[T], Any]) -> Document:
 
 
 def lines(explained: Document) -> Iterator[str]:
-    """Yield the lines of a document: the steps in order, and the verdict as the last line."""
+    """Yield the lines of a document: the steps in order, and the verdict as the last line.
+
+    Labels are whatever an exporter writes, so control characters are escaped.
+    """
+    return map(escaped, _lines(explained))
+
+
+def escaped(text: str) -> str:
+    r"""Return a text in which control characters except line breaks are written as `\x1b`."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def last_line(verdict: str) -> str:
+    """Return the last line of an explanation; it stands alone, so it is one line."""
+    return escaped(f"VERDICT: {' '.join(verdict.split())}")
+
+
+def _lines(explained: Document) -> Iterator[str]:
     asked = explained["request"]
     objects = f" of {asked['resource']}/{asked['name']}" if asked["resource"] else ", external"
     yield from wrapped("metric    ", f"{asked['metric']}{objects}")
@@ -99,7 +119,7 @@ def lines(explained: Document) -> Iterator[str]:
         yield from wrapped("  ", f"{each['object']} {each['value']}".strip())
     for cause in explained["causes"]:
         yield from wrapped("cause     ", f"{cause['reason']}: {cause['message']}")
-    yield f"VERDICT: {explained['verdict']}"
+    yield last_line(explained["verdict"])
 
 
 def _query_lines(query: Document) -> Iterator[str]:
