@@ -42,7 +42,7 @@ def encode(document: Mapping[str, Any]) -> bytes:
     """Encode an object of one of `KINDS`. Raises UnicodeEncodeError for lone surrogates."""
     api_version, kind = document.get("apiVersion", ""), document["kind"]
     name = KINDS[api_version, kind]
-    raw = _classes()[name](**_converter(name)(document)).SerializeToString(deterministic=True)
+    raw = _classes()[name](**_converter(name)(document)).SerializeToString()
     envelope = _classes()["Unknown"](
         typeMeta={"apiVersion": api_version, "kind": kind},
         raw=raw,
@@ -103,8 +103,8 @@ def _describe(message: DescriptorProto, field: _Field) -> None:
     if field.repeated or field.is_map:
         added.label = FieldDescriptorProto.LABEL_REPEATED
     if field.is_map:
+        # Encoded like a map. The library would sort `yes` before `y`, Go does not.
         entry = message.nested_type.add(name=f"{field.name.title()}Entry")
-        entry.options.map_entry = True
         _set_type(entry.field.add(name="key", number=1, label=added.LABEL_OPTIONAL), "")
         _set_type(entry.field.add(name="value", number=2, label=added.LABEL_OPTIONAL), field.type)
         added.type = FieldDescriptorProto.TYPE_MESSAGE
@@ -128,6 +128,8 @@ def _identifier(message: str) -> str:
 @functools.cache
 def _converter(message: str) -> _Converter:
     """Return the converter of a message: from its JSON form, or null, to its fields."""
+    if message in _TYPES:
+        return lambda value: value
     if message in _TEXT_FORMS:
         return _TEXT_FORMS[message]
     fields = _fields(message)
@@ -139,7 +141,7 @@ def _converter(message: str) -> _Converter:
     nested = [
         (field.name, _field_converter(field), field.always_sent)
         for field in fields
-        if field.type not in _TYPES
+        if field.type not in _TYPES or field.is_map
     ]
     is_object = message in KINDS.values()
 
@@ -163,7 +165,9 @@ def _field_converter(field: _Field) -> _Converter:
     if field.repeated:
         return lambda values: [convert(each) for each in values]
     if field.is_map:
-        return lambda values: {key: convert(each) for key, each in values.items()}
+        return lambda values: [
+            {"key": key, "value": convert(each)} for key, each in sorted(values.items())
+        ]
     return convert
 
 

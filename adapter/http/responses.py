@@ -103,6 +103,8 @@ def error_middleware(
         except Exception as error:  # noqa: BLE001 - every exception becomes a response here
             answer = error_answer(error, request, info)
         request.is_last = request.is_last or closing()
+        if log.isEnabledFor(logging.DEBUG):
+            _log_answer(answer, request)
         return _response(answer, request)
 
     return serve
@@ -230,6 +232,12 @@ def _log_failure(error: Exception, api_error: ApiError, request: Request) -> Non
     cause = error.__cause__ if isinstance(error, ApiError) else error
     suffix = f": {type(cause).__name__}: {cause}" if cause else ""
     log.error("%s: %s%s", where, shorten(api_error.message), suffix)
+
+
+def _log_answer(answer: Answer, request: Request) -> None:
+    client = shorten(request.headers.get(hdrs.USER_AGENT, ""))
+    where = f"{request.method} {_target(request)}"
+    log.debug("%s from %s: %d %s", where, client, answer.status, answer.content_type)
 
 
 def _target(request: Request) -> str:

@@ -130,12 +130,18 @@ def _resource_query(
     labels = [bound.labels(each)[0] for each in needed]
     if message := _unusable(query, [_render(query, "", labels, labels[:1], several=True)]):
         yield where.problem("warning", path, message)
-    for field, consequence in (
-        ("GroupBy", "no sample matches an object, and metrics.k8s.io returns nothing from it"),
-        ("LabelMatchers", "every request reads the samples of the whole cluster"),
+    for fields, consequence in (
+        (
+            ("GroupBy", "GroupBySlice"),
+            "no sample matches an object, and metrics.k8s.io returns nothing from it",
+        ),
+        (
+            ("LabelMatchers", "LabelValuesByName"),
+            "every request reads the samples of the whole cluster",
+        ),
     ):
-        if not _uses(query, field):
-            yield where.problem("warning", path, f"does not use <<.{field}>>: {consequence}")
+        if not _uses(query, *fields):
+            yield where.problem("warning", path, f"does not use <<.{fields[0]}>>: {consequence}")
 
 
 def _uses(query: Template, *fields: str) -> bool:

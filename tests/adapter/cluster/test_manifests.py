@@ -79,6 +79,19 @@ async def test_names_are_listed_by_selector(load, resource, namespace, selector,
     assert names == expected
 
 
+async def test_objects_have_their_labels_and_finished_pods_are_left_out(load):
+    objects = load(FLEET)
+
+    found = await objects.objects(PODS, namespace="team-a", selector=selectors.parse("app"))
+    assert [(each.name, each.label_map["app"]) for each in found] == [
+        ("web-1", "web"),
+        ("web-2", "web"),
+    ]
+    assert await objects.object(PODS, namespace="team-a", name="web-1") == found[0]
+    assert await objects.object(PODS, namespace="team-a", name="job-1") is None
+    assert await objects.object(PODS, namespace="team-b", name="web-1") is None
+
+
 @pytest.mark.parametrize(
     ("resource", "namespace", "name", "expected"),
     [

@@ -63,7 +63,22 @@ def test_the_labels_of_a_scalar_are_left_out():
         "items": [item],
     }
 
-    assert dict(decoded(document).items[0].metricLabels) == {}
+    assert not decoded(document).items[0].metricLabels
+
+
+def test_maps_are_sorted_by_their_keys():
+    labels = {"yes2": "2", "y": "n", "yes10": "10", "é": "", "z": ""}
+    document = {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": "external.metrics.k8s.io/v1beta1",
+        "metadata": {},
+        "items": [{"metricName": "m", "metricLabels": labels, "timestamp": None, "value": "3"}],
+    }
+
+    entries = decoded(document).items[0].metricLabels
+
+    assert [each.key for each in entries] == ["y", "yes10", "yes2", "z", "é"]
+    assert all(each.HasField("value") for each in entries)
 
 
 def test_metadata_of_objects_is_sent_without_their_types():
@@ -81,7 +96,8 @@ def test_metadata_of_objects_is_sent_without_their_types():
         }
         message = decoded(document)
 
-        assert message.items[0].metadata.labels == {"b": "c"}
+        (label,) = message.items[0].metadata.labels
+        assert (label.key, label.value) == ("b", "c")
         assert number + bytes([message.items[0].ByteSize()]) in message.SerializeToString()
 
 

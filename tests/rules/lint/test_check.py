@@ -424,8 +424,16 @@ def _resource_warnings(**changes: str) -> list[tuple[str, str]]:
     return [(problem.path, problem.message) for problem in problems]
 
 
-def test_usual_resource_rules_give_no_warning():
-    assert _resource_warnings() == []
+@pytest.mark.parametrize(
+    "query",
+    [
+        QUERY,
+        'sum(m{pod=~"<<index .LabelValuesByName "pod">>"}) by (<<.GroupBy>>)',
+        "sum(m{<<.LabelMatchers>>}) by (<<range $i, $l := .GroupBySlice>><<$l>>,<<end>>container)",
+    ],
+)
+def test_usual_resource_rules_give_no_warning(query):
+    assert _resource_warnings(containerQuery=f"'{query}'") == []
 
 
 @pytest.mark.parametrize(
