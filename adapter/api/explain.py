@@ -143,6 +143,8 @@ class Explainer:
         if not present or not isinstance(plan, Plan):
             return ()
         lacking = tuple(name for name in plan.names if name not in present)
+        if not lacking:
+            return ()
         return await backend.missing_metrics.of_plan(replace(plan, names=lacking))
 
     async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:

@@ -27,7 +27,11 @@ from tests.real.prometheus import Prometheus
 
 PODS = f"{GROUP}/namespaces/default/pods"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
-BROKEN_RULES = """
+MORE_RULES = """
+- seriesQuery: aged
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  minPodAge: 1m
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 - seriesQuery: twice
   resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
   aggregate: error
@@ -40,6 +44,7 @@ def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
         server.put(
             *test_causes.LIVE,
+            'aged{ns="default",pod="a"} 1',
             'twice{ns="default",pod="a",gpu="0"} 1',
             'twice{ns="default",pod="a",gpu="1"} 2',
             at=time.time() - 2,
@@ -49,11 +54,13 @@ def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 async def served(filled: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
-    pods = api.manifests(["default/a", "default/b"], nodes=["n"])
+    pods = api.manifests(["default/a", "default/b", "default/young"], nodes=["n"])
+    not_ready = json.dumps({"conditions": [{"type": "Ready", "status": "False"}]})
+    pods = pods.replace('"app": "young"}}', f'"app": "young"}}}}, "status": {not_ready}')
     rules, separator, external = (test_causes.RULES + test_causes.EXTERNAL).partition(
         "externalRules:"
     )
-    text = rules.rstrip() + BROKEN_RULES + separator + external
+    text = rules.rstrip() + MORE_RULES + separator + external
     async with api.serving(tmp_path, filled.url, pods, rules=text) as running:
         yield running
 
@@ -69,7 +76,7 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
 
     rule = found["rules"]["items"][0]
-    assert found["rules"]["count"] == 16
+    assert found["rules"]["count"] == 17
     assert rule["rule"].startswith("rules[14] (")
     assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
     (query,) = found["queries"]
@@ -93,8 +100,20 @@ async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None
     found = await explain(served, f"{PODS}/*/partial")
 
     assert [each["reason"] for each in found["causes"]] == ["NotScraped", "NoSample"]
-    assert "none is of pods b in namespace default" in found["causes"][0]["message"]
+    assert "none is of pods b, young in namespace default" in found["causes"][0]["message"]
     assert found["outcome"] == "values"
+
+
+async def test_pods_that_a_rule_leaves_out_are_named_with_the_values_of_the_others(
+    served: Api,
+) -> None:
+    found = await explain(served, f"{PODS}/*/aged", "&labelSelector=app in (a,young)")
+
+    assert found["objects"]["items"] == ["a"]
+    assert found["values"]["items"] == [{"object": "a", "value": "1"}]
+    assert [each["reason"] for each in found["causes"]] == ["PodTooYoung"]
+    assert "has the value 1 for a" in found["verdict"]
+    assert found["verdict"].endswith("none is Ready. Wait, or lower `minPodAge`")
 
 
 async def test_the_causes_are_those_of_the_api(served: Api) -> None:
@@ -136,7 +155,7 @@ async def test_each_step_may_be_the_last(
 
     assert found["causes"][0]["reason"] == reason
     assert verdict in found["verdict"]
-    assert found["rules"]["count"] == (2 if "external" in path else 16)
+    assert found["rules"]["count"] == (2 if "external" in path else 17)
 
 
 async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:
