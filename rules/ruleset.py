@@ -20,6 +20,7 @@ from rules.errors import (
     TemplateError,
     TemplateSyntaxError,
 )
+from rules.kinds import PODS, Kinds
 
 QUERY_FIELDS: Mapping[str, type] = {
     "Series": str,
@@ -35,11 +36,13 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledRule:
-    """One entry of `rules` or `externalRules`."""
+    """One entry of `rules` or `externalRules`, or one query of `resourceRules`."""
 
     index: int
-    """Position in the RuleSet, counted from 0; the first external rule follows the last rule."""
-    section: Literal["rules", "externalRules"]
+    """Position in the RuleSet, counted from 0; the first external rule follows the last rule.
+
+    -1 for a query of `resourceRules`."""
+    section: Literal["rules", "externalRules", "resourceRules"]
     config: config.Rule
     matchers: tuple[promql.Matcher, ...]
     """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""
@@ -173,6 +176,8 @@ class _Compiler:
         namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
         labels = self._mapping(rule.where, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
+        if rule.min_pod_age is not None and labels is not None:
+            self._check_pods(rule, section, labels)
         if None in filters or namer is None or labels is None or query is None:
             return None
         return CompiledRule(
@@ -186,6 +191,16 @@ class _Compiler:
             mapping=labels,
             query=query,
         )
+
+    def _check_pods(self, rule: config.Rule, section: str, labels: mapping.LabelMapping) -> None:
+        """Add an error if `minPodAge` cannot protect from young pods."""
+        if section == "externalRules":
+            message = "external metrics do not describe pods: remove it, or make this a rule"
+        elif not labels.bind(Kinds.builtin()).labels(PODS):
+            message = "the rule maps no label to pods: add an override for pod, or remove it"
+        else:
+            return
+        self._problems.append(rule.where.problem("error", "minPodAge", message))
 
     def _resource_rule(self, rule: config.ResourceRule) -> CompiledResourceRule | None:
         labels = self._mapping(rule.where, rule.resources)

@@ -13,14 +13,18 @@ from aiohttp import hdrs
 
 from adapter.api.groups.group import Group, Resource
 from adapter.cache import LRUCache
-from adapter.http import encoding, responses
+from adapter.http import encoding, negotiation, responses
+from adapter.http.negotiation import Accepted, Transform
 from adapter.http.request_info import RequestInfo
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
 _MAX_BODIES = 64
-_VERBS = ("get",)
-"""Of every metric; like the original, also of those whose requests are authorized as `list`."""
+_AGGREGATED = tuple(
+    Transform(kind="APIGroupDiscoveryList", group="apidiscovery.k8s.io", version=version)
+    for version in ("v2", "v2beta1")
+)
+"""Forms in which all groups are sent at `/apis`, the preferred one first."""
 _NO_KIND = {"group": "", "version": "", "kind": ""}
 
 
@@ -40,8 +44,8 @@ class Discovery:
             for version in group.VERSIONS:
                 self._resource_lists[f"/apis/{group.NAME}/{version}"] = (group, version)
         self._snapshot = _Snapshot(Catalog.empty())
-        self.bodies: LRUCache[tuple[str, str, bool], bytes] = LRUCache(_MAX_BODIES)
-        """By path, version of aggregated discovery (or empty), and whether it is indented."""
+        self.bodies: LRUCache[tuple[str, Accepted], bytes] = LRUCache(_MAX_BODIES)
+        """By path, and its form, encoding and layout."""
 
     @property
     def paths(self) -> Sequence[str]:
@@ -60,19 +64,21 @@ class Discovery:
         At `/apis` this is aggregated discovery, if the Accept header requests it.
         """
         if info.path == _ROOT:
-            accepted = encoding.negotiate(headers.get(hdrs.ACCEPT, ""), aggregated=True)
+            accepted = negotiation.negotiate(headers.get(hdrs.ACCEPT, ""), frozenset(_AGGREGATED))
             if accepted is not None:
-                return self._aggregated(accepted, info, headers)
-        pretty = responses.negotiate_pretty(info, headers)
-        return responses.Answer(body=self._encoded(self._current(), info.path, pretty=pretty))
+                return self._aggregated(responses.with_layout(accepted, info, headers), headers)
+        accepted = responses.negotiate(info, headers)
+        body = self._encoded(self._current(), info.path, accepted)
+        return responses.Answer(body=body, content_type=accepted.encoding)
 
     def _aggregated(
-        self, accepted: encoding.Accepted, info: RequestInfo, request_headers: Mapping[str, str]
+        self, accepted: Accepted, request_headers: Mapping[str, str]
     ) -> responses.Answer:
         """Return an APIGroupDiscoveryList, or 304 if the client has it."""
         snapshot = self._current()
         if not snapshot.etag:
-            body = self._encoded(snapshot, _ROOT, aggregated=encoding.AGGREGATED[0])
+            plain = Accepted(encoding=encoding.JSON, transform=_AGGREGATED[0])
+            body = self._encoded(snapshot, _ROOT, plain)
             snapshot.etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers: dict[str, str] = {
             hdrs.ETAG: snapshot.etag,
@@ -81,9 +87,12 @@ class Discovery:
         }
         if request_headers.get(hdrs.IF_NONE_MATCH) == snapshot.etag:
             return responses.Answer(status=304, body=b"", content_type="", headers=headers)
-        pretty = responses.is_pretty(accepted, info, request_headers)
-        body = self._encoded(snapshot, _ROOT, aggregated=accepted.aggregated, pretty=pretty)
-        return responses.Answer(body=body, content_type=accepted.content_type, headers=headers)
+        kind, group, version = accepted.transform
+        return responses.Answer(
+            body=self._encoded(snapshot, _ROOT, accepted),
+            content_type=f"{accepted.encoding};g={group};v={version};as={kind}",
+            headers=headers,
+        )
 
     def _current(self) -> _Snapshot:
         catalog = self._catalog()
@@ -92,14 +101,12 @@ class Discovery:
             self.bodies.clear()
         return self._snapshot
 
-    def _encoded(
-        self, snapshot: _Snapshot, path: str, *, aggregated: str = "", pretty: bool = False
-    ) -> bytes:
-        key = (path, aggregated, pretty)
+    def _encoded(self, snapshot: _Snapshot, path: str, accepted: Accepted) -> bytes:
+        key = (path, accepted)
         body = self.bodies.get(key)
         if body is None:
-            document = self._document(path, aggregated, snapshot.catalog)
-            body = encoding.encode(document, pretty=pretty)
+            document = self._document(path, accepted.transform.version, snapshot.catalog)
+            body = encoding.encode(document, accepted.encoding, pretty=accepted.pretty)
             self.bodies.set(key, body)
         return body
 
@@ -153,7 +160,7 @@ def _resource_list(group: Group, version: str, catalog: Catalog) -> encoding.Doc
                 "singularName": "",
                 "namespaced": resource.namespaced,
                 "kind": resource.kind,
-                "verbs": _VERBS,
+                "verbs": resource.verbs,
             }
             for resource in _sorted(group, catalog)
         ],
@@ -216,10 +223,10 @@ def _with_subresources(
             parent["scope"] = "Namespaced"
         if slash:
             subresources.setdefault(name, []).append(
-                {"subresource": subresource, "responseKind": kind, "verbs": _VERBS}
+                {"subresource": subresource, "responseKind": kind, "verbs": resource.verbs}
             )
         else:
-            parent |= {"responseKind": kind, "verbs": _VERBS}
+            parent |= {"responseKind": kind, "verbs": resource.verbs}
     for name, nested in subresources.items():
         parents[name]["subresources"] = nested
     return list(parents.values())

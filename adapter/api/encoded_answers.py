@@ -7,6 +7,7 @@ import operator
 from adapter.api.groups.group import Content
 from adapter.cache import LRUCache
 from adapter.http import encoding
+from adapter.http.negotiation import Accepted
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 
@@ -19,23 +20,28 @@ class EncodedAnswers:
     """Encoder that remembers its last result for each request (LRU)."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[tuple[RequestInfo, bool], tuple[tuple[object, ...], Answer]] = (
+        self.cache: LRUCache[tuple[RequestInfo, Accepted], tuple[tuple[object, ...], Answer]] = (
             LRUCache(_MAX_SIZE)
         )
-        """By request, and whether it is indented."""
+        """By request, and its form, encoding and layout."""
 
     def encode(
-        self, info: RequestInfo, content: Content, *, pretty: bool, remember: bool = True
+        self, info: RequestInfo, content: Content, accepted: Accepted, *, remember: bool = True
     ) -> Answer:
         """Return the answer with `content`, remembered if its sources are the same objects.
 
+        Raises ApiError if the object cannot be sent in the requested form.
         Without `remember`, as for a request that cannot come again, the answer is not kept.
         """
-        key = info, pretty
+        key = info, accepted
         cached = self.cache.get(key)
         if cached is not None and _are_same(cached[0], content.sources):
             return cached[1]
-        answer = Answer(body=encoding.encode(content.build(), pretty=pretty))
+        document = content.build(accepted.transform)
+        answer = Answer(
+            body=encoding.encode(document, accepted.encoding, pretty=accepted.pretty),
+            content_type=accepted.encoding,
+        )
         size = _ENTRY_SIZE + info.size + len(answer.body)
         if remember:
             self.cache.set(key, (content.sources, answer), size=size)

@@ -23,7 +23,7 @@ import orjson
 from aiohttp import hdrs
 
 from adapter.api.groups.group import Group
-from adapter.http import encoding
+from adapter.http import encoding, negotiation
 from adapter.http.request import Request
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
@@ -143,7 +143,7 @@ def _load(group: Group, document: str) -> dict[str, Any]:
 
 
 def _acceptable(request: Request) -> bool:
-    return encoding.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
+    return negotiation.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
 
 
 def _empty(status: int, headers: Mapping[str, str]) -> Answer:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.api import health
-from adapter.api.groups import GROUPS
+from adapter.api.groups.group import Group
 from adapter.auth import trust
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
@@ -64,6 +64,7 @@ class Security:
 
 async def from_settings(
     settings: Settings,
+    groups: Iterable[Group],
     rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
@@ -89,7 +90,7 @@ async def from_settings(
     guard = await _guard(settings, api, live, rights, stack, background, meter_of_requests, lookups)
     service = settings.serving.service_name
     namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
-    names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
     rights.require(api, lambda: apiservice_rights(names))
     if pair is None:
@@ -241,12 +242,12 @@ def authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
 def apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
     """Yield the rights to publish the caBundle in the APIServices `names`."""
     for name in names:
-        # Without the component external-metrics, the APIService may belong to another server.
-        external = name.endswith(".external.metrics.k8s.io")
+        # Without its component, the APIService of another group may belong to another server.
+        own = name.endswith(".custom.metrics.k8s.io")
         yield Right(
             group="apiregistration.k8s.io",
             resource="apiservices",
-            verbs=("get",) if external else ("get", "patch"),
+            verbs=("get", "patch") if own else ("get",),
             consequence="the API server may refuse the serving certificate",
             name=name,
         )

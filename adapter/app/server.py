@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
+from adapter.api import groups as api_groups
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
-from adapter.api.groups import GROUPS
+from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
@@ -27,8 +28,10 @@ from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
+from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
+from adapter.cluster.readiness import Readiness
 from adapter.cluster.rights import Right, Rights, objects_right
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
@@ -38,8 +41,9 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
-from rules.kinds import NAMESPACES, PODS, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
+from rules.query import resource
 from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
@@ -71,6 +75,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
+        groups = api_groups.served(ruleset)
         rights = Rights()
         objects, watches = await _objects(settings, ruleset, rights, stack, background, registry)
         relist = Relist(
@@ -92,6 +97,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=evaluation,
+            resources=(
+                resource.compile(ruleset.resource_rules) if ruleset.resource_rules else None
+            ),
             missing_metrics=MissingMetrics(
                 lambda: relist.inventory,
                 relist.labels,
@@ -108,8 +116,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         )
         background.start("cause log", backend.missing_metrics.run())
         port = settings.serving.port
-        discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
-        openapi = OpenApi(GROUPS)
+        discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
+        openapi = OpenApi(groups)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
         encoded = EncodedAnswers()
@@ -118,7 +126,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(
-            settings, rights, stack, background, registry, lookups
+            settings, groups, rights, stack, background, registry, lookups
         )
         if not settings.cluster.objects:
             background.start("rights", rights.run())
@@ -148,6 +156,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            explainer=Explainer(prometheus.query, lambda: relist.inventory, relist.labels),
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,
@@ -208,23 +217,30 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
+    watch_metrics = telemetry.WatchCacheMetrics(registry)
+    caches = WatchCaches(kube, watch_cache.OBJECTS, metrics=watch_metrics)
     background.start("watch caches", caches.run())
+    ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=watch_metrics)
+    background.start("watch of ready pods", ready.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(
         qps=max(cluster.qps, _LIST_QPS), burst=max(cluster.burst, _LIST_BURST), flags=_RATE_FLAGS
     )
     objects = ClusterObjects(
-        kube, listing=listing, caches=caches, interval=cluster.discovery_interval
+        kube,
+        listing=listing,
+        caches=caches,
+        readiness=Readiness(listing, ready),
+        interval=cluster.discovery_interval,
     )
     background.start("discovery of kinds", objects.run())
     rights.require(kube, lambda: _rights(ruleset, objects.kinds))
-    return objects, caches.status
+    return objects, lambda: watch_cache.statuses(caches, ready)
 
 
 def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
     """Yield the rights to read the objects that overrides of rules map to."""
-    resources = {PODS}
+    resources = {PODS, NODES} if ruleset.resource_rules else {PODS}
     for rule in ruleset.rules:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))

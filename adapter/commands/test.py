@@ -175,7 +175,9 @@ async def _custom(case: Case, inventory: Inventory, evaluation: Evaluation) -> _
     values = await evaluation.values(planned)
     return _Answer(
         values={name: value.milli for name, value in values.items()},
-        queries=planned.promql(),
+        queries=tuple(
+            text for each in planned.queries() for text in (each.values, each.recent) if text
+        ),
         causes=() if values else tuple(map(str, missing.of_plan(inventory, planned))),
     )
 

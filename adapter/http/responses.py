@@ -22,7 +22,7 @@ from typing import Any
 from aiohttp import hdrs
 
 from adapter.errors import ApiError, BackendError, TextError, bad_request, internal
-from adapter.http import encoding, request_info
+from adapter.http import encoding, negotiation, request_info
 from adapter.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.http.request import AUDIT_ID, Heads, Request
 from rules.diagnosis.missing import Cause
@@ -103,14 +103,23 @@ def error_middleware(
         except Exception as error:  # noqa: BLE001 - every exception becomes a response here
             answer = error_answer(error, request, info)
         request.is_last = request.is_last or closing()
+        if log.isEnabledFor(logging.DEBUG):
+            _log_answer(answer, request)
         return _response(answer, request)
 
     return serve
 
 
-def negotiate_pretty(info: request_info.RequestInfo, headers: Mapping[str, str]) -> bool:
-    """Return whether to indent the answer. Raises ApiError (406) if no encoding is accepted."""
-    accepted = encoding.negotiate(headers.get(hdrs.ACCEPT, ""))
+def negotiate(
+    info: request_info.RequestInfo,
+    headers: Mapping[str, str],
+    transforms: frozenset[negotiation.Transform] = negotiation.ONLY_UNCHANGED,
+) -> negotiation.Accepted:
+    """Return how to encode the answer. Raises ApiError (406) if nothing served is accepted.
+
+    `transforms` are the forms in which the object is served.
+    """
+    accepted = negotiation.negotiate(headers.get(hdrs.ACCEPT, ""), transforms)
     if accepted is None:
         types = ", ".join(encoding.PRODUCED)
         raise ApiError(
@@ -118,26 +127,28 @@ def negotiate_pretty(info: request_info.RequestInfo, headers: Mapping[str, str])
             f"only the following media types are accepted: {types}",
             reason="NotAcceptable",
         )
-    return is_pretty(accepted, info, headers)
+    return with_layout(accepted, info, headers)
 
 
-def is_pretty(
-    accepted: encoding.Accepted, info: request_info.RequestInfo, headers: Mapping[str, str]
-) -> bool:
-    """Return whether to indent the answer, once its encoding is negotiated."""
-    if accepted.pretty:
-        return True
-    if info.pretty is not None:
-        return info.pretty
-    return headers.get(hdrs.USER_AGENT, "").startswith(_HUMAN_CLIENTS)
+def with_layout(
+    accepted: negotiation.Accepted, info: request_info.RequestInfo, headers: Mapping[str, str]
+) -> negotiation.Accepted:
+    """Return `accepted`, indented if the URL says so or a person reads the answer."""
+    if accepted.pretty or accepted.encoding != encoding.JSON:
+        return accepted
+    pretty = info.pretty
+    if pretty is None:
+        pretty = headers.get(hdrs.USER_AGENT, "").startswith(_HUMAN_CLIENTS)
+    return accepted._replace(pretty=True) if pretty else accepted
 
 
 def _check_accept(headers: Mapping[str, str]) -> None:
     """Raise ApiError (400) for an Accept header that is too long to negotiate."""
     length = len(headers.get(hdrs.ACCEPT, ""))
-    if length > encoding.MAX_ACCEPT:
+    if length > negotiation.MAX_ACCEPT:
         raise bad_request(
-            f"the Accept header has {length} characters; at most {encoding.MAX_ACCEPT} are accepted"
+            f"the Accept header has {length} characters; "
+            f"at most {negotiation.MAX_ACCEPT} are accepted"
         )
 
 
@@ -152,12 +163,13 @@ def error_answer(error: Exception, request: Request, info: request_info.RequestI
             status=api_error.code, body=body, content_type=PLAIN, headers=api_error.headers
         )
     try:
-        pretty = api_error.code == 406 or negotiate_pretty(info, request.headers)
+        accepted = negotiate(info, request.headers)
     except ApiError:
-        pretty = True
+        accepted = negotiation.Accepted(encoding=encoding.JSON, pretty=True)
     answer = Answer(
         status=api_error.code,
-        body=encoding.encode(_status(api_error), pretty=pretty),
+        body=encoding.encode(_status(api_error), accepted.encoding, pretty=accepted.pretty),
+        content_type=accepted.encoding,
         headers=api_error.headers,
     )
     return with_warning(answer, api_error.causes) if api_error.causes_visible else answer
@@ -222,6 +234,12 @@ def _log_failure(error: Exception, api_error: ApiError, request: Request) -> Non
     log.error("%s: %s%s", where, shorten(api_error.message), suffix)
 
 
+def _log_answer(answer: Answer, request: Request) -> None:
+    client = shorten(request.headers.get(hdrs.USER_AGENT, ""))
+    where = f"{request.method} {_target(request)}"
+    log.debug("%s from %s: %d %s", where, client, answer.status, answer.content_type)
+
+
 def _target(request: Request) -> str:
     return request.target[:500].encode("ascii", "backslashreplace").decode()
 
@@ -277,7 +295,7 @@ def _date(seconds: int) -> bytes:
 
 def _accepts_gzip(headers: Mapping[str, str]) -> bool:
     """Return whether gzip is accepted. Like Kubernetes, ignore tokens with a weight: `gzip;q=1`."""
-    tokens = headers.get(hdrs.ACCEPT_ENCODING, "")[: encoding.MAX_ACCEPT].split(",")
+    tokens = headers.get(hdrs.ACCEPT_ENCODING, "")[: negotiation.MAX_ACCEPT].split(",")
     return "gzip" in (token.strip() for token in tokens)
 
 

@@ -121,14 +121,14 @@ class Relist:
             named = [_since(rule, statuses[rule.index]) for rule in failing[:_MAX_REPORTED]]
             more = len(failing) - len(named)
             problems.append(f"cannot list {', '.join(named)}{f' and {more} more' if more else ''}")
-        if not rules:
+        if not rules and self._ruleset.resource_rules is None:
             problems.append("no rule is loaded")
-        elif len(self._listings) == len(rules) and not any(
-            listing.series for listing in self._listings.values()
+        elif (
+            rules
+            and len(self._listings) == len(rules)
+            and not any(listing.series for listing in self._listings.values())
         ):
             problems.append("no rule selects a series that Prometheus has")
-        if self._ruleset.resource_rules is not None:
-            problems.append("resourceRules are not served")
         summary = f"{len(rules) - len(failing)} of {len(rules)} rules listed at the last attempt"
         if problems:
             return errors.Degradation("; ".join((summary, *problems)))

@@ -58,11 +58,17 @@ async def custom(
         return None
     planned = plan.custom(entry, namespace=namespace, names=names, selector=_ANY)
     started = clock()
-    vectors = [(await prometheus.query(text)).samples for text in planned.promql()]
+    vectors = [
+        [
+            (await prometheus.query(text)).samples if text else None
+            for text in (each.values, each.recent)
+        ]
+        for each in planned.queries()
+    ]
     seconds = clock() - started
     samples = [
-        aggregate.by_object(step, vector, by_namespace=False).get("", {})
-        for step, vector in zip(planned.steps, vectors, strict=True)
+        aggregate.by_object(step, values or (), recent=recent).get("", {})
+        for step, (values, recent) in zip(planned.steps, vectors, strict=True)
     ]
     values = aggregate.custom(planned, samples)
     found = [each for each in values.values() if each.samples]

@@ -117,6 +117,10 @@ class Rule:
     on_nan: OnNaN
     freshness: float | None
     """Seconds for which an evaluation answers later requests; None for the server's setting."""
+    max_sample_age: float | None
+    """Seconds after which an object whose series have no sample any more is missing, or None."""
+    min_pod_age: float | None
+    """Seconds for which a pod must have been Ready, or None."""
     merge: bool
     where: Where
 
@@ -163,6 +167,8 @@ _RULE = (
     "onMissing",
     "onNaN",
     "freshness",
+    "maxSampleAge",
+    "minPodAge",
     "merge",
 )
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
@@ -214,6 +220,8 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             on_missing=_on_missing(rule),
             on_nan=cast("OnNaN", rule.choice("onNaN", get_args(OnNaN))),
             freshness=_seconds(rule.duration("freshness")),
+            max_sample_age=_positive(rule, "maxSampleAge"),
+            min_pod_age=_positive(rule, "minPodAge"),
             merge=bool(rule.flag("merge")),
             where=_where(record, node),
         )
@@ -280,6 +288,14 @@ def _on_missing(rule: Fields) -> OnMissing:
     if last_known == 0:
         fields.error("lastKnown", "must be longer than 0s: to use no last value, remove onMissing")
     return OnMissing(value=value, last_known=_seconds(last_known or None))
+
+
+def _positive(fields: Fields, key: str) -> float | None:
+    """Return a duration in seconds that must not be 0; None when absent."""
+    duration = fields.duration(key)
+    if duration == 0:
+        fields.error(key, "must be longer than 0s: to set no limit, remove it")
+    return _seconds(duration or None)
 
 
 def _seconds(nanoseconds: int | None) -> float | None:

@@ -67,14 +67,6 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
             problems += check_queries.check_rule(rule, bound)
             problems += _duplicate(rule, bound, earlier)
     if ruleset.resource_rules:
-        problems.append(
-            ruleset.resource_rules.where.problem(
-                "warning",
-                "",
-                "has no effect, because metrics.k8s.io is not served. For kubectl top and for HPAs "
-                "on CPU and memory, install metrics-server",
-            )
-        )
         for each in (ruleset.resource_rules.cpu, ruleset.resource_rules.memory):
             bound = each.mapping.bind(kinds)
             problems += _unknown_resources(each.config.where, bound, kinds)
@@ -201,7 +193,7 @@ def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
             "maps no label to namespaces: the metric is listed, but every request fails with 500. "
             "Add an override for namespace, or set namespaced: false",
         )
-    for key in ("aggregate", "onMissing", "merge"):
+    for key in ("aggregate", "onMissing", "merge", "maxSampleAge"):
         if key in rule.where.positions:
             message = "has no effect in externalRules, which return every sample. Remove it"
             yield _warning(rule, key, message)

@@ -35,12 +35,17 @@ GRACE = 5.0
 LOST = "none"
 """Status of a request without a response."""
 
+PROTOBUF = "application/vnd.kubernetes.protobuf, */*"
+"""The Accept header of the HPA controller."""
+JSON = "application/json, */*"
+"""The Accept header of other clients."""
+
 _REQUEST = """\
 GET {path} HTTP/1.1\r
 Host: localhost:443\r
 User-Agent: kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/$Format/system:serviceaccount\
 :kube-system:horizontal-pod-autoscaler\r
-Accept: application/vnd.kubernetes.protobuf, */*\r
+Accept: {accept}\r
 X-Forwarded-For: 127.0.0.1\r
 X-Forwarded-Host: localhost:443\r
 X-Forwarded-Proto: https\r
@@ -105,6 +110,7 @@ class ClosedJob:
     seconds: float
     pid: int
     """Process whose CPU time is measured."""
+    accept: str = PROTOBUF
 
 
 class Connection:
@@ -147,9 +153,9 @@ class Connection:
         return response
 
 
-def request(path: str) -> bytes:
+def request(path: str, accept: str = PROTOBUF) -> bytes:
     """Return the beginning of a request, as `Connection.send` takes it."""
-    return _REQUEST.format(path=path, uri=path.partition("?")[0]).encode()
+    return _REQUEST.format(path=path, uri=path.partition("?")[0], accept=accept).encode()
 
 
 def status(response: bytes) -> str:
@@ -247,7 +253,7 @@ def run_open(job: OpenJob) -> dict[str, Any]:
 
 def run_closed(job: ClosedJob) -> dict[str, Any]:
     """Run a closed loop; return the requests, seconds, CPU seconds, latencies and statuses."""
-    context, start = job.endpoint.context(), request(job.path)
+    context, start = job.endpoint.context(), request(job.path, job.accept)
     connections = [Connection(job.endpoint, context) for _ in range(job.connections)]
     latencies: list[float] = []
     statuses: collections.Counter[str] = collections.Counter()

@@ -14,6 +14,7 @@ import gzip
 import re
 import statistics
 import sys
+from collections.abc import Iterator
 
 from tests.bench import client, testbed
 from tests.bench.client import Endpoint
@@ -34,38 +35,46 @@ _DURATION = (
 
 def main() -> int:
     """Print a line for each size; return 1 if the limit is exceeded."""
-    print(f"{'pods':>6} {'query ms':>9} {'request ms':>11} {'beyond ms':>10} {'x query':>8}")
+    print(
+        f"{'pods':>6} {'in':>9} {'query ms':>9} {'request ms':>11} {'beyond ms':>10} {'x query':>8}"
+    )
     ratios = []
     for size in SIZES:
-        query, request = _measure(size)
-        beyond = request - query
-        ratios.append(beyond / query)
-        print(
-            f"{size.pods_per_app:>6} {query * 1e3:>9.2f} {request * 1e3:>11.2f}"
-            f" {beyond * 1e3:>10.2f} {ratios[-1]:>8.2f}"
-        )
+        for encoding, query, request in _measure(size):
+            beyond = request - query
+            ratios.append(beyond / query)
+            print(
+                f"{size.pods_per_app:>6} {encoding:>9} {query * 1e3:>9.2f} {request * 1e3:>11.2f}"
+                f" {beyond * 1e3:>10.2f} {ratios[-1]:>8.2f}"
+            )
     return int(max(ratios) > MAX_OVERHEAD)
 
 
-def _measure(size: Size) -> tuple[float, float]:
-    """Return the mean duration of a query and the median latency of a request, in seconds."""
+def _measure(size: Size) -> Iterator[tuple[str, float, float]]:
+    """Yield the mean duration of a query and the median latency of a request, in seconds.
+
+    Once for each encoding, whose name comes first.
+    """
     with contextlib.ExitStack() as stack:
         bed = stack.enter_context(testbed.running(size))
         bed.write_series()
         adapter = stack.enter_context(bed.start(testbed.ADAPTER, "--query-freshness=0s"))
         bed.wait_until_quiet()
-        job = client.ClosedJob(
-            endpoint=adapter.endpoint,
-            path=bed.paths[0],
-            connections=1,
-            warm_up=1.0,
-            seconds=_SECONDS,
-            pid=adapter.pid,
-        )
-        spent, count = _queries(adapter.endpoint)
-        result = testbed.result(bed.start_client(job))
-        spent_after, count_after = _queries(adapter.endpoint)
-        return (spent_after - spent) / (count_after - count), statistics.median(result["latencies"])
+        for encoding, accept in (("JSON", client.JSON), ("protobuf", client.PROTOBUF)):
+            job = client.ClosedJob(
+                endpoint=adapter.endpoint,
+                path=bed.paths[0],
+                connections=1,
+                warm_up=1.0,
+                seconds=_SECONDS,
+                pid=adapter.pid,
+                accept=accept,
+            )
+            spent, count = _queries(adapter.endpoint)
+            result = testbed.result(bed.start_client(job))
+            spent_after, count_after = _queries(adapter.endpoint)
+            query = (spent_after - spent) / (count_after - count)
+            yield encoding, query, statistics.median(result["latencies"])
 
 
 def _queries(endpoint: Endpoint) -> tuple[float, float]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.bench import api_server, client, processes, testbed
-from tests.bench.client import ClosedJob, OpenJob
+from tests.bench.client import JSON, PROTOBUF, ClosedJob, OpenJob
 from tests.bench.testbed import Running, Server, Testbed
 
 _START = 1.0
@@ -161,7 +161,10 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
 def run_closed(
     bed: Testbed, servers: Sequence[Server], pace: Pace, report: Callable[[str], None]
 ) -> list[ClosedResult]:
-    """Run the closed loop on bare handlers and on the servers, round by round."""
+    """Run the closed loop on bare handlers and on the servers, round by round.
+
+    Each server is requested in protobuf, as by the HPA controller, and once more in JSON.
+    """
     bed.write_series()
     command = (sys.executable, "-m", "adapter", "serve", "--help")
     usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -178,12 +181,13 @@ def run_closed(
         bare = {
             f"bare {loop}": stack.enter_context(bed.start_bare(response, loop)) for loop in loops
         }
+        loads = {name: (running, PROTOBUF) for name, running in (bare | started).items()}
+        for server in servers:
+            loads[in_json(server.name)] = (started[server.name], JSON)
         rounds: list[dict[str, dict[str, Any]]] = []
         for number in range(pace.rounds):
             report(f"closed loop, round {number + 1} of {pace.rounds}")
-            rounds.append(
-                {name: _run_round(bed, running, pace) for name, running in (bare | started).items()}
-            )
+            rounds.append({name: _run_round(bed, *each, pace) for name, each in loads.items()})
     fastest = max(bare, key=lambda name: statistics.median(_rates(rounds, name)))
     return [_closed_result(name, rounds, fastest) for name in rounds[0]]
 
@@ -198,7 +202,12 @@ def variants(server: Server, loops: Sequence[str], usage: str) -> Iterator[tuple
         yield from ((f"{_LOOP_FLAG}={loop}",) for loop in loops)
 
 
-def _run_round(bed: Testbed, running: Running, pace: Pace) -> dict[str, Any]:
+def in_json(server: str) -> str:
+    """Return the name of the closed loop on a server that requests JSON, not protobuf."""
+    return f"{server}, JSON"
+
+
+def _run_round(bed: Testbed, running: Running, accept: str, pace: Pace) -> dict[str, Any]:
     job = ClosedJob(
         endpoint=running.endpoint,
         path=bed.paths[-1],
@@ -206,6 +215,7 @@ def _run_round(bed: Testbed, running: Running, pace: Pace) -> dict[str, Any]:
         warm_up=pace.round / 4,
         seconds=pace.round,
         pid=running.pid,
+        accept=accept,
     )
     with bed.start_client(job) as process:
         return testbed.result(process)

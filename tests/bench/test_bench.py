@@ -29,7 +29,8 @@ def test_adapter_and_peer_are_measured(tmp_path, capsys) -> None:
         assert each["prometheus_cpu"] > 0
         assert each["kubernetes_cpu"] > 0
         assert (each["lists"], each["open_watches"]) == (0, 1)
-    assert {"bare asyncio", "adapter", "peer"} <= {each["name"] for each in results["closed"]}
+    names = {each["name"] for each in results["closed"]}
+    assert {"bare asyncio", "adapter", "adapter, JSON", "peer"} <= names
     assert all(set(each["statuses"]) == {"200"} for each in results["closed"])
     assert "p99, x bare" in capsys.readouterr().out
 
@@ -53,7 +54,7 @@ def test_adapter_runs_with_each_event_loop(server, usage, flags) -> None:
 
 def test_kept_claims_are_no_problem() -> None:
     columns = [("adapter", SIZE, open_result()), ("peer", SIZE, open_result(lists=100))]
-    closed = [closed_result("bare asyncio"), closed_result("adapter")]
+    closed = [closed_result(name) for name in ("bare asyncio", "adapter", "adapter, JSON")]
 
     assert [*report.problems("adapter", columns, closed)] == []
 
@@ -73,12 +74,23 @@ def test_broken_claim_of_the_open_loop_is_a_problem(measured, problem) -> None:
     assert found.startswith(problem)
 
 
-def test_broken_claim_of_the_closed_loop_is_a_problem() -> None:
-    closed = [closed_result("bare asyncio"), closed_result("adapter", rate_ratio=0.001)]
+@pytest.mark.parametrize(
+    ("protobuf", "json", "problem"),
+    [
+        (0.001, 0.001, "closed loop: requests/s, x bare: 0.001, must be at least"),
+        (0.8, 1.0, "closed loop: requests/s in protobuf, x JSON: 0.800, must be at least"),
+    ],
+)
+def test_broken_claim_of_the_closed_loop_is_a_problem(protobuf, json, problem) -> None:
+    closed = [
+        closed_result("bare asyncio"),
+        closed_result("adapter", rate_ratio=protobuf),
+        closed_result("adapter, JSON", rate_ratio=json),
+    ]
 
     (found,) = report.problems("adapter", (), closed)
 
-    assert found.startswith("closed loop: requests/s, x bare: 0.001, must be at least")
+    assert found.startswith(problem)
 
 
 def test_details_have_failures_and_counters() -> None:

@@ -3,7 +3,8 @@
 `python -m tests.control_plane.build` prints the path of each. They are taken from
 `$KUBEBUILDER_ASSETS` (as in envtest), else from the PATH, else from the cache. Programs that are
 missing there are built from the Go modules of Kubernetes, in the version `$KUBERNETES` or VERSION;
-etcd comes from Debian's etcd-server package. Several processes may call this at once.
+etcd comes from Debian's etcd-server package. `ensure_reader` builds the Go client in `reader` from
+the same modules. Several processes may call this at once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import os
 import shutil
 import signal
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from adapter.demo import binary, debian
@@ -63,7 +65,9 @@ def ensure_programs(
     version = _wanted_version(environ)
     paths = {name: _existing(name, version, environ) for name in go_modules.PROGRAMS}
     if missing := [name for name, path in paths.items() if path is None]:
-        _build(missing, version, environ, progress_seconds)
+        task = f"building {', '.join(missing)} {version} (5 to 8 minutes on two cores)"
+        targets = {name: go_modules.package(name) for name in missing}
+        _build(targets, version, environ, progress_seconds, task)
     apiserver, controller_manager, kubectl = (
         path or _cache_folder(version, environ) / name for name, path in paths.items()
     )
@@ -75,6 +79,21 @@ def ensure_programs(
         controller_manager=controller_manager,
         kubectl=kubectl,
     )
+
+
+def ensure_reader(version: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the program of `reader`, which reads metrics with the clients of that Kubernetes.
+
+    It is built again when its source changes: in seconds where the programs were built, since Go
+    keeps the packages. Raises NoProgramError.
+    """
+    source = Path(__file__).parent / "reader" / "reader.go"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+    path = _cache_folder(version, environ) / f"reader-{digest}"
+    if not path.exists():
+        task = f"building the Go client for Kubernetes {version} (half a minute on two cores)"
+        _build({path.name: str(source)}, version, environ, 15.0, task)
+    return path
 
 
 def _wanted_version(environ: Mapping[str, str]) -> str:
@@ -117,9 +136,17 @@ def _program_version(program: Path) -> str:
 
 
 def _build(
-    names: list[str], version: str, environ: Mapping[str, str], progress_seconds: float
+    targets: Mapping[str, str],
+    version: str,
+    environ: Mapping[str, str],
+    progress_seconds: float,
+    task: str,
 ) -> None:
-    """Build the programs `names` into the cache, unless another process has just done so."""
+    """Build the programs into the cache, unless another process has just done so.
+
+    `targets` has the Go package or file of each program's name.
+    """
+    names = ", ".join(targets)
     if not go_modules.folder(version).exists():
         raise NoProgramError(
             f"no go.mod for Kubernetes {version}: set $KUBERNETES to "
@@ -128,19 +155,19 @@ def _build(
         )
     if not shutil.which("go", path=environ.get("PATH")):
         raise NoProgramError(
-            f"{', '.join(names)} {version} not found, and Go is needed to build them: install Go "
+            f"{names} {version} not found, and Go is needed to build them: install Go "
             "(https://go.dev/dl/) or set $KUBEBUILDER_ASSETS to a folder that has the programs"
         )
     folder = _cache_folder(version, environ)
     folder.mkdir(parents=True, exist_ok=True)
     with _exclusive(folder.with_name(f"{folder.name}.lock"), f"Kubernetes {version}"):
-        missing = [name for name in names if not (folder / name).exists()]
+        missing = {name: each for name, each in targets.items() if not (folder / name).exists()}
         if not missing:
             return
         with tempfile.TemporaryDirectory(dir=folder, prefix=".") as scratch:
-            _go_build(missing, version, Path(scratch), environ, progress_seconds)
-            for name in missing:
-                (Path(scratch) / name).rename(folder / name)
+            _go_build([*missing.values()], version, Path(scratch), environ, progress_seconds, task)
+            for name, target in missing.items():
+                (Path(scratch) / Path(target).stem).rename(folder / name)
 
 
 @contextlib.contextmanager
@@ -155,7 +182,12 @@ def _exclusive(lock: Path, what: str) -> Iterator[None]:
 
 
 def _go_build(
-    names: list[str], version: str, into: Path, environ: Mapping[str, str], progress_seconds: float
+    targets: Sequence[str],
+    version: str,
+    into: Path,
+    environ: Mapping[str, str],
+    progress_seconds: float,
+    task: str,
 ) -> None:
     major, minor, _ = version.split(".")
     stamps = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
@@ -164,7 +196,7 @@ def _go_build(
         *(f"-X {package}.{k}={v}" for package in _VERSION_PACKAGES for k, v in stamps.items()),
     ]
     command = ["go", "build", "-v", "-buildvcs=false", "-ldflags", " ".join(linker_flags)]
-    command += [*_COMPILER_FLAGS, "-o", f"{into}/", *map(go_modules.package, names)]
+    command += [*_COMPILER_FLAGS, "-o", f"{into}/", *targets]
     source = go_modules.folder(version)
     go_environ = {
         **environ,
@@ -175,7 +207,6 @@ def _go_build(
         # An interrupted Go leaves its temporary files behind; here they are deleted.
         "GOTMPDIR": str(into),
     }
-    task = f"building {', '.join(names)} {version} (5 to 8 minutes on two cores)"
     _print(task)
     started = time.monotonic()
     packages: list[str] = []
@@ -208,7 +239,7 @@ def _go_build(
             "check that Go can download Kubernetes' modules, "
             "or set $KUBEBUILDER_ASSETS to a folder that has the programs"
         )
-    _print(f"built {', '.join(names)} {version} in {_duration(time.monotonic() - started)}")
+    _print(f"{task}: done in {_duration(time.monotonic() - started)}")
 
 
 def _exited(process: subprocess.Popen[str], timeout: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,12 @@ def programs(real_servers: None, request: pytest.FixtureRequest) -> build.Progra
     # Shows the progress of the build even though pytest captures stderr.
     with capture.global_and_fixture_disabled():
         return build.ensure_programs()
+
+
+@pytest.fixture(scope="session")
+def reader(programs: build.Programs) -> Path:
+    """Program that reads metrics with the Go clients of Kubernetes."""
+    return build.ensure_reader(programs.version)
 
 
 @pytest.fixture(scope="session")

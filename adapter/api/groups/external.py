@@ -9,12 +9,13 @@ https://github.com/kubernetes-sigs/custom-metrics-apiserver/blob/master/pkg/apis
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from adapter import errors
 from adapter.api.groups import failures, options
-from adapter.api.groups.group import Backend, Content, Resource
+from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
-from adapter.http import encoding
+from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis import missing
@@ -30,6 +31,8 @@ from rules.quoting import shorten
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
+TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL
+"""Like the original, which accepts PartialObjectMetadata and then fails for lack of metadata."""
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -56,18 +59,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
     path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
-    selector = options.label_selector(info)
-    requirements = options.field_selector(info)
-    if not info.watch:
-        options.check_resource_version(info)
-    options.check_fields(info, requirements)
-    if info.watch:
-        raise ApiError(
-            405,
-            f'watch is not supported on resources of kind "*.{NAME}"',
-            reason="MethodNotAllowed",
-            details={"group": NAME, "kind": "*"},
-        )
+    selector, _ = options.of_list(info, group=NAME, kind="*")
     metric = info.resource
     subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
@@ -77,7 +69,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
     if entry.namespaced and not _can_exist(info.namespace):
-        return Content(sources=(), build=lambda: _value_list(metric, ()))
+        return Content(sources=(), build=partial(_build, metric, ()))
     try:
         query = plan.external(entry, namespace=info.namespace, selector=selector)
         values = await backend.evaluation.rows(query, deadline=deadline)
@@ -86,14 +78,25 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     except PlanError as error:
         raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = failures.of_query(entry.step.rule, error)
+        cause = failures.of_query(entry.step.rule.config.where, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     if values:
         causes = ()
     else:
         causes = await backend.missing_metrics.of_plan(query)
         backend.missing_metrics.log_causes(subject, causes)
-    return Content(sources=(values,), causes=causes, build=lambda: _value_list(metric, values))
+    return Content(sources=(values,), causes=causes, build=partial(_build, metric, values))
+
+
+async def planned(info: RequestInfo, backend: Backend) -> Planned:
+    """Return what `answer` evaluates; nothing if it is not a valid request for a metric."""
+    entry = backend.catalog().external_entry(info.resource)
+    if entry is None or (entry.namespaced and not _can_exist(info.namespace)):
+        return Planned(entry=entry)
+    selector = options.label_selector(info)
+    options.check_series_selector(selector, "labelSelector")
+    query = plan.external(entry, namespace=info.namespace, selector=selector)
+    return Planned(entry=entry, plan=query)
 
 
 def _can_exist(namespace: str) -> bool:
@@ -102,6 +105,14 @@ def _can_exist(namespace: str) -> bool:
     Like the original, query also without a namespace, and with `*` as its name.
     """
     return namespace in {"", "*"} or is_namespace(namespace)
+
+
+def _build(
+    metric: str, values: Iterable[ExternalValue], transform: negotiation.Transform
+) -> encoding.Document:
+    if transform != negotiation.UNCHANGED:
+        raise ApiError(500, "object does not implement the Object interfaces")
+    return _value_list(metric, values)
 
 
 def _value_list(metric: str, values: Iterable[ExternalValue]) -> encoding.Document:

@@ -6,54 +6,60 @@ import pytest
 
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups.group import Content
-from adapter.http import request_info
+from adapter.http import negotiation, request_info
+from adapter.http.encoding import JSON, YAML
+from adapter.http.negotiation import Accepted
 
 INFO = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
 SAME_TEXT = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
+COMPACT = Accepted(encoding=JSON)
+(TABLE,) = (each for each in negotiation.TABLE if each.version == "v1")
 KIND, VALUES, EQUAL_VALUES = object(), {"p": 1}, {"p": 1}
 
 
 def content(*sources):
-    return Content(sources=sources, build=lambda: {"items": [str(each) for each in sources]})
+    return Content(sources=sources, build=lambda _: {"items": [str(each) for each in sources]})
 
 
 @pytest.fixture
 def encoded():
     encoded = EncodedAnswers()
-    encoded.encode(INFO, content(KIND, VALUES), pretty=False)
+    encoded.encode(INFO, content(KIND, VALUES), COMPACT)
     return encoded
 
 
 def test_the_same_sources_give_the_same_answer(encoded):
-    def build():
+    def build(transform):
         raise AssertionError("encoded twice")
 
-    answer = encoded.encode(INFO, Content(sources=(KIND, VALUES), build=build), pretty=False)
+    answer = encoded.encode(INFO, Content(sources=(KIND, VALUES), build=build), COMPACT)
 
     assert b'"items"' in answer.body
     assert (encoded.cache.hits, encoded.cache.misses) == (1, 1)
 
 
 def test_an_answer_that_is_not_remembered_leaves_nothing_behind(encoded):
-    first = encoded.encode(SAME_TEXT, content(KIND), pretty=False, remember=False)
+    first = encoded.encode(SAME_TEXT, content(KIND), COMPACT, remember=False)
 
-    assert encoded.encode(SAME_TEXT, content(KIND), pretty=False) is not first
+    assert encoded.encode(SAME_TEXT, content(KIND), COMPACT) is not first
 
 
 @pytest.mark.parametrize(
-    ("info", "sources", "pretty"),
+    ("info", "sources", "accepted"),
     [
-        (SAME_TEXT, (KIND, VALUES), False),
-        (INFO, (object(), VALUES), False),
-        (INFO, (KIND, EQUAL_VALUES), False),
-        (INFO, (KIND, VALUES), True),
-        (INFO, (), False),
-        (INFO, (KIND,), False),
-        (INFO, (KIND, VALUES, KIND), False),
+        (SAME_TEXT, (KIND, VALUES), COMPACT),
+        (INFO, (object(), VALUES), COMPACT),
+        (INFO, (KIND, EQUAL_VALUES), COMPACT),
+        (INFO, (KIND, VALUES), COMPACT._replace(pretty=True)),
+        (INFO, (KIND, VALUES), Accepted(encoding=YAML)),
+        (INFO, (KIND, VALUES), COMPACT._replace(transform=TABLE)),
+        (INFO, (), COMPACT),
+        (INFO, (KIND,), COMPACT),
+        (INFO, (KIND, VALUES, KIND), COMPACT),
     ],
-    ids=["request", "kind", "evaluation", "layout", "none", "fewer", "more"],
+    ids=["request", "kind", "evaluation", "layout", "encoding", "form", "none", "fewer", "more"],
 )
-def test_anything_else_is_encoded_again(encoded, info, sources, pretty):
-    first = encoded.encode(INFO, content(KIND, VALUES), pretty=False)
+def test_anything_else_is_encoded_again(encoded, info, sources, accepted):
+    first = encoded.encode(INFO, content(KIND, VALUES), COMPACT)
 
-    assert encoded.encode(info, content(*sources), pretty=pretty) is not first
+    assert encoded.encode(info, content(*sources), accepted) is not first

@@ -25,8 +25,9 @@ def handler(result):
         if isinstance(result, BaseException):
             raise result
         if isinstance(result, dict):
-            pretty = responses.negotiate_pretty(info, request.headers)
-            return responses.Answer(body=encoding.encode(result, pretty=pretty))
+            accepted = responses.negotiate(info, request.headers)
+            body = encoding.encode(result, accepted.encoding, pretty=accepted.pretty)
+            return responses.Answer(body=body, content_type=accepted.encoding)
         return result
 
     return handle

@@ -34,7 +34,6 @@ CONFIGURATIONS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 _DROPPED = "aggregates without <<.GroupBy>> and drops the label"
 _UNMATCHED = "does not use <<.LabelMatchers>>"
 _NO_QUERY = "has no metricsQuery: every request for the rule's metrics fails"
-_NOT_SERVED = "has no effect, because metrics.k8s.io is not served"
 FAULTS = {
     "agents-without-aggregation": [_DROPPED],
     "cadvisor-old-labels": [_DROPPED],
@@ -48,14 +47,11 @@ FAULTS = {
     "gpu-average-by-service": [_DROPPED],
     "gpu-by-template-without-query": [_NO_QUERY],
     "helm-default-values": ["the chart adds six rules that match nearly every series"],
-    "helm-resource-rules-only": [_NOT_SERVED],
     "ingress-by-path-without-matchers": [_UNMATCHED, _UNMATCHED, _UNMATCHED],
     "kafka-lag-as-rate": ["computes a rate of kafka_consumergroup_lag, which is a gauge"],
-    "kube-prometheus-configmap": [_NOT_SERVED],
     "llm-delay-of-everything": [_DROPPED],
     "mqtt-connections-without-namespace": ["maps a label to pods but none", _UNMATCHED],
     "pod-without-namespace": ["maps a label to pods but none to namespaces"],
-    "quoted-resource-rules": [_NOT_SERVED],
     "sessions-external-by-template": [_UNMATCHED],
 }
 REFUSED = {

@@ -1,0 +1,162 @@
+"""Answers in every encoding, read by the Go clients of Kubernetes and by the HPA controller."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import server
+from tests.cluster.server import Server
+from tests.control_plane.plane import ControlPlane
+from tests.real import prometheus
+from tests.real.prometheus import wait_for
+
+METRIC, EXTERNAL = "gpu_utilization", "queue_length"
+JSON, YAML = "application/json", "application/yaml"
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+ENCODINGS = (JSON, YAML, PROTOBUF)
+CUSTOM = "/apis/custom.metrics.k8s.io"
+PODS = "namespaces/default/pods"
+EXTERNAL_METRICS = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+PATHS = (
+    "/apis",
+    CUSTOM,
+    f"{CUSTOM}/v1beta1",
+    "/apis/external.metrics.k8s.io/v1beta1",
+    *(f"{CUSTOM}/{version}/{PODS}/*/{METRIC}" for version in ("v1beta1", "v1beta2")),
+    f"{CUSTOM}/v1beta1/{PODS}/bert-0/{METRIC}?metricLabelSelector=UUID=u,gpu!=1,model",
+    f"{CUSTOM}/v1beta2/{PODS}/bert-0/{METRIC}?metricLabelSelector=UUID+in+(u,v)",
+    f"{CUSTOM}/v1beta2/{PODS}/*/{METRIC}?labelSelector=app=none",
+    f"{CUSTOM}/v1beta2/{PODS}/bert-0/nope",
+    f"{CUSTOM}/v1beta2/{PODS}/bert-0/{METRIC}?labelSelector=a===b",
+    f"{EXTERNAL_METRICS}/{EXTERNAL}",
+    f"{EXTERNAL_METRICS}/nope",
+    f"{EXTERNAL_METRICS}/{EXTERNAL}?watch=1",
+    f"{EXTERNAL_METRICS}/{EXTERNAL}?resourceVersionMatch=Exact",
+)
+AGGREGATED = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
+
+POD = "/api/v1/namespaces/default/pods/bert-1"
+
+RULES = f"""
+rules:
+- seriesQuery: gpu_utilization
+  resources: {{template: <<.Resource>>}}
+  metricsQuery: max(<<.Series>>{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)
+externalRules:
+- seriesQuery: {EXTERNAL}
+  resources: {{namespaced: false}}
+  metricsQuery: sum(<<.Series>>{{<<.LabelMatchers>>}}) by (queue, y, yes2, yes10)
+"""
+SERIES = f"""\
+{METRIC}{{UUID="u",gpu="0",model="a",namespace="default",pod="bert-0"}} 22.5
+{METRIC}{{UUID="v",gpu="1",model="b",namespace="default",pod="bert-1"}} 1500
+{EXTERNAL}{{queue="no",y="n",yes2="2026-11-20",yes10="a: <b>"}} 1234567890
+{EXTERNAL}{{queue="été & 😀",yes2="0x10",yes10=""}} 3
+"""
+HPA = f"""
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {{name: bert, namespace: default}}
+spec:
+  replicas: 2
+  podManagementPolicy: Parallel
+  selector: {{matchLabels: {{app: bert}}}}
+  template:
+    metadata: {{labels: {{app: bert}}}}
+    spec: {{containers: [{{name: main, image: none}}]}}
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: bert, namespace: default}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: StatefulSet, name: bert}}
+  minReplicas: 2
+  maxReplicas: 3
+  metrics:
+  - type: Pods
+    pods: {{metric: {{name: {METRIC}}}, target: {{type: AverageValue, averageValue: 1k}}}}
+  - type: External
+    external: {{metric: {{name: {EXTERNAL}}}, target: {{type: AverageValue, averageValue: 1G}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def adapter(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """The program, with a metric of two pods and an external metric with two series."""
+    folder = tmp_path_factory.mktemp("server")
+    rules = folder / "rules.yaml"
+    rules.write_text(RULES)
+    with prometheus.run(folder) as scraped, server.installed(control_plane):
+        for line in SERIES.splitlines():
+            scraped.put(line)
+        flags = (f"--prometheus-url={scraped.url}", f"--config={rules}", "-v=6")
+        process = Server(control_plane, folder / "server.log", flags)
+        control_plane.kubectl("apply", "-f", "-", text=HPA)
+        try:
+            wait_for(lambda: control_plane.admin.request("GET", POD).status == 200, "pods exist")
+            process.start()
+            yield process
+        finally:
+            control_plane.kubectl("delete", "--wait=false", "-f", "-", text=HPA)
+            process.stop()
+
+
+def run(reader: Path, *arguments: str | Path) -> list[str]:
+    done = subprocess.run([reader, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_go_clients_read_the_same_values_in_protobuf_and_json(adapter, control_plane, reader):
+    values = {}
+    for encoding in (JSON, PROTOBUF):
+        wanted = ("default", METRIC, EXTERNAL)
+        lines = run(reader, "values", control_plane.kubeconfig, encoding, *wanted)
+        values[encoding] = [json.loads(line) for line in lines]
+        assert {each.pop("received") for each in values[encoding]} == {encoding}
+        for each in values[encoding]:
+            assert each.pop("time") > 0
+
+    found = {(each["group"], each["object"]): each["value"] for each in values[PROTOBUF]}
+    assert values[PROTOBUF] == values[JSON]
+    assert found["custom.metrics.k8s.io/v1beta1", "bert-0"] == "22500m"
+    assert found["custom.metrics.k8s.io/v1beta2", "bert-1"] == "1500"
+    assert sorted(value for (group, _), value in found.items() if "external" in group) == [
+        "1234567890",
+        "3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("accept", "paths"),
+    [
+        *((encoding, PATHS) for encoding in ENCODINGS),
+        *((e + AGGREGATED.format(v), ("/apis",)) for e in ENCODINGS for v in ("v2", "v2beta1")),
+    ],
+)
+def test_answers_are_encoded_as_by_kubernetes(adapter, control_plane, reader, accept, paths):
+    lines = run(reader, "verify", control_plane.kubeconfig, adapter.url, accept, *paths)
+
+    parts = [line.split(" ", 3) for line in lines]
+    assert [(path, received, result) for path, _, received, result in parts] == [
+        (path, accept, "same") for path in paths
+    ]
+    assert {status for _, status, *_ in parts} <= {"200", "400", "404", "405", "422"}
+
+
+def test_the_hpa_controller_is_answered_in_protobuf(adapter, control_plane):
+    controller = r"from kube-controller-manager/.*horizontal-pod-autoscaler.*: (\d+ \S+)"
+    requests = rf"GET (/apis/(?:custom|external)\S*/{{}}\S*) {controller}"
+    for metric in (METRIC, EXTERNAL):
+        pattern = re.compile(requests.format(metric))
+        wait_for(lambda each=pattern: each.search(adapter.log), f"the controller requests {metric}")
+        answers = {answer for _, answer in pattern.findall(adapter.log)}
+        assert answers == {f"200 {PROTOBUF}"}
