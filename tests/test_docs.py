@@ -158,7 +158,7 @@ def test_every_flag_is_documented() -> None:
 def help_texts() -> str:
     """The help of all commands."""
     commands = (
-        *([], ["serve"], ["demo"], ["check"], ["explain"], ["doctor"]),
+        *([], ["serve"], ["demo"], ["check"], ["doctor"], ["explain"]),
         *(["presets", "detect"], ["certs", "issue"]),
     )
     return "\n".join(

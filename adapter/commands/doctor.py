@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from adapter import settings
@@ -16,7 +15,6 @@ from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice
 
 _NAME = "gpu-metrics-adapter"
-_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,13 +72,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(installation: Installation, prometheus: settings.Prometheus | None) -> int:
-    from adapter.commands import doctor_checks, doctor_report
+    from adapter.commands import doctor_checks, doctor_report, explain_client
 
     logging.getLogger("adapter").setLevel(logging.CRITICAL)  # the report has what matters
     try:
         reached, findings = asyncio.run(
             doctor_checks.examine(
-                kubeconfig_path(installation.kubeconfig),
+                installation.kubeconfig or explain_client.kubeconfig_path(),
                 service=installation.service,
                 namespace=installation.namespace,
                 prometheus=prometheus,
@@ -95,15 +93,3 @@ def _run(installation: Installation, prometheus: settings.Prometheus | None) -> 
     if not reached:
         return 2
     return 1 if doctor_report.failed(findings) else 0
-
-
-def kubeconfig_path(given: str | None) -> str | None:
-    """Return the kubeconfig that kubectl would use; None for the service account of the pod."""
-    if given:
-        return given
-    if listed := os.environ.get("KUBECONFIG"):
-        return listed.split(os.pathsep)[0]
-    default = Path("~/.kube/config").expanduser()
-    if default.exists() or not _SERVICE_ACCOUNT.exists():
-        return str(default)
-    return None

@@ -13,6 +13,7 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.api.groups import GROUPS, custom
+from adapter.api.groups.group import Group
 from adapter.background import gather_or_cancel
 from adapter.commands.doctor_cluster import Installed, certificates_problem, expires_soon
 from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
@@ -61,6 +62,12 @@ async def registered(installed: Installed) -> Iterable[Finding]:
     ]
 
 
+async def is_own(installed: Installed, group: Group) -> bool:
+    """Return whether the APIService of a group refers to the adapter's Service."""
+    document = await _read(installed, f"{group.VERSIONS[-1]}.{group.NAME}")
+    return document is not None and _owner(document) == installed.name
+
+
 async def _read(installed: Installed, name: str) -> Mapping[str, Any] | None:
     try:
         document: Mapping[str, Any] = await installed.api.get(f"{_PATH}/{name}")
@@ -71,6 +78,12 @@ async def _read(installed: Installed, name: str) -> Mapping[str, Any] | None:
     return document
 
 
+def _owner(document: Mapping[str, Any]) -> str:
+    """Return `NAMESPACE/NAME` of the Service of an APIService."""
+    service = (document.get("spec") or {}).get("service") or {}
+    return f"{service.get('namespace', '')}/{service.get('name', '')}"
+
+
 def _judge(name: str, document: Mapping[str, Any] | None, installed: Installed) -> Finding:
     subject, required = f"apiservice {name}", name.endswith(f".{custom.NAME}")
     if document is None:
@@ -78,9 +91,7 @@ def _judge(name: str, document: Mapping[str, Any] | None, installed: Installed) 
             return ok(subject, "does not exist: the component for this API is not installed")
         cure = f"apply the manifests: {_APPLY}"
         return failure(subject, "does not exist", cure=cure)
-    spec = document.get("spec") or {}
-    service = spec.get("service") or {}
-    owner = "{}/{}".format(service.get("namespace", ""), service.get("name", ""))
+    spec, owner = document.get("spec") or {}, _owner(document)
     if owner != installed.name:
         return _of_another(subject, owner, installed, required=required)
     if finding := _unavailable(subject, document):
@@ -126,10 +137,9 @@ def _unavailable(subject: str, document: Mapping[str, Any]) -> Finding | None:
 async def served(installed: Installed) -> Iterable[Finding]:
     """Return whether the caBundle is valid and verifies the certificate that is served."""
     name = f"{custom.VERSIONS[-1]}.{custom.NAME}"
-    document = await _read(installed, name)
-    spec = (document or {}).get("spec") or {}
-    service = spec.get("service") or {}
-    if f"{service.get('namespace')}/{service.get('name')}" != installed.name:
+    document = await _read(installed, name) or {}
+    spec = document.get("spec") or {}
+    if _owner(document) != installed.name:
         return [skipped("serving-certificate", f"APIService {name} is not this adapter's")]
     if spec.get("insecureSkipTLSVerify"):
         return [skipped("serving-certificate", f"APIService {name} has insecureSkipTLSVerify")]
@@ -144,7 +154,7 @@ async def served(installed: Installed) -> Iterable[Finding]:
     if problem := certificates_problem(bundle):
         fact = f"the caBundle of APIService {name} {problem}"
         return [failure("serving-certificate", fact, cure=cure)]
-    return [await _dial(installed, int(service.get("port") or 443), bundle, cure)]
+    return [await _dial(installed, int(spec["service"].get("port") or 443), bundle, cure)]
 
 
 async def _dial(installed: Installed, port: int, bundle: bytes, cure: str) -> Finding:

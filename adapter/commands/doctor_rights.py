@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from adapter.api.groups import GROUPS, custom, external
+from adapter.api.groups import custom, external, resource
+from adapter.api.groups.group import Group
 from adapter.app import security
 from adapter.background import gather_or_cancel
 from adapter.cluster import rights
 from adapter.cluster.rights import Account, Right, objects_right
+from adapter.commands import doctor_apiservices
 from adapter.commands.doctor_cluster import Installed
 from adapter.commands.doctor_report import Finding, failure, ok
-from rules.kinds import NAMESPACES, PODS, GroupResource
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
 _MAX_KINDS = 20
@@ -21,9 +23,14 @@ _MAX_KINDS = 20
 
 async def of_adapter(installed: Installed, account: Account) -> Iterable[Finding]:
     """Return which rights the account of the adapter lacks, and what grants them."""
-    names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    groups: list[Group] = [custom, external]
+    kinds = await _kinds(installed)
+    if await doctor_apiservices.is_own(installed, resource):
+        groups.append(resource)
+        kinds = sorted({*kinds, NODES})
+    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     required = (
-        *map(objects_right, await _kinds(installed)),
+        *map(objects_right, kinds),
         *security.authentication_rights(skip_lookup=False),
         security.ACCESS_REVIEWS,
         *security.apiservice_rights(names),

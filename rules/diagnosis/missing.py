@@ -200,9 +200,7 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
 
 
-def failed_query(
-    where: str, *, refusal: str, problem: str = "", key: str = "metricsQuery"
-) -> Cause:
+def failed_query(where: str, *, refusal: str, problem: str, key: str = "metricsQuery") -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule.
 
     `refusal` is Prometheus' error if it refused this query; otherwise `problem` says why Prometheus

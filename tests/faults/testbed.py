@@ -37,14 +37,18 @@ _OBJECTS = (
     *(
         {
             "apiVersion": "apps/v1",
-            "kind": "Deployment",
+            "kind": "ReplicaSet",
             "metadata": {"name": name, "namespace": "default"},
             "spec": {
-                "replicas": 0,
+                "replicas": 1,
                 "selector": {"matchLabels": {"app": name}},
                 "template": {
                     "metadata": {"labels": {"app": name}},
-                    "spec": {"containers": [{"name": "web", "image": "web"}]},
+                    "spec": {
+                        # There is no such account, so no pod is created; web-0 is adopted.
+                        "serviceAccountName": "missing",
+                        "containers": [{"name": "web", "image": "web"}],
+                    },
                 },
             },
         }
@@ -146,7 +150,9 @@ class Testbed:
         if "explain" not in commands.SUMMARIES:
             return ""
         selector = "renamed" if fault.place == "selector" else "web"
-        return self._program("explain", "default/pods/*", fault.metric, f"-l=app={selector}")
+        return self._program(
+            "explain", "default/pods/*", fault.metric, f"--selector=app={selector}"
+        )
 
     def _program(self, *arguments: str) -> str:
         """Run a command of the adapter and return its last line."""
@@ -180,7 +186,7 @@ class Testbed:
             "kind": "HorizontalPodAutoscaler",
             "metadata": {"name": name},
             "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name},
                 "maxReplicas": 1,
                 "metrics": [
                     {"type": "Pods", "pods": {"metric": {"name": fault.metric}, "target": target}}

@@ -184,7 +184,8 @@ async def _without_young(
     try:
         young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(PODS, error)
+        raise errors.internal("unable to list matching resources", causes) from error
     if not young:
         return names, ()
     cause = missing.too_young(resolved.entry, young, namespace=namespace)
@@ -199,7 +200,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = failures.of_query(query.steps[0].rule, error)
+        cause = failures.of_query(query.steps[0].rule.config.where, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error

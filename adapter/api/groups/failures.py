@@ -11,18 +11,16 @@ from adapter.cluster.rights import objects_right
 from adapter.errors import BackendError
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
+from rules.document.config import Where
 from rules.kinds import GroupResource
-from rules.ruleset import CompiledRule
 
 _FORBIDDEN = 403
 
 
-def of_query(rule: CompiledRule, error: BackendError) -> Cause:
-    """Return the cause for a query that failed."""
+def of_query(where: Where, error: BackendError, *, key: str = "metricsQuery") -> Cause:
+    """Return the cause for a query that failed; `key` is its key in the rule."""
     return missing.failed_query(
-        str(rule.config.where),
-        refusal=error.refusal,
-        problem=reachability.problem_of(error),
+        str(where), refusal=error.refusal, problem=reachability.problem_of(error), key=key
     )
 
 

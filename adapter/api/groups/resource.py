@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from adapter import errors
-from adapter.api.groups import options, resource_documents
+from adapter.api.groups import failures, options, resource_documents
 from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.resource_documents import Measured
 from adapter.cluster.object_index import Object
@@ -101,7 +101,8 @@ async def _list(
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(kind, error)
+        raise errors.internal("unable to list matching resources", causes) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
     by_namespace = _by_namespace(objects)
@@ -142,7 +143,8 @@ async def _get(
     try:
         found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(kind, error)
+        raise errors.internal("unable to list matching resources", causes) from error
     if found is None:
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
@@ -196,7 +198,7 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
         elif isinstance(usages, BackendError):
             where = plan.steps[0].rule.config.where
             key = where.path.rpartition(".")[2]
-            causes.append(missing.failed_query(str(where), refusal=usages.refusal, key=key))
+            causes.append(failures.of_query(where, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]

@@ -18,7 +18,6 @@ from adapter import __main__ as program
 from adapter import errors, settings
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.commands import (
-    doctor,
     doctor_apiservices,
     doctor_autoscalers,
     doctor_checks,
@@ -297,46 +296,44 @@ async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(inst
     assert "503: dial tcp: refused" in found[2]
 
 
-def hpa(*metrics, kind="Deployment"):
-    target = {"apiVersion": "apps/v1", "kind": kind, "name": "web"}
-    spec = {"scaleTargetRef": target, "metrics": metrics}
-    return {"metadata": {"namespace": "default", "name": "web"}, "spec": spec}
+HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+TARGET = {"type": "AverageValue", "averageValue": "1"}
+
+
+def hpa(name, target="web", **metric):
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}
+    spec = {"scaleTargetRef": reference, "maxReplicas": 2, "metrics": [metric]}
+    return {"metadata": {"namespace": "default", "name": name}, "spec": spec, "status": {}}
 
 
 async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answers):
-    metric = {"name": "m", "selector": {"matchLabels": {"model": "a"}}}
-    described = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {
-        "items": [
-            hpa(
-                {"type": "Pods", "pods": {"metric": metric}},
-                {"type": "Object", "object": {"metric": metric, "describedObject": described}},
-                {
-                    "type": "Object",
-                    "object": {
-                        "metric": metric,
-                        "describedObject": {"kind": "Namespace", "name": "x"},
-                    },
-                },
-                {"type": "External", "external": {"metric": metric}},
-                {"type": "Resource", "resource": {"name": "cpu"}},
-            ),
-            hpa({"type": "Pods", "pods": {"metric": metric}}, kind="Unknown"),
-        ]
-    }
+    source = {"metric": {"name": "m"}, "target": TARGET}
+    hpas = [
+        hpa("good", type="Pods", pods=source),
+        hpa("bad", type="External", external=source),
+        hpa("secret", type="Pods", pods={"metric": {"name": "s"}, "target": TARGET}),
+        hpa("lost", target="nothing", type="Pods", pods=source),
+    ]
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": hpas}
+    answers |= {f"{HPAS}/{each['metadata']['name']}": each for each in hpas}
     answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
-    path = "/apis/apps/v1/namespaces/default/deployments/web/scale"
-    answers[path] = {"status": {"selector": "app=web"}}
-    items = {"items": [{}]}
-    group = "/apis/custom.metrics.k8s.io/v1beta2/namespaces"
-    answers[f"{group}/default/pods/*/m"] = items
-    answers[f"{group}/x/metrics/m"] = (403, "forbidden")
+    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/api/v1/namespaces/default/pods"] = {"items": []}
+    version = {"version": "v1beta2"}
+    group = "/apis/custom.metrics.k8s.io"
+    answers[group] = {"preferredVersion": version, "versions": [version]}
+    value = {"describedObject": {"name": "a"}, "value": "1"}
+    answers[f"{group}/v1beta2/namespaces/default/pods/*/m"] = {"items": [value]}
+    answers[f"{group}/v1beta2/namespaces/default/pods/*/s"] = (403, "forbidden")
 
     lines = texts(await doctor_autoscalers.metrics(installed))
 
-    assert lines[0].startswith("ok autoscalers: 2 autoscalers use 4 custom and external metrics")
-    assert "of which 1 have values" in lines[0]
-    assert [line.split(" ")[0] for line in lines[1:]] == ["failure", "skipped", "failure"]
+    assert lines[0].startswith("ok autoscalers: 4 autoscalers use 3 metrics")
+    assert lines[1].startswith("failure autoscaler default/bad: m: status 404: not found")
+    assert lines[2].startswith("skipped autoscaler default/secret: s: this account may not read")
+    assert lines[3].startswith("failure autoscaler default/lost: ")
+    assert len(lines) == 4
 
 
 def reply(status, document, warning=""):
@@ -361,26 +358,10 @@ def reply(status, document, warning=""):
     ],
 )
 def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
-    request = doctor_autoscalers._Request(subject="default/web: m", path="", params={})
-
-    finding = doctor_autoscalers._judge(request, answer)
+    finding = doctor_autoscalers._judge("autoscaler default/web: m", answer)
 
     assert (finding and finding.state) == state
     assert finding is None or words in finding.fact
-
-
-def test_a_label_selector_becomes_text():
-    selector = {
-        "matchLabels": {"a": "b"},
-        "matchExpressions": [
-            {"key": "c", "operator": "In", "values": ["1", "2"]},
-            {"key": "d", "operator": "NotIn", "values": ["3"]},
-            {"key": "e", "operator": "Exists"},
-            {"key": "f", "operator": "DoesNotExist"},
-        ],
-    }
-
-    assert doctor_autoscalers._selector(selector) == "a=b,c in (1,2),d notin (3),e,!f"
 
 
 @pytest.mark.parametrize(
@@ -450,7 +431,8 @@ def test_the_last_line_has_the_first_failure_with_cause_and_cure():
 
 @pytest.fixture
 def without_cluster(monkeypatch, tmp_path):
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("PROMETHEUS_URL", raising=False)
 
 
@@ -479,17 +461,6 @@ def test_an_unknown_flag_is_an_error_and_help_lists_the_flags(capsys):
     assert "did you mean --service?" in capsys.readouterr().err
     assert program.main(["doctor", "--help"]) == 0
     assert "--kubeconfig" in capsys.readouterr().out
-
-
-def test_the_kubeconfig_is_the_one_of_kubectl(monkeypatch, tmp_path):
-    monkeypatch.setenv("KUBECONFIG", "/a:/b")
-    assert doctor.kubeconfig_path("/given") == "/given"
-    assert doctor.kubeconfig_path(None) == "/a"
-    monkeypatch.delenv("KUBECONFIG")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert doctor.kubeconfig_path(None) == str(tmp_path / ".kube/config")
-    monkeypatch.setattr(doctor, "_SERVICE_ACCOUNT", tmp_path)
-    assert doctor.kubeconfig_path(None) is None
 
 
 @pytest.mark.usefixtures("real_servers")
