@@ -200,7 +200,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = failures.of_query(query.steps[0].rule.config.where, error)
+        cause = failures.of_query(query.steps[0].rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error

@@ -78,7 +78,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     except PlanError as error:
         raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = failures.of_query(entry.step.rule.config.where, error)
+        cause = failures.of_query(entry.step.rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     if values:
         causes = ()

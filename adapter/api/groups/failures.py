@@ -11,16 +11,19 @@ from adapter.cluster.rights import objects_right
 from adapter.errors import BackendError
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
-from rules.document.config import Where
 from rules.kinds import GroupResource
+from rules.ruleset import CompiledRule
 
 _FORBIDDEN = 403
 
 
-def of_query(where: Where, error: BackendError, *, key: str = "metricsQuery") -> Cause:
+def of_query(rule: CompiledRule, error: BackendError, *, key: str = "metricsQuery") -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule."""
     return missing.failed_query(
-        str(where), refusal=error.refusal, problem=reachability.problem_of(error), key=key
+        str(rule.config.where),
+        refusal=error.refusal,
+        problem=reachability.problem_of(error, rule.config.source),
+        key=key,
     )
 
 

@@ -196,9 +196,9 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
             if len(usages) < len(plan.names):
                 causes.append(usage.without_usage(plan, usages))
         elif isinstance(usages, BackendError):
-            where = plan.steps[0].rule.config.where
-            key = where.path.rpartition(".")[2]
-            causes.append(failures.of_query(where, usages, key=key))
+            rule = plan.steps[0].rule
+            key = rule.config.where.path.rpartition(".")[2]
+            causes.append(failures.of_query(rule, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]
