@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from adapter import settings
-from adapter.api.groups import GROUPS
+from adapter.api.groups import custom, external
 from adapter.app import rule_files
 from adapter.commands import check_inputs, check_live
 from adapter.settings import Source
@@ -131,7 +131,7 @@ async def test_a_live_server_does_what_check_says(
     monkeypatch.setattr(rule_files, "load", lambda _: rules)
     objects = api.manifests(["n/a"], ["m"])
     async with api.serving(tmp_path, server.url, objects, ("--config=x",)) as served:
-        listed = [path for each in GROUPS for path in await _listed(served, each.NAME)]
+        listed = [path for each in (custom, external) for path in await _listed(served, each.NAME)]
         listed = [path for path in listed if not _is_shared(rules, path)]
         without, elsewhere = [], []
         for path in listed:
