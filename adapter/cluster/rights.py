@@ -41,7 +41,7 @@ class Right:
 
     def __str__(self) -> str:
         name = f"/{self.name}" if self.name else ""
-        return f"{','.join(self.verbs)} {self.resource}{name}"
+        return f"{' and '.join(self.verbs)} {self.resource}{name}"
 
     def rule(self) -> str:
         """Return the RBAC rule, as it stands in a Role or ClusterRole."""

@@ -124,8 +124,9 @@ def _summary(findings: Sequence[Finding]) -> str:
     for state in (State.FAILURE, State.WARNING):
         for each in findings:
             if each.state is state:
-                parts = [f"{each.name}: {each.fact}", each.cause, each.cure]
-                return f"{counts}. Begin with {'. '.join(filter(None, parts))}"
+                parts = filter(None, (each.cause, each.cure))
+                sentences = [f"{part[0].upper()}{part[1:]}" for part in parts]
+                return ". ".join([counts, f"Begin with {each.name}: {each.fact}", *sentences])
     return f"{counts}, {numbers[State.OK]} ok, {numbers[State.SKIPPED]} skipped"
 
 

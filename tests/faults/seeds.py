@@ -124,7 +124,7 @@ FAULTS = (
     Fault(
         title="the adapter may not list pods",
         reason="MissingRight",
-        words=("may not list", "pods", "grant"),
+        words=("may not list and watch pods", "rant {apiGroups"),
         place="rights",
     ),
     Fault(

@@ -424,8 +424,8 @@ def test_the_last_line_has_the_first_failure_with_cause_and_cure():
     *_, without = doctor_report.lines(findings[:1])
     *_, fine = doctor_report.lines([doctor_report.ok("o", "fine")])
 
-    assert last == "2 failures, 1 warning. Begin with f: broken. dust. clean it"
-    assert without == "0 failures, 1 warning. Begin with w: odd. look"
+    assert last == "2 failures, 1 warning. Begin with f: broken. Dust. Clean it"
+    assert without == "0 failures, 1 warning. Begin with w: odd. Look"
     assert fine == "0 failures, 0 warnings, 1 ok, 0 skipped"
 
 
