@@ -104,7 +104,10 @@ class BackendError(Exception):
     retry_after: float | None = None
     """Minimum seconds before a retry; None if Kubernetes' webhook clients would not retry."""
     refusal: str = ""
-    """What Prometheus replied to a query that it refused, without the request; else empty."""
+    """What the server replied to a request that it refused, without the request; else empty. Of
+    Prometheus, only if it refused the query."""
+    status: int = 0
+    """HTTP status of an error of the API server, and of Refused; else 0."""
 
     def without_frames(self) -> Self:
         """Return the error to be kept. Frames of a traceback may hold all that a response had."""

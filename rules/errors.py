@@ -97,3 +97,12 @@ class PlanError(RulesError):
 
 class AmbiguousSampleError(RulesError):
     """Several samples for one object where the rule has `aggregate: error`."""
+
+
+class UnreadableError(RulesError):
+    """An object that the HPA controller needs, and that cannot be read."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+        """HTTP status of the reply; 0 without one."""

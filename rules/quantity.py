@@ -49,6 +49,45 @@ def decimal(thousandths: int) -> str:
     return f"{mantissa}{_SUFFIXES[exponent]}"
 
 
+def binary(thousandths: int) -> str:
+    """Return the canonical BinarySI form: `14Gi` for 14 GiB, `1536Ki` for 1 572 864 000.
+
+    Like resource.Quantity, write the decimal form of fractions and of values below 1024.
+    """
+    mantissa, rest = divmod(thousandths, 1000)
+    if rest or abs(mantissa) < 1024:
+        return decimal(thousandths)
+    power = 0
+    while power < len(_BINARY_SUFFIXES) - 1 and not mantissa % 1024:
+        mantissa //= 1024
+        power += 1
+    return f"{mantissa}{_BINARY_SUFFIXES[power]}"
+
+
+def go_duration_text(nanoseconds: int) -> str:
+    """Return a duration as Go writes it: `5m0s`, `1h0m0s`, `1.5s`, `500ms`.
+
+    It must not be negative.
+    """
+    seconds, part = divmod(nanoseconds, 1_000_000_000)
+    if not seconds and part:
+        unit = next(unit for unit in ("ms", "µs", "ns") if part >= _GO_UNITS[unit])
+        return f"{_with_fraction(part, _GO_UNITS[unit])}{unit}"
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_with_fraction(seconds * 1_000_000_000 + part, 1_000_000_000)}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{hours}h{text}" if hours else text
+
+
+def _with_fraction(number: int, unit: int) -> str:
+    whole, part = divmod(number, unit)
+    digits = f"{part:0{len(str(unit)) - 1}}".rstrip("0") if part else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _GO_UNITS = {
     "ns": 1,
     "us": 1_000,
@@ -78,14 +117,29 @@ def parse(text: str) -> int:
 
     Digits beyond thousandths are cut. Raises QuantityError.
     """
+    return int(_thousandths(text))
+
+
+def milli_value(text: str) -> int:
+    """Return a quantity in thousandths, rounded up as `Quantity.MilliValue` of Kubernetes does.
+
+    Also accepts the suffixes `n` and `u`, which the resource metrics API writes. Raises
+    QuantityError.
+    """
+    divisor = {"n": 10**9, "u": 10**6}.get(text[-1:], 1)
+    exact = _thousandths(text[:-1] if divisor > 1 else text) / divisor
+    return math.ceil(exact) if exact > 0 else math.floor(exact)
+
+
+def _thousandths(text: str) -> Fraction:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise QuantityError(f"{text!r} is not a quantity: write a number such as 37.5 or 37500m")
     number, suffix = Fraction(match["number"]), match["suffix"]
     if suffix.endswith("i"):
-        return int(number * 1000 * 1024 ** "KMGTPE".index(suffix[0]) * 1024)
+        return number * 1000 * Fraction(1024) ** ("KMGTPE".index(suffix[0]) + 1)
     exponent = next(power for power, each in _SUFFIXES.items() if each == suffix)
-    return int(number * Fraction(1000) * Fraction(10) ** exponent)
+    return number * Fraction(1000) * Fraction(10) ** exponent
 
 
 def go_duration(text: str) -> int:

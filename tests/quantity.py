@@ -1,13 +1,17 @@
-"""Parses quantities as the adapter and the API server write them: DecimalSI, such as `20500m`."""
+"""Parses quantities as the adapter and the API server write them, such as `20500m` and `14Gi`."""
 
 from __future__ import annotations
 
 from fractions import Fraction
 
-_EXPONENTS = {"m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_FACTORS = {
+    "m": Fraction(1, 1000),
+    **{suffix: Fraction(1000) ** power for power, suffix in enumerate(("", *"kMGTPE"))},
+    **{f"{suffix}i": Fraction(1024) ** power for power, suffix in enumerate("KMGTPE", 1)},
+}
 
 
 def parse(text: str) -> Fraction:
     """Return the value of a quantity."""
-    number = text.rstrip("mkMGTPE")
-    return Fraction(number) * Fraction(10) ** _EXPONENTS[text.removeprefix(number)]
+    number = text.rstrip("mkKMGTPEi")
+    return Fraction(number) * _FACTORS[text.removeprefix(number)]

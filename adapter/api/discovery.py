@@ -25,8 +25,6 @@ _AGGREGATED = tuple(
     for version in ("v2", "v2beta1")
 )
 """Forms in which all groups are sent at `/apis`, the preferred one first."""
-_VERBS = ("get",)
-"""Of every metric; like the original, also of those whose requests are authorized as `list`."""
 _NO_KIND = {"group": "", "version": "", "kind": ""}
 
 
@@ -162,7 +160,7 @@ def _resource_list(group: Group, version: str, catalog: Catalog) -> encoding.Doc
                 "singularName": "",
                 "namespaced": resource.namespaced,
                 "kind": resource.kind,
-                "verbs": _VERBS,
+                "verbs": resource.verbs,
             }
             for resource in _sorted(group, catalog)
         ],
@@ -225,10 +223,10 @@ def _with_subresources(
             parent["scope"] = "Namespaced"
         if slash:
             subresources.setdefault(name, []).append(
-                {"subresource": subresource, "responseKind": kind, "verbs": _VERBS}
+                {"subresource": subresource, "responseKind": kind, "verbs": resource.verbs}
             )
         else:
-            parent |= {"responseKind": kind, "verbs": _VERBS}
+            parent |= {"responseKind": kind, "verbs": resource.verbs}
     for name, nested in subresources.items():
         parents[name]["subresources"] = nested
     return list(parents.values())

@@ -10,9 +10,10 @@ from collections.abc import Callable, Sequence
 from aiohttp import hdrs
 
 from adapter import errors
-from adapter.api import health
+from adapter.api import explain, health
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
+from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
 from adapter.http import encoding, negotiation, responses
@@ -36,6 +37,7 @@ def build_router(
     operator_endpoints: health.OperatorEndpoints,
     backend: Backend,
     guard: Guard | None = None,
+    explainer: Explainer | None = None,
     encoded: EncodedAnswers | None = None,
     heads: Heads | None = None,
     timeout: float = DEFAULT_TIMEOUT,
@@ -61,7 +63,16 @@ def build_router(
             raise errors.no_route()
         found = info.version in group.VERSIONS and group.routes(info.below_version)
         _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
+        if explainer is not None and explain.requested(info):
+            return await explain_from(explainer, group, request, info)
         return await answer_from(group, request, info)
+
+    async def explain_from(
+        explainer: Explainer, group: Group, request: Request, info: RequestInfo
+    ) -> responses.Answer:
+        if not await sees_causes(group, request):
+            raise explain.forbidden(_document(group))
+        return await explainer.answer(group, info, backend, deadline=request.deadline)
 
     async def answer_from(group: Group, request: Request, info: RequestInfo) -> responses.Answer:
         heads.remember(request)
@@ -79,8 +90,7 @@ def build_router(
 
     async def sees_causes(group: Group, request: Request) -> bool:
         # Causes quote the rules, so only callers who may read the list of metrics see them.
-        document = f"/apis/{group.NAME}/{group.VERSIONS[0]}"
-        return guard is None or await _can_read(request, document)
+        return guard is None or await _can_read(request, _document(group))
 
     guarded = route if guard is None else guard(route)
 
@@ -91,6 +101,11 @@ def build_router(
         return await guarded(request, info)
 
     return responses.error_middleware(handle, heads=heads, timeout=timeout, closing=closing)
+
+
+def _document(group: Group) -> str:
+    """Return the path of the discovery document with the group's metrics."""
+    return f"/apis/{group.NAME}/{group.VERSIONS[0]}"
 
 
 async def _can_read(request: Request, path: str) -> bool:

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.api import health
-from adapter.api.groups import GROUPS
+from adapter.api.groups.group import Group
 from adapter.auth import trust
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
@@ -41,12 +41,13 @@ _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 _CONTROL_QPS, _CONTROL_BURST = 20.0, 40
 """Requests per second for the ConfigMap, the Secret and the APIServices. A start takes about 15."""
 _NAMESPACE = "gpu-metrics-adapter"
-_ACCESS_REVIEWS = Right(
+ACCESS_REVIEWS = Right(
     group="authorization.k8s.io",
     resource="subjectaccessreviews",
     verbs=("create",),
     consequence="callers get 500",
 )
+"""The right to authorize callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Security:
 
 async def from_settings(
     settings: Settings,
+    groups: Iterable[Group],
     rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
@@ -88,19 +90,11 @@ async def from_settings(
     guard = await _guard(settings, api, live, rights, stack, background, meter_of_requests, lookups)
     service = settings.serving.service_name
     namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
-    names = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+    names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
-    rights.require(api, lambda: _apiservice_rights(names))
+    rights.require(api, lambda: apiservice_rights(names))
     if pair is None:
-        secret = Right(
-            group="",
-            resource="secrets",
-            verbs=("get", "update"),
-            consequence="replicas cannot share a serving CA",
-            name=serving_certificate.secret_name(service),
-            namespace=namespace,
-        )
-        rights.require(api, lambda: (secret,))
+        rights.require(api, lambda: (secret_right(service, namespace),))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
@@ -187,8 +181,8 @@ async def _guard(
     reviewer = api
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(settings.authorization.kubeconfig, stack)
-    rights.require(api, lambda: _authentication_rights(skip_lookup=flags.skip_lookup))
-    rights.require(reviewer, lambda: (_ACCESS_REVIEWS,))
+    rights.require(api, lambda: authentication_rights(skip_lookup=flags.skip_lookup))
+    rights.require(reviewer, lambda: (ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()
@@ -214,7 +208,20 @@ async def _guard(
     return guard
 
 
-def _authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
+def secret_right(service: str, namespace: str) -> Right:
+    """Return the right to share a serving CA."""
+    return Right(
+        group="",
+        resource="secrets",
+        verbs=("get", "update"),
+        consequence="replicas cannot share a serving CA",
+        name=serving_certificate.secret_name(service),
+        namespace=namespace,
+    )
+
+
+def authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
+    """Yield the rights to authenticate callers."""
     yield Right(
         group="authentication.k8s.io",
         resource="tokenreviews",
@@ -232,14 +239,15 @@ def _authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
         )
 
 
-def _apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
+def apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
+    """Yield the rights to publish the caBundle in the APIServices `names`."""
     for name in names:
-        # Without the component external-metrics, the APIService may belong to another server.
-        external = name.endswith(".external.metrics.k8s.io")
+        # Without its component, the APIService of another group may belong to another server.
+        own = name.endswith(".custom.metrics.k8s.io")
         yield Right(
             group="apiregistration.k8s.io",
             resource="apiservices",
-            verbs=("get",) if external else ("get", "patch"),
+            verbs=("get", "patch") if own else ("get",),
             consequence="the API server may refuse the serving certificate",
             name=name,
         )

@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
+from adapter.api import groups as api_groups
 from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
-from adapter.api.groups import GROUPS
+from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend
 from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
@@ -26,10 +27,12 @@ from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
-from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus import Held, Prometheus
+from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
-from adapter.cluster.rights import Right, Rights
+from adapter.cluster.readiness import Readiness
+from adapter.cluster.rights import Right, Rights, objects_right
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
 from adapter.http.connection import Serve
@@ -38,8 +41,9 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
-from rules.kinds import NAMESPACES, PODS, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
+from rules.query import resource
 from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
@@ -63,20 +67,24 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     registry = CollectorRegistry()
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
+        requests, held = telemetry.PrometheusRequestMetrics(registry), Held()
         prometheus = await stack.enter_async_context(
-            sources.connect_prometheus(
-                settings.prometheus, telemetry.PrometheusRequestMetrics(registry)
-            )
+            sources.connect_prometheus(settings.prometheus, requests, held=held)
         )
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
+        others = await stack.enter_async_context(
+            sources.connect_sources(ruleset.sources, requests, held=held)
+        )
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
+        groups = api_groups.served(ruleset)
         rights = Rights()
         objects, watches = await _objects(settings, ruleset, rights, stack, background, registry)
         relist = Relist(
             ruleset,
             prometheus,
             lambda: objects.kinds,
+            sources=others,
             interval=settings.relist.interval,
             max_age=settings.relist.max_age or settings.relist.interval,
             meter=telemetry.RelistMetrics(registry),
@@ -85,6 +93,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         evaluation = Evaluation(
             prometheus,
             metrics=telemetry.EvaluationMetrics(registry),
+            sources=others,
             freshness=settings.prometheus.query_freshness,
         )
         stack.push_async_callback(evaluation.close)
@@ -92,6 +101,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             catalog=lambda: relist.catalog,
             objects=objects,
             evaluation=evaluation,
+            resources=(
+                resource.compile(ruleset.resource_rules) if ruleset.resource_rules else None
+            ),
             missing_metrics=MissingMetrics(
                 lambda: relist.inventory,
                 relist.labels,
@@ -99,6 +111,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 probes=Probes(
                     prometheus.query,
                     lambda: detection.report(prometheus),
+                    sources={name: client.query for name, client in others.items()},
                     presets={
                         rule.config.where.file.removeprefix("preset ")
                         for rule in (*ruleset.rules, *ruleset.external)
@@ -106,9 +119,10 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 ),
             ),
         )
+        background.start("cause log", backend.missing_metrics.run())
         port = settings.serving.port
-        discovery = Discovery(GROUPS, lambda: relist.catalog, secure_port=port)
-        openapi = OpenApi(GROUPS)
+        discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
+        openapi = OpenApi(groups)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
         encoded = EncodedAnswers()
@@ -117,7 +131,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(
-            settings, rights, stack, background, registry, lookups
+            settings, groups, rights, stack, background, registry, lookups
         )
         if not settings.cluster.objects:
             background.start("rights", rights.run())
@@ -131,6 +145,12 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     name="first-relist", run=lambda: _check_first_relist(relist), public=True
                 ),
                 health.Check(name="prometheus", run=prometheus.reachability.check, public=True),
+                *(
+                    health.Check(
+                        name=f"prometheus-{name}", run=client.reachability.check, public=True
+                    )
+                    for name, client in others.items()
+                ),
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
@@ -147,6 +167,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
+            explainer=Explainer(prometheus.query, lambda: relist.inventory, relist.labels),
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,
@@ -207,33 +228,34 @@ async def _objects(
             "or --objects=FILE to run without one"
         ) from error
     stack.push_async_callback(kube.close)
-    caches = WatchCaches(kube, metrics=telemetry.WatchCacheMetrics(registry))
+    watch_metrics = telemetry.WatchCacheMetrics(registry)
+    caches = WatchCaches(kube, watch_cache.OBJECTS, metrics=watch_metrics)
     background.start("watch caches", caches.run())
+    ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=watch_metrics)
+    background.start("watch of ready pods", ready.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(
         qps=max(cluster.qps, _LIST_QPS), burst=max(cluster.burst, _LIST_BURST), flags=_RATE_FLAGS
     )
     objects = ClusterObjects(
-        kube, listing=listing, caches=caches, interval=cluster.discovery_interval
+        kube,
+        listing=listing,
+        caches=caches,
+        readiness=Readiness(listing, ready),
+        interval=cluster.discovery_interval,
     )
     background.start("discovery of kinds", objects.run())
     rights.require(kube, lambda: _rights(ruleset, objects.kinds))
-    return objects, caches.status
+    return objects, lambda: watch_cache.statuses(caches, ready)
 
 
 def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
     """Yield the rights to read the objects that overrides of rules map to."""
-    resources = {PODS}
+    resources = {PODS, NODES} if ruleset.resource_rules else {PODS}
     for rule in ruleset.rules:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))
-    for each in sorted(resources - {NAMESPACES}, key=str):
-        yield Right(
-            group=each.group,
-            resource=each.resource,
-            verbs=("list", "watch"),
-            consequence=f"metrics of {each} cannot be selected by labels",
-        )
+    yield from map(objects_right, sorted(resources - {NAMESPACES}, key=str))
 
 
 @contextlib.asynccontextmanager

@@ -20,6 +20,7 @@ def backend_error(
     text = f"{request}: {status}: {message or 'no reason given'}"
     error: errors.BackendError
     error = errors.Refused(text, status=status) if 400 <= status < 500 else errors.Broken(text)
+    error.status, error.refusal = status, message or ""
     retry_after = headers.get("Retry-After", "")
     if retry_after.isdecimal():
         error.retry_after = float(retry_after)

@@ -18,9 +18,19 @@ def path(kind: Kind, namespace: str = "") -> str:
     return f"{root}/{kind.resource}"
 
 
-def params(kind: Kind) -> Mapping[str, str]:
-    """Return the field selector that leaves out finished pods; nothing for other kinds.
+def params(kind: Kind, *, name: str = "") -> Mapping[str, str]:
+    """Return the field selector that leaves out finished pods, and objects not called `name`.
 
     To a watch with this selector, a pod that finishes is deleted.
     """
-    return {"fieldSelector": _UNFINISHED} if kind.group_resource == PODS else {}
+    terms = ([named(name)] if name else []) + ([_UNFINISHED] if kind.group_resource == PODS else [])
+    return {"fieldSelector": ",".join(terms)} if terms else {}
+
+
+def named(name: str) -> str:
+    """Return the field selector for one object.
+
+    The value is escaped like k8s.io/apimachinery/pkg/fields.EscapeValue.
+    """
+    escaped = name.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+    return f"metadata.name={escaped}"

@@ -6,8 +6,10 @@ lists. Problems are collected and reported together, each with its file and docu
 
 from __future__ import annotations
 
+import itertools
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from typing import Any
 import yaml
 
 from adapter import errors
+from adapter.cluster import ready_index
+from adapter.cluster.object_index import Object
 from adapter.cluster.objects import FINISHED
+from adapter.cluster.readiness import too_young
 from rules.errors import UnknownResourceError
-from rules.kinds import NAMESPACES, ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.selectors.selectors import Selector
 
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -30,11 +35,14 @@ class FileObjects:
     A kind that is not built into Kubernetes counts as namespaced, and its plural is guessed.
     """
 
-    def __init__(self, paths: Iterable[str | Path]) -> None:
+    def __init__(
+        self, paths: Iterable[str | Path], *, clock: Callable[[], float] = time.time
+    ) -> None:
         """Read all files; a later manifest of an object replaces an earlier one.
 
-        Raises Broken with one line per problem.
+        `clock` returns Unix seconds. Raises Broken with one line per problem.
         """
+        self._clock = clock
         manifests: list[_Object] = []
         problems: list[str] = []
         for path in paths:
@@ -52,18 +60,32 @@ class FileObjects:
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the objects that match the selector; see `ClusterObjects`."""
+        matching = self._matching(resource, namespace, selector)
+        return tuple(each.name for each in matching)
+
+    async def objects(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[Object, ...]:
+        """Return the objects that match the selector; see `ClusterObjects`."""
+        return tuple(map(_indexed, self._matching(resource, namespace, selector)))
+
+    async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
+        """Return an object by its name; None if it does not exist or is a finished pod."""
+        matching = self._matching(resource, namespace, Selector())
+        return next((_indexed(each) for each in matching if each.name == name), None)
+
+    def _matching(
+        self, resource: GroupResource, namespace: str, selector: Selector
+    ) -> Iterator[_Object]:
         try:
             kind = self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
         all_namespaces = not (kind.namespaced and namespace)
-        return tuple(
-            each.name
-            for each in self._objects.get(kind.group_resource, ())
-            if not each.finished
-            and (all_namespaces or each.namespace == namespace)
-            and selector.matches(each.labels)
-        )
+        for each in self._objects.get(kind.group_resource, ()):
+            inside = all_namespaces or each.namespace == namespace
+            if inside and not each.finished and selector.matches(each.labels):
+                yield each
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False for a pod that has finished, else True."""
@@ -71,6 +93,20 @@ class FileObjects:
             each.finished and (each.namespace, each.name) == (namespace, name)
             for each in self._objects.get(resource, ())
         )
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        """Return the pods that have been Ready for less than `seconds`; see `Readiness`.
+
+        Pods without conditions have been Ready forever.
+        """
+        ready = {
+            each.name: each.ready_since
+            for each in self._objects.get(PODS, ())
+            if each.namespace == namespace and each.ready_since is not None
+        }
+        return too_young(ready, names, now=self._clock(), seconds=seconds)
 
     async def refresh(self) -> None:
         """Do nothing: the files are read only once."""
@@ -85,6 +121,13 @@ class _Object:
     namespace: str
     labels: Mapping[str, str]
     finished: bool = False
+    ready_since: float | None = 0.0
+    """Unix seconds; None for a pod that is not Ready."""
+
+
+def _indexed(item: _Object) -> Object:
+    labels = itertools.chain.from_iterable(sorted(item.labels.items()))
+    return Object(item.namespace, item.name, tuple(labels))
 
 
 class _InvalidManifest(Exception):
@@ -149,7 +192,9 @@ def _parse(document: Any) -> _Object:
                 f"metadata.labels: {key}: {value!r} must be a string: put it in quotes"
             )
     status = document.get("status")
-    phase = status.get("phase") if isinstance(status, dict) else None
+    if not isinstance(status, dict):
+        status = {}
+    is_pod = (group, kind) == ("", "Pod")
     return _Object(
         group=group,
         version=version,
@@ -157,8 +202,16 @@ def _parse(document: Any) -> _Object:
         name=_text(metadata, "name", "metadata."),
         namespace=_text(metadata, "namespace", "metadata.", default=""),
         labels=labels,
-        finished=(group, kind) == ("", "Pod") and str(phase) in FINISHED,
+        finished=is_pod and str(status.get("phase")) in FINISHED,
+        ready_since=_ready_since(status) if is_pod and status.get("conditions") else 0.0,
     )
+
+
+def _ready_since(status: Mapping[str, Any]) -> float | None:
+    try:
+        return ready_index.ready_since(status)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise _InvalidManifest("status.conditions must be those of a pod") from error
 
 
 def _text(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from adapter.cache import LRUCache
 from rules.selectors.selectors import Selector
+
+T = TypeVar("T")
 
 Labels = tuple[str, ...]
 """Keys and values in turn, sorted by key. Half the size of a dict."""
@@ -27,6 +29,8 @@ _MAX_WORDS = 1 << 20
 """Machine words (8 bytes) of the remembered results (LRU)."""
 _RESULT = 64
 """Machine words of a result without its names and the text of its selector."""
+_OBJECT = 10
+"""Machine words of an object in a result; its labels are those of the index."""
 
 
 class Object(NamedTuple):
@@ -35,6 +39,11 @@ class Object(NamedTuple):
     namespace: str
     name: str
     labels: Labels
+
+    @property
+    def label_map(self) -> dict[str, str]:
+        """The labels as a new dict, sorted by key."""
+        return dict(zip(self.labels[::2], self.labels[1::2], strict=True))
 
 
 class Interner:
@@ -76,7 +85,7 @@ class ObjectIndex:
         self._versions: dict[str | None, int] = {}
         """Number of the last change of each namespace that has objects; of all under None."""
         self._changes = itertools.count(1)
-        self._results: LRUCache[tuple[str | None, str], tuple[int, tuple[str, ...]]]
+        self._results: LRUCache[tuple[str | None, str, int], tuple[int, tuple[Any, ...]]]
         self._results = LRUCache(_MAX_WORDS)
         for each in objects:
             self.put(each)
@@ -119,24 +128,55 @@ class ObjectIndex:
     def names(self, selector: Selector, *, namespace: str | None) -> tuple[str, ...]:
         """Return the names of the matching objects in the API's order; None means all namespaces.
 
-        Names in different namespaces may be equal.
+        Names in different namespaces may be equal. The same tuple is returned until a change.
         """
-        key = namespace, str(selector)
+
+        def find() -> Iterator[str]:
+            for each in self._places(namespace):
+                yield from self._matching(each, selector)
+
+        return self._remembered(selector, namespace, find, words=1)
+
+    def objects(self, selector: Selector, *, namespace: str | None) -> tuple[Object, ...]:
+        """Return the matching objects; as `names` in all other respects."""
+
+        def find() -> Iterator[Object]:
+            for each in self._places(namespace):
+                objects = self._namespaces.get(each, {})
+                for name in self._matching(each, selector):
+                    yield Object(each, name, objects[name])
+
+        return self._remembered(selector, namespace, find, words=_OBJECT)
+
+    def get(self, namespace: str, name: str) -> Object | None:
+        """Return an object, or None if it does not exist."""
+        labels = self._namespaces.get(namespace, {}).get(name)
+        return None if labels is None else Object(namespace, name, labels)
+
+    def _places(self, namespace: str | None) -> Iterable[str]:
+        # The API server lists in the order of the keys in etcd, NAMESPACE/NAME.
+        if namespace is None:
+            return sorted(self._namespaces, key=lambda each: f"{each}/")
+        return (namespace,)
+
+    def _remembered(
+        self,
+        selector: Selector,
+        namespace: str | None,
+        find: Callable[[], Iterator[T]],
+        *,
+        words: int,
+    ) -> tuple[T, ...]:
+        """Return what `find` yields; each result takes this many machine words."""
+        key = namespace, str(selector), words
         version = self._versions.get(namespace, 0)
         remembered = self._results.get(key)
         if remembered is not None and remembered[0] == version:
             return remembered[1]
-        # The API server lists in the order of the keys in etcd, NAMESPACE/NAME.
-        namespaces = (
-            (namespace,)
-            if namespace is not None
-            else sorted(self._namespaces, key=lambda each: f"{each}/")
-        )
-        names = tuple(
-            itertools.chain.from_iterable(self._matching(each, selector) for each in namespaces)
-        )
-        self._results.set(key, (version, names), size=len(key[1]) // 8 + len(names) + _RESULT)
-        return names
+        result = tuple(find())
+        size = len(key[1]) // 8 + words * len(result) + _RESULT
+        self._results.set(key, (version, result), size=size)
+        return result
 
     def _matching(self, namespace: str, selector: Selector) -> list[str]:
         candidates = self._candidates(namespace, selector)

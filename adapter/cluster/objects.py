@@ -11,13 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from adapter import errors
 from adapter.clients import kubernetes
 from adapter.cluster import collection
-from adapter.cluster.object_index import ObjectIndex
+from adapter.cluster.object_index import Interner, Object, ObjectIndex
+from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
 from rules.kinds import PODS, GroupResource, Kind, Kinds
@@ -25,6 +26,8 @@ from rules.names import is_path_segment
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have finished."""
@@ -53,7 +56,8 @@ class ClusterObjects:
         api: kubernetes.Kube,
         *,
         listing: kubernetes.Kube | None = None,
-        caches: WatchCaches | None = None,
+        caches: WatchCaches[ObjectIndex] | None = None,
+        readiness: Readiness | None = None,
         interval: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -61,6 +65,7 @@ class ClusterObjects:
         self._api = api
         self._listing = listing or api
         self._caches = caches
+        self._readiness = readiness
         self._interval = interval
         self._clock = clock
         self._sleep = sleep
@@ -84,12 +89,31 @@ class ClusterObjects:
         if not is_path_segment(namespace):
             return ()
         if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
-            in_namespace = kind.namespaced and namespace != ""
-            return index.names(selector, namespace=namespace if in_namespace else None)
-        params = dict(collection.params(kind))
-        if not selector.empty:
-            params["labelSelector"] = str(selector)
-        return tuple(await self._listing.collect(collection.path(kind, namespace), params, _name))
+            return index.names(selector, namespace=_place(kind, namespace))
+        return tuple(await self._list(kind, namespace, selector, _name))
+
+    async def objects(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[Object, ...]:
+        """Return the objects that the selector matches; as `names` in all other respects."""
+        kind = self._known_kind(resource) or await self._discover_kind(resource)
+        if not is_path_segment(namespace):
+            return ()
+        if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
+            return index.objects(selector, namespace=_place(kind, namespace))
+        return tuple(await self._list(kind, namespace, selector, Interner().parse))
+
+    async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
+        """Return an object by its name; None if it does not exist or is a finished pod."""
+        kind = self._known_kind(resource) or await self._discover_kind(resource)
+        if (index := self._index(kind)) is not None:
+            return index.get(namespace, name)
+        if not is_path_segment(namespace):
+            return None
+        params = dict(collection.params(kind, name=name))
+        path = collection.path(kind, namespace)
+        found = await self._listing.collect(path, params, Interner().parse)
+        return next(iter(found), None)
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False for a pod that is known to have finished, else True."""
@@ -101,12 +125,20 @@ class ClusterObjects:
             return True
         path = collection.path(kind, namespace)
         # A list, because manifests/base/rbac.yaml does not allow `get`.
-        pods = await self._listing.get(path, {"fieldSelector": f"metadata.name={_escape(name)}"})
+        pods = await self._listing.get(path, {"fieldSelector": collection.named(name)})
         try:
             phases = [(each.get("status") or {}).get("phase") for each in pods["items"] or ()]
         except (AttributeError, KeyError, TypeError) as error:
             raise errors.Broken(f"GET {path}: the response is not a list of pods") from error
         return not FINISHED.intersection(phases)
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        """Return the pods that have been Ready for less than `seconds`; see `Readiness`."""
+        if self._readiness is None:
+            return {}
+        return await self._readiness.younger(names, namespace=namespace, seconds=seconds)
 
     async def refresh(self) -> None:
         """Discover the kinds again, unless that was done within the last 30 s."""
@@ -145,6 +177,19 @@ class ClusterObjects:
             self.kinds = kinds
         self.discovered = True
 
+    async def _list(
+        self,
+        kind: Kind,
+        namespace: str,
+        selector: Selector,
+        extract: Callable[[Mapping[str, Any]], T],
+    ) -> list[T]:
+        """List the matching objects, without finished pods, and return what `extract` returns."""
+        params = dict(collection.params(kind))
+        if not selector.empty:
+            params["labelSelector"] = str(selector)
+        return await self._listing.collect(collection.path(kind, namespace), params, extract)
+
     def _index(self, kind: Kind) -> ObjectIndex | None:
         return None if self._caches is None else self._caches.index(kind)
 
@@ -164,9 +209,9 @@ class ClusterObjects:
             raise errors.Refused(str(error), status=404) from error
 
 
-def _escape(value: str) -> str:
-    """Escape a value for a field selector, like k8s.io/apimachinery/pkg/fields.EscapeValue."""
-    return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
+def _place(kind: Kind, namespace: str) -> str | None:
+    """Return the namespace in the index of a kind; None for all of them."""
+    return namespace if kind.namespaced and namespace else None
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
 
 The first request for a kind starts its cache; it ends after an hour without a request. While there
-is no index, `adapter.cluster.objects` sends selectors to the API server.
+is no index, `objects` and `readiness` send requests to the API server. `OBJECTS` is what selectors
+need of each object, `READY_PODS` what `minPodAge` needs.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NoReturn
+from dataclasses import dataclass
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from adapter import errors, telemetry
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
-from adapter.cluster import collection
+from adapter.cluster import collection, ready_index
 from adapter.cluster.object_index import Interner, ObjectIndex
+from adapter.cluster.ready_index import ReadyIndex
 from rules.kinds import GroupResource, Kind
 
 log = logging.getLogger(__name__)
@@ -57,12 +60,50 @@ class State(enum.StrEnum):
 _DEGRADED = frozenset({State.BROKEN, State.FORBIDDEN, State.TOO_MANY})
 
 
-class WatchCaches:
+class Index(Protocol):
+    """Objects of one kind, as `Content.parser` returns them."""
+
+    def put(self, item: Any, /) -> None:
+        """Add or replace an object."""
+        ...
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Remove an object if it exists."""
+        ...
+
+    def __len__(self) -> int: ...
+
+
+IndexT = TypeVar("IndexT", bound=Index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content(Generic[IndexT]):
+    """What watch caches keep of each object."""
+
+    index: Callable[[], IndexT]
+    parser: Callable[[], Callable[[Mapping[str, Any]], Any]]
+    """Returns the function that reduces the document of an object; it may share equal parts."""
+    metadata_only: bool
+    suffix: str = ""
+    """Appended to the resource in messages and metrics."""
+
+
+OBJECTS: Content[ObjectIndex] = Content(
+    index=ObjectIndex, parser=lambda: Interner().parse, metadata_only=True
+)
+READY_PODS: Content[ReadyIndex] = Content(
+    index=ReadyIndex, parser=lambda: ready_index.parse, metadata_only=False, suffix="/status"
+)
+
+
+class WatchCaches(Generic[IndexT]):
     """Watch caches by kind. They fill only while `run` runs."""
 
     def __init__(
         self,
         api: Kube,
+        content: Content[IndexT],
         *,
         metrics: telemetry.WatchCacheMetrics,
         max_objects: int = _MAX_OBJECTS,
@@ -70,14 +111,15 @@ class WatchCaches:
         sleep: Sleep = asyncio.sleep,
     ) -> None:
         self._api = api
+        self._content = content
         self._metrics = metrics
         self._max_objects = max_objects
         self._clock = clock
         self._sleep = sleep
-        self._caches: dict[GroupResource, _WatchCache] = {}
+        self._caches: dict[GroupResource, _WatchCache[IndexT]] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
-    def index(self, kind: Kind) -> ObjectIndex | None:
+    def index(self, kind: Kind) -> IndexT | None:
         """Return the index of a kind, or None if the request must be sent to the API server.
 
         The first request for a kind starts its watch.
@@ -92,6 +134,7 @@ class WatchCaches:
             cache = self._caches[kind.group_resource] = _WatchCache(
                 self._api,
                 kind,
+                self._content,
                 metrics=self._metrics,
                 max_objects=self._max_objects,
                 clock=self._clock,
@@ -118,11 +161,25 @@ class WatchCaches:
             self._tasks = None
             self._caches.clear()
 
+    @property
+    def in_use(self) -> bool:
+        """Whether there is a cache."""
+        return bool(self._caches)
+
     def status(self) -> str:
         """Return the state of each cache, for /readyz; it does not quote the API server."""
         text = "; ".join(each.status() for each in self._caches.values()) or "no kind is in use"
         degraded = any(each.state in _DEGRADED for each in self._caches.values())
         return errors.Degradation(text) if degraded else text
+
+
+def statuses(*every: WatchCaches[Any]) -> str:
+    """Return the state of the caches for /readyz; see `WatchCaches.status`."""
+    used = [each for each in every if each.in_use] or every[:1]
+    texts = [each.status() for each in used]
+    degraded = any(isinstance(text, errors.Degradation) for text in texts)
+    joined = "; ".join(texts)
+    return errors.Degradation(joined) if degraded else joined
 
 
 class _UnwatchableError(Exception):
@@ -134,7 +191,7 @@ class _UnwatchableError(Exception):
         self.reason = reason
 
 
-class _WatchCache:
+class _WatchCache(Generic[IndexT]):
     """Watch cache of one kind."""
 
     task: asyncio.Task[NoReturn]
@@ -143,6 +200,7 @@ class _WatchCache:
         self,
         api: Kube,
         kind: Kind,
+        content: Content[IndexT],
         *,
         metrics: telemetry.WatchCacheMetrics,
         max_objects: int,
@@ -151,15 +209,16 @@ class _WatchCache:
     ) -> None:
         self._api = api
         self.kind = kind
-        self.resource = str(kind.group_resource)
+        self.resource = f"{kind.group_resource}{content.suffix}"
+        self._content = content
         self._metrics = metrics
         self._max_objects = max_objects
         self._clock = clock
         self._sleep = sleep
-        self._interner = Interner()
-        self._listed = ObjectIndex()
+        self._parse = content.parser()
+        self._listed = content.index()
         """Index that the current list fills."""
-        self._objects: ObjectIndex | None = None
+        self._objects: IndexT | None = None
         self._enter(State.SYNCING)
         self._responded = self.used = clock()
         """Times of the last response of a watch, and of the last request for the kind."""
@@ -167,7 +226,7 @@ class _WatchCache:
         """Time of the first of consecutive refusals."""
 
     @property
-    def index(self) -> ObjectIndex | None:
+    def index(self) -> IndexT | None:
         """Last good state; None unless a watch was accepted after a list."""
         return self._objects if self.state in (State.WATCHED, State.BROKEN) else None
 
@@ -215,9 +274,9 @@ class _WatchCache:
             self._api,
             collection.path(self.kind),
             collection.params(self.kind),
-            extract=self._interner.parse,
+            extract=self._parse,
             begin=self._begin_list,
-            metadata_only=True,
+            metadata_only=self._content.metadata_only,
             max_items=self._max_objects,
             report=self._report,
             duration=_WATCH,
@@ -227,7 +286,7 @@ class _WatchCache:
         async with contextlib.aclosing(events):
             async for event, item in events:
                 if event == watch.LISTED:
-                    self._objects, self._listed = self._listed, ObjectIndex()
+                    self._objects, self._listed = self._listed, self._content.index()
                 elif self._objects is not None:
                     if event == "DELETED":
                         self._objects.remove(item.namespace, item.name)
@@ -236,10 +295,10 @@ class _WatchCache:
                     self._check_size(self._objects)
 
     def _begin_list(self) -> Callable[[Mapping[str, Any]], None]:
-        self._listed = listed = ObjectIndex()
-        return lambda item: listed.put(self._interner.parse(item))
+        self._listed = listed = self._content.index()
+        return lambda item: listed.put(self._parse(item))
 
-    def _check_size(self, objects: ObjectIndex) -> None:
+    def _check_size(self, objects: Index) -> None:
         self._metrics.resized(self.resource, len(objects))
         if len(objects) > self._max_objects:
             raise _UnwatchableError(

@@ -41,7 +41,7 @@ async def report(prometheus: Prometheus) -> detect.Report:
 
 
 async def _observe(prometheus: Prometheus) -> detect.Observations:
-    """Query the present series and labels, in two or three dozen cheap queries."""
+    """Query the present series and labels, in a dozen cheap queries."""
     lister = Lister(prometheus, max_age=_LOOKBACK)
     targets, down = await gather_or_cancel(
         _count(prometheus, query) for query in ("count(up)", "count(up == 0)")
@@ -54,21 +54,17 @@ async def _observe(prometheus: Prometheus) -> detect.Observations:
     present = frozenset[str]().union(*indexed.names.values())
     labels = [label for label in generations.LABELS if label in present]
     hostnames = [label for label in ("Hostname", "hostname") if label in present]
-    live, honored, direct, recently_foreign = await gather_or_cancel(
-        lister.names_in(query)
-        for query in (
+    live, honored, direct, recently_foreign, *hostname_is_pod = await lister.names_in(
+        [
             _SELECTOR,
             f"{_FOREIGN} and {_TARGETS_WITH_POD}",
             f"{_FOREIGN} unless {_TARGETS_WITH_POD}",
             _RECENTLY_FOREIGN,
-        )
+            *(_HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR) for label in hostnames),
+        ]
     )
-    carriers = await gather_or_cancel(
-        lister.live(_SELECTOR, (promql.matcher(label, "!=", ""),)) for label in labels
-    )
-    hostname_is_pod = await gather_or_cancel(
-        lister.names_in(_HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR))
-        for label in hostnames
+    carriers = await lister.live(
+        _SELECTOR, [(promql.matcher(label, "!=", ""),) for label in labels]
     )
     return detect.Observations(
         live={

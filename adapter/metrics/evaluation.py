@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
 from adapter import errors, telemetry
+from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
 from adapter.metrics.fallback import Demoted
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Client, Queries, off_loop_if_large
+from adapter.metrics.queries import Client, QueriesBySource, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.shared_query import Context, SharedQuery
 from adapter.metrics.snapshot import Snapshot
-from rules.query import aggregate, scope
+from rules.errors import PlanError
+from rules.query import aggregate, resource, scope
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import ExternalPlan, Plan
+from rules.query.resource import Usage
 from rules.query.scope import Scope, Sharing
 from rules.selectors.selectors import Selector
 
@@ -44,6 +47,8 @@ _SHARED_QUERY = 100
 """Size of a shared query without samples."""
 
 _ObjectKey = tuple[str, ...]
+Usages = Mapping[str, Usage] | errors.BackendError | PlanError
+"""Usage by object name, or why there is none."""
 _Steps = tuple[Step, ...]
 
 
@@ -61,7 +66,7 @@ class _Rows:
 
 
 class Evaluation:
-    """Evaluates plans on one Prometheus.
+    """Evaluates plans on `prometheus`, or on that of `sources` which a rule names.
 
     Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
     which objects one query of a rule may cover. Methods raise BackendError subclasses, and
@@ -73,11 +78,12 @@ class Evaluation:
         prometheus: Client,
         *,
         metrics: telemetry.EvaluationMetrics,
+        sources: Mapping[str, Client] = MappingProxyType({}),
         freshness: float | None = None,
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._queries = Queries(prometheus, clock=clock)
+        self._queries = QueriesBySource(prometheus, sources, clock=clock)
         self._freshness = Freshness(freshness)
         self._metrics = metrics
         self._sharing = sharing
@@ -119,6 +125,41 @@ class Evaluation:
         if values is None:
             values = await self._answer(plan, shared, snapshot, deadline)
         return values
+
+    async def usages(
+        self, plans: Sequence[Plan], *, deadline: float | None = None
+    ) -> tuple[Usages, ...]:
+        """Return the usage of the objects of each plan of `resourceRules`, or its failure.
+
+        All requests are counted before the first is evaluated. So one query covers the objects of
+        many namespaces, if the scope of its rule permits it.
+        """
+        shared = [self._shared_query(plan) for plan in plans]
+        present = [
+            each.lookup((plan.namespace, plan.names))
+            for each, plan in zip(shared, plans, strict=True)
+        ]
+        missing = iter(
+            await gather_or_cancel(
+                self._usages_of_new(plan, each, deadline)
+                for each, plan, snapshot in zip(shared, plans, present, strict=True)
+                if snapshot is None
+            )
+            if None in present
+            else ()
+        )
+        return tuple(
+            next(missing) if snapshot is None else _usages(plan, snapshot)
+            for plan, snapshot in zip(plans, present, strict=True)
+        )
+
+    async def _usages_of_new(
+        self, plan: Plan, shared: SharedQuery, deadline: float | None
+    ) -> Usages:
+        try:
+            return _usages(plan, await shared.evaluate(plan, deadline=deadline))
+        except (errors.BackendError, PlanError) as error:
+            return error
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
@@ -234,7 +275,7 @@ class Evaluation:
 
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
         loop = asyncio.get_running_loop()
-        answer = await self._queries.run(plan.promql())
+        answer = await self._queries.of(plan.step.rule.config.source).run(plan.promql())
         answered, result = loop.time(), answer.result
         if result.kind not in {"vector", "scalar"}:
             raise errors.NotInstantError(
@@ -257,6 +298,16 @@ class Evaluation:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _usages(plan: Plan, snapshot: Snapshot) -> Mapping[str, Usage]:
+    """Return the usage by object name, and keep it with the samples."""
+    requested = plan.namespace, plan.names
+    usages = snapshot.answers.get(requested)
+    if usages is None:
+        usages = MappingProxyType(resource.usage(plan, snapshot.of(plan.namespace)))
+        snapshot.answers.set(requested, usages, size=1 + len(plan.names))
+    return usages
 
 
 def _key(plan: Plan) -> _ObjectKey:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,10 @@ _MATCHES_NOTHING = '{__name__="gpu_metrics_adapter_probe",__name__="matches_noth
 """A series selector that cannot match: no series has two names."""
 
 _MAX_IN_FLIGHT = 8
+_MAX_UNION = 4000
+"""Characters of several queries that are sent as one; proxies accept URLs of 8 KiB."""
+_ORDINAL = "gpu_metrics_adapter_query"
+"""Label with the position of a query among those that are sent as one."""
 _MATCH_REFUSED = frozenset({400, 404, 422})
 """Statuses of a backend that refuses `match[]`."""
 
@@ -96,13 +100,38 @@ class Lister:
             raise errors.Broken(f"Prometheus returned series without a name for {query!r}")
         return None if result.warnings else names
 
-    async def live(self, selector: str, matchers: Sequence[str]) -> frozenset[str]:
-        """List the names of series that match now; series that ended are stale and do not count."""
-        return await self.names_in(promql.with_matchers(selector, matchers))
+    async def live(
+        self, selector: str, matchers: Sequence[Sequence[str]]
+    ) -> tuple[frozenset[str], ...]:
+        """List, for each of `matchers`, the names of the series that match now.
 
-    async def names_in(self, vector: str) -> frozenset[str]:
-        """List the names of the series in an instant vector."""
-        return _names(await self._query(f"group by (__name__) ({vector})"))
+        Series that ended are stale and do not count.
+        """
+        return await self.names_in([promql.with_matchers(selector, each) for each in matchers])
+
+    async def names_in(self, vectors: Sequence[str]) -> tuple[frozenset[str], ...]:
+        """List the names of the series in each instant vector; as few queries as fit are sent."""
+        queries = [f"group by (__name__) ({vector})" for vector in vectors]
+        found = await gather_or_cancel(self._union(each) for each in _batches(queries))
+        return tuple(names for each in found for names in each)
+
+    async def _union(self, queries: Sequence[str]) -> list[frozenset[str]]:
+        """Send queries as one; return the series names in the result of each."""
+        if len(queries) == 1:
+            return [_names(await self._query(queries[0]))]
+        result = await self._query(
+            " or ".join(
+                f'label_replace({query}, "{_ORDINAL}", "{number}", "", "")'
+                for number, query in enumerate(queries)
+            )
+        )
+        names: list[set[str]] = [set() for _ in queries]
+        try:
+            for sample in result.samples:
+                names[int(sample.labels[_ORDINAL])].add(sample.labels.get("__name__", ""))
+        except (KeyError, ValueError, IndexError) as error:
+            raise errors.Broken(f"a series has not the label of its query: {error!r}") from error
+        return [frozenset(each) for each in names]
 
     async def labels(self, selector: str, name: str) -> frozenset[str]:
         """List all labels that the selector's series of this name carry, by the index.
@@ -163,6 +192,18 @@ class Lister:
     async def _query(self, query: str) -> QueryResult:
         async with self._slots:
             return await self._prometheus.query(query)
+
+
+def _batches(queries: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the queries in order, as many at a time as have `_MAX_UNION` characters, or one."""
+    batch: list[str] = []
+    for query in queries:
+        if batch and sum(map(len, batch)) + len(query) > _MAX_UNION:
+            yield batch
+            batch = []
+        batch.append(query)
+    if batch:
+        yield batch
 
 
 def _names(result: QueryResult) -> frozenset[str]:

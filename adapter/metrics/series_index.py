@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from adapter import errors, telemetry
-from adapter.background import gather_or_cancel
 from adapter.metrics.lister import IndexedNames, Lister
 from rules import promql
 from rules.diagnosis.inventory import ListingStatus
@@ -202,7 +201,7 @@ class SeriesIndex:
     ) -> None:
         """Put the names of the live series that match each probe into `carriers`."""
         ordered = sorted(probes)
-        names = await gather_or_cancel(self._lister.live(self.selector, each) for each in ordered)
+        names = await self._lister.live(self.selector, ordered)
         carriers.update(zip(ordered, names, strict=True))
 
     def _update_live(

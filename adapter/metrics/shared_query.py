@@ -15,13 +15,13 @@ from adapter import errors, telemetry
 from adapter.metrics.demand import Demand, ObjectNames
 from adapter.metrics.fallback import Demoted, Fallback
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Queries, off_loop_if_large
+from adapter.metrics.queries import QueriesBySource, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
 from rules.query import aggregate, plan
 from rules.query.catalog import Step
-from rules.query.plan import Objects, Plan
+from rules.query.plan import Objects, Plan, StepQueries
 from rules.query.scope import Scope
 from rules.selectors.selectors import Selector
 
@@ -35,7 +35,7 @@ _PATIENCE = 0.5
 class Context:
     """What the shared queries of a server have in common."""
 
-    queries: Queries
+    queries: QueriesBySource
     freshness: Freshness
     alone: Recent[tuple[object, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
@@ -199,17 +199,12 @@ class SharedQuery:
     async def _evaluate_merged(self, objects: Objects, coverage: Coverage) -> None:
         """Replace the present evaluation; keep a failure for the callers that wait."""
         try:
-            texts = [
-                plan.render(
-                    step.source,
-                    step.binding,
-                    objects,
-                    self._selector,
-                    by_namespace=self._namespaces is None,
-                )
+            by_namespace = self._namespaces is None
+            queries = [
+                plan.queries(step, objects, self._selector, by_namespace=by_namespace)
                 for step in self._steps
             ]
-            snapshot = await self._run(texts, coverage, merged=True)
+            snapshot = await self._run(queries, coverage, merged=True)
         except PlanError as error:
             self._counts.refused.inc()
             self._fallback.cannot_merge(str(error), self._now())
@@ -236,21 +231,30 @@ class SharedQuery:
     async def _evaluate_alone(self, request: Plan) -> Snapshot:
         namespaces = (request.namespace,) if request.namespace else ()
         coverage = Coverage.of(Objects(namespaces=namespaces, names=request.names))
-        snapshot = await self._run(request.promql(), coverage, merged=False)
+        snapshot = await self._run(request.queries(), coverage, merged=False)
         self._counts.alone.inc()
         return snapshot
 
-    async def _run(self, texts: Sequence[str], coverage: Coverage, *, merged: bool) -> Snapshot:
+    async def _run(
+        self, queries: Sequence[StepQueries], coverage: Coverage, *, merged: bool
+    ) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
+        texts = [
+            (step.rule.config.source, text)
+            for step, each in zip(self._steps, queries, strict=True)
+            for text in (each.values, each.recent)
+            if text
+        ]
         answer = await self._context.queries.vectors(texts, merged=merged)
         answered = self._now()
-        size = sum(map(len, answer.result))
+        results = iter(answer.result)
+        pairs = [(next(results), next(results) if each.recent else None) for each in queries]
         samples = await off_loop_if_large(
-            size,
+            sum(map(len, answer.result)),
             lambda: tuple(
-                aggregate.by_object(step, vector, by_namespace=by_namespace)
-                for step, vector in zip(self._steps, answer.result, strict=True)
+                aggregate.by_object(step, vector, by_namespace=by_namespace, recent=recent)
+                for step, (vector, recent) in zip(self._steps, pairs, strict=True)
             ),
         )
         self._took = took = answer.took + self._now() - answered
@@ -264,7 +268,7 @@ class SharedQuery:
             due=due,
             expires=due + took if merged else due,
             time=answer.at,
-            size=size,
+            size=sum(len(vector) for vector, _ in pairs),
         )
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from adapter.cache import LRUCache
 from adapter.metrics.demand import ObjectNames
-from rules.query.aggregate import SamplesByObject, Value
+from rules.query.aggregate import SamplesByObject
 from rules.query.plan import Objects
 
 _MAX_ANSWERS = 20_000
@@ -60,9 +61,10 @@ class Snapshot:
     """Unix seconds of the evaluation."""
     size: int
     """Number of samples."""
-    answers: LRUCache[ObjectNames, Mapping[str, Value]] = field(
+    answers: LRUCache[ObjectNames, Mapping[str, Any]] = field(
         default_factory=lambda: LRUCache(_MAX_ANSWERS)
     )
+    """Values, or usages if the steps are of `resourceRules`, by object name."""
 
     def of(self, namespace: str) -> tuple[SamplesByObject, ...]:
         """Return the samples of the objects of one namespace, for each step."""

@@ -15,7 +15,7 @@ from rules.diagnosis.inventory import NEVER_LISTED, Inventory
 from rules.diagnosis.wording import printable
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
-from rules.query.catalog import Series
+from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
@@ -33,7 +33,9 @@ class Reason(enum.Enum):
     UNKNOWN_RESOURCE = "UnknownResource"
     OTHER_SCOPE = "OtherScope"
     NO_OBJECT = "NoObject"
+    POD_TOO_YOUNG = "PodTooYoung"
     NO_QUERY = "NoQuery"
+    MISSING_RIGHT = "MissingRight"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
     LABEL_DROPPED = "LabelDropped"
@@ -198,17 +200,25 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
 
 
-def failed_query(where: str, refusal: str) -> Cause:
-    """Return the cause for a query that failed.
+def failed_query(where: str, *, refusal: str, problem: str, key: str = "metricsQuery") -> Cause:
+    """Return the cause for a query that failed; `key` is its key in the rule.
 
-    `refusal` is Prometheus' error if it refused this query; empty if it answers no query.
+    `refusal` is Prometheus' error if it refused this query; otherwise `problem` says why Prometheus
+    answers no query, if that is known: `cannot be reached`.
     """
     if refusal:
         error = wording.truncate(" ".join(refusal.split()))
-        sentence = f"{where}: Prometheus refused the query: {error}. Correct `metricsQuery`"
+        sentence = f"{where}: Prometheus refused the query: {error}. Correct `{key}`"
         return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
-    sentence = f"{where}: Prometheus did not answer the query. See /readyz?verbose and the log"
+    what = problem or "did not answer the query"
+    sentence = f"Prometheus {what}. See /readyz?verbose and the log"
     return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
+
+
+def missing_right(right: str, grant: str) -> Cause:
+    """Return the cause for objects that the adapter may not list; `grant` says what to do."""
+    sentence = f"the adapter may not {right}: {grant}"
+    return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence)
 
 
 def other_exporter(title: str, presets: Sequence[str]) -> Cause:
@@ -244,6 +254,21 @@ def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
     pod = f"{resource}/{printable(name)} in namespace {printable(namespace)}"
     sentence = f"{pod} has succeeded or failed, so it has no current value"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
+def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Cause:
+    """Return the cause for pods that `minPodAge` leaves out; `ages` in seconds, 0 if not Ready."""
+    longest = max(ages.values())
+    state = f"the oldest has been for {longest:.0f} s" if longest else "none is Ready"
+    rule = max(
+        (source.rule for source in entry.sources), key=lambda rule: rule.config.min_pod_age or 0.0
+    )
+    sentence = (
+        f"{rule.config.where} leaves out pods until they have been Ready for "
+        f"{entry.min_pod_age:g} s (`minPodAge`): {wording.names(ages)} in namespace "
+        f"{printable(namespace)}; {state}"
+    )
+    return Cause(reason=Reason.POD_TOO_YOUNG, rule=rule.index, sentence=sentence, provisional=True)
 
 
 def _has_label(

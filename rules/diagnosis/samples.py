@@ -77,6 +77,8 @@ def queries(question: Question) -> Mapping[str, str]:
         "every": f"count({every})",
         "last": f"max(max_over_time(timestamp({own})[{_WINDOW}:1m]))",
     }
+    if question.rule.config.max_sample_age is not None:
+        asked["newest"] = f"max(timestamp({own}))"
     if label:
         named = promql.with_matchers(every, (promql.matcher(label, "!=", ""),))
         same = f"on (job, instance, {promql.label(label)})"
@@ -92,6 +94,16 @@ def queries(question: Question) -> Mapping[str, str]:
         )
         asked["elsewhere"] = f"topk(5, count by ({promql.label(namespace)}) ({elsewhere}))"
     return asked
+
+
+def ages(question: Question) -> Mapping[str, str]:
+    """Return queries for the number of series of the objects, and the ages of their last samples.
+
+    Keys are `series`, `newest` and `oldest`; ages are in seconds. Raises PlanError as `queries`.
+    """
+    own = _selector(question, names=True, namespace=True)
+    age = f"time() - timestamp({own})"
+    return {"series": f"count({own})", "newest": f"min({age})", "oldest": f"max({age})"}
 
 
 def further(question: Question, results: Results) -> Mapping[str, str]:
@@ -119,7 +131,8 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
             f"cause: run {wording.code(question.query)}",
         )
     return (
-        _of_answer(question, results["answer"])
+        _of_age(question, results, now)
+        or _of_answer(question, results["answer"])
         or _of_query(question, results)
         or _of_time(question, results, now)
         or _of_places(question, results)
@@ -138,6 +151,27 @@ def of_gone(rule: CompiledRule, results: Results, now: float) -> Cause | None:
     return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
 
 
+def _of_age(question: Question, results: Results, now: float) -> Cause | None:
+    """Return the cause if the query has values, but `maxSampleAge` makes them count as missing."""
+    limit, label = question.rule.config.max_sample_age, question.step.binding.resource
+    if limit is None or not any(
+        each.labels.get(label) in question.names and math.isfinite(each.value)
+        for each in results["answer"]
+    ):
+        return None
+    newest = results.get("newest") or results.get("last")
+    if newest and now - newest[0].value <= limit:
+        return None
+    found = f"is of {wording.age(newest[0].value, now)}" if newest else "is more than 1 h old"
+    return _cause(
+        question,
+        Reason.SAMPLE_TOO_OLD,
+        f"the newest sample of {wording.printable(question.step.series)}{_for(question)} {found}, "
+        f"which is beyond `maxSampleAge` ({limit:g} s). Check that the exporter is scraped, or "
+        "allow older samples",
+    )
+
+
 def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
     """Return the cause if the query has a result, but none that gives a value."""
     label = question.step.binding.resource
@@ -154,7 +188,7 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
         return _cause(
             question,
             Reason.NOT_FINITE,
-            f"returned {' and '.join(sorted(_NOT_FINITE[value] for value in values))}"
+            f"returned {' and '.join(sorted(NOT_FINITE[value] for value in values))}"
             f"{_for(question)}, which is no value. Correct the query (does it divide by 0?), or "
             "set `onNaN: zero`",
         )
@@ -171,7 +205,8 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
     return _cause(question, Reason.NO_SAMPLE, sentence)
 
 
-_NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+"""Numbers that are no values, as Python and as Prometheus write them."""
 
 
 def _of_query(question: Question, results: Results) -> Cause | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import promql_parser
 
 from rules import promql
-from rules.document.config import Where
+from rules.document.where import Where
 from rules.errors import PlanError, Problem, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import gauges
@@ -71,6 +71,28 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     for series in _rated(expressions):
         if gauges.is_gauge(series):
             yield where.problem("warning", "metricsQuery", gauges.warning(series))
+    if compiled.section == "rules" and compiled.config.max_sample_age is not None:
+        yield from _other_ages(compiled, expressions)
+
+
+def _other_ages(
+    compiled: CompiledRule, expressions: Iterable[promql_parser.Expr]
+) -> Iterator[Problem]:
+    """Yield a warning if the query reads series whose age `maxSampleAge` does not limit."""
+    own = compiled.pinned_series or ANY_SERIES
+    selectors = itertools.chain.from_iterable(map(_selectors, expressions))
+    read = {each.name or "" for each in selectors}
+    others = sorted(read - {own, ""})
+    if own not in read:
+        message = (
+            "counts the age of <<.Series>>, which metricsQuery does not read: values of old "
+            "samples are served. Read <<.Series>>, and select it in seriesQuery"
+        )
+    elif others:
+        message = f"counts the age of <<.Series>> only, not of {', '.join(others)}"
+    else:
+        return
+    yield compiled.config.where.problem("warning", "maxSampleAge", message)
 
 
 def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
@@ -79,6 +101,11 @@ def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
     ANY_SERIES stands for those of the rule, if it does not pin one.
     """
     return _rated(_parsed(_renderings(compiled, bound, _resource_labels(compiled, bound))))
+
+
+def reads_series(compiled: CompiledRule) -> bool:
+    """Return whether the query depends on which series of `seriesQuery` is served."""
+    return _uses(compiled.query, "Series")
 
 
 def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
@@ -108,12 +135,18 @@ def _resource_query(
     labels = [bound.labels(each)[0] for each in needed]
     if message := _unusable(query, [_render(query, "", labels, labels[:1], several=True)]):
         yield where.problem("warning", path, message)
-    for field, consequence in (
-        ("GroupBy", "no sample matches an object, and metrics.k8s.io returns nothing from it"),
-        ("LabelMatchers", "every request reads the samples of the whole cluster"),
+    for fields, consequence in (
+        (
+            ("GroupBy", "GroupBySlice"),
+            "no sample matches an object, and metrics.k8s.io returns nothing from it",
+        ),
+        (
+            ("LabelMatchers", "LabelValuesByName"),
+            "every request reads the samples of the whole cluster",
+        ),
     ):
-        if not _uses(query, field):
-            yield where.problem("warning", path, f"does not use <<.{field}>>: {consequence}")
+        if not _uses(query, *fields):
+            yield where.problem("warning", path, f"does not use <<.{fields[0]}>>: {consequence}")
 
 
 def _uses(query: Template, *fields: str) -> bool:
@@ -127,7 +160,7 @@ def _unmatched(
 ) -> str:
     """Return the warning about a template without `<<.LabelMatchers>>`; empty if it needs none.
 
-    It needs none if it selects a namespace in another way.
+    It needs none if it selects a namespace in another way, even a fixed one: the author knows.
     """
     external = compiled.section == "externalRules"
     if external and compiled.config.resources.namespaced is False:

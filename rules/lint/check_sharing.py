@@ -9,19 +9,23 @@ from collections.abc import Iterator
 
 from rules.errors import Problem
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
-from rules.query import label_binding, scope
+from rules.query import label_binding, resource, scope
 from rules.query.catalog import Source
 from rules.query.scope import Scope, Sharing
-from rules.ruleset import CompiledRule, RuleSet
+from rules.ruleset import CompiledResourceRules, CompiledRule, RuleSet
 
 
 def notes(ruleset: RuleSet) -> tuple[Problem, ...]:
     """Return a note on the scope of each rule, or several if its resources differ.
 
-    No cluster is needed: resources are those that every cluster has.
+    Of `resourceRules`, each query has a note. No cluster is needed: resources are those that every
+    cluster has.
     """
     kinds = Kinds.builtin()
-    return tuple(note for rule in ruleset.rules for note in _notes(rule, kinds))
+    found = [note for rule in ruleset.rules for note in _notes(rule, kinds)]
+    if ruleset.resource_rules:
+        found += _notes_of_queries(ruleset.resource_rules)
+    return tuple(found)
 
 
 def sharings(rule: CompiledRule, kinds: Kinds) -> dict[GroupResource, Sharing]:
@@ -40,8 +44,8 @@ def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
     if not rule.query.source:
         return  # reported when the file was read
     resources: dict[Sharing, list[GroupResource]] = {}
-    for resource, sharing in sharings(rule, kinds).items():
-        resources.setdefault(sharing, []).append(resource)
+    for each, sharing in sharings(rule, kinds).items():
+        resources.setdefault(sharing, []).append(each)
     for sharing, those in resources.items():
         which = f" for {', '.join(map(str, those))}" if len(resources) > 1 else ""
         yield rule.config.where.problem(
@@ -49,6 +53,19 @@ def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
             "metricsQuery",
             f"scope {sharing.scope}{which}{_explained(sharing)}",
             offset=sharing.position,
+        )
+
+
+def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Problem]:
+    queries = resource.compile(rules)
+    of_file = {each.config.where.path: each.config.where for each in (rules.cpu, rules.memory)}
+    for step in (*queries.pods.both, *queries.nodes.both):
+        if not step.rule.query.source or not step.binding.resource:
+            continue  # reported elsewhere
+        sharing = scope.sharing(step.source, step.binding)
+        path, _, key = step.rule.config.where.path.rpartition(".")
+        yield of_file[path].problem(
+            "note", key, f"scope {sharing.scope}{_explained(sharing)}", offset=sharing.position
         )
 
 

@@ -48,28 +48,56 @@ class ExternalValue:
     value: Value
 
 
-SamplesByObject = Mapping[str, Sequence[tuple[float, float]]]
-"""Finite values and their times (Unix seconds), by the name of their object."""
+Point = tuple[float, float, str]
+"""A finite value, its time (Unix seconds) and the container that it describes, or empty."""
+
+SamplesByObject = Mapping[str, Sequence[Point]]
+"""Samples by the name of their object."""
 
 
 def by_object(
-    step: Step, vector: Iterable[Sample], *, by_namespace: bool = False
+    step: Step,
+    vector: Iterable[Sample],
+    *,
+    by_namespace: bool = False,
+    recent: Iterable[Sample] | None = None,
 ) -> Mapping[str, SamplesByObject]:
     """Return the samples of each object, by namespace.
 
     A sample belongs to the object that its resource label names, whatever its other labels say.
     Only with `by_namespace`, its namespace label counts; otherwise all are below the namespace "".
+    Objects without a sample in `recent`, the result of `StepQueries.recent`, are left out.
     """
     resource, namespace = step.binding.resource, step.binding.namespace
+    container = step.binding.container
     on_nan = step.rule.config.on_nan
-    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    found: dict[str, dict[str, list[Point]]] = {}
     for sample in vector:
         labels = sample.labels
         number = _finite(sample.value, on_nan)
         if number is not None and (name := labels.get(resource)):
             below = found.setdefault(labels.get(namespace, "") if by_namespace else "", {})
-            below.setdefault(name, []).append((number, sample.time))
-    return found
+            part = labels.get(container, "") if container else ""
+            below.setdefault(name, []).append((number, sample.time, part))
+    return found if recent is None else _only_recent(found, step, recent, by_namespace=by_namespace)
+
+
+def _only_recent(
+    found: Mapping[str, SamplesByObject],
+    step: Step,
+    recent: Iterable[Sample],
+    *,
+    by_namespace: bool,
+) -> Mapping[str, SamplesByObject]:
+    resource, namespace = step.binding.resource, step.binding.namespace
+    objects = {
+        (each.labels.get(namespace, "") if by_namespace else "", each.labels.get(resource))
+        for each in recent
+    }
+    return {
+        space: {name: samples for name, samples in by_name.items() if (space, name) in objects}
+        for space, by_name in found.items()
+    }
 
 
 def custom(plan: Plan, samples: Sequence[SamplesByObject], *, now: float = 0.0) -> dict[str, Value]:
@@ -117,11 +145,11 @@ def _finite(value: float, on_nan: OnNaN) -> float | None:
     return 0.0 if on_nan == "zero" else None
 
 
-def _combined(plan: Plan, step: Step, name: str, samples: Sequence[tuple[float, float]]) -> Value:
+def _combined(plan: Plan, step: Step, name: str, samples: Sequence[Point]) -> Value:
     if len(samples) == 1:  # as in most rules; every aggregate of one number is this number
-        ((number, time),) = samples
+        ((number, time, _),) = samples
         return Value(milli=quantity.milli(number), time=time, samples=1)
-    numbers = [number for number, _ in samples]
+    numbers = [number for number, _, _ in samples]
     aggregate = step.rule.config.aggregate
     if aggregate == "error":
         place = f"{plan.namespace}/{name}" if plan.namespace else name
@@ -132,7 +160,7 @@ def _combined(plan: Plan, step: Step, name: str, samples: Sequence[tuple[float, 
         )
     return Value(
         milli=_AGGREGATES[aggregate](numbers),
-        time=min(time for _, time in samples),
+        time=min(time for _, time, _ in samples),
         samples=len(samples),
     )
 
@@ -146,13 +174,15 @@ def _sum(numbers: list[float]) -> int:
         return int(total * 1000)
 
 
-def _avg(numbers: list[float]) -> int:
+def average(numbers: Sequence[float]) -> int:
     """Return the mean in thousandths, rounded to a double once: of 0.1, 0.2 and 0.3 it is 0.2."""
+    if len(numbers) == 1:
+        return quantity.milli(numbers[0])
     return quantity.milli(float(sum(map(Fraction, numbers)) / len(numbers)))
 
 
 _AGGREGATES: Mapping[str, Callable[[list[float]], int]] = {
-    "avg": _avg,
+    "avg": average,
     "max": lambda numbers: quantity.milli(max(numbers)),
     "min": lambda numbers: quantity.milli(min(numbers)),
     "sum": _sum,

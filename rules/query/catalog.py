@@ -10,7 +10,7 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rules.kinds import NAMESPACES, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule, RuleSet
@@ -75,6 +75,14 @@ class Entry:
             for source in self.sources
             for binding in source.bindings
         )
+
+    @functools.cached_property
+    def min_pod_age(self) -> float | None:
+        """Seconds for which a pod must have been Ready; of several rules, the longest counts."""
+        if self.resource != PODS:
+            return None
+        ages = (source.rule.config.min_pod_age for source in self.sources)
+        return max((age for age in ages if age is not None), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

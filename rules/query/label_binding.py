@@ -30,6 +30,8 @@ class LabelBinding:
     """Label with the object's namespace; empty for root-scoped resources, and if none is mapped."""
     absent: tuple[str, ...] = ()
     """Labels that must be empty: the earlier ones of the resource, then those of the namespace."""
+    container: str = ""
+    """Label with the name of the container that a sample describes; only in `resourceRules`."""
 
     def probe_matchers(self) -> tuple[str, ...]:
         """Return the matchers of series with this binding: `earlier=""`, then `label!=""`."""

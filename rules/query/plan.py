@@ -17,11 +17,9 @@ from dataclasses import dataclass
 
 from rules import promql
 from rules.errors import PlanError, TemplateExecError
-from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
-from rules.mapping import BoundMapping
+from rules.kinds import GroupResource
 from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
-from rules.ruleset import CompiledResourceRule
 from rules.selectors.selectors import Requirement, Selector
 from rules.template import Template
 
@@ -48,8 +46,21 @@ class Objects:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepQueries:
+    """Queries of one step, to be evaluated at the same time."""
+
+    values: str
+    recent: str | None
+    """Its samples name the objects whose series have a sample within `maxSampleAge`; others are
+    missing. None if their age does not matter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Queries for one metric of some objects of one resource (custom.metrics.k8s.io)."""
+    """Queries for one metric of some objects of one resource.
+
+    The metric is one of custom.metrics.k8s.io, or cpu or memory of metrics.k8s.io.
+    """
 
     metric: str
     resource: GroupResource
@@ -62,17 +73,19 @@ class Plan:
     steps: tuple[Step, ...]
     """If several have a value for one object, the earliest wins."""
 
-    def promql(self) -> tuple[str, ...]:
-        """Render the query of each step for the objects of this plan alone.
+    def queries(self) -> tuple[StepQueries, ...]:
+        """Render the queries of each step for the objects of this plan alone.
 
         Raises PlanError if the rule maps no label to namespaces, if matchers cannot express the
         selector, and if the template fails or renders to nothing.
         """
         namespaces = (self.namespace,) if self.namespace else ()
         objects = Objects(namespaces=namespaces, names=self.names)
-        return tuple(
-            render(step.source, step.binding, objects, self.selector) for step in self.steps
-        )
+        return tuple(queries(step, objects, self.selector) for step in self.steps)
+
+    def promql(self) -> tuple[str, ...]:
+        """Render the query for the values of each step. Raises PlanError as `queries` does."""
+        return tuple(each.values for each in self.queries())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +101,9 @@ class ExternalPlan:
     step: Step
 
     def promql(self) -> str:
-        """Render the query. Raises PlanError as `Plan.promql` does."""
+        """Render the query. Raises PlanError as `Plan.queries` does."""
         objects = Objects(namespaces=(self.namespace,) if self.namespaced else (), names=None)
         return render(self.step.source, self.step.binding, objects, self.selector)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceQuery:
-    """One query for resource usage (metrics.k8s.io)."""
-
-    promql: str
-    group_by: tuple[str, ...]
-    """Labels that distinguish the samples: of the pod and, if set, of the container; or of the
-    node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,35 +142,19 @@ def external(entry: ExternalEntry, *, namespace: str, selector: Selector) -> Ext
     )
 
 
-def container(
-    rule: CompiledResourceRule, bound: BoundMapping, *, namespace: str, names: Sequence[str]
-) -> ResourceQuery:
-    """Render `containerQuery` for pods of one namespace; `bound` is the mapping of the rule.
-
-    Raises PlanError if no label is mapped to pods or namespaces, and if the template fails.
-    """
-    pod = _first_label(bound, PODS)
-    matchers = (
-        _Matcher(label=_first_label(bound, NAMESPACES), operator="=", values=(namespace,)),
-        _objects(pod, names),
-    )
-    group_by = tuple(label for label in (pod, rule.config.container_label) if label)
-    where = f"{rule.config.where.path}.containerQuery"
-    text = _rendered(rule.container_query, where, "", matchers, group_by)
-    return ResourceQuery(promql=text, group_by=group_by)
-
-
-def node(rule: CompiledResourceRule, bound: BoundMapping, *, names: Sequence[str]) -> ResourceQuery:
-    """Render `nodeQuery`. Raises PlanError as `container` does."""
-    label = _first_label(bound, NODES)
-    where = f"{rule.config.where.path}.nodeQuery"
-    text = _rendered(rule.node_query, where, "", (_objects(label, names),), (label,))
-    return ResourceQuery(promql=text, group_by=(label,))
-
-
 def escape(name: str) -> str:
     """Return an RE2 regular expression that matches only `name`."""
     return _METACHARACTER.sub(r"\\\g<0>", name)
+
+
+def queries(
+    step: Step, objects: Objects, selector: Selector, *, by_namespace: bool = False
+) -> StepQueries:
+    """Render the queries of one step for `objects`; see `render`."""
+    return StepQueries(
+        values=render(step.source, step.binding, objects, selector, by_namespace=by_namespace),
+        recent=_recent(step.source, step.binding, objects, selector, by_namespace=by_namespace),
+    )
 
 
 def render(
@@ -181,10 +168,48 @@ def render(
     """Render the query of one source by one binding for `objects`.
 
     With `by_namespace` the result has the namespace of each object: its label joins `GroupBy`.
-    Raises PlanError as `Plan.promql` does.
+    Raises PlanError as `Plan.queries` does.
     """
     rule = source.rule
-    where = str(rule.config.where)
+    matchers = _matchers(source, binding, objects, selector)
+    external = rule.section == "externalRules"
+    group_by = () if external else _group_by(binding, by_namespace=by_namespace)
+    return _rendered(rule.query, str(rule.config.where), source.series, matchers, group_by)
+
+
+def _recent(
+    source: Source,
+    binding: LabelBinding,
+    objects: Objects,
+    selector: Selector,
+    *,
+    by_namespace: bool,
+) -> str | None:
+    """Render the query for the objects that are not too old. It is pointwise in the object.
+
+    A range finds samples of any age. An instant query with timestamp() would find only those
+    within the lookback of Prometheus, and none of a series that has just ended.
+    """
+    seconds = source.rule.config.max_sample_age
+    if seconds is None:
+        return None
+    name = promql.matcher("__name__", "=", source.series)
+    matchers = ",".join([name, *map(str, _matchers(source, binding, objects, selector))])
+    labels = ",".join(map(promql.label, _group_by(binding, by_namespace=by_namespace)))
+    age = f"{seconds:.0f}s" if seconds.is_integer() else f"{seconds * 1000:.0f}ms"
+    return f"group by ({labels}) (last_over_time({{{matchers}}}[{age}]))"
+
+
+def _group_by(binding: LabelBinding, *, by_namespace: bool) -> tuple[str, ...]:
+    labels = (binding.resource, binding.container, binding.namespace if by_namespace else "")
+    return tuple(filter(None, labels))
+
+
+def _matchers(
+    source: Source, binding: LabelBinding, objects: Objects, selector: Selector
+) -> list[_Matcher]:
+    """Return the matchers of `objects` and of the metric selector."""
+    where = str(source.rule.config.where)
     matchers = [_Matcher(label=label, operator="=", values=("",)) for label in binding.absent]
     matchers += map(_required, selector.requirements)
     if objects.namespaces != ():
@@ -194,11 +219,14 @@ def render(
                 "namespace: add an override for `namespace` to `resources`"
             )
         matchers.append(_objects(binding.namespace, objects.namespaces))
-    group_by: tuple[str, ...] = ()
-    if rule.section == "rules":
+    if source.rule.section != "externalRules":
+        if not binding.resource:
+            raise PlanError(
+                f"{where}: no label is mapped to the objects: add an override for pods or nodes, "
+                "or a template, to `resources`"
+            )
         matchers.append(_objects(binding.resource, objects.names))
-        group_by = (binding.resource, *([binding.namespace] if by_namespace else []))
-    return _rendered(rule.query, where, source.series, matchers, group_by)
+    return matchers
 
 
 def _required(requirement: Requirement) -> _Matcher:
@@ -223,16 +251,6 @@ def _objects(label: str, names: Sequence[str] | None) -> _Matcher:
     return _Matcher(
         label=label, operator="=~" if several else "=", values=tuple(names), literal=several
     )
-
-
-def _first_label(bound: BoundMapping, resource: GroupResource) -> str:
-    labels = bound.labels(resource)
-    if not labels:
-        raise PlanError(
-            f"no label is mapped to {resource}: add an override for it, or a template, "
-            "to `resources`"
-        )
-    return labels[0]
 
 
 def _rendered(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Mapping, Sequence
+import itertools
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from multidict import CIMultiDict
 from prometheus_client import CollectorRegistry
@@ -13,14 +14,17 @@ from prometheus_client import CollectorRegistry
 from adapter.api import discovery, groups, health, router
 from adapter.api.groups.group import Backend
 from adapter.api.openapi import OpenApi
+from adapter.cluster.object_index import Object
 from adapter.http import request_info, server
 from adapter.http.connection import Serve
 from adapter.http.request import Head
+from adapter.metrics.evaluation import Usages
 from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
 from rules.query.plan import ExternalPlan, Plan
+from rules.query.resource import ResourceQueries, Usage
 from rules.selectors.selectors import Selector
 
 
@@ -42,8 +46,11 @@ class Objects:
         objects: Mapping[tuple[GroupResource, str], Mapping[str, Mapping[str, str]]],
     ) -> None:
         self.kinds = kinds
-        self.objects = objects
+        self.known = objects
         self.finished: set[str] = set()
+        self.ready: dict[str, float] = {}
+        """Pod -> seconds for which it has been Ready; others are not."""
+        self.younger_failure: Exception | None = None
         self.failure: Exception | None = None
         self.discovered = kinds
 
@@ -57,8 +64,32 @@ class Objects:
     ) -> tuple[str, ...]:
         if self.failure is not None:
             raise self.failure
-        by_name = self.objects.get((resource, namespace), {})
+        by_name = self.known.get((resource, namespace), {})
         return tuple(name for name, labels in by_name.items() if selector.matches(labels))
+
+    async def objects(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[Object, ...]:
+        if self.failure is not None:
+            raise self.failure
+        return tuple(
+            Object(place, name, tuple(itertools.chain.from_iterable(sorted(labels.items()))))
+            for (each, place), by_name in self.known.items()
+            for name, labels in by_name.items()
+            if each == resource and namespace in ("", place) and selector.matches(labels)
+        )
+
+    async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
+        found = await self.objects(resource, namespace=namespace, selector=Selector())
+        return next((each for each in found if each.name == name), None)
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        if self.younger_failure is not None:
+            raise self.younger_failure
+        ages = {name: self.ready.get(name, 0.0) for name in names}
+        return {name: age for name, age in ages.items() if age < seconds}
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         if self.failure is not None:
@@ -76,6 +107,8 @@ class Evaluation:
     ) -> None:
         self.known = values
         self.external = external or {}
+        self.used: dict[tuple[str, str, str], Usage] = {}
+        """By `cpu` or `memory`, namespace and name."""
         self.calls: list[Plan | ExternalPlan] = []
         self.failure: BaseException | None = None
         self.waits = 0.0
@@ -84,6 +117,21 @@ class Evaluation:
         await self._ask(plan)
         named = ((name, self.known.get((plan.resource, name))) for name in plan.names)
         return {name: value for name, value in named if value is not None}
+
+    async def usages(
+        self, plans: Sequence[Plan], *, deadline: float | None = None
+    ) -> tuple[Usages, ...]:
+        self.calls += plans
+        return tuple(
+            {
+                name: self.used[plan.metric, plan.namespace, name]
+                for name in plan.names
+                if (plan.metric, plan.namespace, name) in self.used
+            }
+            if self.failure is None
+            else self.failure
+            for plan in plans
+        )
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
@@ -125,6 +173,7 @@ def build_router(
     objects: Objects,
     evaluation: Evaluation,
     *,
+    resources: ResourceQueries | None = None,
     missing_metrics: MissingMetrics | None = None,
     port: int = 6443,
     live: Sequence[health.Check] = (),
@@ -144,6 +193,7 @@ def build_router(
         objects=objects,
         evaluation=evaluation,
         missing_metrics=missing_metrics or MissingMetrics(),
+        resources=resources,
     )
     return router.build_router(
         discovery=discovery_documents,

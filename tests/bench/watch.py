@@ -28,6 +28,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.kubernetes import Kube
+from adapter.cluster import watch_cache
 from adapter.cluster.object_index import Object
 from adapter.cluster.watch_cache import WatchCaches
 from rules.kinds import Kinds
@@ -96,7 +97,9 @@ async def _measure(size: int, workload: str) -> dict[str, float]:
 
 async def _watch(api: Kube, size: int) -> dict[str, float]:
     pods = Kinds.builtin().first("pods")
-    caches = WatchCaches(api, metrics=telemetry.WatchCacheMetrics(CollectorRegistry()))
+    caches = WatchCaches(
+        api, watch_cache.OBJECTS, metrics=telemetry.WatchCacheMetrics(CollectorRegistry())
+    )
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)
     # Whatever the first watch of a process allocates once.

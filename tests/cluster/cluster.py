@@ -68,6 +68,10 @@ class Cluster:
             seconds=60,
         )
 
+    def at_exit(self, call: Callable[[], object]) -> None:
+        """Call `call` at the end of the cluster, before its parts end."""
+        self._exit_stack.callback(call)
+
     def apply(self, text: str) -> None:
         """Run `kubectl apply -f -`; the objects and their pods are deleted at the end."""
         delete = (
@@ -89,12 +93,13 @@ class Cluster:
         config: str | None = None,
         tls: tuple[Path, Path] | None = None,
         ca: bytes | None = None,
+        overlay: Path = server.OVERLAY,
     ) -> Iterator[Server]:
         """Run the adapter against this Prometheus until the context ends.
 
         Starts it after the first scrape and yields once every APIService is Available. `config` is
         the text of a rules file. `tls` (certificate, key) replaces the certificate that the adapter
-        issues; `ca` (PEM) is then the caBundle of the APIServices.
+        issues; `ca` (PEM) is then the caBundle of the APIServices. `overlay` is what was installed.
         """
         if not self._installed:
             self._install()
@@ -106,7 +111,8 @@ class Cluster:
             arguments.append(f"--config={rules}")
         if tls is not None:
             arguments += [f"--tls-cert-file={tls[0]}", f"--tls-private-key-file={tls[1]}"]
-        adapter = Server(self.control_plane, self.folder / f"{name}.log", arguments, ca=ca)
+        log = self.folder / f"{name}.log"
+        adapter = Server(self.control_plane, log, arguments, ca=ca, overlay=overlay)
         try:
             self.wait_scraped()
             adapter.start()

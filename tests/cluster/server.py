@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -22,17 +23,20 @@ from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 
 NAME = NAMESPACE = "gpu-metrics-adapter"
-_OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
+OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
 """Has the APIServices of both the custom and the external metrics API."""
+
+RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
+"""APIService of the component resource-metrics."""
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _MERGE_PATCH = "application/merge-patch+json"
 _LISTENING = "serving on"
 
 
-def api_services(control_plane: ControlPlane) -> tuple[str, ...]:
-    """Return the names of the APIServices in the manifests that refer to the adapter's Service."""
-    documents = yaml.safe_load_all(control_plane.kubectl("kustomize", _OVERLAY))
+def api_services(control_plane: ControlPlane, overlay: Path = OVERLAY) -> tuple[str, ...]:
+    """Return the names of the APIServices in an overlay that refer to the adapter's Service."""
+    documents = yaml.safe_load_all(control_plane.kubectl("kustomize", overlay))
     return tuple(
         each["metadata"]["name"]
         for each in documents
@@ -40,12 +44,12 @@ def api_services(control_plane: ControlPlane) -> tuple[str, ...]:
     )
 
 
-def install(control_plane: ControlPlane, *flags: str) -> None:
-    """Apply the manifests (with `flags` of kubectl), and point the Service to this machine.
+def install(control_plane: ControlPlane, *flags: str, overlay: Path = OVERLAY) -> None:
+    """Apply an overlay (with `flags` of kubectl), and point the Service to this machine.
 
     The Deployment is scaled to zero: the adapter runs as a process, not in a simulated pod.
     """
-    control_plane.kubectl("apply", "--warnings-as-errors", *flags, "-k", _OVERLAY)
+    control_plane.kubectl("apply", "--warnings-as-errors", *flags, "-k", overlay)
     control_plane.kubectl("scale", f"deployment/{NAME}", "--replicas=0", f"--namespace={NAMESPACE}")
     control_plane.local_service(NAME, NAMESPACE)
 
@@ -60,13 +64,34 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
         yield
     finally:
         if not before:
-            control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", _OVERLAY)
+            control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", OVERLAY)
+
+
+@contextlib.contextmanager
+def with_resource_metrics(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
+    """Apply the component resource-metrics, too; write the overlay below `folder` and yield it.
+
+    Use it within `installed`. At the end only the APIService is deleted.
+    """
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    components = [OVERLAY, OVERLAY.parents[1] / "components" / "resource-metrics"]
+    # kustomize accepts no absolute path.
+    base, component = (os.path.relpath(each, overlay) for each in components)
+    kustomization = {"resources": [base], "components": [component]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    try:
+        install(control_plane, overlay=overlay)
+        yield overlay
+    finally:
+        control_plane.kubectl("delete", "apiservice", RESOURCE_METRICS)
 
 
 class Server:
     """Adapter process with the token of its ServiceAccount; keeps its port between starts.
 
     `ca` (PEM) is set as the caBundle of the APIServices; without it the adapter publishes its own.
+    `overlay` is what was installed.
     """
 
     def __init__(
@@ -76,8 +101,9 @@ class Server:
         flags: Sequence[str],
         *,
         ca: bytes | None = None,
+        overlay: Path = OVERLAY,
     ) -> None:
-        self.api_services = api_services(control_plane)
+        self.api_services = api_services(control_plane, overlay)
         (self.port,) = free_ports(1)
         self.url = f"https://127.0.0.1:{self.port}"
         self._control_plane = control_plane

@@ -15,7 +15,7 @@ import yaml
 from aiohttp import web
 
 from adapter import errors
-from adapter.api.groups import GROUPS
+from adapter.api.groups import custom, external
 from adapter.clients.kubernetes import Kube
 from adapter.commands import certs
 from adapter.tls import context, serving_certificate
@@ -32,7 +32,9 @@ from tests.manifests.test_manifests import (
 )
 from tests.real.prometheus import wait_for
 
-API_SERVICES = [f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS]
+API_SERVICES = [
+    f"{version}.{group.NAME}" for group in (custom, external) for version in group.VERSIONS
+]
 PATH = "/apis/apiregistration.k8s.io/v1/apiservices/"
 TLS = serving_certificate.secret_name(NAME)
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{TLS}"

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from adapter import __version__, settings
-from adapter.api.groups import GROUPS, custom
+from adapter.api.groups import GROUPS, custom, external
 from adapter.auth import trust
 from adapter.clients.kubernetes import Kube
 from adapter.tls import serving_certificate
@@ -99,11 +99,18 @@ def external_metrics(programs):
 
 
 @pytest.fixture(scope="module")
+def resource_metrics(programs):
+    return Built(programs.kubectl, MANIFESTS / "overlays" / "resource-metrics")
+
+
+@pytest.fixture(scope="module")
 def network_policy(programs):
     return Built(programs.kubectl, MANIFESTS / "overlays" / "network-policy")
 
 
-@pytest.fixture(params=["base", "cert_manager", "external_metrics", "network_policy"])
+@pytest.fixture(
+    params=["base", "cert_manager", "external_metrics", "network_policy", "resource_metrics"]
+)
 def built(real_servers, request):
     return request.getfixturevalue(request.param)
 
@@ -233,16 +240,32 @@ def test_the_service_and_the_disruption_budget_select_the_pods(base):
     assert budget["selector"]["matchLabels"].items() <= labels.items()
 
 
-def test_every_served_version_has_an_apiservice(base, external_metrics):
+def test_every_served_version_has_an_apiservice(base, external_metrics, resource_metrics):
     def registered(built):
         return {each["metadata"]["name"] for each in built.of("APIService")}
 
     custom_metrics = {f"{version}.{custom.NAME}" for version in custom.VERSIONS}
-    served = {f"{version}.{group.NAME}" for group in GROUPS for version in group.VERSIONS}
 
-    # The base must not replace another server for external metrics.
+    # The base must not replace metrics-server, or another server for external metrics.
     assert registered(base) == custom_metrics
-    assert registered(external_metrics) == served
+    assert registered(external_metrics) == {*custom_metrics, "v1beta1.external.metrics.k8s.io"}
+    assert registered(resource_metrics) == {*custom_metrics, "v1beta1.metrics.k8s.io"}
+
+
+def test_the_component_of_resource_metrics_adds_their_rules(base, resource_metrics):
+    preset = "--preset=resource-metrics"
+
+    assert resource_metrics.container["args"] == [*base.container["args"], preset]
+
+
+def test_whoever_may_view_pods_may_view_their_usage(resource_metrics):
+    role = resource_metrics.by_name["ClusterRole", "gpu-metrics-adapter:usage-reader"]
+
+    assert set(role["metadata"]["labels"]) >= {
+        f"rbac.authorization.k8s.io/aggregate-to-{each}" for each in ("admin", "edit", "view")
+    }
+    (rule,) = role["rules"]
+    assert (rule["apiGroups"], rule["resources"]) == (["metrics.k8s.io"], ["nodes", "pods"])
 
 
 def test_the_apiservices_verify_the_certificate_of_the_service(built):
@@ -309,7 +332,8 @@ def test_the_autoscaler_may_read_every_metric(base):
     role = base.by_name["ClusterRole", "gpu-metrics-adapter:metrics-reader"]
     binding = base.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
 
-    assert [each["apiGroups"] for each in role["rules"]] == [[group.NAME for group in GROUPS]]
+    # Kubernetes itself lets it read metrics.k8s.io.
+    assert [each["apiGroups"] for each in role["rules"]] == [[custom.NAME, external.NAME]]
     assert role["rules"][0]["resources"] == ["*"]
     assert {"get", "list"} <= set(role["rules"][0]["verbs"])
     (subject,) = binding["subjects"]
@@ -329,7 +353,7 @@ def attributes(method, path):
     return (VERBS[method], group, parts[0]), {"namespace": namespace, "name": name}
 
 
-@pytest.mark.parametrize("folder", ["base", "external_metrics"])
+@pytest.mark.parametrize("folder", ["base", "external_metrics", "resource_metrics"])
 async def test_the_permissions_suffice_for_the_certificate_controllers(
     real_servers, request, folder, aiohttp_server, tmp_path, caplog
 ):

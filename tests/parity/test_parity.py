@@ -20,17 +20,18 @@ import pytest
 
 from adapter import errors
 from adapter.api import health
-from adapter.api.groups import GROUPS
 from adapter.http import encoding, responses
 from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
+from rules.query import resource as resources
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Listing, Series
+from rules.query.resource import Usage
 from tests.adapter import wired
 
 HERE = Path(__file__).parent
-FILES = ("values", "errors", "failures", "options", "negotiation", "paths", "documents")
+FILES = ("values", "errors", "failures", "options", "negotiation", "paths", "documents", "resource")
 CASES = {
     case["name"]: case for name in FILES for case in json.loads((HERE / f"{name}.json").read_text())
 }
@@ -40,14 +41,7 @@ NOT_FOUND = [
     name for name in SAME if "could not find the metric" in (CASES[name].get("body") or "")
 ]
 
-UNSERVED = (
-    *(
-        f"/apis/{group}"
-        for group in ("external.metrics.k8s.io", "metrics.k8s.io")
-        if group not in {served.NAME for served in GROUPS}
-    ),
-    "/statusz",
-)
+UNSERVED = "/statusz"
 PORT = 16443
 
 HOOKS = [
@@ -84,13 +78,20 @@ MILLI = {
     (WIDGETS, "wid-a"): 0,
 }
 QUEUE = {"queue": "q1", "namespace": "default", "__name__": "queue_len"}
+CONTAINER_USE = {"cpu": 250, "memory": 14 * 1024**3 * 1000}
+NODE_USE = {"cpu": 1500, "memory": 1234567890500}
 LISTED = {
-    (PODS, "default"): {"pod-a": {"app": "demo"}, "pod-b": {"app": "demo"}},
-    (NODES, ""): {"node-1": {}, "node-2": {}},
+    (PODS, "default"): {name: {"app": "demo", "name": name} for name in ("pod-a", "pod-b")},
+    (PODS, "other"): {"pod-c": {"app": "demo", "name": "pod-c"}},
+    (NODES, ""): {name: {"app": "demo", "name": name} for name in ("node-1", "node-2")},
     (NAMESPACES, ""): {"default": {}, "other": {}},
     (DEPLOYMENTS, "default"): {"dep-a": {}},
     (WIDGETS, "default"): {"wid-a": {}},
 }
+
+
+RULES = ruleset.load([("config.yaml", (HERE / "config.yaml").read_text())])
+RESOURCES = resources.compile(RULES.resource_rules)
 
 
 class Prometheus(wired.Evaluation):
@@ -147,7 +148,7 @@ def kinds() -> Kinds:
 @pytest.fixture(scope="module")
 def catalog(kinds):
     # The Prometheus of the recordings listed the same series for every rule.
-    compiled = ruleset.load([("config.yaml", (HERE / "config.yaml").read_text())])
+    compiled = RULES
     series = tuple(Series(name=name, labels=frozenset(labels)) for name, labels in SERIES.items())
     listings = {
         rule.index: Listing(series=series) for rule in (*compiled.rules, *compiled.external)
@@ -176,7 +177,7 @@ def _original(case: dict) -> str | None:
 
 def _answered_at(case: dict) -> float:
     """Return when the original answered, which is the timestamp of all its values."""
-    found = re.search(r'"?timestamp"?: ?"([^"]+)"', case.get("body") or "")
+    found = re.search(r'(?i:timestamp)"?: ?"([^"]+)"', case.get("body") or "")
     text = found[1] if found else case.get("answered_at")
     return datetime.fromisoformat(text).timestamp() if text else 0.0
 
@@ -193,11 +194,19 @@ async def _ours(case: dict, kinds, catalog, guard=_no_discovery) -> wired.Reply:
         {key: Value(milli=milli, time=time, samples=1) for key, milli in MILLI.items()},
         {"queue_len": [queue]},
     )
+    for (resource, namespace), names in LISTED.items():
+        if resource in (PODS, NODES):
+            of_pod = resource == PODS
+            for metric, milli in (CONTAINER_USE if of_pod else NODE_USE).items():
+                containers = ("main", "side") if of_pod else ("",)
+                usage = Usage(milli=dict.fromkeys(containers, milli), time=time)
+                evaluation.used |= {(metric, namespace, name): usage for name in names}
     slow = "slow" in case["target"]
     handler = wired.build_router(
         catalog,
         wired.Objects(kinds, LISTED),
         evaluation,
+        resources=RESOURCES,
         port=PORT,
         live=HOOKS,
         ready=(HOOKS[0], INFORMERS, *HOOKS[1:], SHUTDOWN),

@@ -85,11 +85,11 @@ class Prometheus:
 
         `at` is their timestamp in Unix seconds; the default is now.
         """
-        self.write(_samples(lines), at=at)
+        self.write(samples(lines), at=at)
 
     def end(self, *lines: str, at: float | None = None) -> None:
         """Write staleness markers for the series of these samples."""
-        self.write(((labels, remote_write.STALE) for labels, _ in _samples(lines)), at=at)
+        self.write(((labels, remote_write.STALE) for labels, _ in samples(lines)), at=at)
 
     def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
         """Write samples given as labels (with `__name__`) and a value."""
@@ -163,7 +163,8 @@ def status(target: str | urllib.request.Request, *, context: ssl.SSLContext | No
         return 0
 
 
-def _samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:
+def samples(lines: Iterable[str]) -> Iterator[tuple[Labels, float]]:
+    """Yield the labels (with `__name__`) and the value of each sample in the text format."""
     for family in text_string_to_metric_families("".join(f"{line}\n" for line in lines)):
         for sample in family.samples:
             yield {"__name__": sample.name, **sample.labels}, sample.value

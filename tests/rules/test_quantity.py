@@ -189,3 +189,58 @@ def test_quantities_are_parsed(text, milli):
 def test_other_text_is_not_a_quantity(text):
     with pytest.raises(QuantityError, match="is not a quantity"):
         quantity.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "thousandths"),
+    [("123456789n", 124), ("1n", 1), ("250u", 1), ("2", 2000), ("1.0001", 1001), ("1Ki", 1024000)],
+)
+def test_milli_values_are_rounded_up(text: str, thousandths: int) -> None:
+    assert quantity.milli_value(text) == thousandths
+
+
+@pytest.mark.parametrize(
+    ("thousandths", "binary"),
+    [
+        (0, "0"),
+        (999_000, "999"),
+        (1_000_000, "1k"),
+        (1_024_000, "1Ki"),
+        (1_025_000, "1025"),
+        (1_536_000, "1536"),
+        (1_048_576_000, "1Mi"),
+        (1_572_864_000, "1536Ki"),
+        (15_032_385_536_000, "14Gi"),
+        (15_032_385_536_500, "15032385536500m"),
+        (10**12, "1000000000"),
+        (80 * 10**12, "78125000Ki"),
+        (-1_048_576_000, "-1Mi"),
+        (1000 * 2**70, "1024Ei"),
+    ],
+)
+def test_binary_form_is_canonical(thousandths, binary):
+    assert quantity.binary(thousandths) == binary
+
+
+@pytest.mark.parametrize(
+    ("nanoseconds", "text"),
+    [
+        (0, "0s"),
+        (1, "1ns"),
+        (1_500, "1.5µs"),
+        (500_000_000, "500ms"),
+        (1_500_000_000, "1.5s"),
+        (30 * 10**9, "30s"),
+        (61_500_000_000, "1m1.5s"),
+        (300 * 10**9, "5m0s"),
+        (HOUR, "1h0m0s"),
+        (24 * HOUR, "24h0m0s"),
+    ],
+)
+def test_durations_are_written_as_go_writes_them(nanoseconds, text):
+    assert quantity.go_duration_text(nanoseconds) == text
+
+
+@given(st.integers(min_value=0, max_value=10**18))
+def test_written_durations_are_read_again(nanoseconds):
+    assert quantity.go_duration(quantity.go_duration_text(nanoseconds)) == nanoseconds

@@ -94,6 +94,10 @@ def test_a_rule_set_has_the_warnings_of_its_files():
         ),
         ("seriesFilters: [{is: a}, {}]", "0.yaml:2:28: error: rules[0].seriesFilters[1]: "),
         ("seriesFilters: [{isNot: (}]", "0.yaml:2:19: error: rules[0].seriesFilters[0]: "),
+        (
+            "resources: {overrides: {node: {resource: node}}}\n  minPodAge: 1m",
+            "0.yaml:3:14: error: rules[0].minPodAge: the rule maps no label to pods: add an",
+        ),
         ("name: {matches: (}", "0.yaml:2:19: error: rules[0].name.matches: "),
         ("name: {matches: (a)(b)}", "0.yaml:2:19: error: rules[0].name.matches: "),
         ("resources: {template: pod}", "0.yaml:2:25: error: rules[0].resources.template: "),
@@ -114,6 +118,23 @@ def test_an_invalid_template_is_shown_with_a_caret():
 
     lines = error.splitlines()
     assert lines[1:] == ["  sum(<<if>>)", "          ^"]
+
+
+def test_external_rules_have_no_minimum_age_of_pods():
+    (error,) = _problems(f"externalRules:\n- {GOOD[:-1]}, minPodAge: 1m}}\n")
+
+    assert "error: externalRules[0].minPodAge: external metrics do not describe pods" in error
+
+
+@pytest.mark.parametrize(
+    "resources", ["{template: <<.Resource>>}", "{overrides: {p: {resource: Pods}}}"]
+)
+def test_a_rule_that_maps_pods_has_a_minimum_age(resources):
+    loaded = ruleset.load(
+        [("a.yaml", f"rules:\n- {GOOD[:-1]}, resources: {resources}, minPodAge: 1m}}\n")]
+    )
+
+    assert loaded.rules[0].config.min_pod_age == 60.0
 
 
 def test_an_error_of_a_resource_rule_has_its_path():

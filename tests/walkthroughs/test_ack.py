@@ -112,7 +112,9 @@ def test_ack(control_plane: ControlPlane, tmp_path: Path) -> None:
             walkthrough.wait_until_settled("0/20", replicas=1)
             check_scale_out(walkthrough)
             check_metrics(walkthrough)
+            check_explained(walkthrough)
             walkthrough.check_scale_in(BERT, "0/20", replicas=2)
+            walkthrough.check_predictions()
             check_causes_of_unknown(walkthrough, adapter)
 
 
@@ -141,6 +143,18 @@ def check_metrics(walkthrough: Walkthrough) -> None:
         assert values == pytest.approx(pod_values(walkthrough.cluster, series), abs=0.001)
 
 
+def check_explained(walkthrough: Walkthrough) -> None:
+    code, line = walkthrough.explain("default/pods/*", "duty_cycle_current", "-l", f"app={BERT}")
+    assert code == 0
+    assert "duty_cycle_current of pods/* in namespace default has the values " in line
+    code, line = walkthrough.explain("hpa", f"default/{BERT}")
+    assert code == 0
+    assert line.startswith(f"VERDICT: default/{BERT} keeps 2 replicas of Deployment/{BERT}: ")
+    code, line = walkthrough.explain("default", "queue_length")
+    assert code == 1
+    assert "NoRule: no external rule is loaded" in line
+
+
 def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
     walkthrough.apply("unknown.yaml", "---\n".join(starmap(deployment_and_hpa, UNKNOWN.items())))
     table = Table()
@@ -165,6 +179,11 @@ def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
         line = logged(adapter, metric)[-1]
         echo(f"  {line}")
         assert f"pods/{metric} in namespace default: {reason}: " in line
+        code, line = walkthrough.explain("hpa", f"default/{name(reason)}")
+        assert code == 1
+        # The verdict names the cause, and not only the controller's message.
+        assert line.startswith(f"VERDICT: default/{name(reason)} keeps 1 replica of Deployment/")
+        assert f" has no value: {reason}: " in line
 
 
 def logged(adapter: Server, metric: str) -> list[str]:

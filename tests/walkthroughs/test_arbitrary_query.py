@@ -63,6 +63,7 @@ def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
             walkthrough.wait_until_settled("0/70", replicas=1)
             check_scale_out(walkthrough)
             assert metric_value(walkthrough) == 85
+            check_explained(walkthrough)
             average_of_both = pytest.approx([(12 * 85 + 40) / 13])
             wait_for(
                 lambda: averages(c, "pod") == average_of_both,
@@ -70,6 +71,7 @@ def test_arbitrary_query(control_plane: ControlPlane, tmp_path: Path) -> None:
                 seconds=STEP_TIMEOUT,
             )
             walkthrough.check_scale_in(MODEL, "0/70", replicas=12)
+            walkthrough.check_predictions()
 
 
 def check_scale_out(walkthrough: Walkthrough) -> None:
@@ -86,6 +88,16 @@ def check_scale_out(walkthrough: Walkthrough) -> None:
     steps = [int(row["REPLICAS"]) for row in rows]
     for before, after in itertools.pairwise(steps):
         assert before <= after <= math.ceil(before * MAX_GROWTH)
+
+
+def check_explained(walkthrough: Walkthrough) -> None:
+    code, line = walkthrough.explain("default", METRIC)
+    assert code == 0
+    assert f"external metric {METRIC} in namespace default has the value 85" in line
+    code, line = walkthrough.explain("hpa", f"default/{MODEL}")
+    assert code == 0
+    assert "keeps 12 replicas" in line
+    assert "limited by maxReplicas: the metrics recommend 15" in line
 
 
 def deployment(name: str) -> str:

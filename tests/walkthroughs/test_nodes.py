@@ -97,7 +97,12 @@ def test_nodes(control_plane: ControlPlane, tmp_path: Path) -> None:
                 node: 6 * (node in used_nodes) for node in c.fleet.nodes
             }
 
+            code, line = walkthrough.explain(f"nodes/{min(used_nodes)}", "dcgm_gpu_utilization")
+            assert code == 0
+            assert f"has the value 6 for {min(used_nodes)}" in line
+
             walkthrough.check_scale_in(CUDA_TEST, "0/3", replicas=2)
+            walkthrough.check_predictions()
 
 
 def check_node_metric(walkthrough: Walkthrough) -> None:

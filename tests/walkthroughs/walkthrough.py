@@ -11,8 +11,11 @@ Everything is printed as it happens, for `make walkthroughs`.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import itertools
 import json
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,10 +23,12 @@ from typing import Any
 
 import yaml
 
+from adapter import __main__ as program
 from tests import quantity
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER, Hpa, Table
 from tests.real.prometheus import wait_for
+from tests.walkthroughs.prediction import Predictions
 
 EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples"
 STEP_TIMEOUT = 90.0
@@ -65,11 +70,26 @@ class Walkthrough:
         self.cluster = cluster
         self.hpa = hpa
         self.table = _PrintedTable()
+        self._predictions = Predictions(cluster.control_plane.admin, hpa)
+        cluster.at_exit(self._predictions.stop)
+
+    def check_predictions(self) -> None:
+        """Check that `explain hpa` would have predicted what the controller did until now."""
+        echo(f"explain hpa {self._predictions.check()}")
 
     def kubectl(self, *arguments: str) -> str:
         """Print a kubectl command, run it, and return its output."""
         echo(f"$ kubectl {' '.join(arguments)}")
         return self.cluster.control_plane.kubectl(*arguments)
+
+    def explain(self, *arguments: str) -> tuple[int, str]:
+        """Print `gpu-metrics-adapter explain`, run it, and return its exit code and last line."""
+        echo(f"$ gpu-metrics-adapter explain {shlex.join(arguments)}")
+        kubeconfig = f"--kubeconfig={self.cluster.control_plane.kubeconfig}"
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            code = program.main(["explain", *arguments, kubeconfig])
+        echo(f"  {output.getvalue().splitlines()[-1]}")
+        return code, output.getvalue().splitlines()[-1]
 
     def get_raw(self, path: str) -> Any:
         """Run `kubectl get --raw` and return the document."""

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from adapter import errors
-from adapter.api.groups import question
-from adapter.api.groups.group import Backend, Content, Resource
+from adapter.api.groups import failures, question
+from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.errors import BackendError
 from adapter.http import encoding, negotiation
@@ -82,29 +82,15 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
     """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
     resolved = await question.resolve(info, backend)
-    target, kind, entry = resolved.target, resolved.kind, resolved.entry
-    metric_selector = resolved.metric_selector
-    names: tuple[str, ...]
-    if not resolved.can_exist:
-        if target.name != ALL:
-            raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
-        names = ()
-    elif target.name == ALL:
-        names = await _list(resolved, backend)
-    else:
-        await _check_not_finished(target, kind, backend)
-        names = (target.name,)
-    query = (
-        plan.custom(entry, namespace=target.namespace, names=names, selector=metric_selector)
-        if names
-        else None
-    )
+    names, young = await _names(resolved, backend)
+    query = _plan(resolved, names)
+    target, kind = resolved.target, resolved.kind
     values = await _evaluate(target, query, backend, deadline) if query else {}
-    causes: tuple[Cause, ...] = ()
+    causes = young
     if not values:
-        causes = await _explain(resolved, query, backend)
+        causes = await _explain(resolved, query, backend, young)
     elif query and len(values) < len(names):
-        causes = (missing.without_value(query, values),)
+        causes = (missing.without_value(query, values), *young)
     # `values` are of `names`: the same values have the same names.
     return Content(
         sources=(kind, values),
@@ -112,7 +98,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         build=lambda _: _value_list(
             info.version,
             target.metric,
-            selectors.label_selector(metric_selector),
+            selectors.label_selector(resolved.metric_selector),
             (
                 (_object_reference(kind, namespace=target.namespace, name=name), values[name])
                 for name in names
@@ -120,6 +106,39 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
             ),
         ),
     )
+
+
+async def planned(info: RequestInfo, backend: Backend) -> Planned:
+    """Return what `answer` evaluates. Raises ApiError."""
+    resolved = await question.resolve(info, backend)
+    names, _ = await _names(resolved, backend)
+    return Planned(entry=resolved.entry, names=names, plan=_plan(resolved, names))
+
+
+async def _names(resolved: Question, backend: Backend) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
+    """Return the names of the objects, and why pods are left out that are not Ready long enough.
+
+    Raises ApiError (404) for an object that cannot have a value.
+    """
+    target, kind = resolved.target, resolved.kind
+    names: tuple[str, ...] = ()
+    if target.name == ALL:
+        names = await _list(resolved, backend) if resolved.can_exist else ()
+    elif not resolved.can_exist:
+        raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
+    else:
+        await _check_not_finished(target, kind, backend)
+        names = (target.name,)
+    if not names or resolved.entry.min_pod_age is None:
+        return names, ()
+    return await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
+
+
+def _plan(resolved: Question, names: tuple[str, ...]) -> Plan | None:
+    if not names:
+        return None
+    namespace, selector = resolved.target.namespace, resolved.metric_selector
+    return plan.custom(resolved.entry, namespace=namespace, names=names, selector=selector)
 
 
 def _impossible(target: Target, kind: Kind) -> Cause:
@@ -134,7 +153,8 @@ async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
             resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
         )
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(resolved.listed, error)
+        raise errors.internal("unable to list matching resources", causes) from error
 
 
 async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> None:
@@ -156,6 +176,22 @@ async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> N
         raise not_found(target, backend, [cause], name=target.name)
 
 
+async def _without_young(
+    resolved: Question, names: tuple[str, ...], min_age: float, backend: Backend
+) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
+    """Return the names without those of pods that `minPodAge` leaves out, and the cause."""
+    namespace = resolved.target.namespace
+    try:
+        young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
+    except BackendError as error:
+        causes = failures.of_list(PODS, error)
+        raise errors.internal("unable to list matching resources", causes) from error
+    if not young:
+        return names, ()
+    cause = missing.too_young(resolved.entry, young, namespace=namespace)
+    return tuple(name for name in names if name not in young), (cause,)
+
+
 async def _evaluate(
     target: Target, query: Plan, backend: Backend, deadline: float
 ) -> Mapping[str, Value]:
@@ -164,13 +200,15 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = missing.failed_query(str(query.steps[0].rule.config.where), error.refusal)
+        cause = failures.of_query(query.steps[0].rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
 
 
-async def _explain(resolved: Question, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
+async def _explain(
+    resolved: Question, query: Plan | None, backend: Backend, young: tuple[Cause, ...]
+) -> tuple[Cause, ...]:
     """Raise ApiError (404) for an answer without values, or log and return why a list is empty."""
     target, entry = resolved.target, resolved.entry
     causes: tuple[Cause, ...]
@@ -178,11 +216,13 @@ async def _explain(resolved: Question, query: Plan | None, backend: Backend) -> 
         # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
         raise not_found(target, backend, causes)
-    if query is None:
+    if query is None and young:
+        causes = young
+    elif query is None:
         selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
     else:
-        causes = await backend.missing_metrics.of_plan(query)
+        causes = (*await backend.missing_metrics.of_plan(query), *young)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
     backend.missing_metrics.log_causes(str(target), causes)

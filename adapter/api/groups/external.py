@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from adapter import errors
-from adapter.api.groups import options
-from adapter.api.groups.group import Backend, Content, Resource
+from adapter.api.groups import failures, options
+from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
@@ -59,18 +59,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
     path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
-    selector = options.label_selector(info)
-    requirements = options.field_selector(info)
-    if not info.watch:
-        options.check_resource_version(info)
-    options.check_fields(info, requirements)
-    if info.watch:
-        raise ApiError(
-            405,
-            f'watch is not supported on resources of kind "*.{NAME}"',
-            reason="MethodNotAllowed",
-            details={"group": NAME, "kind": "*"},
-        )
+    selector, _ = options.of_list(info, group=NAME, kind="*")
     metric = info.resource
     subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
@@ -89,7 +78,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     except PlanError as error:
         raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = missing.failed_query(str(entry.step.rule.config.where), error.refusal)
+        cause = failures.of_query(entry.step.rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     if values:
         causes = ()
@@ -97,6 +86,17 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         causes = await backend.missing_metrics.of_plan(query)
         backend.missing_metrics.log_causes(subject, causes)
     return Content(sources=(values,), causes=causes, build=partial(_build, metric, values))
+
+
+async def planned(info: RequestInfo, backend: Backend) -> Planned:
+    """Return what `answer` evaluates; nothing if it is not a valid request for a metric."""
+    entry = backend.catalog().external_entry(info.resource)
+    if entry is None or (entry.namespaced and not _can_exist(info.namespace)):
+        return Planned(entry=entry)
+    selector = options.label_selector(info)
+    options.check_series_selector(selector, "labelSelector")
+    query = plan.external(entry, namespace=info.namespace, selector=selector)
+    return Planned(entry=entry, plan=query)
 
 
 def _can_exist(namespace: str) -> bool:

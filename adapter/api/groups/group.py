@@ -7,19 +7,22 @@ each once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from adapter.api.missing import MissingMetrics
 from adapter.cache import WeakCache
+from adapter.cluster.object_index import Object
 from adapter.http.encoding import Document
 from adapter.http.negotiation import Transform
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
 from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource, Kinds
-from rules.query.catalog import Catalog
+from rules.query.catalog import Catalog, Entry, ExternalEntry
+from rules.query.plan import ExternalPlan, Plan
+from rules.query.resource import ResourceQueries
 from rules.selectors.selectors import Selector
 
 
@@ -40,8 +43,30 @@ class Objects(Protocol):
         """
         ...
 
+    async def objects(
+        self, resource: GroupResource, *, namespace: str, selector: Selector
+    ) -> tuple[Object, ...]:
+        """Return the matching objects; as `names` in all other respects."""
+        ...
+
+    async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
+        """Return an object by its name; None if it does not exist or is a finished pod.
+
+        Raises BackendError.
+        """
+        ...
+
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False only for a pod that is known to be finished. Raises BackendError."""
+        ...
+
+    async def younger(
+        self, names: Iterable[str], *, namespace: str, seconds: float
+    ) -> Mapping[str, float]:
+        """Return the pods that have been Ready for less than `seconds`, and for how long.
+
+        It is 0 for pods that are not Ready. Raises BackendError.
+        """
         ...
 
     async def refresh(self) -> None:
@@ -76,6 +101,8 @@ class Backend:
     objects: Objects
     evaluation: Evaluation
     missing_metrics: MissingMetrics
+    resources: ResourceQueries | None = None
+    """The queries of `resourceRules`; None without them, and then metrics.k8s.io is not served."""
     questions: Questions = field(default_factory=Questions)
 
 
@@ -86,11 +113,24 @@ class Content:
     sources: tuple[object, ...]
     """Immutable objects. If a later request of the same text has the same ones, the document is the
     same."""
+    size: int = 0
+    """Estimated bytes of the sources that nothing else may keep in memory."""
     build: Callable[[Transform], Document]
     """Builds the document in the form that was negotiated: one of the group's `TRANSFORMS`. Raises
     ApiError if this object does not have that form. The encoding is not its concern."""
     causes: tuple[Cause, ...] = ()
     """Why a list is empty or lacks objects; for callers who may see causes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """What a request is answered from."""
+
+    entry: Entry | ExternalEntry | None = None
+    names: tuple[str, ...] | None = None
+    """Of the objects; None if the metric describes none."""
+    plan: Plan | ExternalPlan | None = None
+    """None if there is nothing to query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +140,8 @@ class Resource:
     name: str
     namespaced: bool
     kind: str
+    verbs: tuple[str, ...] = ("get",)
+    """Of metrics only `get`; like the original, also of those that are authorized as `list`."""
 
 
 class Group(Protocol):

@@ -19,6 +19,28 @@ from rules.selectors.selectors import FieldRequirement, Selector
 _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
+def of_list(
+    info: RequestInfo, *, group: str, kind: str
+) -> tuple[Selector, tuple[FieldRequirement, ...]]:
+    """Check the options of a list; return its label selector and its field selector.
+
+    Raises ApiError, also (405) for a watch: metrics cannot be watched.
+    """
+    selector = label_selector(info)
+    requirements = field_selector(info)
+    if not info.watch:
+        check_resource_version(info)
+    check_fields(info, requirements)
+    if info.watch:
+        raise ApiError(
+            405,
+            f'watch is not supported on resources of kind "{kind}.{group}"',
+            reason="MethodNotAllowed",
+            details={"group": group, "kind": kind},
+        )
+    return selector, requirements
+
+
 def label_selector(info: RequestInfo) -> Selector:
     """Parse `labelSelector`, after the check of integer options. Raises ApiError (400)."""
     if info.options_error:

@@ -76,7 +76,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Question:
     cached = backend.questions.under(backend.catalog(), backend.objects.kinds).get(info)
     if isinstance(cached, Question):
         return cached
-    target = _target(info)
+    target = target_of(info)
     selector = options.label_selector(info)
     options.check_fields(info, options.field_selector(info))
     metric_selector = _metric_selector(info)
@@ -109,7 +109,8 @@ def not_found(
     )
 
 
-def _target(info: RequestInfo) -> Target:
+def target_of(info: RequestInfo) -> Target:
+    """Return the objects and the metric that the path names. Raises ApiError (400)."""
     if info.namespace and info.resource == NAMESPACE_METRICS and len(info.parts) >= 2:
         return Target(
             resource="namespaces", group="", namespace="", name=info.namespace, metric=info.name

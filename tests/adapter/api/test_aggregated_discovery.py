@@ -114,7 +114,7 @@ async def test_only_the_root_has_aggregated_discovery(port):
 async def test_metrics_are_subresources_of_resources_without_a_kind(port):
     document = json.loads((await listed(port, V2)).body)
 
-    group, external = document["items"]
+    group, external, _ = document["items"]
     assert external["metadata"] == {"name": "external.metrics.k8s.io"}
     assert [version.get("resources", []) for version in external["versions"]] == [[]]
     versions = {version["version"]: version for version in group["versions"]}

@@ -38,6 +38,12 @@ RULES = "rules:\n" + "".join(
     f"  metricsQuery: '{query}'\n"
     for name, query in QUERIES.items()
 )
+AGED = """
+- seriesQuery: aged
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
+  maxSampleAge: 1m
+"""
 EXTERNAL = """
 externalRules:
 - seriesQuery: divided
@@ -86,6 +92,7 @@ CAUSES = {
     "old": (Reason.SAMPLE_TOO_OLD, "old for pods a, b in namespace default is of 7m"),
     "few": (Reason.NOT_SCRAPED, "1 series of few have the label pod, and none is of pods a, b"),
     "idle": (Reason.NOT_SCRAPED, "none of the 1 series of idle has the label pod now"),
+    "aged": (Reason.SAMPLE_TOO_OLD, "newest sample of aged for pods a, b in namespace default is"),
     "rated": (Reason.NO_SAMPLE, "rated has 1 series for pods a, b in namespace default, but the"),
 }
 
@@ -97,6 +104,7 @@ def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         for later in range(4):
             server.put(*ENDED, at=now - BEFORE - 180 + 60 * later)
         server.end(*(line for line in ENDED if not line.startswith("old")), at=now - BEFORE + 1)
+        server.put('aged{ns="default",pod="a"} 1', at=now - 120)
         server.put(*LIVE, at=now)
         yield server
 
@@ -104,7 +112,7 @@ def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
     pods = api.manifests(["default/a", "default/b"])
-    async with api.serving(tmp_path, scraped.url, pods, rules=RULES + EXTERNAL) as running:
+    async with api.serving(tmp_path, scraped.url, pods, rules=RULES + AGED + EXTERNAL) as running:
         yield running
 
 

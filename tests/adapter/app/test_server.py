@@ -217,19 +217,8 @@ async def test_a_rule_that_cannot_be_listed_is_reported_and_affects_no_other(
 
 
 RULES_ONLY = f"rules:\n{GOOD}"
-RESOURCE_RULES = """
-resourceRules:
-  cpu:
-    containerQuery: m
-    nodeQuery: m
-    resources: {overrides: {pod: {resource: pod}}}
-    containerLabel: container
-  memory:
-    containerQuery: m
-    nodeQuery: m
-    resources: {overrides: {pod: {resource: pod}}}
-    containerLabel: container
-"""
+EXTERNAL_ONLY = "externalRules: []\n"
+RESOURCE_RULES = "resourceRules: {window: 1m}\n"
 
 
 @pytest.mark.usefixtures("real_servers")
@@ -237,7 +226,7 @@ resourceRules:
     ("rules", "remark"),
     [
         (RULES_ONLY, "1 of 1 rules listed at .*; no rule selects a series that Prometheus has"),
-        (RESOURCE_RULES, "0 of 0 rules .*; no rule is loaded; resourceRules are not served"),
+        (EXTERNAL_ONLY, "0 of 0 rules .*; no rule is loaded"),
     ],
 )
 async def test_rules_that_do_nothing_are_degraded(tmp_path: Path, rules: str, remark: str) -> None:
@@ -247,6 +236,24 @@ async def test_rules_that_do_nothing_are_degraded(tmp_path: Path, rules: str, re
 
     assert status == 200
     assert re.search(rf"\[!\]rules degraded: {remark}\n", text)
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize(("rules", "served"), [(RULES_ONLY, False), (RESOURCE_RULES, True)])
+async def test_metrics_k8s_io_is_served_with_resource_rules_only(
+    tmp_path: Path, rules: str, served: bool
+) -> None:
+    with prometheus.run(tmp_path) as server:
+        async with api.serving(tmp_path, server.url, api.manifests(PODS), rules=rules) as running:
+            _, discovered = await running.get("/apis")
+            _, v3 = await running.get("/openapi/v3")
+            status, _ = await running.get("/apis/metrics.k8s.io/v1beta1/nodes")
+            _, text = await verbose(running)
+
+    assert ("metrics.k8s.io" in {each["name"] for each in discovered["groups"]}) is served
+    assert ("apis/metrics.k8s.io/v1beta1" in v3["paths"]) is served
+    assert status == (200 if served else 404)
+    assert ("[+]rules ok: 0 of 0 rules listed" in text) is served
 
 
 @pytest.mark.usefixtures("real_servers")

@@ -79,6 +79,19 @@ async def test_names_are_listed_by_selector(load, resource, namespace, selector,
     assert names == expected
 
 
+async def test_objects_have_their_labels_and_finished_pods_are_left_out(load):
+    objects = load(FLEET)
+
+    found = await objects.objects(PODS, namespace="team-a", selector=selectors.parse("app"))
+    assert [(each.name, each.label_map["app"]) for each in found] == [
+        ("web-1", "web"),
+        ("web-2", "web"),
+    ]
+    assert await objects.object(PODS, namespace="team-a", name="web-1") == found[0]
+    assert await objects.object(PODS, namespace="team-a", name="job-1") is None
+    assert await objects.object(PODS, namespace="team-b", name="web-1") is None
+
+
 @pytest.mark.parametrize(
     ("resource", "namespace", "name", "expected"),
     [
@@ -94,6 +107,26 @@ async def test_only_a_pod_known_to_be_finished_is_not_live(
     load, resource, namespace, name, expected
 ):
     assert await load(FLEET).live(resource, namespace=namespace, name=name) is expected
+
+
+async def test_pods_without_conditions_have_been_ready_forever(load):
+    objects = load(
+        FLEET,
+        """
+apiVersion: v1
+kind: PodList
+items:
+- metadata: {name: new, namespace: team-a}
+  status: {conditions: [{type: Ready, status: "True", lastTransitionTime: 2999-01-01T00:00:00Z}]}
+- metadata: {name: loading, namespace: team-a}
+  status: {conditions: [{type: Ready, status: "False"}]}
+""",
+    )
+
+    names = ("web-1", "web-2", "new", "loading")
+    young = await objects.younger(names, namespace="team-a", seconds=60.0)
+
+    assert young == {"new": 0.0, "loading": 0.0}
 
 
 async def test_later_manifest_replaces_an_earlier_one(load):
@@ -197,6 +230,10 @@ async def test_unknown_resource_is_refused(load):
         (
             "{apiVersion: v1, kind: List, items: [5]}",
             "document 1: items[0]: must be a mapping",
+        ),
+        (
+            "{apiVersion: v1, kind: Pod, metadata: {name: a}, status: {conditions: 5}}",
+            "document 1: status.conditions must be those of a pod",
         ),
         ("{apiVersion: v1, kind: List, items: 5}", "document 1: items must be a list"),
         ("{apiVersion: v1, kind: PodList, items: {a: b}}", "document 1: items must be a list"),

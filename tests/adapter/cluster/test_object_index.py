@@ -50,6 +50,27 @@ def test_equal_labels_are_shared(monkeypatch):
     assert len(interner._shared) <= 8
 
 
+def test_objects_have_their_labels_and_are_remembered_until_a_change():
+    index = ObjectIndex([item("a", "y", app="web"), item("a", "x", app="db"), item("b", "x")])
+
+    found = index.objects(WEB, namespace="a")
+    assert found == (item("a", "y", app="web"),)
+    assert found[0].label_map == {"app": "web"}
+    assert index.objects(WEB, namespace="a") is found
+    assert index.names(WEB, namespace="a") == ("y",)
+    index.put(item("a", "x", app="web"))
+    assert [each.name for each in index.objects(WEB, namespace="a")] == ["x", "y"]
+    assert [each.namespace for each in index.objects(ALL, namespace=None)] == ["a", "a", "b"]
+
+
+def test_an_object_is_found_by_its_name():
+    index = ObjectIndex([item("a", "x", app="web"), item("", "node")])
+
+    assert index.get("a", "x") == item("a", "x", app="web")
+    assert index.get("", "node") == item("", "node")
+    assert index.get("b", "x") is None
+
+
 def test_names_are_in_the_order_of_the_keys_in_etcd():
     index = ObjectIndex(
         [item("a", "z"), item("a-b", "y"), item("a", "x-1"), item("a", "x"), item("b", "x")]

@@ -117,9 +117,37 @@ async def test_complete_objects_are_accepted_as_well(objects, cluster):
     assert await objects.names(PODS, namespace="team-b", selector=ALL) == ("web-9",)
 
 
+async def test_objects_are_listed_with_their_labels(objects):
+    found = await objects.objects(PODS, namespace="", selector=selectors.parse("app=web"))
+
+    assert [each[:2] for each in found] == [
+        ("team-a", "web-1"),
+        ("team-a", "web-2"),
+        ("team-b", "web-9"),
+    ]
+    assert {tuple(each.label_map.items()) for each in found} == {(("app", "web"),)}
+
+
+async def test_an_object_is_listed_by_its_name_unless_it_has_finished(objects, cluster):
+    found = await objects.object(PODS, namespace="team-a", name="web-1")
+
+    assert found is not None
+    assert found.label_map == {"app": "web"}
+    assert cluster.requests[0].query["fieldSelector"] == (
+        "metadata.name=web-1,status.phase!=Succeeded,status.phase!=Failed"
+    )
+    assert await objects.object(PODS, namespace="team-a", name="web-0") is None
+    assert await objects.object(PODS, namespace="team-a", name="none") is None
+    team = await objects.object(NAMESPACES, namespace="", name="team-a")
+    assert team is not None
+    assert team.label_map == {"tier": "gold"}
+
+
 @pytest.mark.parametrize("namespace", ["..", ".", "team-a/pods", "team%2Fa"])
 async def test_impossible_namespace_causes_no_request(objects, cluster, namespace):
     assert await objects.names(PODS, namespace=namespace, selector=ALL) == ()
+    assert await objects.objects(PODS, namespace=namespace, selector=ALL) == ()
+    assert await objects.object(PODS, namespace=namespace, name="web-1") is None
     assert await objects.live(PODS, namespace=namespace, name="web-1")
     assert cluster.requests == []
 

@@ -47,6 +47,7 @@ class Bed:
         self.registry = CollectorRegistry()
         self.caches = WatchCaches(
             api,
+            watch_cache.OBJECTS,
             metrics=telemetry.WatchCacheMetrics(self.registry),
             max_objects=max_objects,
             clock=lambda: self.now,
@@ -186,6 +187,19 @@ async def test_changes_are_followed(bed, cluster):
     cluster.remove("pods", "team-a", "web-3")
     await bed.until_names(())
     assert bed.metric("watch_cache_objects", resource="pods") == 3
+
+
+async def test_objects_come_from_the_watch_cache_without_a_request(bed, cluster):
+    await bed.watched()
+    requests = len(cluster.requests)
+
+    found = await bed.objects.objects(PODS, namespace="team-a", selector=WEB)
+    pod = await bed.objects.object(PODS, namespace="team-a", name="web-1")
+    finished = await bed.objects.object(PODS, namespace="team-a", name="web-0")
+
+    assert [each.name for each in found] == ["web-1", "web-2"]
+    assert (pod, finished) == (found[0], None)
+    assert len(cluster.requests) == requests
 
 
 async def test_pod_in_the_cache_is_live_without_a_request(bed, cluster):

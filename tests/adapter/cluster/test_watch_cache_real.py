@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from adapter import errors, telemetry
 from adapter.clients.kubernetes import Kube
 from adapter.cluster import watch_cache
 from adapter.cluster.objects import ClusterObjects
+from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
 from rules.kinds import GroupResource
 from rules.selectors import selectors
@@ -89,9 +91,10 @@ def grant(admin):
 
 class Bed:
     def __init__(self, api):
+        self.api = api
         self.registry = CollectorRegistry()
-        metrics = telemetry.WatchCacheMetrics(self.registry)
-        self.caches = WatchCaches(api, metrics=metrics)
+        self.metrics = telemetry.WatchCacheMetrics(self.registry)
+        self.caches = WatchCaches(api, watch_cache.OBJECTS, metrics=self.metrics)
         self.objects = ClusterObjects(api, caches=self.caches, interval=600)
         self.listing = ClusterObjects(api, interval=600)
 
@@ -207,6 +210,38 @@ async def test_restart_of_the_api_server_is_not_noticed_by_callers(bed, pods, co
 
     pods.create("web-3", app="web")
     assert await bed.seconds_until_names(("web-1", "web-2", "web-3")) < 1
+
+
+async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
+    caches = WatchCaches(bed.api, watch_cache.READY_PODS, metrics=bed.metrics)
+    ready = Readiness(bed.api, caches)
+    running = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+
+    def become(name, status, at):
+        at_text = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "Ready", "status": status, "lastTransitionTime": at_text}
+        pods.patch(name, {"status": {"conditions": [condition]}}, "/status")
+
+    async def young():
+        return await ready.younger(("web-1", "web-2"), namespace=NAMESPACE, seconds=60)
+
+    now = dt.datetime.now(dt.UTC)
+    become("web-1", "True", now - dt.timedelta(minutes=2))
+    assert await young() == {"web-2": 0.0}, "listed, because the watch has just begun"
+
+    async def is_watched():
+        return "pods/status watched" in caches.status()
+
+    async def only_web_1_is_young():
+        return set(await young()) == {"web-1"}
+
+    await bed.until(is_watched)
+    become("web-2", "True", now - dt.timedelta(minutes=2))
+    become("web-1", "True", now)
+    await bed.until(only_web_1_is_young, seconds=5)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
 
 
 @pytest.fixture

@@ -123,6 +123,46 @@ def test_a_query_that_prometheus_refuses_fails(run: Run) -> None:
     assert re.search(r"cause     GET http://.*unknown function", output)
 
 
+def test_an_object_whose_samples_are_too_old_has_no_value(run: Run) -> None:
+    Path("rules.yaml").write_text(
+        RULES.replace("  name: {as: rps}", "  name: {as: rps}\n  maxSampleAge: 30s")
+    )
+
+    code, output = run(
+        """
+rule_files: [rules.yaml]
+tests:
+- input_series:
+  - {series: 'requests_total{namespace="default",pod="a"}', values: 0+60x5}
+  custom_metric_test:
+  - {eval_time: 5m, metric: rps, exp_values: {a: 1}}
+  - {eval_time: 5m29s, metric: rps, exp_values: {a: 1}}
+  - {eval_time: 5m31s, metric: rps, exp_values: {a: 1}}
+"""
+    )
+
+    assert code == 1
+    assert output.count("custom_metric_test[") == 1
+    assert "rps of pods in namespace default at 331s" in output
+    assert 'query     group by (pod) (last_over_time({__name__="requests_total"' in output
+
+
+def test_rules_of_every_source_are_evaluated_on_the_prometheus_of_the_test(run: Run) -> None:
+    sources = "sources: {other: {url: 'http://127.0.0.1:9', tokenFile: /none}}\n"
+    rules = RULES.replace("- seriesQuery: gpu_util", "- source: other\n  seriesQuery: gpu_util")
+    Path("rules.yaml").write_text(sources + rules)
+
+    code, output = run(
+        SERIES
+        + """
+  custom_metric_test:
+  - {eval_time: 1m, metric: utilization, exp_values: {a: 22.5, gone: 1}}
+"""
+    )
+
+    assert (code, output) == (0, "ok: tests.yaml: everything\n1 test, 0 failed\n")
+
+
 def test_tests_do_not_see_the_series_of_others(run: Run) -> None:
     case = "custom_metric_test: [{eval_time: 1m, metric: utilization, objects: [a]}]"
 

@@ -483,10 +483,10 @@ async def test_bug_in_a_merged_evaluation_is_logged_and_requests_are_queried_sep
     shared = shared(freshness=0.3)
     by_object = aggregate.by_object
 
-    def broken(step, vector, *, by_namespace):
+    def broken(step, vector, *, by_namespace, recent):
         if by_namespace:
             raise ZeroDivisionError("a bug")
-        return by_object(step, vector, by_namespace=by_namespace)
+        return by_object(step, vector, by_namespace=by_namespace, recent=recent)
 
     await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
     monkeypatch.setattr(aggregate, "by_object", broken)

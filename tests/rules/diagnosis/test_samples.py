@@ -23,8 +23,9 @@ COMPILED = ruleset.load([("rules.yaml", RULES)])
 (RULE,) = COMPILED.rules
 
 
-def asked():
-    entries = catalog.build(COMPILED, catalog.pinned_listings(COMPILED), Kinds.builtin())
+def asked(more=""):
+    compiled = ruleset.load([("rules.yaml", RULES + more)])
+    entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
     entry = entries.entry(PODS, "gpu_util")
     planned = plan.custom(
         entry, namespace="default", names=["a", "b"], selector=selectors.parse("")
@@ -77,6 +78,31 @@ TARGETS = vector(1, job="gpu", instance="x:1")
 def test_the_most_specific_cause_that_the_results_prove(results, reason, sentence):
     cause = samples.conclude(asked(), results, NOW)
 
+    assert (cause.reason, cause.rule) == (reason, 0)
+    assert sentence in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("results", "reason", "sentence"),
+    [
+        (
+            {"newest": vector(NOW - 90), "last": vector(NOW - 30)},
+            Reason.SAMPLE_TOO_OLD,
+            "1m30s ago",
+        ),
+        ({"last": vector(NOW - 400)}, Reason.SAMPLE_TOO_OLD, "of 6m40s ago, which is beyond"),
+        ({}, Reason.SAMPLE_TOO_OLD, "is more than 1 h old, which is beyond `maxSampleAge` (60 s)"),
+        ({"newest": vector(NOW - 60)}, Reason.NO_SAMPLE, "has one now. Retry"),
+        ({"answer": vector("NaN", pod="a")}, Reason.NOT_FINITE, "returned NaN for pods a, b"),
+        ({"answer": vector(1, pod="z")}, Reason.NO_SAMPLE, "pod of the result of its query is z"),
+    ],
+)
+def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason, sentence):
+    question = asked("  maxSampleAge: 1m\n")
+    cause = samples.conclude(question, {**EMPTY, "answer": vector(1, pod="a"), **results}, NOW)
+
+    assert "newest" in samples.queries(question)
+    assert "newest" not in samples.queries(asked())
     assert (cause.reason, cause.rule) == (reason, 0)
     assert sentence in cause.sentence
 

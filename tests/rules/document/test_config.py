@@ -22,6 +22,7 @@ rules:
   onMissing: {value: 0}
   onNaN: zero
   freshness: 2s
+  maxSampleAge: 1m30s
   merge: true
 externalRules:
 - seriesQuery: up
@@ -71,7 +72,7 @@ def test_every_key_is_parsed():
     assert rule.name == NameMapping(matches="^(.*)$", as_="${1}_current")
     assert rule.metrics_query == "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
     assert (rule.aggregate, rule.on_nan, rule.merge) == ("max", "zero", True)
-    assert rule.freshness == 2.0
+    assert (rule.freshness, rule.max_sample_age) == (2.0, 90.0)
     assert rule.on_missing == OnMissing(value=0.0)
     (external,) = parsed.external_rules
     assert external.resources.namespaced is False
@@ -93,7 +94,7 @@ def test_a_rule_has_the_positions_of_its_keys():
     assert where.positions["name.as"] == (11, 31)
     assert parsed.resource_rules is not None
     assert parsed.resource_rules.cpu.where.path == "resourceRules.cpu"
-    assert parsed.resource_rules.cpu.where.positions["nodeQuery"] == (23, 39)
+    assert parsed.resource_rules.cpu.where.positions["nodeQuery"] == (24, 39)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +195,7 @@ def test_a_problem_at_the_end_of_a_text_has_the_position_of_its_end():
         ("rules:\n- onMissing: {value: x}", "onMissing.value: must be a number"),
         ("rules:\n- onMissing: {value: 99e9999}", "onMissing.value: must be a number"),
         ("rules:\n- onMissing: {value: }", "must have exactly one of value and lastKnown"),
+        ("rules:\n- maxSampleAge: 0s", "maxSampleAge: must be longer than 0s: to set no limit"),
         ("rules:\n- onMissing: {lastKnown: 0}", "onMissing.lastKnown: must be longer than 0s"),
         ("rules:\n- onMissing: {lastKnown: 5}", 'not a valid duration string: "5": write a'),
         ("resourceRules: {window: 1.5m}", "resourceRules.window: unknown unit"),

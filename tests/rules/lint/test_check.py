@@ -24,6 +24,11 @@ def _warnings(*rules: str, section: str = "rules") -> list[tuple[str, str]]:
 
 def test_a_usual_rule_gives_no_warning():
     assert _warnings(_rule()) == []
+    assert _warnings(_rule(maxSampleAge="1m")) == []
+    assert (
+        _warnings(_rule(maxSampleAge="1m", metricsQuery=f"'{QUERY.replace('<<.Series>>', 'up')}'"))
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,6 +56,22 @@ def test_a_usual_rule_gives_no_warning():
             },
             "rules[0].metricsQuery",
             "drops the label pod, namespace",
+        ),
+        (
+            {
+                "metricsQuery": "'sum(other{<<.LabelMatchers>>}) by (<<.GroupBy>>)'",
+                "maxSampleAge": "1m",
+            },
+            "rules[0].maxSampleAge",
+            "counts the age of <<.Series>>, which metricsQuery does not read",
+        ),
+        (
+            {
+                "metricsQuery": f"'{QUERY} / sum(other{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)'",
+                "maxSampleAge": "1m",
+            },
+            "rules[0].maxSampleAge",
+            "counts the age of <<.Series>> only, not of other",
         ),
         (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>)'"},
@@ -260,6 +281,7 @@ def test_a_custom_rule_gives_no_warning(changes):
         ),
         ({"aggregate": "max"}, "externalRules[0].aggregate", "has no effect in externalRules"),
         ({"merge": "true"}, "externalRules[0].merge", "has no effect in externalRules"),
+        ({"maxSampleAge": "1m"}, "externalRules[0].maxSampleAge", "has no effect in externalRules"),
         (
             {"metricsQuery": "'(avg(<<.Series>>{<<.LabelMatchers>>}))'"},
             "externalRules[0].metricsQuery",
@@ -398,14 +420,20 @@ def _resource_warnings(**changes: str) -> list[tuple[str, str]]:
     cpu = ", ".join(f"{key}: {value}" for key, value in (RESOURCE_RULE | changes).items())
     memory = ", ".join(f"{key}: {value}" for key, value in RESOURCE_RULE.items())
     text = f"resourceRules: {{window: 1m, cpu: {{{cpu}}}, memory: {{{memory}}}}}"
-    unserved, *problems = check.warnings(ruleset.load([("f.yaml", text)]))
-    assert unserved.path == "resourceRules"
-    assert unserved.message.startswith("has no effect, because metrics.k8s.io is not served.")
+    problems = check.warnings(ruleset.load([("f.yaml", text)]))
     return [(problem.path, problem.message) for problem in problems]
 
 
-def test_usual_resource_rules_give_no_warning_except_that_they_are_not_served():
-    assert _resource_warnings() == []
+@pytest.mark.parametrize(
+    "query",
+    [
+        QUERY,
+        'sum(m{pod=~"<<index .LabelValuesByName "pod">>"}) by (<<.GroupBy>>)',
+        "sum(m{<<.LabelMatchers>>}) by (<<range $i, $l := .GroupBySlice>><<$l>>,<<end>>container)",
+    ],
+)
+def test_usual_resource_rules_give_no_warning(query):
+    assert _resource_warnings(containerQuery=f"'{query}'") == []
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,24 @@ def test_no_note_without_a_query_and_for_external_rules():
     assert notes(text) == []
 
 
+def test_each_query_of_resource_rules_has_a_note_with_its_obstacle():
+    text = """
+        resourceRules:
+          window: 1m
+          cpu: &both
+            containerQuery: sum(x{<<.LabelMatchers>>}) by (<<.GroupBy>>)
+            nodeQuery: topk(3, x{<<.LabelMatchers>>})
+            resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod},
+              node: {resource: node}}}
+          memory: {containerQuery: up, nodeQuery: up}
+        """
+
+    containers, nodes = notes(text)
+
+    assert containers.endswith(": resourceRules.cpu.containerQuery: scope cluster")
+    assert ": resourceRules.cpu.nodeQuery: scope alone: `topk` may depend on the series" in nodes
+
+
 @pytest.mark.parametrize("name", presets.names())
 def test_every_rule_of_a_preset_is_of_cluster_scope(name):
     """The preset prometheus-adapter has the default rules of the original's Helm chart."""
@@ -77,3 +95,4 @@ def test_every_rule_of_a_preset_is_of_cluster_scope(name):
     for rule in loaded.rules:
         for resource, sharing in check_sharing.sharings(rule, Kinds.builtin()).items():
             assert sharing.scope == Scope.CLUSTER, (rule.config.where, resource, sharing)
+    assert {note.message for note in check_sharing.notes(loaded)} <= {"scope cluster"}

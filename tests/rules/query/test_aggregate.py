@@ -50,6 +50,27 @@ def external(extra: str = "") -> plan.ExternalPlan:
     return plan.external(entry, namespace="ml", selector=selectors.parse(""))
 
 
+def test_objects_without_a_recent_sample_are_left_out():
+    (step,) = custom("maxSampleAge: 1m").steps
+    vector = [sample("a", 1), sample("b", 2), sample("b", 3)]
+
+    found = aggregate.by_object(step, vector, recent=[sample("b", 1), sample("c", 1)])
+
+    assert found == {"": {"b": [(2, 100.0, ""), (3, 100.0, "")]}}
+    assert aggregate.by_object(step, vector, recent=[]) == {"": {}}
+
+
+def test_an_object_is_not_recent_because_one_in_another_namespace_is():
+    (step,) = custom("maxSampleAge: 1m").steps
+    vector = [sample("a", 1, namespace="x"), sample("a", 2, namespace="y")]
+
+    found = aggregate.by_object(
+        step, vector, by_namespace=True, recent=[sample("a", 1, namespace="y")]
+    )
+
+    assert found == {"x": {}, "y": {"a": [(2, 100.0, "")]}}
+
+
 def sample(pod: str, value: float, time: float = 100.0, **labels: str) -> Sample:
     return Sample(labels={"pod": pod, **labels}, value=value, time=time)
 

@@ -16,6 +16,29 @@ NAMESPACES = GroupResource("", "namespaces")
 STORAGE_CLASSES = GroupResource("storage.k8s.io", "storageclasses")
 
 
+AGED = """
+- seriesQuery: {series}
+  name: {{as: load}}
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: x
+  merge: true
+  minPodAge: {age}
+"""
+
+
+def test_of_merged_rules_the_longest_minimum_age_of_pods_counts():
+    text = "rules:" + "".join(
+        AGED.format(series=name, age=age) for name, age in (("a", "1m"), ("b", "2m"), ("c", "30s"))
+    )
+    rules = ruleset.load([("rules.yaml", text)])
+    built = catalog.build(rules, catalog.pinned_listings(rules), Kinds.builtin())
+    pods, namespaces = built.entry(PODS, "load"), built.entry(NAMESPACES, "load")
+
+    assert pods is not None
+    assert namespaces is not None
+    assert (pods.min_pod_age, namespaces.min_pod_age) == (120.0, None)
+
+
 def api_group(name: str, *resources: tuple[str, str, str, bool]) -> ApiGroup:
     return ApiGroup(
         name=name,

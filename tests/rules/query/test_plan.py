@@ -14,6 +14,7 @@ from rules.errors import PlanError
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog, label_binding, plan
 from rules.query.catalog import Entry, ExternalEntry, Listing, Series
+from rules.query.plan import Objects
 from rules.quoting import quote
 from rules.selectors import selectors
 
@@ -218,6 +219,56 @@ def test_each_merged_rule_is_a_step():
     assert [step.rule.index for step in custom.steps] == [0, 1]
 
 
+AGED = f"{RULE}maxSampleAge: 1m30s\n"
+
+
+def test_recent_objects_are_queried_with_the_matchers_of_the_values():
+    first, second = label_binding.combinations(["exported_pod", "pod"], ["namespace"])
+    entry = entry_of(
+        AGED, labels="namespace exported_pod pod", live=[(("m", PODS), (first, second))]
+    )
+
+    queries = plan.custom(
+        entry, namespace="ml", names=["p", "q.r"], selector=selectors.parse("gpu=0")
+    ).queries()
+
+    labels, names = 'gpu="0",namespace="ml"', 'pod=~"p|q\\\\.r"'
+    first_series = f'{{__name__="m",{labels},exported_{names}}}'
+    second_series = f'{{__name__="m",exported_pod="",{labels},{names}}}'
+    assert [each.recent for each in queries] == [
+        f"group by (exported_pod) (last_over_time({first_series}[90s]))",
+        f"group by (pod) (last_over_time({second_series}[90s]))",
+    ]
+
+
+def test_recent_objects_of_several_namespaces_have_their_namespace():
+    (step,) = entry_of(AGED).steps
+
+    queries = plan.queries(
+        step, Objects(namespaces=None, names=None), EVERYTHING, by_namespace=True
+    )
+
+    assert queries.recent == (
+        'group by (pod,namespace) (last_over_time({__name__="m",namespace!="",pod!=""}[90s]))'
+    )
+
+
+def test_an_age_of_less_than_a_second_is_in_milliseconds():
+    (step,) = entry_of(AGED.replace("1m30s", "1s500ms")).steps
+
+    queries = plan.queries(step, Objects(namespaces=(), names=None), EVERYTHING)
+
+    assert queries.recent == ('group by (pod) (last_over_time({__name__="m",pod!=""}[1500ms]))')
+
+
+def test_without_a_maximum_age_nothing_but_values_is_queried():
+    (queries,) = plan.custom(
+        entry_of(RULE), namespace="ml", names=["p"], selector=EVERYTHING
+    ).queries()
+
+    assert queries.recent is None
+
+
 def test_rule_without_a_namespace_label_is_refused_with_advice():
     rule = "seriesQuery: m\nresources: {overrides: {pod: {resource: pod}}}\nmetricsQuery: x\n"
 
@@ -274,60 +325,6 @@ def test_external_rule_without_a_namespace_label_is_refused():
         PlanError, match=r"externalRules\[0\] \(.*: no label is mapped to namespaces"
     ):
         external.promql()
-
-
-GROUPED = "<<.Series>>{<<.LabelMatchers>>} by (<<.GroupBy>>) <<.GroupBySlice>>"
-
-
-def resource_rule(resources: str, container_label: str = "", query_template: str = GROUPED):
-    queries = "".join(
-        f"    {key}: {json.dumps(query_template)}\n" for key in ("containerQuery", "nodeQuery")
-    )
-    each = f"{queries}    resources: {resources}\n    containerLabel: '{container_label}'\n"
-    text = f"resourceRules:\n  cpu:\n{each}  memory:\n{each}  window: 1m\n"
-    rules = ruleset.load([("rules.yaml", text)]).resource_rules
-    assert rules is not None
-    return rules.cpu, rules.cpu.mapping.bind(KINDS)
-
-
-@pytest.mark.parametrize(
-    ("container_label", "group_by", "text"),
-    [
-        ("container", ("kube_pod", "container"), "by (kube_pod,container) [kube_pod container]"),
-        ("", ("kube_pod",), "by (kube_pod) [kube_pod]"),
-    ],
-    ids=["label", "no label"],
-)
-def test_containers_are_grouped_by_pod_and_container(container_label, group_by, text):
-    rule = resource_rule('{template: "kube_<<.Resource>>"}', container_label)
-
-    container = plan.container(*rule, namespace="ml", names=["a.b", "c"])
-
-    assert container.promql == rf'{{kube_namespace="ml",kube_pod=~"a\\.b|c"}} {text}'
-    assert container.group_by == group_by
-
-
-def test_nodes_are_grouped_by_their_label():
-    rule = resource_rule("{overrides: {instance: {resource: nodes}}}")
-
-    node = plan.node(*rule, names=["n1"])
-
-    assert node.promql == '{instance="n1"} by (instance) [instance]'
-    assert node.group_by == ("instance",)
-
-
-def test_resource_rule_without_a_node_label_is_refused_with_advice():
-    rule = resource_rule("{overrides: {pod: {resource: pod}}}")
-
-    with pytest.raises(PlanError, match="no label is mapped to nodes: add an override"):
-        plan.node(*rule, names=["n1"])
-
-
-def test_resource_rule_that_renders_to_nothing_names_the_query():
-    rule = resource_rule("{template: <<.Resource>>}", query_template="<<if false>>x<<end>>")
-
-    with pytest.raises(PlanError, match=r"resourceRules\.cpu\.containerQuery: .*nothing"):
-        plan.container(*rule, namespace="ml", names=["p"])
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)

@@ -16,9 +16,9 @@ from typing import Any
 
 from rules import promql, ruleset
 from rules.errors import PlanError, RulesError, SelectorError
-from rules.kinds import NAMESPACES, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.mapping import BoundMapping
-from rules.query import label_binding, plan
+from rules.query import label_binding, plan, resource
 from rules.query.catalog import Entry, ExternalEntry, Source
 from rules.query.label_binding import LabelBinding
 from rules.selectors import selectors
@@ -116,22 +116,29 @@ def _external(case: Mapping[str, Any], kinds: Kinds) -> _Query:
 
 
 def _container(case: Mapping[str, Any], kinds: Kinds) -> _Query:
-    rule, bound = _resource_rule(case, kinds)
-    made = plan.container(rule, bound, namespace=case["namespace"], names=case["names"])
+    rules, bound = _resource_rules(case, kinds)
+    made, _ = resource.plans(
+        resource.compile(rules), PODS, namespace=case["namespace"], names=case["names"]
+    )
+    binding = made.steps[0].binding
     return _Query(
-        promql=made.promql,
+        promql=made.promql()[0],
         bound=bound,
-        labels=(*bound.labels(NAMESPACES), *made.group_by),
+        labels=(*bound.labels(NAMESPACES), binding.resource, *filter(None, (binding.container,))),
         names=tuple(case["names"]),
-        empty_label_after="" if rule.config.container_label else made.group_by[0],
+        empty_label_after="" if binding.container else binding.resource,
     )
 
 
 def _node(case: Mapping[str, Any], kinds: Kinds) -> _Query:
-    rule, bound = _resource_rule(case, kinds)
-    made = plan.node(rule, bound, names=case["names"])
-    names = tuple(case["names"])
-    return _Query(promql=made.promql, bound=bound, labels=made.group_by, names=names)
+    rules, bound = _resource_rules(case, kinds)
+    made, _ = resource.plans(resource.compile(rules), NODES, namespace="", names=case["names"])
+    return _Query(
+        promql=made.promql()[0],
+        bound=bound,
+        labels=(made.steps[0].binding.resource,),
+        names=tuple(case["names"]),
+    )
 
 
 _BUILD: Mapping[str, Callable[[Mapping[str, Any], Kinds], _Query]] = {
@@ -149,14 +156,14 @@ def _rule(case: Mapping[str, Any], section: str) -> ruleset.CompiledRule:
     return rule
 
 
-def _resource_rule(
+def _resource_rules(
     case: Mapping[str, Any], kinds: Kinds
-) -> tuple[ruleset.CompiledResourceRule, BoundMapping]:
+) -> tuple[ruleset.CompiledResourceRules, BoundMapping]:
     rule = textwrap.indent(case["rule"], "    ")
     text = f"resourceRules:\n  window: 1m\n  cpu:\n{rule}\n  memory:\n{rule}"
     rules = ruleset.load([("rules.yaml", text)]).resource_rules
     assert rules is not None
-    return rules.cpu, rules.cpu.mapping.bind(kinds)
+    return rules, rules.cpu.mapping.bind(kinds)
 
 
 def _selector(case: Mapping[str, Any]) -> selectors.Selector:

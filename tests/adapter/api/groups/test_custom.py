@@ -571,6 +571,67 @@ async def test_a_failed_evaluation_is_an_internal_error(backend, evaluation, fai
     assert error.__cause__ is failure
 
 
+@pytest.fixture
+def aged(backend, objects):
+    """The backend with a rule whose pods must have been Ready for a minute; `a` is old enough."""
+    text = RULES.replace("  resources:", "  minPodAge: 1m\n  resources:", 1)
+    compiled = ruleset.load([("rules.yaml", text)])
+    listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
+    catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
+    objects.ready = {"a": 60.0, "b": 59.0}
+    return dataclasses.replace(backend, catalog=lambda: catalog)
+
+
+async def test_young_pods_are_left_out_of_a_list(aged, evaluation):
+    info = info_of("/namespaces/default/pods/*/gpu_util")
+    content = await custom.answer(info, aged, deadline=asyncio.get_running_loop().time() + 60)
+
+    assert values_of(content.build(UNCHANGED)) == {"a": "1"}
+    assert evaluation.calls[0].names == ("a",)
+    (cause,) = content.causes
+    assert cause.reason is Reason.POD_TOO_YOUNG
+    assert cause.sentence.startswith("rules[0] (rules.yaml:")
+    assert cause.sentence.endswith(
+        "leaves out pods until they have been Ready for 60 s (`minPodAge`): "
+        "b, c in namespace default; the oldest has been for 59 s"
+    )
+
+
+async def test_a_young_pod_alone_gets_404_with_the_cause_and_is_not_queried(aged, evaluation):
+    error = await error_of(aged, "/namespaces/default/pods/b/gpu_util")
+
+    assert error.code == 404
+    assert [cause.reason for cause in error.causes] == [Reason.POD_TOO_YOUNG]
+    assert evaluation.calls == []
+
+
+async def test_a_list_of_young_pods_is_empty_and_has_the_cause(aged, objects, missing_metrics):
+    objects.ready = {}
+    document = await answer(aged, "/namespaces/default/pods/*/gpu_util")
+
+    assert document["items"] == []
+    ((_, (cause,)),) = missing_metrics.causes_visible
+    assert cause.reason is Reason.POD_TOO_YOUNG
+    assert cause.provisional
+    assert cause.sentence.endswith("none is Ready")
+
+
+async def test_only_pods_have_an_age(aged):
+    assert values_of(await answer(aged, "/nodes/*/gpu_util")) == {"n1": "3"}
+    assert values_of(await answer(aged, "/namespaces/default/metrics/gpu_util")) == {"default": "4"}
+
+
+async def test_unknown_ages_are_an_error(aged, objects):
+    objects.younger_failure = errors.BackendError("the API server is down")
+
+    error = await error_of(aged, "/namespaces/default/pods/*/gpu_util")
+
+    assert (error.code, error.message) == (
+        500,
+        "Internal error occurred: unable to list matching resources",
+    )
+
+
 async def test_a_finished_pod_is_not_queried(backend, objects, evaluation):
     objects.finished.add("a")
 

@@ -1,0 +1,230 @@
+"""`?explain=true` of a metric's URL: how the answer comes about, step by step.
+
+Collects the facts; `rules.diagnosis.explanation` draws the conclusions. The causes are those of the
+API's own answer, which is requested, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from adapter import errors
+from adapter.api.groups import custom, external, question
+from adapter.api.groups.group import Backend, Content, Group, Planned
+from adapter.auth.in_flight import MaxInFlight
+from adapter.background import gather_or_cancel
+from adapter.clients.prometheus_result import QueryResult
+from adapter.http import encoding
+from adapter.http.negotiation import UNCHANGED
+from adapter.http.request_info import RequestInfo
+from adapter.http.responses import Answer
+from rules.diagnosis import explanation, explanation_document, samples
+from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
+from rules.diagnosis.inventory import Inventory
+from rules.diagnosis.missing import Cause
+from rules.errors import RulesError
+from rules.query.plan import ExternalPlan, Plan
+from rules.ruleset import CompiledRule
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 2
+"""Explanations at a time; each sends about a dozen queries that are not shared."""
+_TIMEOUT = 10.0
+"""Seconds for the queries of one explanation; what is not known by then is left out."""
+_MAX_LABELS = 30
+_PLANNED: Mapping[str, Callable[[RequestInfo, Backend], Awaitable[Planned]]] = {
+    custom.NAME: custom.planned,
+    external.NAME: external.planned,
+}
+"""What a request of a group is answered from; other groups have no rules to explain."""
+
+
+def requested(info: RequestInfo) -> bool:
+    """Return whether the URL of a metric has `explain=true`."""
+    if "explain" not in info.query or info.group not in _PLANNED:
+        return False
+    return info.query["explain"][0].lower() in {"true", "1"}
+
+
+def forbidden(path: str) -> errors.ApiError:
+    """Return the 403 for a caller who may read the metric, but not the discovery document."""
+    return errors.ApiError(
+        403,
+        f'explain=true quotes rules and queries. It also needs the right to get the path "{path}": '
+        f"a ClusterRole with nonResourceURLs: [{path}], verbs: [get]",
+        reason="Forbidden",
+        details={},
+        headers=errors.NOSNIFF,
+    )
+
+
+class Explainer:
+    """Explains requests for metrics, at most two at a time.
+
+    `query` evaluates PromQL, unshared. `inventory` returns the present snapshot. `labels` returns
+    the labels of one series of a rule. `query` and `labels` may raise BackendError.
+    """
+
+    def __init__(
+        self,
+        query: Callable[[str], Awaitable[QueryResult]],
+        inventory: Callable[[], Inventory],
+        labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
+    ) -> None:
+        self._query = query
+        self._inventory = inventory
+        self._labels = labels
+        self._slots = MaxInFlight(_AT_ONCE)
+
+    async def answer(
+        self, group: Group, info: RequestInfo, backend: Backend, *, deadline: float
+    ) -> Answer:
+        """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
+        with self._slots:
+            found = await self._explain(group, info, backend, deadline)
+        document = explanation_document.document(found)
+        return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
+
+    async def _explain(
+        self, group: Group, info: RequestInfo, backend: Backend, deadline: float
+    ) -> Explanation:
+        planned = Planned()
+        content, causes, failure = None, tuple[Cause, ...](), ""
+        try:
+            planned = await _PLANNED[group.NAME](info, backend)
+            content = await group.answer(info, backend, deadline=deadline)
+        except errors.ApiError as error:
+            if error.code not in {404, 500}:
+                raise
+            causes = error.causes
+            if error.code == 500 and not causes:
+                failure = error.message
+                log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
+        values = tuple(_values(content))
+        if content is not None:
+            causes = content.causes
+            if causes:
+                present = {name for name, _ in values}
+                causes = (*await self._of_lacking(planned, present, backend), *causes)
+        asked, resource = _asked(info), None
+        inventory = self._inventory()
+        if asked.resource:
+            target = question.target_of(info)
+            resource = explanation.resolve(inventory, target.resource, target.group)
+        # In a thread, because many rules with thousands of series take a tenth of a second.
+        rules = await asyncio.to_thread(
+            explanation.considered,
+            inventory,
+            asked.metric,
+            resource,
+            external=not asked.resource,
+            entry=planned.entry,
+        )
+        return Explanation(
+            asked=asked,
+            rules=rules,
+            objects=None if planned.names is None else explanation.first(planned.names),
+            queries=await self._queries(planned.plan),
+            values=explanation.first(values),
+            causes=causes,
+            failure=failure,
+        )
+
+    async def _of_lacking(
+        self, planned: Planned, present: Collection[str], backend: Backend
+    ) -> tuple[Cause, ...]:
+        """Return why some objects of a list have no value, though those `present` have."""
+        plan = planned.plan
+        if not present or not isinstance(plan, Plan):
+            return ()
+        lacking = tuple(name for name in plan.names if name not in present)
+        if not lacking:
+            return ()
+        return await backend.missing_metrics.of_plan(replace(plan, names=lacking))
+
+    async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:
+        if plan is None:
+            return ()
+        try:
+            questions = samples.questions(plan)
+            return tuple(await gather_or_cancel(map(self._facts, questions)))
+        except RulesError as error:  # a plan that cannot be rendered; the causes say why
+            log.info("no query to explain: %s", error)
+            return ()
+
+    async def _facts(self, asked: samples.Question) -> QueryFacts:
+        labels, numbers = frozenset[str](), dict[str, float]()
+        found, error = None, "Prometheus did not answer in time"
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                found, error = await self._run(asked.query)
+                labels = await self._present_labels(asked)
+                for key, text in samples.ages(asked).items():
+                    result, _ = await self._run(text)
+                    if result is not None and result.samples:
+                        numbers[key] = result.samples[0].value
+        except TimeoutError:
+            log.info("the queries of an explanation took longer than %g s", _TIMEOUT)
+        binding = asked.step.binding
+        return QueryFacts(
+            rule=str(asked.rule.config.where),
+            series=asked.step.series,
+            wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
+            present_labels=tuple(sorted(labels))[:_MAX_LABELS],
+            promql=explanation.one_line(asked.query),
+            samples=None if found is None else explanation.first(found.samples),
+            error=error,
+            series_count=int(numbers.get("series", 0)) if found is not None else None,
+            newest=numbers.get("newest"),
+            oldest=numbers.get("oldest"),
+        )
+
+    async def _run(self, promql: str) -> tuple[QueryResult | None, str]:
+        """Return the result, or None and why there is none. Only Prometheus' refusal is quoted."""
+        try:
+            return await self._query(promql), ""
+        except errors.BackendError as error:
+            log.info("a query of an explanation failed: %s", error)
+            return None, error.refusal or "Prometheus did not answer"
+
+    async def _present_labels(self, asked: samples.Question) -> frozenset[str]:
+        try:
+            return await self._labels(asked.rule, asked.step.series)
+        except (errors.BackendError, RulesError) as error:
+            log.info("cannot query the labels of series %s: %r", asked.step.series, error)
+            return frozenset()
+
+
+def _asked(info: RequestInfo) -> Asked:
+    if info.group == external.NAME:
+        return Asked(
+            metric=info.resource,
+            resource="",
+            namespace=info.namespace,
+            name="",
+            selector="",
+            metric_selector=info.label_selector,
+        )
+    target = question.target_of(info)
+    return Asked(
+        metric=target.metric,
+        resource=target.resource_in_url,
+        namespace=target.namespace,
+        name=target.name,
+        selector=info.label_selector,
+        metric_selector=info.metric_label_selector,
+    )
+
+
+def _values(content: Content | None) -> Iterator[tuple[str, str]]:
+    """Yield the object, or the labels of an external metric, and the value of each item."""
+    items: list[Mapping[str, Any]] = [] if content is None else content.build(UNCHANGED)["items"]
+    for item in items:
+        labels = item.get("metricLabels") or {}
+        described = item.get("describedObject", {}).get("name", "")
+        yield described or ",".join(f"{key}={each}" for key, each in labels.items()), item["value"]

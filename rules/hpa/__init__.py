@@ -1,0 +1,1 @@
+"""What the HorizontalPodAutoscaler controller computes, from documents of the Kubernetes API."""

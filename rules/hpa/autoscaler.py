@@ -1,0 +1,254 @@
+"""HorizontalPodAutoscaler (autoscaling/v2), its scale and its pods, read from API documents.
+
+The API server has validated the documents and filled in the defaults of `spec.behavior`.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rules import quantity
+from rules.hpa import label_selector
+
+Document = Mapping[str, Any]
+MetricType = Literal["Pods", "Object", "External", "Resource", "ContainerResource"]
+TargetType = Literal["Value", "AverageValue", "Utilization"]
+Select = Literal["Max", "Min", "Disabled"]
+
+TOLERANCE = 0.1
+"""Default of `--horizontal-pod-autoscaler-tolerance` of kube-controller-manager."""
+DOWNSCALE_WINDOW = 300
+"""Default of `--horizontal-pod-autoscaler-downscale-stabilization`, in seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """Reference to an object in the namespace of the HPA."""
+
+    api_version: str
+    kind: str
+    name: str
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One entry of `spec.metrics`."""
+
+    type: MetricType
+    name: str
+    target: TargetType
+    value: int
+    """The target in thousandths; in per cent for Utilization."""
+    selector: str = ""
+    """Metric label selector in its canonical form."""
+    described: Reference | None = None
+    """The object of an Object metric."""
+    container: str = ""
+    """The container of a ContainerResource metric."""
+
+    def __str__(self) -> str:
+        subject = f" of {self.described}" if self.described else ""
+        container = f" of container {self.container}" if self.container else ""
+        return f"{self.type} metric {self.name}{subject}{container}"
+
+    def written(self, value: int) -> str:
+        """Return a value, or the target, as kubectl prints it."""
+        return f"{value}%" if self.target == "Utilization" else quantity.decimal(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """One entry of `policies`: at most `value` pods, or per cent, in `period` seconds."""
+
+    type: Literal["Pods", "Percent"]
+    value: int
+    period: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRules:
+    """`spec.behavior.scaleUp` or `.scaleDown`."""
+
+    window: int
+    """Stabilization window in seconds."""
+    select: Select
+    policies: tuple[Policy, ...]
+    tolerance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaler:
+    """An HPA."""
+
+    namespace: str
+    name: str
+    target: Reference
+    minimum: int
+    maximum: int
+    metrics: tuple[Metric, ...]
+    up: ScalingRules | None
+    """None without `spec.behavior`; then `down` is None, too."""
+    down: ScalingRules | None
+    current: int
+    """`status.currentReplicas`, of the last sync that changed the status."""
+    desired: int
+    """`status.desiredReplicas`, likewise."""
+    last_scaled: float | None
+    """When the HPA last changed the number of replicas, in Unix seconds; None if it never did."""
+    conditions: Mapping[str, tuple[str, str, str]]
+    """Type -> status, reason and message."""
+
+    @property
+    def tolerances(self) -> tuple[float, float]:
+        """The tolerances for scaling down and up."""
+        return (
+            TOLERANCE if self.down is None else self.down.tolerance,
+            TOLERANCE if self.up is None else self.up.tolerance,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The scale subresource of the target."""
+
+    spec: int
+    status: int
+    selector: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """What the controller reads of a pod."""
+
+    name: str
+    phase: str
+    deleted: bool
+    ready: bool | None
+    """The condition Ready; None if it is not set."""
+    ready_since: float
+    """When that condition last changed, in Unix seconds."""
+    started: float | None
+    requests: Mapping[str, Mapping[str, int]]
+    """Container -> resource -> request in thousandths."""
+    pod_requests: Mapping[str, int]
+    """Requests of the pod itself (`spec.resources`); empty if it has none."""
+
+
+def autoscaler(document: Document) -> Autoscaler:
+    """Read an HPA of autoscaling/v2."""
+    metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
+    behavior = spec.get("behavior")
+    return Autoscaler(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        target=_reference(spec["scaleTargetRef"]),
+        minimum=spec.get("minReplicas", 1),
+        maximum=spec["maxReplicas"],
+        metrics=tuple(map(_metric, spec.get("metrics") or ())),
+        up=None if behavior is None else _rules(behavior.get("scaleUp") or {}, window=0),
+        down=None
+        if behavior is None
+        else _rules(behavior.get("scaleDown") or {}, window=DOWNSCALE_WINDOW),
+        current=status.get("currentReplicas", 0),
+        desired=status.get("desiredReplicas", 0),
+        last_scaled=_time(status.get("lastScaleTime")),
+        conditions={
+            each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
+            for each in status.get("conditions") or ()
+        },
+    )
+
+
+def scale(document: Document) -> Scale:
+    """Read a scale subresource."""
+    status = document.get("status") or {}
+    return Scale(
+        spec=(document.get("spec") or {}).get("replicas", 0),
+        status=status.get("replicas", 0),
+        selector=status.get("selector", ""),
+    )
+
+
+def pod(document: Document) -> Pod:
+    """Read a pod."""
+    spec, status = document.get("spec") or {}, document.get("status") or {}
+    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
+    sidecars = (
+        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
+    )
+    return Pod(
+        name=document["metadata"]["name"],
+        phase=status.get("phase", ""),
+        deleted=bool(document["metadata"].get("deletionTimestamp")),
+        ready=None if ready is None else ready["status"] != "False",
+        ready_since=_time((ready or {}).get("lastTransitionTime")) or 0.0,
+        started=_time(status.get("startTime")),
+        requests={
+            each["name"]: _requests(each) for each in (*(spec.get("containers") or ()), *sidecars)
+        },
+        pod_requests=_requests(spec),
+    )
+
+
+def _requests(owner: Document) -> dict[str, int]:
+    requests = (owner.get("resources") or {}).get("requests") or {}
+    return {name: quantity.milli_value(str(each)) for name, each in requests.items()}
+
+
+def _metric(document: Document) -> Metric:
+    kind: MetricType = document["type"]
+    source = document[kind[0].lower() + kind[1:]]
+    target = source["target"]
+    of_type: dict[str, tuple[TargetType, Any]] = {
+        "averageValue": ("AverageValue", target.get("averageValue")),
+        "value": ("Value", target.get("value")),
+        "averageUtilization": ("Utilization", target.get("averageUtilization")),
+    }
+    target_type, text = next(each for each in of_type.values() if each[1] is not None)
+    metric = source.get("metric") or {"name": source.get("name")}
+    described = source.get("describedObject")
+    return Metric(
+        type=kind,
+        name=metric["name"],
+        selector=label_selector.canonical(metric.get("selector")),
+        target=target_type,
+        value=int(text) if target_type == "Utilization" else quantity.milli_value(str(text)),
+        described=None if described is None else _reference(described),
+        container=source.get("container", ""),
+    )
+
+
+def _reference(document: Document) -> Reference:
+    return Reference(
+        api_version=document.get("apiVersion", ""), kind=document["kind"], name=document["name"]
+    )
+
+
+def _rules(document: Document, *, window: int) -> ScalingRules:
+    policies: Sequence[Document] = document.get("policies") or ()
+    tolerance = document.get("tolerance")
+    return ScalingRules(
+        window=document.get("stabilizationWindowSeconds", window),
+        select=document.get("selectPolicy", "Max"),
+        policies=tuple(
+            Policy(type=each["type"], value=each["value"], period=each["periodSeconds"])
+            for each in policies
+        ),
+        tolerance=TOLERANCE if tolerance is None else quantity.milli_value(str(tolerance)) / 1000,
+    )
+
+
+def _time(text: str | None) -> float | None:
+    """Return the Unix seconds of an RFC 3339 time."""
+    return None if text is None else dt.datetime.fromisoformat(text).timestamp()

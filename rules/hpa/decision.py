@@ -1,0 +1,254 @@
+"""Number of replicas that the HPA controller desires: proposals, limits and stabilization.
+
+Follows horizontal.go of Kubernetes 1.36. The controller keeps its past recommendations and changes
+in memory only. Who knows them passes a `History`; otherwise the result is a range.
+
+https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/podautoscaler/horizontal.go
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rules.hpa.autoscaler import DOWNSCALE_WINDOW, Autoscaler, Policy, ScalingRules
+from rules.hpa.proposal import Proposal
+
+_MIN_SCALE_UP = 4
+_SCALE_UP_FACTOR = 2
+
+Limit = Literal[
+    "", "TooManyReplicas", "TooFewReplicas", "ScaleUpLimit", "ScaleDownLimit", "Stabilized"
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the controller remembers of an HPA. Times are in Unix seconds."""
+
+    recommendations: tuple[tuple[float, int], ...] = ()
+    """Time and replicas of past recommendations, before limits and stabilization."""
+    changes: tuple[tuple[float, int], ...] = ()
+    """Time of past changes, and how many replicas were added; negative if removed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The desired number of replicas, or the range in which it is."""
+
+    low: int
+    high: int
+    recommended: int | None
+    """What the metrics propose; None if they do not count or cannot be computed."""
+    decisive: Proposal | None = None
+    """The proposal that decides."""
+    limit: Limit = ""
+    """What keeps the number from being `recommended`."""
+    unknown: str = ""
+    """What only the controller knows, if that makes a range."""
+    inactive: str = ""
+    """Why the HPA does not scale by its metrics."""
+
+    @property
+    def replicas(self) -> int | None:
+        """The desired number of replicas; None if only a range is known."""
+        return self.low if self.low == self.high else None
+
+
+def needs_metrics(hpa: Autoscaler, current: int) -> bool:
+    """Return whether the controller reads metrics while the target has `current` replicas."""
+    if not current:
+        return hpa.conditions.get("ScaledToZero", ("",))[0] == "True"
+    return hpa.minimum <= current <= hpa.maximum
+
+
+def decide(
+    hpa: Autoscaler,
+    current: int,
+    proposals: Sequence[Proposal],
+    *,
+    now: float,
+    history: History | None = None,
+) -> Decision:
+    """Return what the controller desires; `current` is the `spec.replicas` of the scale.
+
+    `proposals` are those of all metrics; none if the controller does not read them. `now` is in
+    Unix seconds. Without `history`, what depends on it is a range.
+    """
+    if not needs_metrics(hpa, current):
+        return _without_metrics(hpa, current)
+    recommended, decisive = _recommend(proposals)
+    errors = [each for each in proposals if each.replicas is None]
+    if recommended is None or (errors and recommended < current):
+        some = "" if recommended is None else " and the others would scale down"
+        problem = f"{errors[0].metric} has no value{some}" if errors else "no metric is read"
+        return Decision(low=current, high=current, recommended=None, inactive=problem)
+    if hpa.up is None or hpa.down is None:
+        low, high = _stabilize_down(recommended, current, DOWNSCALE_WINDOW, now, history)
+        ceiling = min(hpa.maximum, max(_SCALE_UP_FACTOR * current, _MIN_SCALE_UP))
+        ceilings, floors = (ceiling, ceiling), (hpa.minimum, hpa.minimum)
+    else:
+        low, high = _stabilize(recommended, current, hpa.up, hpa.down, now, history)
+        ceilings = _bounds(hpa, current, hpa.up, now, history)
+        floors = _bounds(hpa, current, hpa.down, now, history, down=True)
+    stabilized = not low <= recommended <= high
+    results = {
+        _clamp(each, current, floor, ceiling)
+        for each in (low, high)
+        for floor, ceiling in zip(floors, ceilings, strict=True)
+    }
+    low, high = min(results), max(results)
+    return Decision(
+        low=low,
+        high=high,
+        recommended=recommended,
+        decisive=decisive,
+        limit="Stabilized" if stabilized else _limit(hpa, recommended, low, high),
+        unknown="" if low == high else _unknown(hpa, recommended, current),
+    )
+
+
+def _without_metrics(hpa: Autoscaler, current: int) -> Decision:
+    if not current:
+        return Decision(
+            low=0,
+            high=0,
+            recommended=None,
+            inactive="scaling is disabled, because the target has 0 replicas",
+        )
+    above = current > hpa.maximum
+    desired = hpa.maximum if above else hpa.minimum
+    return Decision(
+        low=desired,
+        high=desired,
+        recommended=None,
+        limit="TooManyReplicas" if above else "TooFewReplicas",
+        inactive=f"the target has {current} replicas, {'more' if above else 'fewer'} than "
+        f"{'maxReplicas' if above else 'minReplicas'}",
+    )
+
+
+def _recommend(proposals: Iterable[Proposal]) -> tuple[int | None, Proposal | None]:
+    """Return the largest proposal; of several, the first."""
+    known = [each for each in proposals if each.replicas is not None]
+    if not known:
+        return None, None
+    decisive = max(known, key=lambda each: each.replicas or 0)
+    return decisive.replicas, decisive
+
+
+def _stabilize_down(
+    recommended: int, current: int, window: float, now: float, history: History | None
+) -> tuple[int, int]:
+    """Return the range of the highest recommendation in the window."""
+    if history is None:
+        return recommended, max(recommended, current)
+    highest = max([recommended, *_recent(history.recommendations, window, now)])
+    return highest, highest
+
+
+def _stabilize(
+    recommended: int,
+    current: int,
+    up: ScalingRules,
+    down: ScalingRules,
+    now: float,
+    history: History | None,
+) -> tuple[int, int]:
+    """Return the range between the lowest and the highest recommendation of both windows."""
+    if history is None:
+        lowest = min(recommended, current) if up.window else recommended
+        highest = max(recommended, current) if down.window else recommended
+        return (lowest, recommended) if recommended > current else (recommended, highest)
+    lowest = min([recommended, *_recent(history.recommendations, up.window, now)])
+    highest = max([recommended, *_recent(history.recommendations, down.window, now)])
+    stable = min(max(current, lowest), highest)
+    return stable, stable
+
+
+def _bounds(
+    hpa: Autoscaler,
+    current: int,
+    rules: ScalingRules,
+    now: float,
+    history: History | None,
+    *,
+    down: bool = False,
+) -> tuple[int, int]:
+    """Return the most replicas (the fewest for `down`) that policies and bounds allow.
+
+    Both elements are the same unless the result depends on changes that are not known.
+    """
+    quiet = _limit_of(hpa, current, rules, now, (), down=down)
+    if history is not None:
+        exact = _limit_of(hpa, current, rules, now, history.changes, down=down)
+        return exact, exact
+    longest = max((each.period for each in rules.policies), default=0)
+    if hpa.last_scaled is None or now - hpa.last_scaled >= longest:
+        return quiet, quiet
+    return quiet, current  # earlier changes in the period may have used up the policies
+
+
+def _limit_of(
+    hpa: Autoscaler,
+    current: int,
+    rules: ScalingRules,
+    now: float,
+    changes: Sequence[tuple[float, int]],
+    *,
+    down: bool,
+) -> int:
+    by_policy = [_policy_limit(each, current, changes, now, down=down) for each in rules.policies]
+    if rules.select == "Disabled":
+        limit = current
+    elif (rules.select == "Min") == down:
+        limit = max(by_policy)
+    else:
+        limit = min(by_policy)
+    if down:
+        return max(min(limit, current), hpa.minimum)
+    return min(max(limit, current), hpa.maximum)
+
+
+def _policy_limit(
+    policy: Policy, current: int, changes: Iterable[tuple[float, int]], now: float, *, down: bool
+) -> int:
+    """Return the most replicas (the fewest for `down`) that one policy allows."""
+    start = current - sum(_recent(changes, policy.period, now))
+    if policy.type == "Pods":
+        return start - policy.value if down else start + policy.value
+    # In doubles, as in the original: 110 % of 100 are more than 110, and so 111.
+    if down:
+        return int(start * (1 - policy.value / 100))
+    return math.ceil(start * (1 + policy.value / 100))
+
+
+def _recent(entries: Iterable[tuple[float, int]], seconds: float, now: float) -> Iterator[int]:
+    return (number for time, number in entries if time > now - seconds)
+
+
+def _clamp(replicas: int, current: int, floor: int, ceiling: int) -> int:
+    if replicas > current:
+        return min(replicas, ceiling)
+    return max(replicas, floor) if replicas < current else replicas
+
+
+def _limit(hpa: Autoscaler, recommended: int, low: int, high: int) -> Limit:
+    """Return what keeps the number from being `recommended`."""
+    if low <= recommended <= high:
+        return ""
+    if high < recommended:
+        return "TooManyReplicas" if high == hpa.maximum else "ScaleUpLimit"
+    return "TooFewReplicas" if low == hpa.minimum else "ScaleDownLimit"
+
+
+def _unknown(hpa: Autoscaler, recommended: int, current: int) -> str:
+    """Return what only the controller knows and the result depends on."""
+    rules = hpa.up if recommended > current else hpa.down
+    window = DOWNSCALE_WINDOW if rules is None else rules.window
+    extreme = "lowest" if recommended > current else "highest"
+    if window:
+        return f"the {extreme} recommendation of the last {window} s"
+    return "the changes of the last seconds, which count towards the policies of `spec.behavior`"

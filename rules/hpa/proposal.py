@@ -1,0 +1,278 @@
+"""Number of replicas that the HPA controller proposes for one metric.
+
+Follows replica_calculator.go of Kubernetes 1.36. Releases before 1.33 also scale if the ratio is
+exactly at the tolerance. Values are integers in thousandths.
+
+https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/podautoscaler/replica_calculator.go
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules.hpa.autoscaler import Metric, Pod, Scale
+
+CPU_INITIALIZATION = 300.0
+"""Default of `--horizontal-pod-autoscaler-cpu-initialization-period`, in seconds."""
+INITIAL_READINESS = 30.0
+"""Default of `--horizontal-pod-autoscaler-initial-readiness-delay`, in seconds."""
+_MAX_INT32 = (1 << 31) - 1
+_MAX_INT64 = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodValue:
+    """Value of a metric for one pod. Only CPU usage needs the time of its sample."""
+
+    value: int
+    time: float = 0.0
+    """Unix seconds."""
+    window: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """The pods of the target, as the controller groups them. Names are in the order of the pods."""
+
+    counted: tuple[str, ...] = ()
+    """With a value that enters the average."""
+    unready: tuple[str, ...] = ()
+    """Pending, and for CPU not ready: without effect, but counted as 0 before a scale-up."""
+    missing: tuple[str, ...] = ()
+    """Without a value: counted as the target before a scale-down, and as 0 before a scale-up."""
+    ignored: tuple[str, ...] = ()
+    """Being deleted, or failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What one metric proposes, and how it was computed."""
+
+    metric: Metric
+    replicas: int | None
+    """None if the metric could not be computed: see `error`."""
+    current: int = 0
+    """The present value, in the unit of the target, as the status of the HPA shows it."""
+    ratio: float = 0.0
+    """Value divided by target, before pods without values are counted."""
+    adjusted: float | None = None
+    """The ratio with the pods without values; None if there are none that change it."""
+    within: bool = False
+    """Whether the ratio that decides is within the tolerance."""
+    ready: int | None = None
+    """Number of ready pods that the ratio is multiplied by; None if it is not."""
+    groups: Groups = Groups()
+    error: str = ""
+
+
+def failed(metric: Metric, error: str) -> Proposal:
+    """Return the proposal of a metric that could not be read."""
+    return Proposal(metric=metric, replicas=None, error=error)
+
+
+def of_pods(
+    metric: Metric,
+    values: Mapping[str, PodValue],
+    pods: Sequence[Pod],
+    *,
+    current: int,
+    tolerances: tuple[float, float],
+    now: float = 0.0,
+) -> Proposal:
+    """Return the proposal for a metric with a value for each pod: the average decides.
+
+    `values` may have pods that `pods` lacks. `current` is the `spec.replicas` of the scale.
+    """
+    if not pods:
+        return failed(metric, "no pods returned by selector while calculating replica count")
+    cpu = metric.name == "cpu" and metric.type in {"Resource", "ContainerResource"}
+    groups = _groups(pods, values, now if cpu else None)
+    numbers = {
+        name: each.value
+        for name, each in values.items()
+        if name not in groups.ignored and name not in groups.unready
+    }
+    if not numbers:
+        return failed(metric, "did not receive metrics for targeted pods (pods might be unready)")
+    try:
+        usage = _usage(metric, pods)
+        at_target = _at_target(metric, pods)
+        ratio, shown = usage(numbers)
+    except ValueError as error:
+        return failed(metric, str(error))
+    counts_unready = bool(groups.unready) and ratio > 1.0
+    if not counts_unready and not groups.missing:
+        within = _is_within(ratio, tolerances)
+        replicas = current if within else _ceil(ratio * len(groups.counted))
+        adjusted = None
+    else:
+        for name in groups.missing if ratio != 1.0 else ():
+            numbers[name] = at_target(name) if ratio < 1.0 else 0
+        numbers |= dict.fromkeys(groups.unready if counts_unready else (), 0)
+        adjusted = usage(numbers)[0]
+        turned = (ratio < 1.0 < adjusted) or (adjusted < 1.0 < ratio)
+        within = _is_within(adjusted, tolerances)
+        replicas = current if within or turned else _ceil(adjusted * len(numbers))
+        if (adjusted < 1.0 and replicas > current) or (adjusted > 1.0 and replicas < current):
+            replicas = current
+    return Proposal(
+        metric=metric,
+        replicas=replicas,
+        current=shown,
+        ratio=ratio,
+        adjusted=adjusted,
+        within=within,
+        ready=len(groups.counted),
+        groups=groups,
+    )
+
+
+def of_value(
+    metric: Metric,
+    value: int,
+    pods: Sequence[Pod],
+    scale: Scale,
+    *,
+    tolerances: tuple[float, float],
+) -> Proposal:
+    """Return the proposal for one value: of an object, or the sum of an external metric.
+
+    A target of type Value multiplies the ready pods by the ratio; one of type AverageValue divides
+    the value.
+    """
+    value = min(value, _MAX_INT64)
+    if metric.target == "AverageValue":
+        return _of_average(metric, value, scale.status, tolerances)
+    ratio = value / metric.value
+    if not scale.spec:
+        replicas = _ceil(ratio)
+        return Proposal(metric=metric, replicas=replicas, current=value, ratio=ratio)
+    if _is_within(ratio, tolerances):
+        return Proposal(metric=metric, replicas=scale.spec, current=value, ratio=ratio, within=True)
+    if not pods:
+        return failed(
+            metric,
+            "unable to calculate ready pods: no pods returned by selector while calculating "
+            "replica count",
+        )
+    ready = sum(each.phase == "Running" and each.ready is True for each in pods)
+    return Proposal(
+        metric=metric, replicas=_ceil(ratio * ready), current=value, ratio=ratio, ready=ready
+    )
+
+
+def _of_average(
+    metric: Metric, value: int, replicas: int, tolerances: tuple[float, float]
+) -> Proposal:
+    """`replicas` is the `status.replicas` of the scale, by which the value is divided."""
+    ratio = value / (metric.value * replicas) if replicas else math.inf if value else math.nan
+    within = _is_within(ratio, tolerances)
+    return Proposal(
+        metric=metric,
+        replicas=replicas if within else _ceil(value / metric.value),
+        current=math.ceil(value / replicas) if replicas else 0,
+        ratio=ratio,
+        within=within,
+    )
+
+
+def _groups(pods: Sequence[Pod], values: Mapping[str, PodValue], now: float | None) -> Groups:
+    """Group the pods; `now` only for CPU usage, which depends on when pods became ready."""
+    counted, unready, missing, ignored = list[str](), list[str](), list[str](), list[str]()
+    for pod in pods:
+        if pod.deleted or pod.phase == "Failed":
+            ignored.append(pod.name)
+        elif pod.phase == "Pending":
+            unready.append(pod.name)
+        elif pod.name not in values:
+            missing.append(pod.name)
+        elif now is not None and _is_starting(pod, values[pod.name], now):
+            unready.append(pod.name)
+        else:
+            counted.append(pod.name)
+    return Groups(
+        counted=tuple(counted),
+        unready=tuple(unready),
+        missing=tuple(missing),
+        ignored=tuple(ignored),
+    )
+
+
+def _is_starting(pod: Pod, value: PodValue, now: float) -> bool:
+    """Return whether the CPU usage of a pod is ignored, because it has just started."""
+    if pod.ready is None or pod.started is None:
+        return True
+    if pod.started + CPU_INITIALIZATION > now:
+        return not pod.ready or value.time < pod.ready_since + value.window
+    return not pod.ready and pod.started + INITIAL_READINESS > pod.ready_since
+
+
+_Usage = Callable[[Mapping[str, int]], tuple[float, int]]
+"""Values by pod -> ratio, and the value that the status of the HPA shows."""
+
+
+def _usage(metric: Metric, pods: Sequence[Pod]) -> _Usage:
+    """Return how the values of pods become a ratio. Raises ValueError as the controller."""
+    if metric.target != "Utilization":
+
+        def average(values: Mapping[str, int]) -> tuple[float, int]:
+            mean = _divided(sum(values.values()), len(values))
+            return mean / metric.value, mean
+
+        return average
+    requests = _requests(metric, pods)
+
+    def utilization(values: Mapping[str, int]) -> tuple[float, int]:
+        known = [name for name in values if name in requests]
+        total = sum(requests[name] for name in known)
+        if not total:
+            raise ValueError("no metrics returned matched known pods")
+        percent = _divided(sum(values[name] for name in known) * 100, total)
+        return percent / metric.value, percent
+
+    return utilization
+
+
+def _at_target(metric: Metric, pods: Sequence[Pod]) -> Callable[[str], int]:
+    """Return the value that a pod without one counts as before a scale-down."""
+    if metric.target != "Utilization":
+        return lambda _: metric.value
+    requests, percent = _requests(metric, pods), max(100, metric.value)
+    return lambda name: requests[name] * percent // 100
+
+
+def _requests(metric: Metric, pods: Sequence[Pod]) -> dict[str, int]:
+    """Return the request of each pod, or of the container. Raises ValueError if one is missing."""
+    requests = {}
+    for pod in pods:
+        if pod.pod_requests and not metric.container:
+            if metric.name not in pod.pod_requests:
+                raise ValueError(f"missing pod-level request for {metric.name} in Pod {pod.name}")
+            requests[pod.name] = pod.pod_requests[metric.name]
+            continue
+        wanted = [name for name in pod.requests if metric.container in {"", name}]
+        if not wanted:
+            raise ValueError(f"container {metric.container} not found in Pod {pod.name}")
+        lacking = [name for name in wanted if metric.name not in pod.requests[name]]
+        if lacking:
+            raise ValueError(
+                f"missing request for {metric.name} in container {lacking[0]} of Pod {pod.name}"
+            )
+        requests[pod.name] = sum(pod.requests[name][metric.name] for name in wanted)
+    return requests
+
+
+def _is_within(ratio: float, tolerances: tuple[float, float]) -> bool:
+    down, up = tolerances
+    return 1.0 - down <= ratio <= 1.0 + up
+
+
+def _ceil(replicas: float) -> int:
+    return _MAX_INT32 if not replicas <= _MAX_INT32 else math.ceil(replicas)
+
+
+def _divided(total: int, count: int) -> int:
+    """Divide as Go does, toward zero."""
+    return total // count if total >= 0 else -(-total // count)

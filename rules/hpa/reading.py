@@ -1,0 +1,240 @@
+"""Reads what the HPA controller reads, in its order, without I/O of its own.
+
+`read` is a generator: it yields a request, is sent the reply, and returns an Observation. So the
+same steps run over any client.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from rules import quantity
+from rules.errors import DurationError, QuantityError, UnreadableError
+from rules.hpa import autoscaler, decision, proposal
+from rules.hpa.autoscaler import Autoscaler, Document, Metric, Pod, Reference, Scale
+from rules.hpa.proposal import PodValue, Proposal
+
+T = TypeVar("T")
+
+CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
+_KNOWN_VERSIONS = ("v1beta2", "v1beta1")
+_HPAS = "/apis/autoscaling/v2/namespaces/{}/horizontalpodautoscalers/{}"
+_EMPTY = "no metrics returned from {} metrics API"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A GET request to the API server."""
+
+    path: str
+    params: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Reply to a request that failed."""
+
+    status: int
+    """HTTP status; 0 without a response."""
+    message: str
+
+
+Reply = Document | Failure
+Steps = Generator[Request, Reply, T]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What the controller sees of an HPA in one sync."""
+
+    hpa: Autoscaler
+    scale: Scale
+    pods: tuple[Pod, ...]
+    proposals: tuple[Proposal, ...]
+    """One for each metric; empty if the controller does not read metrics now."""
+    requests: tuple[Request | None, ...]
+    """How each metric was requested; None if that could not be determined."""
+    blocked: str
+    """Why the controller does not scale whatever the metrics are; empty if it does."""
+
+
+def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observation]:
+    """Read an HPA, its target, pods and metrics. `now` returns Unix seconds.
+
+    Raises UnreadableError if the HPA, its target or its pods cannot be read.
+    """
+    document = yield from _get(_HPAS.format(quote(namespace), quote(name)))
+    hpa = autoscaler.autoscaler(document)
+    resource = yield from _resource(hpa.target)
+    below = f"{_root(hpa.target.api_version)}/namespaces/{quote(namespace)}"
+    scale_path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
+    scale = autoscaler.scale((yield from _get(scale_path)))
+    pods: tuple[Pod, ...] = ()
+    if scale.selector:
+        path = f"/api/v1/namespaces/{quote(namespace)}/pods"
+        listed = yield from _get(path, labelSelector=scale.selector)
+        pods = tuple(map(autoscaler.pod, listed["items"] or ()))
+    blocked = _blocked(hpa, scale)
+    proposals, requests = [], []
+    if not blocked and decision.needs_metrics(hpa, scale.spec):
+        for metric in hpa.metrics:
+            request, proposed = yield from _propose(hpa, scale, pods, metric, now)
+            requests.append(request)
+            proposals.append(proposed)
+    return Observation(
+        hpa=hpa,
+        scale=scale,
+        pods=pods,
+        proposals=tuple(proposals),
+        requests=tuple(requests),
+        blocked=blocked,
+    )
+
+
+def _blocked(hpa: Autoscaler, scale: Scale) -> str:
+    if not scale.selector:
+        return f"the scale of {hpa.target} has no selector"
+    status, reason, message = hpa.conditions.get("ScalingActive", ("", "", ""))
+    # Only the controller knows the selectors of all HPAs.
+    return message if status == "False" and reason == "AmbiguousSelector" else ""
+
+
+def _propose(
+    hpa: Autoscaler,
+    scale: Scale,
+    pods: Sequence[Pod],
+    metric: Metric,
+    now: Callable[[], float],
+) -> Steps[tuple[Request | None, Proposal]]:
+    try:
+        request = yield from _request(hpa, scale, metric)
+    except UnreadableError as error:
+        return None, proposal.failed(metric, str(error))
+    reply = yield request
+    if isinstance(reply, Failure):
+        return request, proposal.failed(metric, reply.message)
+    tolerances, items = hpa.tolerances, reply.get("items") or ()
+    try:
+        match metric.type:
+            case "Pods" | "Resource" | "ContainerResource":
+                api = "custom" if metric.type == "Pods" else "resource"
+                values = _of_pods(items) if api == "custom" else _usage(items, metric)
+                if not items:
+                    return request, proposal.failed(metric, _EMPTY.format(api))
+                proposed = proposal.of_pods(
+                    metric,
+                    values,
+                    pods,
+                    current=scale.spec,
+                    tolerances=tolerances,
+                    now=now(),
+                )
+            case "Object" if len(items) != 1:
+                message = (
+                    f"the custom metrics API server returned {len(items)} results when we asked "
+                    "for exactly one"
+                )
+                return request, proposal.failed(metric, message)
+            case _ if not items:
+                return request, proposal.failed(metric, _EMPTY.format("external"))
+            case _:
+                value = sum(quantity.milli_value(each["value"]) for each in items)
+                proposed = proposal.of_value(metric, value, pods, scale, tolerances=tolerances)
+    except (QuantityError, DurationError, KeyError, TypeError, ValueError) as error:
+        message = f"the reply is not a list of values: {error!r}"
+        return request, proposal.failed(metric, message)
+    return request, proposed
+
+
+def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
+    """Return the request for a metric, as the controller sends it. Raises UnreadableError."""
+    below = f"namespaces/{quote(hpa.namespace)}"
+    if metric.type in {"Resource", "ContainerResource"}:
+        path = f"/apis/metrics.k8s.io/v1beta1/{below}/pods"
+        return Request(path=path, params={"labelSelector": scale.selector})
+    params = {"metricLabelSelector": metric.selector} if metric.selector else {}
+    if metric.type == "External":
+        # The RESTMapper of client-go lower-cases the name.
+        path = f"/apis/{EXTERNAL}/v1beta1/{below}/{quote(metric.name.lower(), safe='')}"
+        return Request(path=path, params={"labelSelector": metric.selector} if params else {})
+    version = yield from _version()
+    name = quote(metric.name, safe="")
+    if metric.type == "Pods":
+        path = f"/apis/{CUSTOM}/{version}/{below}/pods/*/{name}"
+        return Request(path=path, params={"labelSelector": scale.selector, **params})
+    described = metric.described
+    assert described is not None  # the API server requires it for Object metrics
+    if described.kind == "Namespace" and not described.group:
+        return Request(path=f"/apis/{CUSTOM}/{version}/{below}/metrics/{name}", params=params)
+    resource = yield from _resource(described)
+    group = f".{described.group}" if described.group else ""
+    path = f"/apis/{CUSTOM}/{version}/{below}/{resource}{group}/{quote(described.name)}/{name}"
+    return Request(path=path, params=params)
+
+
+def _version() -> Steps[str]:
+    """Return the version of the custom metrics API that the controller uses."""
+    reply = yield Request(path=f"/apis/{CUSTOM}")
+    if isinstance(reply, Failure):
+        if reply.status == 404:
+            raise UnreadableError(f"no custom metrics API ({CUSTOM}) registered", status=404)
+        raise UnreadableError(reply.message, status=reply.status)
+    preferred = str(reply["preferredVersion"]["version"])
+    served = [str(each["version"]) for each in reply["versions"]]
+    if preferred in _KNOWN_VERSIONS:
+        return preferred
+    return next((each for each in served if each in _KNOWN_VERSIONS), preferred)
+
+
+def _resource(reference: Reference) -> Steps[str]:
+    """Return the plural name of the kind of an object."""
+    document = yield from _get(_root(reference.api_version))
+    for each in document["resources"]:
+        if each["kind"].lower() == reference.kind.lower() and "/" not in each["name"]:
+            return str(each["name"])
+    raise UnreadableError(
+        f'no matches for kind "{reference.kind}" in version "{reference.api_version}"', status=404
+    )
+
+
+def _root(api_version: str) -> str:
+    return f"/apis/{quote(api_version)}" if "/" in api_version else f"/api/{api_version or 'v1'}"
+
+
+def _get(path: str, **params: str) -> Steps[Document]:
+    reply = yield Request(path=path, params=params)
+    if isinstance(reply, Failure):
+        raise UnreadableError(reply.message, status=reply.status)
+    return reply
+
+
+def _of_pods(items: Sequence[Document]) -> dict[str, PodValue]:
+    return {
+        each["describedObject"]["name"]: PodValue(value=quantity.milli_value(each["value"]))
+        for each in items
+    }
+
+
+def _usage(items: Sequence[Document], metric: Metric) -> dict[str, PodValue]:
+    """Return the usage of each pod, or of one container of it; pods without all of it are left out.
+
+    https://github.com/kubernetes/metrics/tree/master/pkg/apis/metrics
+    """
+    values = {}
+    for each in items:
+        usages: list[Mapping[str, Any]] = [
+            container["usage"]
+            for container in each.get("containers") or ()
+            if metric.container in {"", container["name"]}
+        ]
+        if usages and all(metric.name in usage for usage in usages):
+            values[each["metadata"]["name"]] = PodValue(
+                value=sum(quantity.milli_value(usage[metric.name]) for usage in usages),
+                time=dt.datetime.fromisoformat(each["timestamp"]).timestamp(),
+                window=quantity.go_duration(each["window"]) / 1e9,
+            )
+    return values

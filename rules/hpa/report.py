@@ -1,0 +1,230 @@
+"""Describes an observation of an HPA for people: the steps of the computation, and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote
+
+from rules.hpa.autoscaler import Document, ScalingRules
+from rules.hpa.decision import Decision
+from rules.hpa.proposal import Proposal
+from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
+
+_MAX_NAMES = 5
+_LIMITS = {
+    "TooManyReplicas": "limited by maxReplicas",
+    "TooFewReplicas": "limited by minReplicas",
+    "ScaleUpLimit": "limited by how fast a scale-up may be",
+    "ScaleDownLimit": "limited by how fast a scale-down may be",
+    "Stabilized": "held by the stabilization window",
+}
+
+
+def lines(observation: Observation, decision: Decision) -> Iterator[str]:
+    """Yield the steps, a line each; lines below another one are indented."""
+    hpa, scale = observation.hpa, observation.scale
+    yield f"HPA {hpa.namespace}/{hpa.name}"
+    yield f"  target     {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
+    yield f"  scale      {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
+    yield f"  pods       {_pods(observation)}"
+    down, up = (_percent(each) for each in hpa.tolerances)
+    yield f"  tolerance  {down} below the target, {up} above"
+    if hpa.conditions:
+        reasons = ", ".join(reason for _, reason, _ in hpa.conditions.values())
+        yield f"  last sync  {_count(hpa.current, 'replica')}, {hpa.desired} desired: {reasons}"
+    for title, rules in (("scale up", hpa.up), ("scale down", hpa.down)):
+        if rules is not None:
+            yield f"  {title:<11}{_rules(rules)}"
+    for number, each in enumerate(observation.proposals, 1):
+        yield f"Metric {number}: {each.metric}"
+        for line in _proposal(each, scale.spec):
+            yield f"  {line}"
+    yield "Decision"
+    if decision.inactive:
+        yield f"  {decision.inactive}"
+    if decision.recommended is not None and decision.decisive is not None:
+        yield f"  recommended: {decision.recommended}, by {decision.decisive.metric}"
+    if decision.limit:
+        yield f"  {_LIMITS[decision.limit]}: {decision.low}"
+    if decision.unknown:
+        yield f"  depends on {decision.unknown}, which only the controller knows"
+    yield f"  desired: {_range(decision)}"
+
+
+def verdict(observation: Observation, decision: Decision, why: Sequence[str] = ()) -> str:
+    """Return in one sentence what the controller does now, and what to do about it.
+
+    `why` has what `explain` says about those metrics of the observation that have no value.
+    """
+    hpa, current = observation.hpa, observation.scale.spec
+    subject = f"{hpa.namespace}/{hpa.name}"
+    keeps = f"{subject} keeps {_count(current, 'replica')} of {hpa.target}"
+    if observation.blocked:
+        return f"{keeps}: {observation.blocked}. Correct the selector of the target"
+    failed = [each for each in observation.proposals if each.replicas is None]
+    if decision.inactive and failed:
+        if why:
+            return f"{keeps}: {why[0]}"
+        error = f"{failed[0].error}{_hint(observation, failed[0])}"
+        return f"{keeps}, because {decision.inactive}: {error}"
+    if decision.inactive and decision.replicas == current:
+        return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
+    if decision.inactive:
+        return f"{subject} scales {hpa.target} to {decision.replicas}: {decision.inactive}"
+    assert decision.decisive is not None  # as it is active
+    present = _present(decision.decisive)
+    some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
+    if decision.replicas is None:
+        return (
+            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, now or "
+            f"later: it depends on {decision.unknown}; {present}{some}. Wait, or shorten the "
+            "window in spec.behavior"
+        )
+    if decision.replicas != current:
+        limit = f", {_LIMITS[decision.limit]}" if decision.limit else ""
+        return (
+            f"{subject} scales {hpa.target} from {current} to "
+            f"{_count(decision.replicas, 'replica')}{limit}: {present}{some}. Nothing to do"
+        )
+    if decision.limit:
+        advice = {
+            "TooManyReplicas": "Raise maxReplicas to allow more",
+            "TooFewReplicas": "Lower minReplicas to allow fewer",
+        }.get(decision.limit, "Change spec.behavior to allow it")
+        return (
+            f"{keeps}, {_LIMITS[decision.limit]}: the metrics recommend {decision.recommended}; "
+            f"{present}{some}. {advice}"
+        )
+    return f"{keeps}: {present}{some}. Nothing to do"
+
+
+def _present(proposed: Proposal) -> str:
+    within = ", within the tolerance" if proposed.within else ""
+    return f"{proposed.metric} is {_values(proposed)}{within}"
+
+
+def _hint(observation: Observation, failed: Proposal) -> str:
+    """Return the command that explains a metric, as the end of a sentence."""
+    request = observation.requests[observation.proposals.index(failed)]
+    if request is None:
+        return ". Run: gpu-metrics-adapter doctor"
+    if not explains(request):
+        return ". Is metrics-server installed? `kubectl top pods` must work"
+    *where, metric = map(unquote, request.path.split("/")[5:])
+    selector = request.params.get("labelSelector", "")
+    flag = f" -l '{selector}'" if selector else ""
+    return f". Run: gpu-metrics-adapter explain '{'/'.join(where)}' {metric}{flag}"
+
+
+def explains(request: Request) -> bool:
+    """Return whether the adapter can explain a metric: it serves custom and external metrics."""
+    return any(request.path.startswith(f"/apis/{each}/") for each in (CUSTOM, EXTERNAL))
+
+
+def document(observation: Observation, decision: Decision, verdict: str) -> Document:
+    """Return the observation and the decision as a document for clients."""
+    hpa, scale = observation.hpa, observation.scale
+    return {
+        "kind": "HorizontalPodAutoscalerExplanation",
+        "apiVersion": "explain.gpu-metrics-adapter/v1",
+        "namespace": hpa.namespace,
+        "name": hpa.name,
+        "target": str(hpa.target),
+        "minReplicas": hpa.minimum,
+        "maxReplicas": hpa.maximum,
+        "currentReplicas": scale.spec,
+        "pods": len(observation.pods),
+        "metrics": [_metric(each) for each in observation.proposals],
+        "recommendedReplicas": decision.recommended,
+        "desiredReplicas": decision.replicas,
+        "desiredRange": [decision.low, decision.high],
+        "limit": decision.limit,
+        "verdict": verdict,
+    }
+
+
+def _metric(proposed: Proposal) -> Document:
+    metric, groups = proposed.metric, proposed.groups
+    known = proposed.replicas is not None
+    return {
+        "type": metric.type,
+        "name": metric.name,
+        "targetType": metric.target,
+        "target": metric.written(metric.value),
+        "current": metric.written(proposed.current) if known else None,
+        "ratio": proposed.ratio if math.isfinite(proposed.ratio) else None,
+        "withinTolerance": proposed.within,
+        "missingPods": list(groups.missing),
+        "unreadyPods": list(groups.unready),
+        "ignoredPods": list(groups.ignored),
+        "proposedReplicas": proposed.replicas,
+        "error": proposed.error,
+    }
+
+
+def _pods(observation: Observation) -> str:
+    phases: dict[str, int] = {}
+    for pod in observation.pods:
+        state = "being deleted" if pod.deleted else pod.phase
+        if state == "Running":
+            state = "ready" if pod.ready else "not ready"
+        phases[state] = phases.get(state, 0) + 1
+    states = ", ".join(f"{number} {state}" for state, number in phases.items())
+    return f"{len(observation.pods)} match the selector" + (f": {states}" if states else "")
+
+
+def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
+    metric, groups = proposed.metric, proposed.groups
+    if proposed.replicas is None:
+        yield f"no value: {proposed.error}"
+        return
+    yield f"current {_values(proposed)} ({metric.target}), ratio {proposed.ratio:.4g}"
+    if groups.missing:
+        yield f"without a value: {_names(groups.missing)}"
+        yield "  (they count as the target before a scale-down, and as 0 before a scale-up)"
+    if groups.unready:
+        yield f"not ready: {_names(groups.unready)} (they count as 0 before a scale-up)"
+    if groups.ignored:
+        yield f"ignored, because they end or failed: {_names(groups.ignored)}"
+    if proposed.adjusted is not None:
+        yield f"ratio with these pods: {proposed.adjusted:.4g}"
+    if proposed.within:
+        yield "within the tolerance"
+    if proposed.ready is not None and not proposed.within and proposed.adjusted is None:
+        yield f"the ratio is multiplied by {_count(proposed.ready, 'pod')}"
+    change = "no change" if proposed.replicas == current else f"from {current}"
+    yield f"proposes {_count(proposed.replicas, 'replica')} ({change})"
+
+
+def _values(proposed: Proposal) -> str:
+    metric = proposed.metric
+    return f"{metric.written(proposed.current)} of {metric.written(metric.value)}"
+
+
+def _rules(rules: ScalingRules) -> str:
+    policies = ", ".join(
+        f"{each.value}{' %' if each.type == 'Percent' else ' pods'} in {each.period} s"
+        for each in rules.policies
+    )
+    return f"{rules.select} of {policies}; window {rules.window} s"
+
+
+def _range(decision: Decision) -> str:
+    if decision.replicas is not None:
+        return str(decision.replicas)
+    return f"{decision.low} to {decision.high}"
+
+
+def _names(names: Sequence[str]) -> str:
+    first = ", ".join(names[:_MAX_NAMES])
+    more = len(names) - _MAX_NAMES
+    return f"{first} and {more} more" if more > 0 else first
+
+
+def _percent(tolerance: float) -> str:
+    return f"{tolerance * 100:.4g} %"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

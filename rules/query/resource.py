@@ -1,0 +1,165 @@
+"""Plans of metrics.k8s.io: the queries of `resourceRules`, and the usage that they return.
+
+Pure. The queries are rendered by `rules.query.plan` like those of other rules; the group
+`adapter.api.groups.resource` makes documents of the usage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rules import naming
+from rules.document import config
+from rules.document.sources import DEFAULT
+from rules.document.where import Where
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
+from rules.mapping import BoundMapping
+from rules.query import aggregate
+from rules.query.aggregate import Point, SamplesByObject
+from rules.query.catalog import Source, Step
+from rules.query.label_binding import LabelBinding
+from rules.query.plan import Plan
+from rules.ruleset import CompiledResourceRule, CompiledResourceRules, CompiledRule
+from rules.selectors.selectors import Selector
+from rules.template import Template
+
+_EVERYTHING = Selector()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceSteps:
+    """The queries of `resourceRules` for one kind of objects."""
+
+    cpu: Step
+    memory: Step
+
+    @property
+    def both(self) -> tuple[Step, Step]:
+        """CPU, then memory."""
+        return self.cpu, self.memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceQueries:
+    """The queries of `resourceRules`, and the window that they report."""
+
+    pods: ResourceSteps
+    nodes: ResourceSteps
+    window_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Usage of CPU or memory by one pod or node."""
+
+    milli: Mapping[str, int]
+    """Thousandths of a core or of a byte, by container; a node has them below ""."""
+    time: float
+    """Unix seconds of the earliest sample."""
+
+
+def compile(rules: CompiledResourceRules) -> ResourceQueries:  # noqa: A001 (as re.compile)
+    """Return the queries of `resourceRules`, bound to their labels.
+
+    Pods, nodes and namespaces are built-in kinds, so no cluster is needed. Plans for objects that
+    no label is mapped to raise PlanError when they are rendered.
+    """
+    bound = {each: each.mapping.bind(Kinds.builtin()) for each in (rules.cpu, rules.memory)}
+
+    def steps(resource: GroupResource) -> ResourceSteps:
+        cpu, memory = (_step(rule, mapping, resource) for rule, mapping in bound.items())
+        return ResourceSteps(cpu=cpu, memory=memory)
+
+    return ResourceQueries(pods=steps(PODS), nodes=steps(NODES), window_ns=rules.window_ns)
+
+
+def plans(
+    queries: ResourceQueries, resource: GroupResource, *, namespace: str, names: Sequence[str]
+) -> tuple[Plan, Plan]:
+    """Plan the queries for CPU and for memory of pods in `namespace`, or of nodes."""
+    steps = queries.pods if resource == PODS else queries.nodes
+    cpu, memory = (
+        Plan(
+            metric=metric,
+            resource=resource,
+            namespace=namespace,
+            names=tuple(names),
+            selector=_EVERYTHING,
+            steps=(step,),
+        )
+        for metric, step in zip(("cpu", "memory"), steps.both, strict=True)
+    )
+    return cpu, memory
+
+
+def usage(plan: Plan, samples: Sequence[SamplesByObject]) -> dict[str, Usage]:
+    """Return the usage of each object of `plan` that has samples, in the order of `plan.names`.
+
+    `samples` has those of the plan's namespace for its only step. Negative values count as 0. Of
+    several samples of one container, the average counts.
+    """
+    (by_name,) = samples
+    return {name: _usage(found) for name in plan.names if (found := by_name.get(name))}
+
+
+def _usage(points: Sequence[Point]) -> Usage:
+    numbers: dict[str, list[float]] = {}
+    for number, _, container in points:
+        numbers.setdefault(container, []).append(number)
+    return Usage(
+        milli={each: max(0, aggregate.average(those)) for each, those in numbers.items()},
+        time=min(time for _, time, _ in points),
+    )
+
+
+def _step(rule: CompiledResourceRule, bound: BoundMapping, resource: GroupResource) -> Step:
+    """Return the query for `resource`. Like the original, it uses the first label for each kind."""
+    if resource == PODS:
+        key, query, container = "containerQuery", rule.container_query, rule.config.container_label
+        namespace = _first(bound, NAMESPACES)
+    else:
+        key, query, container, namespace = "nodeQuery", rule.node_query, "", ""
+    binding = LabelBinding(
+        resource=_first(bound, resource), namespace=namespace, container=container
+    )
+    source = Source(rule=_rule(rule, key, query), series="", bindings=(binding,))
+    return Step(source=source, binding=binding)
+
+
+def _first(bound: BoundMapping, resource: GroupResource) -> str:
+    return next(iter(bound.labels(resource)), "")
+
+
+def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule:
+    """Return one query of `resourceRules` as a rule, so that it is evaluated like one."""
+    where = rule.config.where
+    place = where.positions.get(key, where.positions[""])
+    return CompiledRule(
+        index=-1,
+        section="resourceRules",
+        config=config.Rule(
+            series_query="",
+            series_filters=(),
+            resources=rule.config.resources,
+            name=config.NameMapping(),
+            metrics_query=query.source,
+            aggregate="avg",
+            on_missing=config.OnMissing(),
+            on_nan="zero",
+            freshness=None,
+            max_sample_age=None,
+            source=DEFAULT,
+            min_pod_age=None,
+            merge=False,
+            where=Where(
+                file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}
+            ),
+        ),
+        matchers=(),
+        pinned_series=None,
+        filters=(),
+        namer=naming.compile("", ""),
+        mapping=rule.mapping,
+        query=query,
+    )

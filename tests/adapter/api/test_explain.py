@@ -1,0 +1,277 @@
+"""`?explain=true` on a real Prometheus, and who may have it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from adapter.api.explain import Explainer
+from adapter.errors import Refused
+from rules.diagnosis.inventory import Inventory
+from rules.kinds import Kinds
+from rules.query.catalog import Catalog
+from rules.ruleset import RuleSet
+from tests.adapter import wired
+from tests.adapter.api import test_causes
+from tests.presets import api
+from tests.presets.api import GROUP, Api
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus
+
+PODS = f"{GROUP}/namespaces/default/pods"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+MORE_RULES = """
+- seriesQuery: aged
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  minPodAge: 1m
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
+- seriesQuery: twice
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  aggregate: error
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        server.put(
+            *test_causes.LIVE,
+            'aged{ns="default",pod="a"} 1',
+            'twice{ns="default",pod="a",gpu="0"} 1',
+            'twice{ns="default",pod="a",gpu="1"} 2',
+            at=time.time() - 2,
+        )
+        yield server
+
+
+@pytest.fixture
+async def served(filled: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
+    pods = api.manifests(["default/a", "default/b", "default/young"], nodes=["n"])
+    not_ready = json.dumps({"conditions": [{"type": "Ready", "status": "False"}]})
+    pods = pods.replace('"app": "young"}}', f'"app": "young"}}}}, "status": {not_ready}')
+    rules, separator, external = (test_causes.RULES + test_causes.EXTERNAL).partition(
+        "externalRules:"
+    )
+    text = rules.rstrip() + MORE_RULES + separator + external
+    async with api.serving(tmp_path, filled.url, pods, rules=text) as running:
+        yield running
+
+
+async def explain(served: Api, path: str, query: str = "") -> Any:
+    status, document = await served.get(f"{path}?explain=true{query}")
+    assert (status, document["kind"]) == (200, "Explanation"), document
+    assert document["apiVersion"] == "explain.gpu-metrics-adapter/v1"
+    return document
+
+
+async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
+    found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
+
+    rule = found["rules"]["items"][0]
+    assert found["rules"]["count"] == 17
+    assert rule["rule"].startswith("rules[14] (")
+    assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
+    (query,) = found["queries"]
+    assert query["promql"] == 'avg by (pod) (partial{ns="default",ns="default",pod="a"})'
+    assert query["wantedLabels"] == ["pod", "ns"]
+    assert query["presentLabels"] == ["ns", "pod"]
+    assert query["samples"] == {"count": 1, "items": [{"labels": {"pod": "a"}, "value": 1.0}]}
+    assert query["seriesCount"] == 1
+    # The time of the sample, not that of the evaluation.
+    assert 2 <= query["newestSampleSeconds"] < 60
+    assert query["oldestSampleSeconds"] == pytest.approx(query["newestSampleSeconds"], abs=1)
+    assert found["objects"] == {"count": 1, "items": ["a"]}
+    assert found["values"] == {"count": 1, "items": [{"object": "a", "value": "1"}]}
+    assert (found["outcome"], found["causes"]) == ("values", [])
+    assert found["verdict"].startswith(
+        "partial of pods/a in namespace default has the value 1 for a (oldest sample: "
+    )
+
+
+async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None:
+    found = await explain(served, f"{PODS}/*/partial")
+
+    assert [each["reason"] for each in found["causes"]] == ["NotScraped", "NoSample"]
+    assert "none is of pods b, young in namespace default" in found["causes"][0]["message"]
+    assert found["outcome"] == "values"
+
+
+async def test_pods_that_a_rule_leaves_out_are_named_with_the_values_of_the_others(
+    served: Api,
+) -> None:
+    found = await explain(served, f"{PODS}/*/aged", "&labelSelector=app in (a,young)")
+
+    assert found["objects"]["items"] == ["a"]
+    assert found["values"]["items"] == [{"object": "a", "value": "1"}]
+    assert [each["reason"] for each in found["causes"]] == ["PodTooYoung"]
+    assert "has the value 1 for a" in found["verdict"]
+    assert found["verdict"].endswith("none is Ready. Wait, or lower `minPodAge`")
+
+
+async def test_the_causes_are_those_of_the_api(served: Api) -> None:
+    for metric in ("divided", "dropped", "elsewhere", "own", "few", "idle", "compared", "refused"):
+        path = f"{PODS}/a/{metric}"
+        _, answer = await served.get(path)
+        found = await explain(served, path)
+
+        causes = [each for each in answer["details"]["causes"] if "reason" in each]
+        assert found["causes"] == causes
+        assert (found["outcome"], found["values"]["count"]) == ("noValue", 0)
+        assert f"has no value: {causes[0]['reason']}: {causes[0]['message']}" in found["verdict"]
+
+
+async def test_a_refused_query_is_quoted_with_its_error(served: Api) -> None:
+    found = await explain(served, f"{PODS}/*/refused")
+
+    (query,) = found["queries"]
+    assert query["samples"] is None
+    assert "unclosed left parenthesis" in query["error"]
+    assert "127.0.0.1" not in json.dumps(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "reason", "verdict"),
+    [
+        (f"{PODS}/*/partia", "", "WrongName", "did you mean partial (of namespaces, pods)?"),
+        (f"{GROUP}/namespaces/default/foos/a/partial", "", "UnknownResource", "no resource foos"),
+        (f"{PODS}/*/partial", "&labelSelector=app%3Dx", "NoObject", "label selector app=x"),
+        (f"{GROUP}/nodes/n/partial", "", "OtherResource", "only for namespaces, pods"),
+        (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "where the label ns is team-b"),
+        (f"{EXTERNAL}/nope", "", "NoRule", "no external rule produces a metric named nope"),
+    ],
+)
+async def test_each_step_may_be_the_last(
+    served: Api, path: str, query: str, reason: str, verdict: str
+) -> None:
+    found = await explain(served, path, query)
+
+    assert found["causes"][0]["reason"] == reason
+    assert verdict in found["verdict"]
+    assert found["rules"]["count"] == (2 if "external" in path else 17)
+
+
+async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:
+    found = await explain(served, f"{EXTERNAL}/elsewhere", "&labelSelector=pod%3Da")
+    status, _ = await served.get(f"{EXTERNAL}/elsewhere?explain=false")
+
+    assert found["request"]["metricLabelSelector"] == "pod=a"
+    assert found["queries"][0]["promql"] == 'elsewhere{pod="a",ns="default"}'
+    assert found["objects"] is None
+    assert status == 200
+
+
+async def test_an_error_without_a_cause_cannot_be_told(served: Api) -> None:
+    found = await explain(served, f"{PODS}/a/twice")
+
+    assert (found["outcome"], found["causes"]) == ("unknown", [])
+    assert found["queries"][0]["samples"]["count"] == 2
+    assert "unable to fetch metrics. See /readyz?verbose" in found["verdict"]
+
+
+async def test_an_invalid_request_stays_an_error(served: Api) -> None:
+    status, document = await served.get(f"{PODS}/*/partial?explain=true&labelSelector=%3D")
+
+    assert (status, document["kind"]) == (400, "Status")
+
+
+def explainer() -> Explainer:
+    """Return one that knows no rule, and so sends no query."""
+    known = Inventory(
+        ruleset=RuleSet(),
+        catalog=Catalog.empty(),
+        kinds=Kinds.builtin(),
+        listings={},
+        series_by_metric={},
+        statuses={},
+        now=0.0,
+    )
+    return Explainer(Mock(), lambda: known, Mock())
+
+
+def deciding(*, may_read: bool) -> Callable[[Any], Any]:
+    """Return filters whose caller may read the metric, and discovery if `may_read`."""
+
+    def guard(respond: Any) -> Any:
+        async def answer(request: Any, info: Any) -> Any:
+            async def can_read(path: str) -> bool:
+                assert path == GROUP
+                return may_read
+
+            request.can_read_discovery = can_read
+            return await respond(request, info)
+
+        return answer
+
+    return guard
+
+
+def router(*, may_read: bool = True) -> Any:
+    return wired.build_router(
+        Catalog.empty(),
+        wired.Objects(Kinds.builtin(), {}),
+        wired.Evaluation({}),
+        guard=deciding(may_read=may_read),
+        explainer=explainer(),
+    )
+
+
+async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
+    async with wired.listening(router(may_read=False)) as port:
+        explained = await wired.fetch(port, f"{PODS}/*/util?explain=true")
+        plain = await wired.fetch(port, f"{PODS}/*/util")
+
+    assert (explained.status, plain.status) == (403, 404)
+    assert (
+        f'also needs the right to get the path "{GROUP}"' in json.loads(explained.body)["message"]
+    )
+    assert b"none" not in explained.body
+
+
+async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = asyncio.Semaphore(0)
+    released = asyncio.Event()
+
+    async def waits(*_: object, **__: object) -> Any:
+        started.release()
+        await released.wait()
+        raise Refused("ended", status=400)
+
+    monkeypatch.setattr(Explainer, "_explain", waits)
+    async with wired.listening(router()) as port:
+        path = f"{PODS}/*/util?explain=true"
+        running = [asyncio.create_task(wired.fetch(port, path)) for _ in range(2)]
+        for _ in running:
+            await started.acquire()
+        third = await wired.fetch(port, path)
+        released.set()
+        await asyncio.gather(*running)
+        fourth = await wired.fetch(port, path)
+
+    assert (third.status, third.headers["Retry-After"]) == (429, "1")
+    assert fourth.status == 500
+
+
+async def test_without_an_explainer_the_parameter_is_ignored_as_by_the_original() -> None:
+    handler = wired.build_router(
+        Catalog.empty(), wired.Objects(Kinds.builtin(), {}), wired.Evaluation({})
+    )
+    async with wired.listening(handler) as port:
+        assert (await wired.fetch(port, f"{PODS}/*/util?explain=true")).status == 404
+
+
+async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: Path) -> None:
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=test_causes.RULES) as served:
+        found = await explain(served, f"{PODS}/a/divided")
+
+    assert found["queries"][0]["error"] == "Prometheus did not answer"
+    assert found["causes"][0]["reason"] == "PrometheusUnavailable"
+    assert "127.0.0.1" not in json.dumps(found)

@@ -1,0 +1,115 @@
+"""Documents of HPAs, scales and pods, as the API server returns them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rules.hpa import autoscaler
+from rules.hpa.autoscaler import Autoscaler, Pod, Scale
+
+DEFAULT_UP = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [
+        {"type": "Pods", "value": 4, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ],
+}
+DEFAULT_DOWN = {
+    "selectPolicy": "Max",
+    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
+}
+
+
+def pods_metric(target: str = "40", name: str = "duty_cycle_current") -> dict[str, Any]:
+    return {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": name},
+            "target": {"type": "AverageValue", "averageValue": target},
+        },
+    }
+
+
+def object_metric(**target: str) -> dict[str, Any]:
+    return {
+        "type": "Object",
+        "object": {
+            "describedObject": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "cuda-test"},
+            "metric": {"name": "cuda_test_gpu_avg"},
+            "target": target,
+        },
+    }
+
+
+def external_metric(**target: str) -> dict[str, Any]:
+    selector = {"matchLabels": {"queue": "a"}}
+    return {
+        "type": "External",
+        "external": {"metric": {"name": "queue_length", "selector": selector}, "target": target},
+    }
+
+
+def resource_metric(name: str = "cpu", container: str = "", **target: Any) -> dict[str, Any]:
+    if container:
+        source = {"name": name, "container": container, "target": target}
+        return {"type": "ContainerResource", "containerResource": source}
+    return {"type": "Resource", "resource": {"name": name, "target": target}}
+
+
+def hpa(
+    *metrics: dict[str, Any],
+    minimum: int = 1,
+    maximum: int = 10,
+    up: dict[str, Any] | None = None,
+    down: dict[str, Any] | None = None,
+    status: dict[str, Any] | None = None,
+) -> Autoscaler:
+    spec: dict[str, Any] = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "serving"},
+        "minReplicas": minimum,
+        "maxReplicas": maximum,
+        "metrics": [*metrics],
+    }
+    if up is not None or down is not None:
+        spec["behavior"] = {
+            "scaleUp": DEFAULT_UP | (up or {}),
+            "scaleDown": DEFAULT_DOWN | (down or {}),
+        }
+    metadata = {"namespace": "default", "name": "gpu-hpa"}
+    return autoscaler.autoscaler({"metadata": metadata, "spec": spec, "status": status or {}})
+
+
+def scale(spec: int, status: int | None = None) -> Scale:
+    return autoscaler.scale(
+        {
+            "spec": {"replicas": spec},
+            "status": {"replicas": spec if status is None else status, "selector": "app=serving"},
+        }
+    )
+
+
+def pod(
+    name: str,
+    phase: str = "Running",
+    *,
+    ready: str = "True",
+    deleted: bool = False,
+    started: str = "2026-01-01T00:00:00Z",
+    since: str = "2026-01-01T00:00:05Z",
+    requests: dict[str, dict[str, str]] | None = None,
+) -> Pod:
+    metadata = {"name": name} | ({"deletionTimestamp": started} if deleted else {})
+    containers = [
+        {"name": container, "resources": {"requests": each}}
+        for container, each in (requests or {"serving": {}}).items()
+    ]
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": since}
+    status = {"phase": phase, "startTime": started, "conditions": [condition] if ready else []}
+    return autoscaler.pod(
+        {"metadata": metadata, "spec": {"containers": containers}, "status": status}
+    )
+
+
+def pods(number: int) -> list[Pod]:
+    return [pod(f"p{index}") for index in range(number)]

@@ -1,0 +1,173 @@
+"""Limits, policies and stabilization, with and without what only the controller knows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.hpa import decision, proposal
+from rules.hpa.autoscaler import Autoscaler
+from rules.hpa.decision import Decision, History
+from rules.hpa.proposal import Proposal
+from tests.rules.hpa.documents import hpa, pods_metric
+
+NOW = 1_000_000.0
+FAST: dict[str, Any] = {
+    "down": {"stabilizationWindowSeconds": 5},
+    "up": {"policies": [{"type": "Pods", "value": 100, "periodSeconds": 15}]},
+}
+
+
+def proposals(autoscaler: Autoscaler, *numbers: int | None) -> list[Proposal]:
+    metric = autoscaler.metrics[0]
+    return [
+        proposal.failed(metric, "no metrics returned")
+        if number is None
+        else Proposal(metric=metric, replicas=number)
+        for number in numbers
+    ]
+
+
+def decide(
+    autoscaler: Autoscaler, current: int, *numbers: int | None, history: History | None = None
+) -> Decision:
+    found = proposals(autoscaler, *numbers)
+    return decision.decide(autoscaler, current, found, now=NOW, history=history)
+
+
+@pytest.mark.parametrize(
+    ("current", "numbers", "desired"),
+    [
+        (1, (2,), 2),
+        (1, (2, 5), 4),  # at most four, or twice as many
+        (3, (9,), 6),
+        (6, (20,), 10),
+        (2, (2,), 2),
+        (1, (0,), 1),
+        (2, (None, 3), 3),  # a failing metric does not prevent a scale-up
+    ],
+)
+def test_without_behavior_the_highest_proposal_is_limited(
+    current: int, numbers: tuple[int | None, ...], desired: int
+) -> None:
+    assert decide(hpa(pods_metric()), current, *numbers).replicas == desired
+
+
+@pytest.mark.parametrize("numbers", [(None,), (None, 1), (None, None)])
+def test_a_failing_metric_prevents_a_scale_down(numbers: tuple[int | None, ...]) -> None:
+    found = decide(hpa(pods_metric()), 3, *numbers)
+
+    assert (found.replicas, found.recommended) == (3, None)
+    assert found.inactive.startswith("Pods metric duty_cycle_current has no value")
+
+
+@pytest.mark.parametrize(
+    ("current", "desired", "limit"),
+    [(12, 10, "TooManyReplicas"), (1, 2, "TooFewReplicas"), (0, 0, "")],
+)
+def test_metrics_do_not_count_outside_of_the_bounds(current: int, desired: int, limit: str) -> None:
+    autoscaler = hpa(pods_metric(), minimum=2)
+
+    assert not decision.needs_metrics(autoscaler, current)
+    found = decide(autoscaler, current)
+    assert (found.replicas, found.limit) == (desired, limit)
+    assert found.inactive
+
+
+def test_a_scale_down_is_a_range_for_those_who_do_not_know_past_recommendations() -> None:
+    found = decide(hpa(pods_metric()), 3, 1)
+
+    assert (found.low, found.high, found.replicas) == (1, 3, None)
+    assert found.unknown == "the highest recommendation of the last 300 s"
+
+
+def test_the_highest_recommendation_of_the_window_counts() -> None:
+    history = History(recommendations=((NOW - 301, 9), (NOW - 299, 2), (NOW - 10, 1)))
+
+    found = decide(hpa(pods_metric()), 3, 1, history=history)
+
+    assert (found.replicas, found.limit) == (2, "Stabilized")
+
+
+def test_windows_of_behavior_apply_in_both_directions() -> None:
+    autoscaler = hpa(pods_metric(), up={"stabilizationWindowSeconds": 60}, down={})
+    history = History(recommendations=((NOW - 61, 1), (NOW - 59, 3), (NOW - 299, 2)))
+
+    assert decide(autoscaler, 2, 5, history=history).replicas == 3
+    assert decide(autoscaler, 2, 1, history=history).replicas == 2
+    unknown = decide(autoscaler, 2, 5)
+    assert (unknown.low, unknown.high) == (2, 5)
+    assert unknown.unknown == "the lowest recommendation of the last 60 s"
+
+
+def test_a_window_of_zero_needs_no_history() -> None:
+    autoscaler = hpa(pods_metric(), down={"stabilizationWindowSeconds": 0})
+
+    assert decide(autoscaler, 3, 1).replicas == 1
+
+
+@pytest.mark.parametrize(
+    ("select", "changes", "desired"),
+    [
+        ("Max", (), 10),
+        ("Min", (), 8),
+        ("Disabled", (), 5),
+        ("Max", ((NOW - 14, 4),), 6),  # of the four pods that one policy adds, four are there
+        ("Max", ((NOW - 16, 4),), 10),
+    ],
+)
+def test_policies_limit_a_scale_up(
+    select: str, changes: tuple[tuple[float, int], ...], desired: int
+) -> None:
+    policies = [
+        {"type": "Pods", "value": 3, "periodSeconds": 15},
+        {"type": "Percent", "value": 100, "periodSeconds": 15},
+    ]
+    if changes:
+        policies.pop()
+        policies[0]["value"] = 5
+    autoscaler = hpa(pods_metric(), maximum=20, up={"policies": policies, "selectPolicy": select})
+
+    found = decide(autoscaler, 5, 20, history=History(changes=changes))
+
+    assert (found.replicas, found.limit) == (desired, "ScaleUpLimit")
+
+
+def test_a_percentage_is_computed_in_doubles_as_in_the_original() -> None:
+    policy = {"type": "Percent", "value": 10, "periodSeconds": 60}
+    autoscaler = hpa(pods_metric(), maximum=200, up={"policies": [policy]})
+
+    assert decide(autoscaler, 100, 200).replicas == 111
+
+
+@pytest.mark.parametrize(("select", "desired"), [("Max", 5), ("Min", 8), ("Disabled", 10)])
+def test_policies_limit_a_scale_down(select: str, desired: int) -> None:
+    policies = [
+        {"type": "Pods", "value": 2, "periodSeconds": 60},
+        {"type": "Percent", "value": 50, "periodSeconds": 60},
+    ]
+    down = {"stabilizationWindowSeconds": 0, "selectPolicy": select, "policies": policies}
+
+    found = decide(hpa(pods_metric(), down=down), 10, 1)
+
+    assert (found.replicas, found.limit) == (desired, "ScaleDownLimit")
+
+
+def test_recent_changes_that_are_not_known_make_a_range() -> None:
+    policy = {"type": "Pods", "value": 2, "periodSeconds": 60}
+    status = {"lastScaleTime": "1970-01-12T13:46:20Z"}  # 20 s before NOW
+
+    found = decide(hpa(pods_metric(), up={"policies": [policy]}, status=status), 4, 9)
+
+    assert (found.low, found.high) == (4, 6)
+    assert "policies of `spec.behavior`" in found.unknown
+
+
+def test_the_walkthroughs_go_to_their_maximum() -> None:
+    autoscaler = hpa(pods_metric(), maximum=12, **FAST)
+
+    steps = [decide(autoscaler, current, 2 * current, history=History()) for current in (1, 2, 8)]
+
+    assert [each.replicas for each in steps] == [2, 4, 12]
+    assert steps[-1].limit == "TooManyReplicas"

@@ -1,0 +1,393 @@
+"""The requests of the controller in their order, and what follows from the replies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.errors import UnreadableError
+from rules.hpa import decision, reading, report
+from rules.hpa.reading import Failure, Observation, Request
+from tests.rules.hpa.documents import (
+    DEFAULT_DOWN,
+    DEFAULT_UP,
+    external_metric,
+    object_metric,
+    pods_metric,
+    resource_metric,
+)
+
+NOW = 1_000_000.0
+HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/gpu-hpa"
+SCALE = "/apis/apps/v1/namespaces/default/deployments/serving/scale"
+PODS = "/api/v1/namespaces/default/pods"
+CUSTOM = "/apis/custom.metrics.k8s.io"
+VALUES = f"{CUSTOM}/v1beta2/namespaces/default/pods/*/duty_cycle_current"
+OBJECT = f"{CUSTOM}/v1beta2/namespaces/default/deployments.apps/cuda-test/cuda_test_gpu_avg"
+EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue_length"
+RESOURCE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"
+
+
+def pod(name: str, phase: str = "Running") -> dict[str, Any]:
+    conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}]
+    containers = [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]
+    status = {
+        "phase": phase,
+        "startTime": "1970-01-01T00:00:00Z",
+        "conditions": conditions if phase == "Running" else [],
+    }
+    return {"metadata": {"name": name}, "spec": {"containers": containers}, "status": status}
+
+
+def values(**by_pod: str) -> dict[str, Any]:
+    return {
+        "items": [
+            {"describedObject": {"name": name}, "value": value} for name, value in by_pod.items()
+        ]
+    }
+
+
+def documents(*metrics: dict[str, Any], replicas: int = 1, **spec: Any) -> dict[str, Any]:
+    """Return the API server's documents by path."""
+    target = {"apiVersion": "apps/v1", "kind": "deployment", "name": "serving"}
+    versions = [{"version": "v1beta2"}, {"version": "v1beta1"}]
+    return {
+        HPA: {
+            "metadata": {"namespace": "default", "name": "gpu-hpa"},
+            "spec": {"scaleTargetRef": target, "maxReplicas": 10, "metrics": metrics, **spec},
+        },
+        "/apis/apps/v1": {
+            "resources": [
+                {"name": "deployments/scale", "kind": "Deployment"},
+                {"name": "deployments", "kind": "Deployment"},
+            ]
+        },
+        SCALE: {
+            "spec": {"replicas": replicas},
+            "status": {"replicas": replicas, "selector": "app=serving"},
+        },
+        PODS: {"items": [pod(f"p{index}") for index in range(replicas)]},
+        CUSTOM: {"preferredVersion": versions[0], "versions": versions},
+        VALUES: values(p0="63"),
+        OBJECT: values(deployment="12"),
+        EXTERNAL: {"items": [{"value": "60"}, {"value": "40"}]},
+        RESOURCE: {
+            "items": [
+                {
+                    "metadata": {"name": "p0"},
+                    "timestamp": "2026-01-01T00:10:00Z",
+                    "window": "15s",
+                    "containers": [{"name": "a", "usage": {"cpu": "900000000n"}}],
+                }
+            ]
+        },
+    }
+
+
+def read(known: dict[str, Any]) -> tuple[Observation, list[Request]]:
+    steps, requests = reading.read("default", "gpu-hpa", lambda: NOW), []
+    try:
+        request = next(steps)
+        while True:
+            requests.append(request)
+            reply = known.get(request.path, Failure(status=404, message="not found"))
+            request = steps.send(reply)
+    except StopIteration as stop:
+        return stop.value, requests
+
+
+def verdict(observation: Observation, *why: str) -> str:
+    decided = decision.decide(
+        observation.hpa, observation.scale.spec, observation.proposals, now=NOW
+    )
+    return report.verdict(observation, decided, why)
+
+
+def test_the_requests_are_those_of_the_controller() -> None:
+    target = {"type": "AverageValue", "averageValue": "30"}
+    known = documents(
+        pods_metric(),
+        object_metric(type="Value", value="5"),
+        external_metric(**target),
+        resource_metric(type="Utilization", averageUtilization=50),
+    )
+    known[HPA]["spec"]["metrics"][2]["external"]["metric"]["name"] = "Queue_Length"
+
+    observation, requests = read(known)
+
+    assert requests == [
+        Request(path=HPA),
+        Request(path="/apis/apps/v1"),
+        Request(path=SCALE),
+        Request(path=PODS, params={"labelSelector": "app=serving"}),
+        Request(path=CUSTOM),
+        Request(path=VALUES, params={"labelSelector": "app=serving"}),
+        Request(path=CUSTOM),
+        Request(path="/apis/apps/v1"),
+        Request(path=OBJECT),
+        Request(path=EXTERNAL, params={"labelSelector": "queue=a"}),
+        Request(path=RESOURCE, params={"labelSelector": "app=serving"}),
+    ]
+    assert [each.replicas for each in observation.proposals] == [2, 3, 4, 2]
+    assert [each.metric.written(each.current) for each in observation.proposals] == [
+        "63",
+        "12",
+        "100",
+        "90%",
+    ]
+
+
+def test_a_metric_selector_and_a_namespace_are_requested_as_the_controller_does() -> None:
+    metric = object_metric(type="Value", value="5")
+    metric["object"]["describedObject"] = {"kind": "Namespace", "name": "other"}
+    metric["object"]["metric"]["selector"] = {
+        "matchExpressions": [{"key": "gpu", "operator": "In", "values": ["b", "a"]}]
+    }
+
+    _, requests = read(documents(metric))
+
+    assert requests[-1] == Request(
+        path=f"{CUSTOM}/v1beta2/namespaces/default/metrics/cuda_test_gpu_avg",
+        params={"metricLabelSelector": "gpu in (a,b)"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "path", "reply", "error"),
+    [
+        (pods_metric(), VALUES, {"items": []}, "no metrics returned from custom metrics API"),
+        (pods_metric(), VALUES, {"items": [{}]}, "the reply is not a list of values: KeyError"),
+        (
+            pods_metric(),
+            CUSTOM,
+            Failure(status=404, message="?"),
+            "no custom metrics API (custom.metrics.k8s.io) registered",
+        ),
+        (pods_metric(), CUSTOM, Failure(status=503, message="unavailable"), "unavailable"),
+        (
+            object_metric(type="Value", value="5"),
+            OBJECT,
+            values(a="1", b="2"),
+            "the custom metrics API server returned 2 results when we asked for exactly one",
+        ),
+        (
+            object_metric(type="Value", value="5"),
+            OBJECT,
+            Failure(status=500, message="Internal error occurred: unable to fetch metrics"),
+            "Internal error occurred: unable to fetch metrics",
+        ),
+        (
+            external_metric(type="Value", value="5"),
+            EXTERNAL,
+            {"items": []},
+            "no metrics returned from external metrics API",
+        ),
+        (
+            resource_metric(type="Utilization", averageUtilization=50),
+            RESOURCE,
+            {"items": []},
+            "no metrics returned from resource metrics API",
+        ),
+    ],
+)
+def test_a_metric_without_a_value_says_why_as_the_controller_does(
+    metric: dict[str, Any], path: str, reply: Any, error: str
+) -> None:
+    (proposed,) = read(documents(metric) | {path: reply})[0].proposals
+
+    assert proposed.replicas is None
+    assert proposed.error.startswith(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "reply", "error"),
+    [
+        (HPA, Failure(status=404, message='"gpu-hpa" not found'), '"gpu-hpa" not found'),
+        (SCALE, Failure(status=403, message="forbidden"), "forbidden"),
+        (
+            "/apis/apps/v1",
+            {"resources": []},
+            'no matches for kind "deployment" in version "apps/v1"',
+        ),
+    ],
+)
+def test_what_the_controller_needs_must_be_readable(path: str, reply: Any, error: str) -> None:
+    with pytest.raises(UnreadableError, match=error):
+        read(documents(pods_metric()) | {path: reply})
+
+
+def test_metrics_are_not_read_if_they_do_not_count() -> None:
+    observation, requests = read(documents(pods_metric(), replicas=11))
+
+    assert (observation.proposals, requests[-1].path) == ((), PODS)
+    assert verdict(observation) == (
+        "default/gpu-hpa scales deployment/serving to 10: the target has 11 replicas, more than "
+        "maxReplicas"
+    )
+
+
+def test_an_ambiguous_selector_blocks_the_hpa() -> None:
+    known = documents(pods_metric())
+    condition = {
+        "type": "ScalingActive",
+        "status": "False",
+        "reason": "AmbiguousSelector",
+        "message": "pods by selector app=serving are controlled by multiple HPAs",
+    }
+    known[HPA]["status"] = {"conditions": [condition]}
+
+    observation, _ = read(known)
+
+    assert verdict(observation) == (
+        "default/gpu-hpa keeps 1 replica of deployment/serving: pods by selector app=serving are "
+        "controlled by multiple HPAs. Correct the selector of the target"
+    )
+
+
+FAST = {
+    "behavior": {
+        "scaleUp": DEFAULT_UP,
+        "scaleDown": DEFAULT_DOWN | {"stabilizationWindowSeconds": 0},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (
+            documents(pods_metric()),
+            (
+                "default/gpu-hpa scales deployment/serving from 1 to 2 replicas: Pods metric "
+                "duty_cycle_current is 63 of 40. Nothing to do"
+            ),
+        ),
+        (
+            documents(pods_metric("60")),
+            (
+                "default/gpu-hpa keeps 1 replica of deployment/serving: Pods metric "
+                "duty_cycle_current is 63 of 60, within the tolerance. Nothing to do"
+            ),
+        ),
+        (
+            documents(pods_metric("10"), maxReplicas=1),
+            (
+                "default/gpu-hpa keeps 1 replica of deployment/serving, limited by maxReplicas: "
+                "the metrics recommend 7; Pods metric duty_cycle_current is 63 of 10. Raise "
+                "maxReplicas to allow more"
+            ),
+        ),
+        (
+            documents(pods_metric("10")),
+            (
+                "default/gpu-hpa scales deployment/serving from 1 to 4 replicas, limited by how "
+                "fast a scale-up may be: Pods metric duty_cycle_current is 63 of 10. Nothing to do"
+            ),
+        ),
+        (
+            documents(pods_metric("1k")),
+            (
+                "default/gpu-hpa keeps 1 replica of deployment/serving: Pods metric "
+                "duty_cycle_current is 63 of 1k. Nothing to do"
+            ),
+        ),
+        (
+            documents(object_metric(type="Value", value="100"), replicas=3),
+            (
+                "default/gpu-hpa scales deployment/serving from 3 to 1, now or later: it depends "
+                "on the highest recommendation of the last 300 s; Object metric cuda_test_gpu_avg "
+                "of Deployment/cuda-test is 12 of 100. Wait, or shorten the window in spec.behavior"
+            ),
+        ),
+        (
+            documents(object_metric(type="Value", value="100"), replicas=3, **FAST),
+            (
+                "default/gpu-hpa scales deployment/serving from 3 to 1 replica: Object metric "
+                "cuda_test_gpu_avg of Deployment/cuda-test is 12 of 100. Nothing to do"
+            ),
+        ),
+        (
+            documents(pods_metric(), object_metric(type="Value", value="5")) | {VALUES: {}},
+            (
+                "default/gpu-hpa scales deployment/serving from 1 to 3 replicas: Object metric "
+                "cuda_test_gpu_avg of Deployment/cuda-test is 12 of 5; Pods metric "
+                "duty_cycle_current has no value and is ignored. Nothing to do"
+            ),
+        ),
+        (
+            documents(pods_metric()) | {VALUES: {}},
+            (
+                "default/gpu-hpa keeps 1 replica of deployment/serving, because Pods metric "
+                "duty_cycle_current has no value: no metrics returned from custom metrics API. "
+                "Run: gpu-metrics-adapter explain 'default/pods/*' duty_cycle_current "
+                "-l 'app=serving'"
+            ),
+        ),
+        (
+            documents(pods_metric()) | {CUSTOM: Failure(status=404, message="?")},
+            (
+                "default/gpu-hpa keeps 1 replica of deployment/serving, because Pods metric "
+                "duty_cycle_current has no value: no custom metrics API (custom.metrics.k8s.io) "
+                "registered. Run: gpu-metrics-adapter doctor"
+            ),
+        ),
+        (
+            documents(pods_metric(), replicas=0),
+            (
+                "default/gpu-hpa keeps 0 replicas of deployment/serving: scaling is disabled, "
+                "because the target has 0 replicas. Set its replicas to at least 1"
+            ),
+        ),
+    ],
+)
+def test_the_verdict_is_one_sentence_and_what_to_do(known: dict[str, Any], expected: str) -> None:
+    assert verdict(read(known)[0]) == expected
+
+
+def test_the_verdict_says_what_explain_says_about_a_missing_metric() -> None:
+    observation, _ = read(documents(pods_metric()) | {VALUES: {}})
+
+    assert verdict(observation, "duty_cycle_current has no value: NotScraped") == (
+        "default/gpu-hpa keeps 1 replica of deployment/serving: duty_cycle_current has no value: "
+        "NotScraped"
+    )
+
+
+LINES = """\
+HPA default/gpu-hpa
+  target     deployment/serving, 1 to 10 replicas
+  scale      3 wanted, 3 present, selector app=serving
+  pods       3 match the selector: 2 ready, 1 Pending
+  tolerance  10 % below the target, 10 % above
+  last sync  3 replicas, 3 desired: ReadyForNewScale, ValidMetricFound
+  scale up   Max of 4 pods in 15 s, 100 % in 15 s; window 0 s
+  scale down Max of 100 % in 15 s; window 0 s
+Metric 1: Pods metric duty_cycle_current
+  current 63 of 40 (AverageValue), ratio 1.575
+  without a value: p1
+    (they count as the target before a scale-down, and as 0 before a scale-up)
+  not ready: p2 (they count as 0 before a scale-up)
+  ratio with these pods: 0.525
+  proposes 3 replicas (no change)
+Decision
+  recommended: 3, by Pods metric duty_cycle_current
+  desired: 3"""
+
+
+def test_the_lines_have_each_step() -> None:
+    known = documents(pods_metric(), replicas=3, **FAST)
+    known[PODS]["items"][2] = pod("p2", "Pending")
+    conditions = [
+        {"type": "AbleToScale", "status": "True", "reason": "ReadyForNewScale"},
+        {"type": "ScalingActive", "status": "True", "reason": "ValidMetricFound"},
+    ]
+    known[HPA]["status"] = {"currentReplicas": 3, "desiredReplicas": 3, "conditions": conditions}
+
+    observation, _ = read(known)
+    decided = decision.decide(observation.hpa, 3, observation.proposals, now=NOW)
+
+    assert "\n".join(report.lines(observation, decided)) == LINES
+    document = report.document(observation, decided, "fine")
+    assert document["metrics"][0]["missingPods"] == ["p1"]
+    assert (document["desiredReplicas"], document["desiredRange"]) == (3, [3, 3])
