@@ -35,23 +35,46 @@ def test_every_kind_has_a_message(api_version, kind):
     assert decoded({"apiVersion": api_version, "kind": kind}) is not None
 
 
-def test_what_go_keeps_in_pointers_is_sent_only_if_it_is_set():
-    item = {"describedObject": {}, "metric": {"name": "m", "selector": None}, "value": "1"}
-    document = {
+def metric_values(*items: dict) -> dict:
+    return {
         "kind": "MetricValueList",
         "apiVersion": "custom.metrics.k8s.io/v1beta2",
         "metadata": {},
-        "items": [item, {**item, "windowSeconds": 0}],
+        "items": items,
     }
 
-    first, second = decoded(document).items
 
-    assert not first.metric.HasField("selector")
+REFERENCE = {"kind": "Node", "name": "n", "apiVersion": "/v1"}
+IDENTIFIER = {"name": "m", "selector": None}
+
+
+def test_what_go_keeps_in_pointers_is_sent_only_if_it_is_set():
+    item = {"describedObject": REFERENCE, "metric": IDENTIFIER, "value": "1"}
+
+    first, second = decoded(metric_values(item, {**item, "windowSeconds": 0})).items
+
     assert not first.HasField("windowSeconds")
     assert second.HasField("windowSeconds")
-    assert first.describedObject.HasField("uid")
     assert first.HasField("timestamp")
     assert first.timestamp == b""
+    identifier = protobuf.classes(MESSAGES)["MetricIdentifier"].FromString(first.metric)
+    assert (identifier.name, identifier.HasField("selector")) == ("m", False)
+
+
+@pytest.mark.parametrize("name", ["n", "é" * 60, "n" * 127, "n" * 128, "n" * 253])
+@pytest.mark.parametrize("namespace", [{}, {"namespace": "default"}])
+def test_references_to_objects_with_names_of_any_length_can_be_decoded(name, namespace):
+    described = {**REFERENCE, **namespace, "name": name}
+    item = {"describedObject": described, "metric": IDENTIFIER, "value": "1"}
+
+    (value,) = decoded(metric_values(item)).items
+
+    reference = protobuf.classes(MESSAGES)["ObjectReference"].FromString(value.describedObject)
+    assert reference.SerializeToString() == value.describedObject
+    assert {field.name: text for field, text in reference.ListFields()} == {
+        **dict.fromkeys(("namespace", "uid", "resourceVersion", "fieldPath"), ""),
+        **described,
+    }
 
 
 @pytest.mark.parametrize("value", ["", "20500m", "1" * 127, "1" * 128, "9" * 312])
