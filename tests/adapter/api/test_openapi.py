@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapter.api import groups
+from adapter.http import encoding
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
@@ -86,6 +87,13 @@ def test_all_path_parameters_and_properties_are_described(document):
         assert set(schema.get("required", ())) <= schema["properties"].keys()
     ids = [item["get"]["operationId"] for item in document["paths"].values()]
     assert len(set(ids)) == len(ids)
+
+
+def test_all_encodings_are_named(document):
+    for item in document["paths"].values():
+        answer = item["get"]["responses"]["200"]
+        named = answer["content"] if "content" in answer else item["get"]["produces"]
+        assert tuple(named) == encoding.PRODUCED
 
 
 def test_definition_names_cannot_collide_with_those_of_the_api_server(document):

@@ -91,6 +91,10 @@ def test_a_header_without_an_acceptable_clause_is_refused(accept):
         ("application/yaml;stream=watch, */*;q=0.1", JSON),
         ("application/yaml, application/json", YAML),
         ("application/json;q=0.5, application/yaml", YAML),
+        ("*/*, application/yaml;q=0.9", YAML),
+        ("*/*, text/html, application/yaml;q=0.9", YAML),
+        ("application/json, */*, application/yaml;q=0.9", JSON),
+        ("*/*, application/yaml;q=0.9" + ", text/html;q=0.1" * 11, JSON),
     ],
 )
 def test_other_encodings_are_sent_to_clients_that_prefer_them(accept, encoding):
