@@ -38,6 +38,7 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
+from rules import presets
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
 from rules.query import resource
@@ -105,7 +106,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     prometheus.query,
                     lambda: detection.report(prometheus),
                     presets={
-                        rule.config.where.file.removeprefix("preset ")
+                        rule.config.where.file.removeprefix(presets.FILE)
                         for rule in (*ruleset.rules, *ruleset.external)
                     },
                 ),
