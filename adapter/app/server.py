@@ -41,6 +41,7 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
+from rules import presets
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
 from rules.query import resource
@@ -113,7 +114,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     lambda: detection.report(prometheus),
                     sources={name: client.query for name, client in others.items()},
                     presets={
-                        rule.config.where.file.removeprefix("preset ")
+                        rule.config.where.file.removeprefix(presets.FILE)
                         for rule in (*ruleset.rules, *ruleset.external)
                     },
                 ),
