@@ -22,7 +22,7 @@ from adapter.http import encoding
 from adapter.http.negotiation import UNCHANGED
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
-from rules.diagnosis import explanation, explanation_document, samples
+from rules.diagnosis import explanation, explanation_document, missing, samples
 from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause
@@ -103,7 +103,7 @@ class Explainer:
                 raise
             causes = error.causes
             if error.code == 500 and not causes:
-                failure = error.message
+                failure = _failure(error)
                 log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
         values = tuple(_values(content))
         if content is not None:
@@ -116,6 +116,8 @@ class Explainer:
         if asked.resource:
             target = question.target_of(info)
             resource = explanation.resolve(inventory, target.resource, target.group)
+            if resource is None and not causes:
+                causes = (missing.unknown_resource(asked.resource, inventory.kinds),)
         # In a thread, because many rules with thousands of series take a tenth of a second.
         rules = await asyncio.to_thread(
             explanation.considered,
@@ -198,6 +200,20 @@ class Explainer:
         except (errors.BackendError, RulesError) as error:
             log.info("cannot query the labels of series %s: %r", asked.step.series, error)
             return frozenset()
+
+
+def _failure(error: errors.ApiError) -> str:
+    """Return what failed and, without the words of a backend, why."""
+    cause = error.__cause__
+    message = error.message.removeprefix("Internal error occurred: ")
+    if isinstance(cause, RulesError | errors.NotInstantError):  # our own words
+        return f"{message}: {cause}"
+    if isinstance(cause, errors.Refused) and cause.status in {401, 403}:
+        return (
+            f"{message}: the API server refuses them to the adapter ({cause.status}). Grant its "
+            "ServiceAccount list and watch on the resource"
+        )
+    return f"{message}: the API server did not answer" if cause is not None else message
 
 
 def _asked(info: RequestInfo) -> Asked:

@@ -13,9 +13,11 @@ from unittest.mock import Mock
 import pytest
 
 from adapter.api.explain import Explainer
-from adapter.errors import Refused
+from adapter.errors import Refused, Unreachable
+from rules import ruleset
 from rules.diagnosis.inventory import Inventory
 from rules.kinds import Kinds
+from rules.query import catalog as catalogs
 from rules.query.catalog import Catalog
 from rules.ruleset import RuleSet
 from tests.adapter import wired
@@ -143,6 +145,7 @@ async def test_a_refused_query_is_quoted_with_its_error(served: Api) -> None:
         (f"{PODS}/*/partia", "", "WrongName", "did you mean partial (of namespaces, pods)?"),
         (f"{GROUP}/namespaces/default/foos/a/partial", "", "UnknownResource", "no resource foos"),
         (f"{PODS}/*/partial", "&labelSelector=app%3Dx", "NoObject", "label selector app=x"),
+        (f"{GROUP}/namespaces/default/foos/*/partial", "", "UnknownResource", "no resource foos"),
         (f"{GROUP}/nodes/n/partial", "", "OtherResource", "only for namespaces, pods"),
         (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "where the label ns is team-b"),
         (f"{EXTERNAL}/nope", "", "NoRule", "no external rule produces a metric named nope"),
@@ -173,7 +176,8 @@ async def test_an_error_without_a_cause_cannot_be_told(served: Api) -> None:
 
     assert (found["outcome"], found["causes"]) == ("unknown", [])
     assert found["queries"][0]["samples"]["count"] == 2
-    assert "unable to fetch metrics. See /readyz?verbose" in found["verdict"]
+    assert "unable to fetch metrics: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
+    assert found["verdict"].endswith("See /readyz?verbose and the adapter's log")
 
 
 async def test_an_invalid_request_stays_an_error(served: Api) -> None:
@@ -213,11 +217,17 @@ def deciding(*, may_read: bool) -> Callable[[Any], Any]:
     return guard
 
 
-def router(*, may_read: bool = True) -> Any:
+def router(
+    *,
+    may_read: bool = True,
+    objects: wired.Objects | None = None,
+    evaluation: wired.Evaluation | None = None,
+    catalog: Catalog | None = None,
+) -> Any:
     return wired.build_router(
-        Catalog.empty(),
-        wired.Objects(Kinds.builtin(), {}),
-        wired.Evaluation({}),
+        catalog or Catalog.empty(),
+        objects or wired.Objects(Kinds.builtin(), {}),
+        evaluation or wired.Evaluation({}),
         guard=deciding(may_read=may_read),
         explainer=explainer(),
     )
@@ -233,6 +243,36 @@ async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
         f'also needs the right to get the path "{GROUP}"' in json.loads(explained.body)["message"]
     )
     assert b"none" not in explained.body
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [
+        (
+            Refused("pods is forbidden: secret", status=403),
+            (
+                "the API server refuses them to the adapter (403). Grant its ServiceAccount list and "
+                "watch on the resource"
+            ),
+        ),
+        (Unreachable("https://10.0.0.1: secret"), "the API server did not answer"),
+    ],
+)
+async def test_a_list_that_the_api_server_refuses_says_which_right_is_missing(
+    failure: Exception, verdict: str
+) -> None:
+    objects = wired.Objects(Kinds.builtin(), {})
+    objects.failure = failure
+    rules = ruleset.load([("rules.yaml", test_causes.RULES)])
+    catalog = catalogs.build(rules, {}, Kinds.builtin())
+
+    async with wired.listening(router(objects=objects, catalog=catalog)) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/divided?explain=true")
+
+    found = json.loads(reply.body)
+    assert (reply.status, found["outcome"], found["objects"]) == (200, "unknown", None)
+    assert f": unable to list matching resources: {verdict}" in found["verdict"]
+    assert "secret" not in reply.body.decode()
 
 
 async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
