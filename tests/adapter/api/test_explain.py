@@ -251,8 +251,8 @@ async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
         (
             Refused("pods is forbidden: secret", status=403),
             (
-                "the API server refuses them to the adapter (403). Grant its ServiceAccount list and "
-                "watch on the resource"
+                "the API server refuses them to the adapter (403). Grant its ServiceAccount list "
+                "and watch on the resource"
             ),
         ),
         (Unreachable("https://10.0.0.1: secret"), "the API server did not answer"),
