@@ -1,8 +1,7 @@
 """Causes of missing metrics for API answers and the log.
 
 `rules.diagnosis` finds the causes. This module gives it the present labels of series and what
-`probes` finds, caches the result and logs it at a bounded rate, because autoscalers repeat a
-request every few seconds.
+`probes` finds, and caches the result. `cause_log` logs it.
 """
 
 from __future__ import annotations
@@ -11,10 +10,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn
 
 from adapter import errors, telemetry
+from adapter.api.cause_log import CauseLog
 from adapter.api.probes import Probes
-from adapter.cache import LRUCache, SingleFlightCache
+from adapter.cache import SingleFlightCache
 from rules.diagnosis import missing
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause, Reason
@@ -25,8 +26,6 @@ from rules.ruleset import CompiledRule
 
 log = logging.getLogger(__name__)
 
-LOG_INTERVAL = 600.0
-"""Seconds after which unchanged causes of a subject are logged again."""
 _CAUSES_TTL = 5.0
 _LABELS_TTL = 60.0
 _LABELS_TIMEOUT = 2.0
@@ -34,12 +33,10 @@ _LABELS_TIMEOUT = 2.0
 _CACHE_SIZE = 1024
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
-_MAX_LOGGED_SUBJECTS = 8192
-_MAX_LINE = 2000
 
 
 class MissingMetrics:
-    """Finds, caches and logs the causes of missing metrics.
+    """Finds, caches and logs the causes of missing metrics; `run` logs their ends.
 
     `inventory` returns the present snapshot. `labels` returns the labels of one series of a rule,
     and may raise BackendError or RulesError; it is called at most once a minute for each series.
@@ -66,10 +63,7 @@ class MissingMetrics:
         self._labels = SingleFlightCache(
             self._find_labels, ttl=lambda _, __: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
-        self._logged: LRUCache[str, tuple[float, tuple[tuple[Reason, int | None, bool], ...]]] = (
-            LRUCache(_MAX_LOGGED_SUBJECTS)
-        )
-        """By subject: when its causes were last logged, and which."""
+        self._log = CauseLog(clock=clock)
 
     async def of_metric(
         self, metric: str, resource: GroupResource | None = None
@@ -91,23 +85,14 @@ class MissingMetrics:
         return missing.of_plan(inventory, plan, found)
 
     def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Count and log why `subject` has no value, unless the same was logged recently.
-
-        Causes are the same if their reasons and rules are; ages and counts in them may differ.
-        Provisional ones are logged at debug level only, until they last.
-        """
+        """Count and log why `subject` has no value, as `CauseLog.add`."""
         if causes:
             self._metrics.missing(causes[0].reason.value)
-        now = self._clock()
-        identity = tuple((cause.reason, cause.rule, cause.provisional) for cause in causes)
-        last, logged = self._logged.get(subject) or (now, None)
-        if identity == logged and now - last < LOG_INTERVAL:
-            return
-        self._logged.set(subject, (now, identity))
-        line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
-        provisional = causes and all(cause.provisional for cause in causes)
-        level = logging.DEBUG if provisional else logging.WARNING
-        log.log(level, "%s: %s", subject, line[:_MAX_LINE])
+        self._log.add(subject, causes)
+
+    async def run(self) -> NoReturn:
+        """Log the end of causes until cancelled."""
+        await self._log.run()
 
     async def _find_causes(self, key: tuple[str, GroupResource | None]) -> tuple[Cause, ...]:
         metric, resource = key

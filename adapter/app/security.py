@@ -41,12 +41,13 @@ _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 _CONTROL_QPS, _CONTROL_BURST = 20.0, 40
 """Requests per second for the ConfigMap, the Secret and the APIServices. A start takes about 15."""
 _NAMESPACE = "gpu-metrics-adapter"
-_ACCESS_REVIEWS = Right(
+ACCESS_REVIEWS = Right(
     group="authorization.k8s.io",
     resource="subjectaccessreviews",
     verbs=("create",),
     consequence="callers get 500",
 )
+"""The right to authorize callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +92,9 @@ async def from_settings(
     namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
-    rights.require(api, lambda: _apiservice_rights(names))
+    rights.require(api, lambda: apiservice_rights(names))
     if pair is None:
-        secret = Right(
-            group="",
-            resource="secrets",
-            verbs=("get", "update"),
-            consequence="replicas cannot share a serving CA",
-            name=serving_certificate.secret_name(service),
-            namespace=namespace,
-        )
-        rights.require(api, lambda: (secret,))
+        rights.require(api, lambda: (secret_right(service, namespace),))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
@@ -188,8 +181,8 @@ async def _guard(
     reviewer = api
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(settings.authorization.kubeconfig, stack)
-    rights.require(api, lambda: _authentication_rights(skip_lookup=flags.skip_lookup))
-    rights.require(reviewer, lambda: (_ACCESS_REVIEWS,))
+    rights.require(api, lambda: authentication_rights(skip_lookup=flags.skip_lookup))
+    rights.require(reviewer, lambda: (ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()
@@ -215,7 +208,20 @@ async def _guard(
     return guard
 
 
-def _authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
+def secret_right(service: str, namespace: str) -> Right:
+    """Return the right to share a serving CA."""
+    return Right(
+        group="",
+        resource="secrets",
+        verbs=("get", "update"),
+        consequence="replicas cannot share a serving CA",
+        name=serving_certificate.secret_name(service),
+        namespace=namespace,
+    )
+
+
+def authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
+    """Yield the rights to authenticate callers."""
     yield Right(
         group="authentication.k8s.io",
         resource="tokenreviews",
@@ -233,7 +239,8 @@ def _authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
         )
 
 
-def _apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
+def apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
+    """Yield the rights to publish the caBundle in the APIServices `names`."""
     for name in names:
         # Without its component, the APIService of another group may belong to another server.
         own = name.endswith(".custom.metrics.k8s.io")

@@ -27,12 +27,12 @@ from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
-from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus import Held, Prometheus
 from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
-from adapter.cluster.rights import Right, Rights
+from adapter.cluster.rights import Right, Rights, objects_right
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.http import server
 from adapter.http.connection import Serve
@@ -41,6 +41,7 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
+from rules import presets
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
 from rules.query import resource
@@ -67,12 +68,14 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     registry = CollectorRegistry()
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
+        requests, held = telemetry.PrometheusRequestMetrics(registry), Held()
         prometheus = await stack.enter_async_context(
-            sources.connect_prometheus(
-                settings.prometheus, telemetry.PrometheusRequestMetrics(registry)
-            )
+            sources.connect_prometheus(settings.prometheus, requests, held=held)
         )
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
+        others = await stack.enter_async_context(
+            sources.connect_sources(ruleset.sources, requests, held=held)
+        )
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         groups = api_groups.served(ruleset)
@@ -82,6 +85,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             ruleset,
             prometheus,
             lambda: objects.kinds,
+            sources=others,
             interval=settings.relist.interval,
             max_age=settings.relist.max_age or settings.relist.interval,
             meter=telemetry.RelistMetrics(registry),
@@ -90,6 +94,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         evaluation = Evaluation(
             prometheus,
             metrics=telemetry.EvaluationMetrics(registry),
+            sources=others,
             freshness=settings.prometheus.query_freshness,
         )
         stack.push_async_callback(evaluation.close)
@@ -107,13 +112,15 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 probes=Probes(
                     prometheus.query,
                     lambda: detection.report(prometheus),
+                    sources={name: client.query for name, client in others.items()},
                     presets={
-                        rule.config.where.file.removeprefix("preset ")
+                        rule.config.where.file.removeprefix(presets.FILE)
                         for rule in (*ruleset.rules, *ruleset.external)
                     },
                 ),
             ),
         )
+        background.start("cause log", backend.missing_metrics.run())
         port = settings.serving.port
         discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(groups)
@@ -139,6 +146,12 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     name="first-relist", run=lambda: _check_first_relist(relist), public=True
                 ),
                 health.Check(name="prometheus", run=prometheus.reachability.check, public=True),
+                *(
+                    health.Check(
+                        name=f"prometheus-{name}", run=client.reachability.check, public=True
+                    )
+                    for name, client in others.items()
+                ),
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
@@ -243,13 +256,7 @@ def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
     for rule in ruleset.rules:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))
-    for each in sorted(resources - {NAMESPACES}, key=str):
-        yield Right(
-            group=each.group,
-            resource=each.resource,
-            verbs=("list", "watch"),
-            consequence=f"metrics of {each} cannot be selected by labels",
-        )
+    yield from map(objects_right, sorted(resources - {NAMESPACES}, key=str))
 
 
 @contextlib.asynccontextmanager

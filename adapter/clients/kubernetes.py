@@ -13,7 +13,9 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -33,6 +35,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _JSON = "application/json"
+_HEADERS = MappingProxyType({"Accept": _JSON, "Content-Type": _JSON})
 _METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 """Accept header for lists of which only the items' metadata are needed."""
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
@@ -49,6 +52,15 @@ _TIMEOUT = 30.0
 _DISCOVERY_TIMEOUT = 32.0
 _PLACEHOLDER = "https://any"
 """Server URL; the library loads CAs and certificates only if the scheme is https."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """Response of the API server, whatever its status."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 class Kube:
@@ -118,6 +130,12 @@ class Kube:
         await self._bucket.take(self._timeout)
         _, document = await self._exchange("GET", path, params=params)
         return document
+
+    async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
+        """Return the response to GET `path`, also if it is an error."""
+        await self._bucket.take(self._timeout)
+        response, body = await self._receive("GET", path, self._timeout, params)
+        return Reply(status=response.status, headers=response.headers, body=body)
 
     async def collect(
         self, path: str, params: Mapping[str, str], extract: Callable[[Mapping[str, Any]], T]
@@ -286,13 +304,29 @@ class Kube:
         timeout: float | None = None,
     ) -> tuple[str, Any]:
         """Send a request and return the media type and the document of the response."""
-        request = f"{method} {path}"
         headers = {"Accept": accept, "Content-Type": content_type}
         seconds = self._timeout if timeout is None else timeout
+        response, body = await self._receive(method, path, seconds, params, headers, document)
+        request = f"{method} {path}"
+        if response.status >= 300:
+            raise _error_of(request, response, body)
+        return response.headers.get("Content-Type", ""), status.decode(request, body)
+
+    async def _receive(
+        self,
+        method: str,
+        path: str,
+        timeout: float,
+        params: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] = _HEADERS,
+        document: Any = None,
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """Send a request and return the response and its body."""
+        request = f"{method} {path}"
         body = bytearray()
-        with _backend_errors(request, seconds):
-            async with asyncio.timeout(seconds):
-                response = await self._send(method, path, seconds, params, headers, document)
+        with _backend_errors(request, timeout):
+            async with asyncio.timeout(timeout):
+                response = await self._send(method, path, timeout, params, headers, document)
                 async with abort_on_exit(response):
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         body += chunk
@@ -300,9 +334,7 @@ class Kube:
                             raise errors.TooLarge(
                                 f"{request}: the response is longer than {_LIMIT} bytes"
                             )
-        if response.status >= 300:
-            raise _error_of(request, response, bytes(body))
-        return response.headers.get("Content-Type", ""), status.decode(request, body)
+        return response, bytes(body)
 
     async def _send(
         self,
@@ -334,18 +366,25 @@ class Kube:
         return response
 
 
-async def credentials_of(kubeconfig: str | None) -> credentials.Credentials:
+async def credentials_of(
+    kubeconfig: str | None, *, may_execute: bool = True
+) -> credentials.Credentials:
     """Return the credentials in a kubeconfig file, or of the pod's service account.
 
-    The server in the file does not matter and may be missing. Raises Unreachable, naming the file
+    The server in the file does not matter and may be missing. Without `may_execute`, a user whose
+    credentials come from a command is refused. Raises Unreachable, naming the file
     and the problem.
     """
     with _naming_source(kubeconfig):
-        configuration = await _load_configuration(kubeconfig, server=_PLACEHOLDER)
+        configuration = await _load_configuration(
+            kubeconfig, server=_PLACEHOLDER, may_execute=may_execute
+        )
         return await credentials.from_configuration(configuration)
 
 
-async def _load_configuration(kubeconfig: str | None, *, server: str | None = None) -> Any:
+async def _load_configuration(
+    kubeconfig: str | None, *, server: str | None = None, may_execute: bool = True
+) -> Any:
     configuration: Any = Configuration()
     # Go does not make these checks, and some clusters have CAs that fail them.
     configuration.disable_strict_ssl_verification = True
@@ -359,6 +398,8 @@ async def _load_configuration(kubeconfig: str | None, *, server: str | None = No
         return configuration
     path = Path(kubeconfig)
     document = credentials.read_kubeconfig(path)
+    if not may_execute:
+        credentials.refuse_commands(document)
     if server:
         for each in document["clusters"]:
             each["cluster"]["server"] = server

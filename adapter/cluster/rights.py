@@ -1,4 +1,4 @@
-"""Rights of the adapter's own accounts, by SelfSubjectAccessReview.
+"""Rights of the adapter's own accounts, by SelfSubjectAccessReview; of others, by review of a user.
 
 A missing right is logged with the RBAC rule that grants it. `adapter.auth` reviews callers.
 """
@@ -13,10 +13,11 @@ from typing import NoReturn
 
 from adapter import errors
 from adapter.clients.kubernetes import Kube
+from rules.kinds import GroupResource
 
 log = logging.getLogger(__name__)
 
-_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_GROUP = "/apis/authorization.k8s.io/v1"
 _INTERVAL = 600.0
 _MISSING_INTERVAL = 60.0
 """Seconds between two reviews while a right is missing, or cannot be reviewed."""
@@ -40,7 +41,7 @@ class Right:
 
     def __str__(self) -> str:
         name = f"/{self.name}" if self.name else ""
-        return f"{','.join(self.verbs)} {self.resource}{name}"
+        return f"{' and '.join(self.verbs)} {self.resource}{name}"
 
     def rule(self) -> str:
         """Return the RBAC rule, as it stands in a Role or ClusterRole."""
@@ -49,6 +50,43 @@ class Right:
         return (
             f"{{apiGroups: [{group}], resources: [{self.resource}]{names}, "
             f"verbs: [{', '.join(self.verbs)}]}}"
+        )
+
+    def grant(self) -> str:
+        """Return what to do to grant it."""
+        role = f"Role in {self.namespace}" if self.namespace else "ClusterRole"
+        return f"grant {self.rule()} by a {role}, as in manifests/base/rbac.yaml"
+
+
+def objects_right(resource: GroupResource) -> Right:
+    """Return the right to read the objects of a resource."""
+    return Right(
+        group=resource.group,
+        resource=resource.resource,
+        verbs=("list", "watch"),
+        consequence=f"metrics of {resource} cannot be selected by labels",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """ServiceAccount."""
+
+    namespace: str
+    name: str
+
+    @property
+    def user(self) -> str:
+        """Name of its user."""
+        return f"system:serviceaccount:{self.namespace}:{self.name}"
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Groups of its user."""
+        return (
+            "system:serviceaccounts",
+            f"system:serviceaccounts:{self.namespace}",
+            "system:authenticated",
         )
 
 
@@ -78,7 +116,7 @@ class Rights:
         try:
             for api, rights in self._required:
                 for right in rights():
-                    missing += await _missing(api, right)
+                    missing += await missing_of(api, right)
         except errors.BackendError as error:
             if not self._failure:
                 log.info("the adapter's own rights cannot be reviewed: %s", error)
@@ -87,14 +125,8 @@ class Rights:
         known = self._missing or ()
         for right in missing:
             if right not in known:
-                role = f"Role in {right.namespace}" if right.namespace else "ClusterRole"
                 log.warning(
-                    "the adapter may not %s, so %s: grant %s by a %s, as in "
-                    "manifests/base/rbac.yaml",
-                    right,
-                    right.consequence,
-                    right.rule(),
-                    role,
+                    "the adapter may not %s, so %s: %s", right, right.consequence, right.grant()
                 )
         for right in known:
             if right not in missing:
@@ -110,29 +142,37 @@ class Rights:
         return "all granted"
 
 
-async def _missing(api: Kube, right: Right) -> list[Right]:
-    """Return the right with those verbs that are missing; empty if all are granted."""
-    verbs = [verb for verb in right.verbs if not await _allowed(api, right, verb)]
+async def missing_of(api: Kube, right: Right, account: Account | None = None) -> list[Right]:
+    """Return the right with those verbs that `account` lacks; empty if all are granted.
+
+    Without an account, the rights are those of the caller. Raises BackendError.
+    """
+    verbs = [verb for verb in right.verbs if not await _allowed(api, right, verb, account)]
     if not verbs:
         return []
     return [replace(right, verbs=tuple(verbs))]
 
 
-async def _allowed(api: Kube, right: Right, verb: str) -> bool:
+async def _allowed(api: Kube, right: Right, verb: str, account: Account | None) -> bool:
+    resource, _, subresource = right.resource.partition("/")
     attributes = {
         "group": right.group,
-        "resource": right.resource,
+        "resource": resource,
+        "subresource": subresource,
         "verb": verb,
         "name": right.name,
         "namespace": right.namespace,
     }
+    kind = "SelfSubjectAccessReview" if account is None else "SubjectAccessReview"
+    user = {} if account is None else {"user": account.user, "groups": account.groups}
+    path = f"{_GROUP}/{kind.lower()}s"
     document = {
-        "kind": "SelfSubjectAccessReview",
+        "kind": kind,
         "apiVersion": "authorization.k8s.io/v1",
-        "spec": {"resourceAttributes": attributes},
+        "spec": {"resourceAttributes": attributes, **user},
     }
-    answer = await api.post(_PATH, document)
+    answer = await api.post(path, document)
     try:
         return bool(answer["status"]["allowed"])
     except (KeyError, TypeError) as error:
-        raise errors.Broken(f"POST {_PATH}: malformed answer: {answer!r:.200}") from error
+        raise errors.Broken(f"POST {path}: malformed answer: {answer!r:.200}") from error

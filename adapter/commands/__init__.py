@@ -15,6 +15,7 @@ SUMMARIES = {
     "demo": "serve the metrics of a simulated GPU fleet, without GPUs and without a cluster",
     "check": "report errors and warnings in rules files",
     "test": "run unit tests of rules on a real Prometheus",
+    "doctor": "check an installation, from the API server to Prometheus, with cause and cure",
     "presets": "list the presets, print one, or detect which match the series in Prometheus",
     "explain": "print how the value of a metric, or the decision of an HPA, comes about",
     "certs": "issue a CA, a serving certificate and their Secret",

@@ -31,7 +31,7 @@ async def connected(kubeconfig: str | None) -> AsyncIterator[Client]:
     """
     try:
         kube = await Kube.connect(
-            kubeconfig or _default(), qps=_QPS, burst=_BURST, timeout=_TIMEOUT
+            kubeconfig or kubeconfig_path(), qps=_QPS, burst=_BURST, timeout=_TIMEOUT
         )
     except errors.BackendError as error:
         raise CannotTellError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
@@ -41,7 +41,7 @@ async def connected(kubeconfig: str | None) -> AsyncIterator[Client]:
         await kube.close()
 
 
-def _default() -> str | None:
+def kubeconfig_path() -> str | None:
     """Return the file that kubectl would read first; None if there is none."""
     files = os.environ.get("KUBECONFIG", "").split(os.pathsep)
     files.append(str(Path.home() / ".kube" / "config"))

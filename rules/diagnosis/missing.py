@@ -35,6 +35,7 @@ class Reason(enum.Enum):
     NO_OBJECT = "NoObject"
     POD_TOO_YOUNG = "PodTooYoung"
     NO_QUERY = "NoQuery"
+    MISSING_RIGHT = "MissingRight"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
     LABEL_DROPPED = "LabelDropped"
@@ -199,17 +200,25 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
 
 
-def failed_query(where: str, refusal: str, *, key: str = "metricsQuery") -> Cause:
+def failed_query(where: str, *, refusal: str, problem: str, key: str = "metricsQuery") -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule.
 
-    `refusal` is Prometheus' error if it refused this query; empty if it answers no query.
+    `refusal` is Prometheus' error if it refused this query; otherwise `problem` says why Prometheus
+    answers no query, if that is known: `cannot be reached`.
     """
     if refusal:
         error = wording.truncate(" ".join(refusal.split()))
         sentence = f"{where}: Prometheus refused the query: {error}. Correct `{key}`"
         return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
-    sentence = f"{where}: Prometheus did not answer the query. See /readyz?verbose and the log"
+    what = problem or "did not answer the query"
+    sentence = f"Prometheus {what}. See /readyz?verbose and the log"
     return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
+
+
+def missing_right(right: str, grant: str) -> Cause:
+    """Return the cause for objects that the adapter may not list; `grant` says what to do."""
+    sentence = f"the adapter may not {right}: {grant}"
+    return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence)
 
 
 def other_exporter(title: str, presets: Sequence[str]) -> Cause:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import promql_parser
 
 from rules import promql
-from rules.document.config import Where
+from rules.document.where import Where
 from rules.errors import PlanError, Problem, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import gauges
@@ -103,6 +103,11 @@ def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
     return _rated(_parsed(_renderings(compiled, bound, _resource_labels(compiled, bound))))
 
 
+def reads_series(compiled: CompiledRule) -> bool:
+    """Return whether the query depends on which series of `seriesQuery` is served."""
+    return _uses(compiled.query, "Series")
+
+
 def check_resource_rules(compiled: CompiledResourceRules, kinds: Kinds) -> Iterator[Problem]:
     """Yield the warnings about the queries of `resourceRules`."""
     for each in (compiled.cpu, compiled.memory):
@@ -155,7 +160,7 @@ def _unmatched(
 ) -> str:
     """Return the warning about a template without `<<.LabelMatchers>>`; empty if it needs none.
 
-    It needs none if it selects a namespace in another way.
+    It needs none if it selects a namespace in another way, even a fixed one: the author knows.
     """
     external = compiled.section == "externalRules"
     if external and compiled.config.resources.namespaced is False:

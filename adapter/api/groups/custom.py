@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from adapter import errors
-from adapter.api.groups import question
+from adapter.api.groups import failures, question
 from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.errors import BackendError
@@ -153,7 +153,8 @@ async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
             resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
         )
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(resolved.listed, error)
+        raise errors.internal("unable to list matching resources", causes) from error
 
 
 async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> None:
@@ -183,7 +184,8 @@ async def _without_young(
     try:
         young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(PODS, error)
+        raise errors.internal("unable to list matching resources", causes) from error
     if not young:
         return names, ()
     cause = missing.too_young(resolved.entry, young, namespace=namespace)
@@ -198,7 +200,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = missing.failed_query(str(query.steps[0].rule.config.where), error.refusal)
+        cause = failures.of_query(query.steps[0].rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
@@ -258,10 +260,6 @@ def _value_list(
 
 def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:
     """Build an ObjectReference; like the original, the core group is written `/v1`."""
-    reference = {
-        "kind": kind.kind,
-        "namespace": namespace,
-        "name": name,
-        "apiVersion": f"{kind.group}/{kind.version}",
-    }
-    return {key: value for key, value in reference.items() if value}
+    in_namespace = {"namespace": namespace} if namespace else {}
+    api_version = f"{kind.group}/{kind.version}"
+    return {"kind": kind.kind, **in_namespace, "name": name, "apiVersion": api_version}

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from adapter import errors
-from adapter.api.groups import options
+from adapter.api.groups import failures, options
 from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.errors import ApiError, BackendError, NotInstantError
 from adapter.http import encoding, negotiation
@@ -78,7 +78,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     except PlanError as error:
         raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = missing.failed_query(str(entry.step.rule.config.where), error.refusal)
+        cause = failures.of_query(entry.step.rule, error)
         raise errors.internal("unable to fetch metrics", [cause]) from error
     if values:
         causes = ()

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from adapter import errors
-from adapter.api.groups import options, resource_documents
+from adapter.api.groups import failures, options, resource_documents
 from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.resource_documents import Measured
 from adapter.cluster.object_index import Object
@@ -38,6 +38,8 @@ TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL | negotiation.TABL
 
 _KINDS = {PODS: "PodMetrics", NODES: "NodeMetrics"}
 _MAX_CAUSES = 8
+_OBJECT_SIZE, _USAGE_SIZE = 100, 400
+"""Bytes of an object without its labels, which the watch cache has, and of a usage."""
 _NOTHING: Mapping[str, Usage] = {}
 
 
@@ -99,22 +101,15 @@ async def _list(
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(kind, error)
+        raise errors.internal("unable to list matching resources", causes) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
-    by_namespace: dict[str, list[Object]] = {}
-    for each in objects:
-        by_namespace.setdefault(each.namespace, []).append(each)
-    plans = [
-        plan
-        for namespace in sorted(by_namespace)
-        for plan in resource.plans(
-            queries,
-            kind,
-            namespace=namespace,
-            names=[each.name for each in by_namespace[namespace]],
-        )
-    ]
+    by_namespace = _by_namespace(objects)
+    plans: list[Plan] = []
+    for namespace, those in by_namespace.items():
+        names = [each.name for each in those]
+        plans += resource.plans(queries, kind, namespace=namespace, names=names)
     found = await backend.evaluation.usages(plans, deadline=deadline)
     usages = _usages(found)
     causes = _causes(plans, found)
@@ -125,16 +120,17 @@ async def _list(
         backend.missing_metrics.log_causes(_subject(kind, info.namespace), causes)
 
     def build(transform: Transform) -> Document:
+        parts = zip(by_namespace.values(), usages[::2], usages[1::2], strict=True)
         measured = [
             each
-            for namespace, cpu, memory in zip(
-                sorted(by_namespace), usages[::2], usages[1::2], strict=True
-            )
-            for each in _measured(kind, by_namespace[namespace], cpu, memory, queries.window_ns)
+            for those, cpu, memory in parts
+            for each in _measured(kind, those, cpu, memory, queries.window_ns)
         ]
         return resource_documents.of_list(info, _KINDS[kind], measured, transform)
 
-    return Content(sources=(objects, *usages), causes=causes, build=build)
+    return Content(
+        sources=(objects, *usages), size=_size(objects, usages), causes=causes, build=build
+    )
 
 
 async def _get(
@@ -147,7 +143,8 @@ async def _get(
     try:
         found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
     except BackendError as error:
-        raise errors.internal("unable to list matching resources") from error
+        causes = failures.of_list(kind, error)
+        raise errors.internal("unable to list matching resources", causes) from error
     if found is None:
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
@@ -162,6 +159,7 @@ async def _get(
     (measured,) = _measured(kind, (found,), cpu, memory, queries.window_ns)
     return Content(
         sources=(found.labels, *usages),
+        size=_size((found,), usages),
         build=partial(resource_documents.of_object, info, measured),
     )
 
@@ -171,6 +169,18 @@ def _has_fields(item: Object, requirements: Sequence[FieldRequirement]) -> bool:
     return all(
         (values[each.field] == each.value) == (each.operator == "=") for each in requirements
     )
+
+
+def _by_namespace(objects: Iterable[Object]) -> dict[str, list[Object]]:
+    """Return the objects by namespace, sorted by it; nodes are below ""."""
+    found: dict[str, list[Object]] = {}
+    for each in objects:
+        found.setdefault(each.namespace, []).append(each)
+    return dict(sorted(found.items()))
+
+
+def _size(objects: Sequence[Object], usages: Iterable[Mapping[str, Usage]]) -> int:
+    return _OBJECT_SIZE * len(objects) + _USAGE_SIZE * sum(map(len, usages))
 
 
 def _usages(found: Sequence[Usages]) -> tuple[Mapping[str, Usage], ...]:
@@ -186,9 +196,9 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
             if len(usages) < len(plan.names):
                 causes.append(usage.without_usage(plan, usages))
         elif isinstance(usages, BackendError):
-            where = plan.steps[0].rule.config.where
-            key = where.path.rpartition(".")[2]
-            causes.append(missing.failed_query(str(where), usages.refusal, key=key))
+            rule = plan.steps[0].rule
+            key = rule.config.where.path.rpartition(".")[2]
+            causes.append(failures.of_query(rule, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterator
@@ -11,7 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors
-from adapter.api.missing import LOG_INTERVAL, MissingMetrics
+from adapter.api import cause_log
+from adapter.api.cause_log import ENDED_AFTER, LOG_INTERVAL
+from adapter.api.missing import MissingMetrics
 from adapter.api.probes import Probes
 from adapter.telemetry import CauseMetrics
 from rules import ruleset
@@ -175,14 +178,58 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     assert messages(caplog) == [f"{SUBJECT}: LabelsMissing: no pod (3 names)"]
 
     metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (4 names)", rule=0)])
-    assert messages(caplog)[1:] == [f"{SUBJECT}: LabelsMissing: no pod (4 names)"]
+    assert messages(caplog)[1:] == [
+        f"{SUBJECT}: LabelsMissing: no pod (4 names) (40 requests in 10m0s)"
+    ]
 
     metrics.log_causes(SUBJECT, [cause(Reason.LABELS_MISSING, "no pod (5 names)", rule=0)])
     assert messages(caplog)[2:] == []
 
     metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
-    assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
-    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert messages(caplog)[2:] == [
+        f"{SUBJECT}: LabelsMissing ended after 42 requests in 10m0s",
+        f"{SUBJECT}: NoSeries: because; NoSeries: because",
+    ]
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "WARNING", "INFO", "WARNING"]
+
+
+async def test_a_cause_that_no_request_has_any_more_has_ended(metrics, clock, caplog):
+    caplog.set_level(logging.INFO)
+    for _ in range(3):
+        metrics.log_causes(SUBJECT, [cause(Reason.NOT_FINITE)])
+        clock.now += 15
+    metrics.log_causes("one request", [cause(Reason.NOT_FINITE)])
+    caplog.clear()
+
+    clock.now += ENDED_AFTER - 16
+    metrics._log.log_ended()
+    assert messages(caplog) == []
+
+    clock.now += 1
+    metrics._log.log_ended()
+    metrics._log.log_ended()
+    assert messages(caplog) == [f"{SUBJECT}: NotFinite ended after 3 requests in 30s"]
+
+
+async def test_the_end_of_causes_is_logged_in_the_background(caplog):
+    caplog.set_level(logging.INFO)
+    now, swept = [0.0], asyncio.Event()
+
+    async def sleep(seconds):
+        now[0] += seconds
+        if now[0] > 2 * ENDED_AFTER:
+            swept.set()
+            await asyncio.Event().wait()
+
+    causes = cause_log.CauseLog(clock=lambda: now[0], sleep=sleep)
+    for _ in range(2):
+        causes.add(SUBJECT, [cause(Reason.NO_SERIES)])
+    task = asyncio.create_task(causes.run())
+    await swept.wait()
+    task.cancel()
+
+    assert messages(caplog)[1:] == [f"{SUBJECT}: NoSeries ended after 2 requests in 0s"]
 
 
 async def test_each_answer_is_counted_by_its_most_specific_reason(metrics, registry):

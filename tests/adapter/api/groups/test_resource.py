@@ -160,7 +160,7 @@ async def test_a_node_without_usage_is_not_found(get):
 @pytest.mark.parametrize(
     ("failure", "warning"),
     [
-        (errors.Unreachable("refused"), "PrometheusUnavailable: resourceRules.cpu.containerQuery"),
+        (errors.Unreachable("refused"), "PrometheusUnavailable: Prometheus cannot"),
         (PlanError("no label is mapped"), "NoQuery: no label is mapped"),
     ],
 )

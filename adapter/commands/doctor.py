@@ -1,0 +1,95 @@
+"""`doctor`: checks an installation from the API server to Prometheus, with cause and cure."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from adapter import settings
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import FILE, STRING, choice
+
+_NAME = "gpu-metrics-adapter"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation(Group):
+    """Where the adapter is installed, and how the report is printed."""
+
+    TITLE = "Installation"
+
+    kubeconfig: str | None = flag(
+        "kubeconfig",
+        FILE,
+        "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
+        "service account of the pod.",
+    )
+    namespace: str = flag("namespace", STRING, "Namespace of the adapter.", default=_NAME)
+    service: str = flag("service", STRING, "Service in front of the adapter.", default=_NAME)
+    format: Literal["text", "json"] = flag(
+        "output", choice("text", "json"), "Format of the report: text or json.", default="text"
+    )
+
+
+_USAGE = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
+
+Checks the APIServices, the Service, certificates, the front proxy, rights, the health of the
+adapter's pods, the metrics of all autoscalers, Prometheus, its GPU exporters, and clocks. It only
+reads. Each line is a state (ok, skipped, warning, failure), a name and a fact, followed by cause
+and cure. The last line has the most important fault.
+
+Runs on any computer with a kubeconfig, or in the adapter's pod, which sees less: its account may
+read neither autoscalers nor other pods. Without --prometheus-url, `$PROMETHEUS_URL` is used, which
+is set in the pod.
+
+Exit code: 0 without a failure, 1 with one, 2 for an invalid command line or if the API server
+cannot be reached.
+
+{settings.flag_help(Installation, settings.Prometheus)}"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
+    url = os.environ.get("PROMETHEUS_URL", "")
+    default = [f"--prometheus-url={url}"] if url else []
+    try:
+        line = settings.parse_line([*default, *argv], Installation, settings.Prometheus)
+    except settings.HelpRequested:
+        print(_USAGE)
+        return 0
+    except settings.UsageError as error:
+        hint = "`gpu-metrics-adapter doctor --help` lists the flags"
+        print(f"{error}\n{hint}", file=sys.stderr)
+        return 2
+    installation, prometheus = line.groups
+    known = any(each.name == "prometheus-url" for each in line.given)
+    return _run(installation, prometheus if known else None)
+
+
+def _run(installation: Installation, prometheus: settings.Prometheus | None) -> int:
+    from adapter.commands import doctor_checks, doctor_report, explain_client
+
+    logging.getLogger("adapter").setLevel(logging.CRITICAL)  # the report has what matters
+    try:
+        reached, findings = asyncio.run(
+            doctor_checks.examine(
+                installation.kubeconfig or explain_client.kubeconfig_path(),
+                service=installation.service,
+                namespace=installation.namespace,
+                prometheus=prometheus,
+            )
+        )
+    finally:
+        logging.getLogger("adapter").setLevel(logging.NOTSET)
+    if installation.format == "json":
+        print(doctor_report.as_json(findings))
+    else:
+        print("\n".join(doctor_report.lines(findings)))
+    if not reached:
+        return 2
+    return 1 if doctor_report.failed(findings) else 0

@@ -1,0 +1,118 @@
+"""Check of `doctor`: the metrics of all autoscalers, requested as the HPA controller does."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from adapter import errors
+from adapter.background import gather_or_cancel
+from adapter.clients.kubernetes import Kube, Reply
+from adapter.commands.doctor_cluster import Installed
+from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
+from rules.errors import UnreadableError
+from rules.hpa import reading
+from rules.hpa.reading import Observation
+
+_PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
+_MAX_HPAS = 50
+_WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
+_SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
+
+_Replies = Mapping[int, Reply]
+"""`id` of a request -> its reply."""
+
+
+async def metrics(installed: Installed) -> Iterable[Finding]:
+    """Return which metrics of autoscalers have no value, and why the adapter says so."""
+    listed = await installed.api.get(_PATH, {"limit": str(_MAX_HPAS)})
+    hpas = [each["metadata"] for each in listed.get("items") or ()]
+    found = await gather_or_cancel(
+        _of_hpa(installed.api, each["namespace"], each["name"]) for each in hpas
+    )
+    number = sum(count for count, _ in found)
+    findings = [finding for _, findings in found for finding in findings]
+    more = " (of more)" if (listed.get("metadata") or {}).get("continue") else ""
+    fact = f"{len(hpas)} autoscalers{more} use {number} metrics"
+    return [ok("autoscalers", fact), *findings]
+
+
+async def _of_hpa(api: Kube, namespace: str, name: str) -> tuple[int, Sequence[Finding]]:
+    """Return the number of metrics of an autoscaler, and findings about those without values."""
+    subject = f"autoscaler {namespace}/{name}"
+    try:
+        observed, replies = await _observe(api, namespace, name)
+    except (UnreadableError, errors.BackendError) as error:
+        cure = "correct scaleTargetRef, or see api-server"
+        return 0, [failure(subject, " ".join(str(error).split()), cure=cure)]
+    if observed.blocked:
+        return 0, [warning(subject, observed.blocked, cure="give each autoscaler pods of its own")]
+    return len(observed.proposals), [*_of_metrics(subject, observed, replies)]
+
+
+async def _observe(api: Kube, namespace: str, name: str) -> tuple[Observation, _Replies]:
+    """Send the requests of a sync of the HPA controller. Raises UnreadableError, BackendError."""
+    steps = reading.read(namespace, name, time.time)
+    replies: dict[int, Reply] = {}
+    requests = []  # keeps the ids unique
+    request = next(steps)
+    try:
+        while True:
+            requests.append(request)
+            reply = replies[id(request)] = await api.fetch(request.path, request.params)
+            document = _document(reply)
+            if reply.status != 200:
+                request = steps.send(reading.Failure(status=reply.status, message=_message(reply)))
+            else:
+                request = steps.send(document)
+    except StopIteration as stop:
+        observed: Observation = stop.value
+        return observed, replies
+
+
+def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Iterator[Finding]:
+    for request, proposed in zip(observed.requests, observed.proposals, strict=True):
+        name = f"{subject}: {proposed.metric.name}"
+        if request is None:
+            yield failure(name, proposed.error, cure="see apiservices")
+        elif finding := _judge(name, replies[id(request)]):
+            yield finding
+
+
+def _judge(name: str, reply: Reply) -> Finding | None:
+    """Return why a metric has no value, or not for all objects; None if it has."""
+    cause = _cause(reply)
+    if reply.status == 200:
+        if orjson.loads(reply.body).get("items"):
+            return warning(name, cause, cure=_SEE) if cause else None
+        return failure(name, f"no value. {cause}", cure="" if cause else _SEE)
+    if reply.status == 403:
+        return skipped(name, "this account may not read the metric")
+    return failure(name, cause or f"status {reply.status}: {_message(reply)}", cure="")
+
+
+def _cause(reply: Reply) -> str:
+    """Return the first cause of an answer: `NotFinite: ...`."""
+    details = _document(reply).get("details") or {}
+    for each in details.get("causes") or ():
+        if each.get("reason"):
+            return f"{each['reason']}: {each.get('message', '')}"
+    found = _WARNING.search(reply.headers.get("Warning", ""))
+    return re.sub(r"\\(.)", r"\1", found[1]) if found else ""
+
+
+def _message(reply: Reply) -> str:
+    message = _document(reply).get("message") or reply.body[:200].decode(errors="replace")
+    return " ".join(str(message).split())
+
+
+def _document(reply: Reply) -> Mapping[str, Any]:
+    try:
+        document = orjson.loads(reply.body)
+    except orjson.JSONDecodeError:
+        return {}
+    return document if isinstance(document, dict) else {}

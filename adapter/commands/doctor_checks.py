@@ -1,0 +1,76 @@
+"""The checks of `doctor`, and the connections that they need."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from adapter import errors, settings
+from adapter.app import sources
+from adapter.clients.kubernetes import Kube
+from adapter.cluster.rights import Account
+from adapter.commands import (
+    doctor_apiservices,
+    doctor_autoscalers,
+    doctor_cluster,
+    doctor_prometheus,
+    doctor_report,
+    doctor_rights,
+)
+from adapter.commands.doctor_cluster import Installed
+from adapter.commands.doctor_report import Finding, Step, failure, skipped
+
+_QPS, _BURST = 50.0, 100
+_TIMEOUT = 5.0
+"""Seconds for one request to the API server."""
+_KUBECONFIG = "set --kubeconfig to a file with which kubectl reaches the cluster"
+
+
+async def examine(
+    kubeconfig: str | None, *, service: str, namespace: str, prometheus: settings.Prometheus | None
+) -> tuple[bool, tuple[Finding, ...]]:
+    """Return whether the API server was reached, and what all checks found, root causes first."""
+    of_prometheus = Step(name="prometheus", run=lambda: _prometheus(prometheus))
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            api = await Kube.connect(kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
+            stack.push_async_callback(api.close)
+            found, user = await doctor_cluster.api_server(api)
+        except errors.BackendError as error:
+            unreached = (
+                failure("api-server", str(error), cure=_KUBECONFIG),
+                skipped("cluster", "not checked without the API server"),
+            )
+            return False, (*unreached, *await doctor_report.run([of_prometheus]))
+        installed = Installed(api=api, service=service, namespace=namespace, user=user)
+        checks = (*_of_installation(installed), of_prometheus, *_of_metrics(installed))
+        return True, (*found, *await doctor_report.run(checks))
+
+
+def _of_installation(installed: Installed) -> Iterator[Step]:
+    account = Account(namespace=installed.namespace, name=installed.service)
+    yield Step(name="apiservices", run=lambda: doctor_apiservices.registered(installed))
+    yield Step(name="service", run=lambda: doctor_cluster.endpoints(installed))
+    yield Step(name="serving-certificate", run=lambda: doctor_apiservices.served(installed))
+    yield Step(name="front-proxy", run=lambda: doctor_cluster.front_proxy(installed))
+    yield Step(name="rights", run=lambda: doctor_rights.of_adapter(installed, account))
+    yield Step(name="rights of the HPA controller", run=lambda: doctor_rights.of_hpas(installed))
+
+
+def _of_metrics(installed: Installed) -> Iterator[Step]:
+    yield Step(name="adapter", run=lambda: doctor_cluster.health(installed))
+    yield Step(name="autoscalers", run=lambda: doctor_autoscalers.metrics(installed))
+    yield Step(name="metrics", run=lambda: doctor_cluster.metrics(installed))
+
+
+async def _prometheus(flags: settings.Prometheus | None) -> Sequence[Finding]:
+    if flags is None:
+        cure = "set --prometheus-url to a URL that is reachable from here"
+        return [skipped("prometheus", "its URL is not known", cure)]
+    bounded = replace(flags, timeout=min(flags.timeout, _TIMEOUT))
+    try:
+        async with sources.connect_prometheus(bounded) as prometheus:
+            return await doctor_prometheus.findings(prometheus)
+    except errors.StartError as error:
+        return [failure("prometheus", str(error), cure="correct the flag")]

@@ -1,0 +1,134 @@
+"""Findings of `doctor`, and the checks that return them: independent, bounded in time.
+
+What is checked is in the modules `doctor_*`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from adapter import errors
+
+_TIMEOUT = 12.0
+"""Seconds for one check; all run at the same time."""
+_FORBIDDEN = frozenset({401, 403})
+
+
+class State(enum.StrEnum):
+    """Outcome of a check."""
+
+    OK = "ok"
+    SKIPPED = "skipped"
+    WARNING = "warning"
+    FAILURE = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a check found out about one subject."""
+
+    state: State
+    name: str
+    fact: str
+    cause: str = ""
+    """Why it is so; for failures and warnings."""
+    cure: str = ""
+    """What to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A check, whose name is that of its findings or their beginning."""
+
+    name: str
+    run: Callable[[], Awaitable[Iterable[Finding]]]
+
+
+def ok(name: str, fact: str) -> Finding:
+    """Return a finding that needs no action."""
+    return Finding(state=State.OK, name=name, fact=fact)
+
+
+def skipped(name: str, fact: str, cure: str = "") -> Finding:
+    """Return that something could not be checked, and what would allow it."""
+    return Finding(state=State.SKIPPED, name=name, fact=fact, cure=cure)
+
+
+def warning(name: str, fact: str, *, cause: str = "", cure: str) -> Finding:
+    """Return a finding that does not prevent scaling, but should be corrected."""
+    return Finding(state=State.WARNING, name=name, fact=fact, cause=cause, cure=cure)
+
+
+def failure(name: str, fact: str, *, cause: str = "", cure: str) -> Finding:
+    """Return a finding that prevents scaling."""
+    return Finding(state=State.FAILURE, name=name, fact=fact, cause=cause, cure=cure)
+
+
+async def run(steps: Sequence[Step]) -> tuple[Finding, ...]:
+    """Run the checks at the same time, and return their findings in the order of the checks."""
+    found = await asyncio.gather(*map(_run, steps))
+    return tuple(finding for findings in found for finding in findings)
+
+
+async def _run(step: Step) -> tuple[Finding, ...]:
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            return tuple(await step.run())
+    except TimeoutError:
+        fact = f"no result within {_TIMEOUT:g} s"
+        return (failure(step.name, fact, cure="check the network, and try again"),)
+    except errors.BackendError as error:
+        if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
+            cure = "run doctor with the kubeconfig of an account that may read this"
+            return (skipped(step.name, str(error).partition(f" {error.status}: ")[2], cure),)
+        return (failure(step.name, str(error), cure="see the error"),)
+
+
+def lines(findings: Sequence[Finding]) -> Iterator[str]:
+    """Yield the report as text; the last line alone names the most important fault."""
+    for each in findings:
+        yield f"{each.state:<8}{each.name}: {each.fact}"
+        if each.cause:
+            yield f"          cause: {each.cause}"
+        if each.cure:
+            yield f"          cure: {each.cure}"
+    yield _summary(findings)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    """Return the report as a JSON document."""
+    document = {
+        "failures": _count(findings, State.FAILURE),
+        "warnings": _count(findings, State.WARNING),
+        "findings": [asdict(each) for each in findings],
+    }
+    return json.dumps(document, indent=2)
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    """Return whether there is a failure."""
+    return any(each.state is State.FAILURE for each in findings)
+
+
+def _summary(findings: Sequence[Finding]) -> str:
+    numbers = Counter(each.state for each in findings)
+    counts = ", ".join(
+        f"{numbers[state]} {state}{'' if numbers[state] == 1 else 's'}"
+        for state in (State.FAILURE, State.WARNING)
+    )
+    for state in (State.FAILURE, State.WARNING):
+        for each in findings:
+            if each.state is state:
+                parts = filter(None, (each.cause, each.cure))
+                sentences = [f"{part[0].upper()}{part[1:]}" for part in parts]
+                return ". ".join([counts, f"Begin with {each.name}: {each.fact}", *sentences])
+    return f"{counts}, {numbers[State.OK]} ok, {numbers[State.SKIPPED]} skipped"
+
+
+def _count(findings: Iterable[Finding], state: State) -> int:
+    return sum(each.state is state for each in findings)
