@@ -208,11 +208,6 @@ def _failure(error: errors.ApiError) -> str:
     message = error.message.removeprefix("Internal error occurred: ")
     if isinstance(cause, RulesError | errors.NotInstantError):  # our own words
         return f"{message}: {cause}"
-    if isinstance(cause, errors.Refused) and cause.status in {401, 403}:
-        return (
-            f"{message}: the API server refuses them to the adapter ({cause.status}). Grant its "
-            "ServiceAccount list and watch on the resource"
-        )
     return f"{message}: the API server did not answer" if cause is not None else message
 
 
