@@ -197,7 +197,7 @@ def explainer() -> Explainer:
         statuses={},
         now=0.0,
     )
-    return Explainer(Mock(), lambda: known, Mock())
+    return Explainer({}, lambda: known, Mock())
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:
@@ -246,20 +246,22 @@ async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "verdict"),
+    ("failure", "outcome", "verdict"),
     [
         (
-            Refused("pods is forbidden: secret", status=403),
-            (
-                "the API server refuses them to the adapter (403). Grant its ServiceAccount list and "
-                "watch on the resource"
-            ),
+            Refused("secret", status=403),
+            "noValue",
+            "MissingRight: the adapter may not list and watch pods",
         ),
-        (Unreachable("https://10.0.0.1: secret"), "the API server did not answer"),
+        (
+            Unreachable("https://10.0.0.1: secret"),
+            "unknown",
+            "unable to list matching resources: the API server did not answer",
+        ),
     ],
 )
-async def test_a_list_that_the_api_server_refuses_says_which_right_is_missing(
-    failure: Exception, verdict: str
+async def test_a_list_that_fails_says_why_without_the_words_of_the_api_server(
+    failure: Exception, outcome: str, verdict: str
 ) -> None:
     objects = wired.Objects(Kinds.builtin(), {})
     objects.failure = failure
@@ -270,8 +272,8 @@ async def test_a_list_that_the_api_server_refuses_says_which_right_is_missing(
         reply = await wired.fetch(port, f"{PODS}/*/divided?explain=true")
 
     found = json.loads(reply.body)
-    assert (reply.status, found["outcome"], found["objects"]) == (200, "unknown", None)
-    assert f": unable to list matching resources: {verdict}" in found["verdict"]
+    assert (reply.status, found["outcome"], found["objects"]) == (200, outcome, None)
+    assert verdict in found["verdict"]
     assert "secret" not in reply.body.decode()
 
 
@@ -312,6 +314,28 @@ async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: 
     async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=test_causes.RULES) as served:
         found = await explain(served, f"{PODS}/a/divided")
 
-    assert found["queries"][0]["error"] == "Prometheus did not answer"
+    error = "Prometheus cannot be reached (--prometheus-url)"
+    assert found["queries"][0]["error"] == error
     assert found["causes"][0]["reason"] == "PrometheusUnavailable"
     assert "127.0.0.1" not in json.dumps(found)
+
+
+async def test_the_queries_go_to_the_prometheus_of_the_rule(
+    filled: Prometheus, tmp_path: Path
+) -> None:
+    rules = f"""\
+sources:
+  gpu: {{url: "{filled.url}"}}
+rules:
+- seriesQuery: partial
+  source: gpu
+  resources: {{overrides: {{ns: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: <<.Series>>{{<<.LabelMatchers>>}}
+"""
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=rules) as served:
+        found = await explain(served, f"{PODS}/a/partial")
+
+    (query,) = found["queries"]
+    assert (query["source"], query["seriesCount"], query["samples"]["count"]) == ("gpu", 1, 1)
+    assert found["outcome"] == "values"
