@@ -99,8 +99,7 @@ async def _list(
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
     except BackendError as error:
-        causes = failures.of_list(kind, error)
-        raise errors.internal("unable to list matching resources", causes) from error
+        raise failures.of_list(backend, _subject(kind, info.namespace), kind, error) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
     by_namespace: dict[str, list[Object]] = {}
@@ -148,8 +147,8 @@ async def _get(
     try:
         found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
     except BackendError as error:
-        causes = failures.of_list(kind, error)
-        raise errors.internal("unable to list matching resources", causes) from error
+        subject = _subject(kind, info.namespace, info.name)
+        raise failures.of_list(backend, subject, kind, error) from error
     if found is None:
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
@@ -190,7 +189,7 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
         elif isinstance(usages, BackendError):
             where = plan.steps[0].rule.config.where
             key = where.path.rpartition(".")[2]
-            causes.append(failures.of_query(where, usages, key=key))
+            causes.append(failures.query_cause(where, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]
