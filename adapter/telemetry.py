@@ -24,21 +24,22 @@ class PrometheusRequestMetrics:
         self._duration = Histogram(
             f"{_PREFIX}_prometheus_request_duration_seconds",
             "Duration of requests to Prometheus until the whole response is read, "
-            "by API path and outcome (ok or the kind of error).",
-            ["path", "outcome"],
+            "by source (default, or its name in the rules), API path and outcome (ok or the kind "
+            "of error).",
+            ["source", "path", "outcome"],
             registry=registry,
         )
         self._bytes = Counter(
             f"{_PREFIX}_prometheus_response_bytes",
-            "Bytes of Prometheus responses on the wire, by API path.",
-            ["path"],
+            "Bytes of Prometheus responses on the wire, by source and API path.",
+            ["source", "path"],
             registry=registry,
         )
 
-    def ended(self, path: str, *, outcome: str, seconds: float, received: int) -> None:
+    def ended(self, path: str, *, source: str, outcome: str, seconds: float, received: int) -> None:
         """Count a request; `outcome` is `ok` or the class name of the BackendError."""
-        self._duration.labels(path, outcome).observe(seconds)
-        self._bytes.labels(path).inc(received)
+        self._duration.labels(source, path, outcome).observe(seconds)
+        self._bytes.labels(source, path).inc(received)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from rules import mapping, naming, promql, template
+from rules import mapping, naming, presets, promql, template
 from rules.document import config, yaml
+from rules.document.sources import DEFAULT, PrometheusSource
+from rules.document.where import Where
 from rules.errors import (
     ConfigError,
     MappingError,
@@ -79,13 +82,15 @@ class CompiledResourceRules:
     cpu: CompiledResourceRule
     memory: CompiledResourceRule
     window_ns: int
-    where: config.Where
+    where: Where
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RuleSet:
     """The rules of all files, in order."""
 
+    sources: tuple[PrometheusSource, ...] = ()
+    """The Prometheus servers that rules name, without the one of the flags."""
     rules: tuple[CompiledRule, ...] = ()
     external: tuple[CompiledRule, ...] = ()
     resource_rules: CompiledResourceRules | None = None
@@ -110,14 +115,18 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     """
     configs = [config for _, (config, _) in parsed if config is not None]
     problems = [problem for _, (_, found) in parsed for problem in found]
-    resource_rules = [each.resource_rules for each in configs if each.resource_rules]
+    resource_rules = _without_presets(
+        [each.resource_rules for each in configs if each.resource_rules]
+    )
     for repeated in resource_rules[1:]:
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"
         problems.append(repeated.where.problem("error", "", message))
-    compiler = _Compiler(problems)
+    sources = tuple(source for each in configs for source in each.sources)
+    compiler = _Compiler(problems, _known_sources(sources, problems))
     rules = [rule for each in configs for rule in each.rules]
     external = [rule for each in configs for rule in each.external_rules]
     ruleset = RuleSet(
+        sources=sources,
         rules=compiler.rules(rules, "rules", 0),
         external=compiler.rules(external, "externalRules", len(rules)),
         resource_rules=compiler.resource_rules(resource_rules[0]) if resource_rules else None,
@@ -128,11 +137,29 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     return ruleset
 
 
+def _known_sources(sources: Iterable[PrometheusSource], problems: list[Problem]) -> Collection[str]:
+    """Return the names that rules can use, and add an error for each that is given twice."""
+    first = {DEFAULT: ""}
+    for source in sources:
+        if file := first.get(source.name):
+            message = f"already set in {file}: remove one of the two"
+            problems.append(source.where.problem("error", "", message))
+        first.setdefault(source.name, source.where.file)
+    return tuple(first)
+
+
+def _without_presets(found: Sequence[config.ResourceRules]) -> Sequence[config.ResourceRules]:
+    """Return the `resourceRules` of files, which replace those of presets."""
+    own = [each for each in found if not each.where.file.startswith(presets.FILE)]
+    return own or found
+
+
 class _Compiler:
     """Compiles rules and collects problems; a rule with an error is left out."""
 
-    def __init__(self, problems: list[Problem]) -> None:
+    def __init__(self, problems: list[Problem], sources: Collection[str]) -> None:
         self._problems = problems
+        self._sources = sources
         self._invalid = {
             (problem.file, ancestor)
             for problem in problems
@@ -176,6 +203,7 @@ class _Compiler:
         namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
         labels = self._mapping(rule.where, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
+        self._check_source(rule)
         if rule.min_pod_age is not None and labels is not None:
             self._check_pods(rule, section, labels)
         if None in filters or namer is None or labels is None or query is None:
@@ -191,6 +219,13 @@ class _Compiler:
             mapping=labels,
             query=query,
         )
+
+    def _check_source(self, rule: config.Rule) -> None:
+        if rule.source not in self._sources:
+            near = difflib.get_close_matches(rule.source, self._sources, n=1)
+            meant = f"did you mean {near[0]}?" if near else f"known: {', '.join(self._sources)}"
+            message = f"there is no source {rule.source!r}: {meant}"
+            self._problems.append(rule.where.problem("error", "source", message))
 
     def _check_pods(self, rule: config.Rule, section: str, labels: mapping.LabelMapping) -> None:
         """Add an error if `minPodAge` cannot protect from young pods."""
@@ -213,11 +248,11 @@ class _Compiler:
         )
 
     def _mapping(
-        self, where: config.Where, resources: config.ResourceMapping
+        self, where: Where, resources: config.ResourceMapping
     ) -> mapping.LabelMapping | None:
         return self._attempt(where, "resources.template", mapping.compile, resources)
 
-    def _query(self, where: config.Where, path: str, source: str) -> template.Template | None:
+    def _query(self, where: Where, path: str, source: str) -> template.Template | None:
         parsed = self._attempt(where, path, template.parse, source)
         if parsed is None:
             return None
@@ -240,7 +275,7 @@ class _Compiler:
             return ()
 
     def _attempt(
-        self, where: config.Where, path: str, function: Callable[..., _T], *args: object
+        self, where: Where, path: str, function: Callable[..., _T], *args: object
     ) -> _T | None:
         """Call `function` for the value at `path`; None, with a problem, if that is invalid."""
         if (where.file, yaml.join(where.path, path)) in self._invalid:

@@ -16,7 +16,7 @@ from adapter import settings
 from adapter.commands import SUMMARIES
 from rules import presets, ruleset
 from rules.diagnosis.missing import Reason
-from rules.document import config
+from rules.document import config, sources
 from tests import docs
 
 ROOT = docs.ROOT
@@ -226,6 +226,14 @@ def test_every_other_key_of_a_rules_file_is_documented() -> None:
     words = set(re.findall(r"\w+", "\n".join(re.findall(r"`[^`\n]+`", read("docs/rules.md")))))
 
     assert keys - words == set()
+
+
+def test_every_key_of_a_source_is_documented() -> None:
+    section = read("docs/install.md").split("## How do I query several Prometheus?")[1]
+    rows = re.findall(r"^\| (`[^|]+) \|", section.split("## ")[0], re.MULTILINE)
+    keys = {_key(field.name) for field in _fields(sources.PrometheusSource)} - {"name"}
+
+    assert set(re.findall(r"\w+", " ".join(rows))) == keys
 
 
 def _fields(record: type) -> list[dataclasses.Field[object]]:

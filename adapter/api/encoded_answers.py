@@ -42,7 +42,7 @@ class EncodedAnswers:
             body=encoding.encode(document, accepted.encoding, pretty=accepted.pretty),
             content_type=accepted.encoding,
         )
-        size = _ENTRY_SIZE + info.size + len(answer.body)
+        size = _ENTRY_SIZE + info.size + len(answer.body) + content.size
         if remember:
             self.cache.set(key, (content.sources, answer), size=size)
         return answer

@@ -22,7 +22,7 @@ from adapter.http import encoding
 from adapter.http.negotiation import UNCHANGED
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
-from rules.diagnosis import explanation, explanation_document, samples
+from rules.diagnosis import explanation, explanation_document, missing, samples
 from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause
@@ -103,7 +103,7 @@ class Explainer:
                 raise
             causes = error.causes
             if error.code == 500 and not causes:
-                failure = error.message
+                failure = _failure(error)
                 log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
         values = tuple(_values(content))
         if content is not None:
@@ -116,6 +116,8 @@ class Explainer:
         if asked.resource:
             target = question.target_of(info)
             resource = explanation.resolve(inventory, target.resource, target.group)
+            if resource is None and not causes:
+                causes = (missing.unknown_resource(asked.resource, inventory.kinds),)
         # In a thread, because many rules with thousands of series take a tenth of a second.
         rules = await asyncio.to_thread(
             explanation.considered,
@@ -143,6 +145,8 @@ class Explainer:
         if not present or not isinstance(plan, Plan):
             return ()
         lacking = tuple(name for name in plan.names if name not in present)
+        if not lacking:
+            return ()
         return await backend.missing_metrics.of_plan(replace(plan, names=lacking))
 
     async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:
@@ -196,6 +200,15 @@ class Explainer:
         except (errors.BackendError, RulesError) as error:
             log.info("cannot query the labels of series %s: %r", asked.step.series, error)
             return frozenset()
+
+
+def _failure(error: errors.ApiError) -> str:
+    """Return what failed and, if we say so ourselves, why; a failing backend is a cause."""
+    cause = error.__cause__
+    message = error.message.removeprefix("Internal error occurred: ")
+    if isinstance(cause, RulesError | errors.NotInstantError):  # our own words
+        return f"{message}: {cause}"
+    return message
 
 
 def _asked(info: RequestInfo) -> Asked:

@@ -1,5 +1,6 @@
-"""`/openapi/v2` and `/openapi/v3`: the OpenAPI documents of the API groups, in JSON only.
+"""`/openapi/v2` and `/openapi/v3`: the OpenAPI documents of the API groups.
 
+They are sent in JSON, v2 also in protobuf.
 The documents are JSON files beside the modules in `api.groups`. They contain neither metric names
 nor the program's version, so all replicas serve the same hashes. The API server merges them with
 its own; definition names must not collide with those of Kubernetes.
@@ -22,6 +23,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs
 
+from adapter.api import openapi_protobuf
 from adapter.api.groups.group import Group
 from adapter.http import encoding, negotiation
 from adapter.http.request import Request
@@ -32,6 +34,13 @@ _V2 = "/openapi/v2"
 _V3 = "/openapi/v3"
 _BELOW_V3 = "/openapi/v3/"
 _YEAR = timedelta(days=365)
+_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_V2_TYPES: Mapping[str, str] = {
+    encoding.JSON: encoding.JSON,
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf": _PROTOBUF,
+    _PROTOBUF: _PROTOBUF,
+}
+"""Media types that clients may request for v2, and what they get; the default first."""
 
 
 class OpenApi:
@@ -45,21 +54,21 @@ class OpenApi:
         for other in others:
             first["paths"] |= other["paths"]
             first["definitions"] |= other["definitions"]
-        self._v2 = _Document(first)
+        self._v2 = {
+            encoding.JSON: _Document(_json(first)),
+            _PROTOBUF: _Document(openapi_protobuf.encode(first), _PROTOBUF),
+        }
         # Like the original, without the keys "apis" and "version": the API server has its own.
         self._v3 = {
-            f"apis/{group.NAME}/{version}": _Document(_load(group, f"{version}.openapi_v3"))
+            f"apis/{group.NAME}/{version}": _Document(_json(_load(group, f"{version}.openapi_v3")))
             for group in groups
             for version in group.VERSIONS
         }
-        self._v3_index = _Document(
-            {
-                "paths": {
-                    key: {"serverRelativeURL": f"{_BELOW_V3}{key}?hash={document.hash}"}
-                    for key, document in sorted(self._v3.items())
-                }
-            }
-        )
+        urls = {
+            key: {"serverRelativeURL": f"{_BELOW_V3}{key}?hash={document.hash}"}
+            for key, document in sorted(self._v3.items())
+        }
+        self._v3_index = _Document(_json({"paths": urls}))
 
     def answer(self, request: Request, info: RequestInfo) -> Answer | None:
         """Return the answer, or None if the path is not one of `paths`."""
@@ -73,14 +82,16 @@ class OpenApi:
 
     def _answer_v2(self, request: Request) -> Answer:
         headers: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
-        if not _acceptable(request):
+        requested = _preferred(request, tuple(_V2_TYPES))
+        if requested is None:
             return _empty(406, headers)
-        return dataclasses.replace(self._v2.answer(request, headers), gzip_threshold=0)
+        document = self._v2[_V2_TYPES[requested]]
+        return dataclasses.replace(document.answer(request, headers), gzip_threshold=0)
 
     def _answer_v3(self, request: Request, info: RequestInfo) -> Answer:
         """Return one group version's document; immutable if the URL has its hash."""
         headers: dict[str, str] = {hdrs.VARY: hdrs.ACCEPT}
-        if not _acceptable(request):
+        if _preferred(request, (encoding.JSON,)) is None:
             return _empty(406, headers)
         key = info.path.removeprefix(_BELOW_V3)
         document = self._v3.get(key)
@@ -104,8 +115,9 @@ class OpenApi:
 class _Document:
     """Encoded document with its ETag and its Last-Modified time."""
 
-    def __init__(self, content: encoding.Document) -> None:
-        self.body = encoding.encode(content).rstrip()
+    def __init__(self, body: bytes, content_type: str = encoding.JSON) -> None:
+        self.body = body
+        self._content_type = content_type
         self.hash = hashlib.sha512(self.body).hexdigest().upper()
         self.headers: dict[str, str] = {hdrs.ETAG: f'"{self.hash}"'}
         self._modified = int(time.time())
@@ -116,7 +128,9 @@ class _Document:
             return _empty(304, {**headers, **self.headers})
         modified = email.utils.formatdate(self._modified, usegmt=True)
         return Answer(
-            body=self.body, headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified}
+            body=self.body,
+            content_type=self._content_type,
+            headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified},
         )
 
     def _is_current(self, request: Request) -> bool:
@@ -142,8 +156,12 @@ def _load(group: Group, document: str) -> dict[str, Any]:
     return content
 
 
-def _acceptable(request: Request) -> bool:
-    return negotiation.accepts(request.headers.get(hdrs.ACCEPT, ""), encoding.JSON)
+def _json(document: encoding.Document) -> bytes:
+    return encoding.encode(document).rstrip()
+
+
+def _preferred(request: Request, media_types: Sequence[str]) -> str | None:
+    return negotiation.preferred(request.headers.get(hdrs.ACCEPT, ""), media_types)
 
 
 def _empty(status: int, headers: Mapping[str, str]) -> Answer:

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 from adapter import errors
@@ -20,6 +21,7 @@ from adapter.clients.rate_limit import TokenBucket
 from rules import promql
 from rules.diagnosis import missing, samples
 from rules.diagnosis.missing import Cause
+from rules.document.sources import DEFAULT
 from rules.errors import RulesError
 from rules.exporters import detect, generations
 from rules.query.aggregate import Sample
@@ -42,23 +44,28 @@ _PER_SECOND, _BURST = 5.0, 20
 """Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded."""
 
 
+_Query = Callable[[str], Awaitable[QueryResult]]
+
+
 class Probes:
     """Finds causes by further queries, and remembers them.
 
-    `query` evaluates PromQL, and `detection` finds the exporters; both may raise BackendError.
+    `query` evaluates PromQL, and so do those of `sources` for the rules that name one; `detection`
+    finds the exporters. All may raise BackendError.
     `presets` are loaded already. `clock` is monotonic, `now` returns Unix seconds.
     """
 
     def __init__(
         self,
-        query: Callable[[str], Awaitable[QueryResult]],
+        query: _Query,
         detection: Callable[[], Awaitable[detect.Report]],
         *,
+        sources: Mapping[str, _Query] = MappingProxyType({}),
         presets: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
-        self._query = query
+        self._queries = {DEFAULT: query, **sources}
         self._detection = detection
         self._presets = frozenset(presets)
         self._now = now
@@ -119,20 +126,23 @@ class Probes:
             self._running -= 1
 
     async def _answer(self, question: samples.Question) -> Cause:
-        results = dict(await self._run(samples.queries(question)))
-        results |= await self._run(samples.further(question, results))
+        query = self._queries[question.rule.config.source]
+        results = dict(await _run(query, samples.queries(question)))
+        results |= await _run(query, samples.further(question, results))
         return samples.conclude(question, results, self._now())
 
     async def _find_ended(self, rule: CompiledRule) -> tuple[Cause, ...]:
         self._running += 1
         try:
-            results = await self._run(samples.gone(promql.in_expression(rule.config.series_query)))
+            query = self._queries[rule.config.source]
+            selector = promql.in_expression(rule.config.series_query)
+            results = await _run(query, samples.gone(selector))
         finally:
             self._running -= 1
         cause = samples.of_gone(rule, results, self._now())
         if cause is not None:
             return (cause,)
-        if rule.pinned_series in generations.SERIES:
+        if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
             exporters = await self._exporters.get(None)
             return tuple(
                 missing.other_exporter(each.generation.title, each.presets)
@@ -150,19 +160,20 @@ class Probes:
             return ()
         return report.exporters
 
-    async def _run(self, queries: Mapping[str, str]) -> Mapping[str, Sequence[Sample]]:
-        """Return the results of those queries that succeed in time, by key."""
-        results: dict[str, Sequence[Sample]] = {}
 
-        async def run(key: str, text: str) -> None:
-            try:
-                results[key] = (await self._query(text)).samples
-            except errors.BackendError as error:
-                log.info("a query for the cause failed: %s", error)
+async def _run(query: _Query, queries: Mapping[str, str]) -> Mapping[str, Sequence[Sample]]:
+    """Return the results of those queries that succeed in time, by key."""
+    results: dict[str, Sequence[Sample]] = {}
 
+    async def run(key: str, text: str) -> None:
         try:
-            async with asyncio.timeout(_TIMEOUT):
-                await gather_or_cancel(run(key, text) for key, text in queries.items())
-        except TimeoutError:
-            log.info("the queries for the cause took longer than %g s", _TIMEOUT)
-        return results
+            results[key] = (await query(text)).samples
+        except errors.BackendError as error:
+            log.info("a query for the cause failed: %s", error)
+
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            await gather_or_cancel(run(key, text) for key, text in queries.items())
+    except TimeoutError:
+        log.info("the queries for the cause took longer than %g s", _TIMEOUT)
+    return results

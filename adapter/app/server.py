@@ -27,7 +27,7 @@ from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
-from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus import Held, Prometheus
 from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
@@ -41,6 +41,7 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
+from rules import presets
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
 from rules.query import resource
@@ -67,12 +68,14 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     registry = CollectorRegistry()
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
+        requests, held = telemetry.PrometheusRequestMetrics(registry), Held()
         prometheus = await stack.enter_async_context(
-            sources.connect_prometheus(
-                settings.prometheus, telemetry.PrometheusRequestMetrics(registry)
-            )
+            sources.connect_prometheus(settings.prometheus, requests, held=held)
         )
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
+        others = await stack.enter_async_context(
+            sources.connect_sources(ruleset.sources, requests, held=held)
+        )
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         groups = api_groups.served(ruleset)
@@ -82,6 +85,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             ruleset,
             prometheus,
             lambda: objects.kinds,
+            sources=others,
             interval=settings.relist.interval,
             max_age=settings.relist.max_age or settings.relist.interval,
             meter=telemetry.RelistMetrics(registry),
@@ -90,6 +94,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         evaluation = Evaluation(
             prometheus,
             metrics=telemetry.EvaluationMetrics(registry),
+            sources=others,
             freshness=settings.prometheus.query_freshness,
         )
         stack.push_async_callback(evaluation.close)
@@ -107,8 +112,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 probes=Probes(
                     prometheus.query,
                     lambda: detection.report(prometheus),
+                    sources={name: client.query for name, client in others.items()},
                     presets={
-                        rule.config.where.file.removeprefix("preset ")
+                        rule.config.where.file.removeprefix(presets.FILE)
                         for rule in (*ruleset.rules, *ruleset.external)
                     },
                 ),
@@ -140,6 +146,12 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     name="first-relist", run=lambda: _check_first_relist(relist), public=True
                 ),
                 health.Check(name="prometheus", run=prometheus.reachability.check, public=True),
+                *(
+                    health.Check(
+                        name=f"prometheus-{name}", run=client.reachability.check, public=True
+                    )
+                    for name, client in others.items()
+                ),
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),

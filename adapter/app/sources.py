@@ -1,13 +1,13 @@
-"""Creates the Prometheus client.
+"""Creates the Prometheus clients: of the flags, and of `sources` in rules files.
 
-Flags for a CA, a client certificate and a token take precedence over a kubeconfig and the service
+Files for a CA, a client certificate and a token take precedence over a kubeconfig and the service
 account.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,19 +21,31 @@ from adapter.clients.credentials import (
     ReloadingClientContext,
     TokenFile,
 )
-from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus import Held, Prometheus
+from rules.document.sources import DEFAULT, PrometheusSource
 
 
 @contextlib.asynccontextmanager
 async def connect_prometheus(
-    flags: settings.Prometheus, requests: telemetry.PrometheusRequestMetrics | None = None
+    flags: settings.Prometheus,
+    requests: telemetry.PrometheusRequestMetrics | None = None,
+    *,
+    held: Held | None = None,
+    source: PrometheusSource | None = None,
 ) -> AsyncIterator[Prometheus]:
     """Yield a client for the Prometheus of `flags`; nothing is sent yet.
 
-    Raises StartError if a file of `flags` cannot be used.
+    With `source`, `flags` are what it sets. Raises StartError if a file cannot be used.
     """
-    credentials = await _credentials(flags)
-    tls = _reloading_context(credentials)
+    name = source.name if source else DEFAULT
+    try:
+        # Who writes the rules can also write a kubeconfig beside them, but must not run commands.
+        credentials = await _credentials(flags, may_execute=source is None)
+        tls = _reloading_context(credentials)
+    except errors.StartError as error:
+        if source is None:
+            raise
+        raise errors.StartError(f"{source.where}: {_as_keys(str(error))}") from error
     connector = aiohttp.TCPConnector(limit=0)
     proxy = credentials.proxy or proxies.proxy_for(flags.url)
     async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
@@ -46,12 +58,62 @@ async def connect_prometheus(
             server_name=credentials.server_name,
             verb=flags.verb,
             timeout=flags.timeout,
+            source=name,
+            held=held,
             requests=requests,
         )
 
 
-async def _credentials(flags: settings.Prometheus) -> Credentials:
-    credentials = await _delegated(flags)
+@contextlib.asynccontextmanager
+async def connect_sources(
+    sources: Iterable[PrometheusSource],
+    requests: telemetry.PrometheusRequestMetrics | None = None,
+    *,
+    held: Held | None = None,
+) -> AsyncIterator[Mapping[str, Prometheus]]:
+    """Yield a client for each of `sources`, by name. Raises StartError as `connect_prometheus`."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = {}
+        for source in sources:
+            client = connect_prometheus(_flags(source), requests, held=held, source=source)
+            clients[source.name] = await stack.enter_async_context(client)
+        yield clients
+
+
+def _flags(source: PrometheusSource) -> settings.Prometheus:
+    """Return the flags that set for the default Prometheus what `source` sets for its own."""
+    return settings.Prometheus(
+        url=source.url,
+        verb=source.verb,
+        headers=source.headers,
+        timeout=source.timeout,
+        token_file=source.token_file,
+        ca_file=source.ca_file,
+        client_cert_file=source.client_cert_file,
+        client_key_file=source.client_key_file,
+        auth_incluster=source.auth_in_cluster,
+        auth_config=source.auth_config,
+    )
+
+
+_KEYS = {
+    "--prometheus-auth-config": "authConfig",
+    "--prometheus-auth-incluster": "authInCluster",
+    "--prometheus-token-file": "tokenFile",
+    "--prometheus-ca-file": "caFile",
+}
+"""Flag -> key of a source."""
+
+
+def _as_keys(message: str) -> str:
+    """Return a message about flags in the words of a rules file."""
+    for flag, key in _KEYS.items():
+        message = message.replace(flag, key)
+    return message
+
+
+async def _credentials(flags: settings.Prometheus, *, may_execute: bool) -> Credentials:
+    credentials = await _delegated(flags, may_execute=may_execute)
     if flags.ca_file is not None:
         credentials = replace(credentials, ca_file=flags.ca_file, verified=True)
     if flags.client_cert_file is not None:
@@ -65,13 +127,13 @@ async def _credentials(flags: settings.Prometheus) -> Credentials:
     return credentials
 
 
-async def _delegated(flags: settings.Prometheus) -> Credentials:
+async def _delegated(flags: settings.Prometheus, *, may_execute: bool) -> Credentials:
     """Return the credentials of the kubeconfig or the service account, if one is to be used."""
     kubeconfig = flags.auth_config
     if kubeconfig is None and not flags.auth_incluster:
         return Credentials()
     try:
-        return await kubernetes.credentials_of(kubeconfig)
+        return await kubernetes.credentials_of(kubeconfig, may_execute=may_execute)
     except errors.BackendError as error:
         if kubeconfig is not None:
             raise errors.StartError(f"--prometheus-auth-config={error}") from error

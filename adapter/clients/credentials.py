@@ -18,6 +18,9 @@ import yaml
 from adapter import errors
 from adapter.file_watcher import FileWatcher
 
+_COMMANDS = frozenset({"exec", "auth-provider"})
+"""Keys of a user in a kubeconfig that make the Kubernetes client run a command."""
+
 Authorization = Callable[[], Awaitable[str]]
 """Returns the current value of the Authorization header. Raises Unreachable."""
 
@@ -122,6 +125,16 @@ def read_kubeconfig(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise errors.Unreachable(f"a kubeconfig is a mapping, not {type(document).__name__}")
     return document
+
+
+def refuse_commands(document: Any) -> None:
+    """Raise Unreachable if credentials in the kubeconfig `document` come from a command."""
+    for each in document.get("users") or ():
+        for key in _COMMANDS.intersection(each["user"] or ()):
+            raise errors.Unreachable(
+                f"the user {each['name']!r} has {key!r}, which runs a command: here, use a token, "
+                "a client certificate, or a name and a password"
+            )
 
 
 async def load_kubeconfig(configuration: Any, loader: Any, document: Any, folder: Path) -> None:

@@ -366,18 +366,25 @@ class Kube:
         return response
 
 
-async def credentials_of(kubeconfig: str | None) -> credentials.Credentials:
+async def credentials_of(
+    kubeconfig: str | None, *, may_execute: bool = True
+) -> credentials.Credentials:
     """Return the credentials in a kubeconfig file, or of the pod's service account.
 
-    The server in the file does not matter and may be missing. Raises Unreachable, naming the file
+    The server in the file does not matter and may be missing. Without `may_execute`, a user whose
+    credentials come from a command is refused. Raises Unreachable, naming the file
     and the problem.
     """
     with _naming_source(kubeconfig):
-        configuration = await _load_configuration(kubeconfig, server=_PLACEHOLDER)
+        configuration = await _load_configuration(
+            kubeconfig, server=_PLACEHOLDER, may_execute=may_execute
+        )
         return await credentials.from_configuration(configuration)
 
 
-async def _load_configuration(kubeconfig: str | None, *, server: str | None = None) -> Any:
+async def _load_configuration(
+    kubeconfig: str | None, *, server: str | None = None, may_execute: bool = True
+) -> Any:
     configuration: Any = Configuration()
     # Go does not make these checks, and some clusters have CAs that fail them.
     configuration.disable_strict_ssl_verification = True
@@ -391,6 +398,8 @@ async def _load_configuration(kubeconfig: str | None, *, server: str | None = No
         return configuration
     path = Path(kubeconfig)
     document = credentials.read_kubeconfig(path)
+    if not may_execute:
+        credentials.refuse_commands(document)
     if server:
         for each in document["clusters"]:
             each["cluster"]["server"] = server

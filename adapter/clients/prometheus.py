@@ -30,7 +30,8 @@ from adapter.clients.prometheus_result import (
     StringsReader,
     TypesReader,
 )
-from adapter.clients.reachability import Reachability
+from adapter.clients.reachability import Reachability, setting
+from rules.document.sources import DEFAULT
 from rules.quoting import shorten
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,13 @@ _POST_RETRY = 300.0
 """Seconds for which queries are sent by GET after a 405 to POST."""
 
 
+class Held:
+    """Bytes of all responses that are being read; clients can share the limit."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+
 class Prometheus:
     """Client of one Prometheus.
 
@@ -78,8 +86,10 @@ class Prometheus:
     the URL contain credentials. `tls_context` returns the TLS context of each new connection, by
     default that of the session; `server_name` is the name in the server's certificate, by default
     the host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
-    bounds a request, in seconds. `clock` returns the Unix seconds for which queries are evaluated,
-    by default the time at Prometheus. Methods raise BackendError subclasses only.
+    bounds a request, in seconds. `source` is the name that rules use. Clients with the same `held`
+    have a common limit of the responses that they read. `clock` returns the Unix seconds for which
+    queries are evaluated, by default the time at Prometheus. Methods raise BackendError
+    subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -95,6 +105,8 @@ class Prometheus:
         server_name: str | None = None,
         verb: Verb = "GET",
         timeout: float = 30.0,
+        source: str = DEFAULT,
+        held: Held | None = None,
         requests: telemetry.PrometheusRequestMetrics | None = None,
         clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
@@ -114,7 +126,7 @@ class Prometheus:
         self._base = base.with_path(base.path.rstrip("/"))
         self._address = str(self._base.with_user(None))  # without credentials, for the log
         self._same_origin = redirects.same_origin(
-            base, "set --prometheus-url to the address of Prometheus itself"
+            base, f"set {setting(source, 'url')} to the address of Prometheus itself"
         )
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
         self._authorization = authorization
@@ -126,9 +138,9 @@ class Prometheus:
         self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
-        self.reachability = Reachability()
-        self._held = 0
-        """Bytes of all responses that are being read."""
+        self._source = source
+        self.reachability = Reachability(source=source)
+        self._held = held or Held()
 
     async def query(self, promql: str) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the timeout.
@@ -227,7 +239,7 @@ class Prometheus:
                 async with abort.abort_on_exit(response):
                     try:
                         if response.status // 100 != 2:
-                            await _raise_for_status(response, self._address)
+                            await _raise_for_status(response, self._address, self._source)
                         result = await self._read(response, path, reader)
                     finally:
                         received = _received(response.content)
@@ -241,7 +253,9 @@ class Prometheus:
         finally:
             elapsed = self._monotonic() - started
             if self._requests:
-                self._requests.ended(path, outcome=outcome, seconds=elapsed, received=received)
+                self._requests.ended(
+                    path, source=self._source, outcome=outcome, seconds=elapsed, received=received
+                )
             log.debug("%s: %s in %.0f ms", description, outcome, elapsed * 1000)
         return result
 
@@ -259,8 +273,8 @@ class Prometheus:
                     )
                 grown = reader.feed(chunk)
                 held += grown
-                self._held += grown
-                if self._held > _MAX_HELD and held > _SMALL:
+                self._held.bytes += grown
+                if self._held.bytes > _MAX_HELD and held > _SMALL:
                     raise errors.TooLarge(
                         f"all responses in flight together are longer than {_MAX_HELD >> 20} MiB: "
                         "select or aggregate so that queries return fewer series"
@@ -268,7 +282,7 @@ class Prometheus:
                 await asyncio.sleep(0)  # what has arrived is returned without a pause
             return reader.close()
         finally:
-            self._held -= held
+            self._held.bytes -= held
 
     async def _request_headers(self) -> Mapping[str, str]:
         if self._authorization is None:
@@ -276,7 +290,7 @@ class Prometheus:
         return {**self._headers, "Authorization": await self._authorization()}
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoReturn:
+async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source: str) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
     body = await bodies.read_beginning(response, _MAX_ERROR)
     try:
@@ -287,7 +301,8 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str) -> NoRe
         kind, text, refusal = response.reason or "", _excerpt(body), ""
         if response.status == 404:
             text += (
-                f"; there is no Prometheus API below {base}: correct the path in --prometheus-url"
+                f"; there is no Prometheus API below {base}: correct the path in "
+                f"{setting(source, 'url')}"
             )
     message = f"{response.status} {kind}: {text}"
     if kind == "timeout":

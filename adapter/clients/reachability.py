@@ -7,18 +7,26 @@ import time
 from collections.abc import Callable
 
 from adapter import errors
+from rules.document.sources import DEFAULT
 
 _CREDENTIALS = frozenset({401, 403, 407})
+
+
+def setting(source: str, key: str) -> str:
+    """Return where people set `key` of a Prometheus: in a flag, or in `sources` of a rules file."""
+    return f"--prometheus-{key}" if source == DEFAULT else f"sources.{source}.{key}"
 
 
 class Reachability:
     """Outcome of the latest requests: Prometheus answers, or does not since some time.
 
-    A refused query does not count: Prometheus answers. `clock` returns Unix seconds.
+    A refused query does not count: Prometheus answers. `source` is the name that rules use.
+    `clock` returns Unix seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, clock: Callable[[], float] = time.time, *, source: str = DEFAULT) -> None:
         self._clock = clock
+        self._source = source
         self._answered = 0.0
         self._problem = ""
         self._since = 0.0
@@ -36,7 +44,7 @@ class Reachability:
 
         It is ignored if another request was answered meanwhile: then only this one is slow.
         """
-        problem = problem_of(error)
+        problem = problem_of(error, self._source)
         if not problem:
             self.answered()
         elif began >= self._answered and problem != self._problem:
@@ -50,17 +58,17 @@ class Reachability:
         return "answers" if self._answered else "not queried yet"
 
 
-def problem_of(error: errors.BackendError) -> str:
-    """Return why all requests may fail; empty for an answer that concerns one request only."""
+def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
+    """Return why all requests to `source` may fail; empty if the error concerns one request."""
     if isinstance(error, errors.Unreachable):
-        return "cannot be reached (--prometheus-url)"
+        return f"cannot be reached ({setting(source, 'url')})"
     if isinstance(error, errors.TimedOut):
-        return "does not respond in time (--prometheus-timeout)"
+        return f"does not respond in time ({setting(source, 'timeout')})"
     if type(error) is errors.Broken:
         return "fails, or sends responses that cannot be parsed"
     if isinstance(error, errors.Refused):
         if error.status in _CREDENTIALS:
             return f"refuses the credentials (status {error.status})"
         if error.status == 404:
-            return "has no API at this URL (--prometheus-url)"
+            return f"has no API at this URL ({setting(source, 'url')})"
     return ""

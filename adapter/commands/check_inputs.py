@@ -76,7 +76,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
 
 
 def _preset(name: str) -> tuple[str, config.Parsed]:
-    file = f"preset {name}"
+    file = f"{presets.FILE}{name}"
     return file, config.parse(presets.text(name), file=file)
 
 

@@ -10,12 +10,14 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
+from adapter.commands import check_usage
 from adapter.metrics import trial
 from adapter.metrics.relist import Relist
 from adapter.metrics.trial import Trial
 from rules import promql
 from rules.diagnosis import wording
 from rules.diagnosis.inventory import Inventory
+from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import check_queries, gauges
@@ -34,26 +36,38 @@ async def report(
     ruleset: RuleSet, flags: settings.Prometheus
 ) -> tuple[tuple[str, ...], tuple[Problem, ...]]:
     """Return lines about every rule, and warnings. Raises BackendError, StartError."""
-    async with sources.connect_prometheus(flags) as prometheus:
-        await prometheus.query("vector(1)")  # an unreachable Prometheus is one error, not many
-        relist = Relist(ruleset, prometheus, Kinds.builtin, interval=_WINDOW, max_age=_WINDOW)
+    rules = (*ruleset.rules, *ruleset.external)
+    async with (
+        sources.connect_prometheus(flags) as prometheus,
+        sources.connect_sources(ruleset.sources) as others,
+    ):
+        clients = {DEFAULT: prometheus, **others}
+        for name in {DEFAULT: None, **{rule.config.source: None for rule in rules}}:
+            await clients[name].query("vector(1)")  # if it is unreachable, that is one error
+        relist = Relist(
+            ruleset, prometheus, Kinds.builtin, sources=others, interval=_WINDOW, max_age=_WINDOW
+        )
         await relist.once()
-        observer = _Observer(prometheus, relist.inventory)
+        observer = _Observer(clients, relist.inventory)
         lines: list[str] = []
         problems: list[Problem] = []
-        for rule in (*ruleset.rules, *ruleset.external):
+        for rule in rules:
             lines.append(observer.summary(rule))
             problems += await observer.listing(rule)
             problems += await observer.rates(rule)
             async for line, found in observer.trials(rule):
                 lines += [line] if line else []
                 problems += found
+        if ruleset.resource_rules:
+            of_usage, found = await check_usage.report(ruleset.resource_rules, prometheus)
+            lines += of_usage
+            problems += found
         return tuple(lines), tuple(problems)
 
 
 class _Observer:
-    def __init__(self, prometheus: Prometheus, inventory: Inventory) -> None:
-        self._prometheus = prometheus
+    def __init__(self, clients: trial.Clients, inventory: Inventory) -> None:
+        self._clients = clients
         self._inventory = inventory
         self._entries: dict[int, list[Entry | ExternalEntry]] = {}
         """`CompiledRule.index` -> metrics that the rule serves."""
@@ -105,7 +119,7 @@ class _Observer:
             listed = rated == check_queries.ANY_SERIES
             for name in taken[:_MAX_RATED] if listed else [rated]:
                 by_name = gauges.is_gauge(name)
-                if (by_name and listed) or (not by_name and await self._is_gauge(name)):
+                if (by_name and listed) or (not by_name and await self._is_gauge(rule, name)):
                     problems.append(_warning(rule, "metricsQuery", gauges.warning(name)))
         return problems
 
@@ -127,9 +141,9 @@ class _Observer:
             subject += f" of {entry.resource}"
         try:
             if isinstance(entry, Entry):
-                result = await trial.custom(self._prometheus, entry)
+                result = await trial.custom(self._clients, entry)
             else:
-                result = await trial.external(self._prometheus, entry)
+                result = await trial.external(self._clients, entry)
         except (errors.BackendError, RulesError) as error:
             return "", [_warning(rule, "metricsQuery", f"fails for {subject}: {error}")]
         if result is None:
@@ -178,16 +192,19 @@ class _Observer:
                 yield _warning(rule, "name", message)
                 return  # one example is enough
 
-    async def _is_gauge(self, series: str) -> bool:
+    def _client(self, rule: CompiledRule) -> Prometheus:
+        return self._clients[rule.config.source]
+
+    async def _is_gauge(self, rule: CompiledRule, series: str) -> bool:
         try:
-            return await self._prometheus.types(series) == {"gauge"}
+            return await self._client(rule).types(series) == {"gauge"}
         except errors.BackendError:
             return False  # not every backend has metadata
 
     async def _error(self, rule: CompiledRule) -> str:
         try:
             selector = promql.in_expression(rule.config.series_query)
-            await self._prometheus.query(f"count({selector})")
+            await self._client(rule).query(f"count({selector})")
         except (errors.BackendError, RulesError) as error:
             return str(error)
         return "the listing failed, but a query by it succeeds"

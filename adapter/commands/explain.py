@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     try:
         return asyncio.run(_run(options, parts))
     except CannotTellError as error:
-        print(f"VERDICT: cannot tell: {error}")
+        print(explanation_document.last_line(f"cannot tell: {error}"))
         return _CANNOT_TELL
 
 

@@ -32,8 +32,8 @@ async def explain(client: Client, namespace: str, name: str, *, as_json: bool) -
         print(json.dumps({**document, "explanations": list(explanations.values())}, indent=2))
     else:
         for line in _lines(observed, decided, explanations):
-            print(line)
-        print(f"VERDICT: {verdict}")
+            print(explanation_document.escaped(line))
+        print(explanation_document.last_line(verdict))
     return not observed.blocked and all(each.replicas is not None for each in observed.proposals)
 
 
@@ -56,9 +56,11 @@ def _lines(
     decided: decision.Decision,
     explanations: Mapping[int, Mapping[str, Any]],
 ) -> Iterator[str]:
-    yield from report.lines(observed, decided)
+    for line in report.lines(observed, decided):
+        text = line.lstrip()
+        yield from explanation_document.wrapped(" " * (len(line) - len(text)), text)
     for index, document in explanations.items():
         if "kind" in document:
             yield f"Why metric {index + 1} has no value"
             *steps, _ = explanation_document.lines(document)
-            yield from (f"  {line}" for line in steps)
+            yield from steps

@@ -139,10 +139,19 @@ async def _evaluate(session: aiohttp.ClientSession, url: str, case: Case, rules:
         return case.eval_time
 
     client = Prometheus(session, url, clock=clock)
-    relist = Relist(rules, client, Kinds.builtin, interval=_WINDOW, max_age=_WINDOW, clock=clock)
+    clients = dict.fromkeys((source.name for source in rules.sources), client)
+    relist = Relist(
+        rules,
+        client,
+        Kinds.builtin,
+        sources=clients,
+        interval=_WINDOW,
+        max_age=_WINDOW,
+        clock=clock,
+    )
     await relist.once()
     metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    evaluation = Evaluation(client, metrics=metrics, freshness=0.0, clock=clock)
+    evaluation = Evaluation(client, metrics=metrics, sources=clients, freshness=0.0, clock=clock)
     request = _external if case.resource is None else _custom
     try:
         answer = await request(case, relist.inventory, evaluation)

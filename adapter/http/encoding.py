@@ -7,6 +7,7 @@ encoding a client gets is in `http.negotiation`.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -58,6 +59,7 @@ def _encode_protobuf(document: Document) -> bytes:
         return protobuf.encode(orjson.loads(encode(document)))
 
 
+@functools.lru_cache(maxsize=256)
 def timestamp(seconds: float) -> str:
     """Format Unix seconds as RFC 3339 in UTC, rounded down to whole seconds."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

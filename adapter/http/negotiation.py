@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from adapter.http.encoding import JSON, PRODUCED, PROTOBUF
@@ -27,6 +27,9 @@ _MAX_TRANSFORMS_PER_HEADER = 4
 
 _Clause = tuple[str, str, Mapping[str, str]]
 """Type, subtype and parameters of one clause of an Accept header."""
+_Rank = tuple[float, bool, bool]
+"""Negative weight of a clause, whether its type is `*`, and whether its subtype is."""
+_MAX_INSERTION = 12
 
 
 class Transform(NamedTuple):
@@ -97,16 +100,23 @@ def negotiate(accept: str, transforms: frozenset[Transform] = ONLY_UNCHANGED) ->
     return None
 
 
-def accepts(accept: str, media_type: str) -> bool:
-    """Return whether an Accept header allows `media_type`; parameters are ignored."""
-    return any(_matches(clause, media_type) for clause in _clauses(accept or "*/*"))
+def preferred(accept: str, media_types: Sequence[str]) -> str | None:
+    """Return which of `media_types` an Accept header prefers; parameters are ignored.
+
+    None if it allows none of them.
+    """
+    for clause in _clauses(accept or "*/*"):
+        for media_type in media_types:
+            if _matches(clause, media_type):
+                return media_type
+    return None
 
 
 def _clauses(accept: str) -> list[_Clause]:
     """Parse an Accept header; the most preferred clause is first, malformed ones are left out."""
     if len(accept) > MAX_ACCEPT:
         return []
-    ranked = []
+    ranked: list[tuple[_Rank, _Clause]] = []
     for element in accept.split(","):
         media_type, *rest = element.strip(" ").split(";")
         kind, slash, subkind = (part.strip(" ") for part in media_type.partition("/"))
@@ -121,7 +131,28 @@ def _clauses(accept: str) -> list[_Clause]:
         }
         weight = _weight(parameters.pop("q", "1"))
         ranked.append(((-weight, kind == "*", subkind == "*"), (kind, subkind, parameters)))
-    return [clause for _, clause in sorted(ranked, key=lambda each: each[0])]
+    return [clause for _, clause in _sorted(ranked)]
+
+
+def _sorted(ranked: list[tuple[_Rank, _Clause]]) -> list[tuple[_Rank, _Clause]]:
+    """Sort as Kubernetes does, whose comparison is inconsistent.
+
+    In `*/*, application/yaml;q=0.9`, YAML comes first: a type precedes a wildcard of any weight,
+    but only where the sort compares both. Go sorts up to 12 clauses by insertion. More are sorted
+    by weight, since insertion would take too long.
+    """
+    if len(ranked) > _MAX_INSERTION:
+        return sorted(ranked, key=lambda each: each[0])
+    for end in range(1, len(ranked)):
+        index = end
+        while index and _precedes(ranked[index][0], ranked[index - 1][0]):
+            ranked[index - 1], ranked[index] = ranked[index], ranked[index - 1]
+            index -= 1
+    return ranked
+
+
+def _precedes(one: _Rank, other: _Rank) -> bool:
+    return one[0] < other[0] or (not one[1] and other[1]) or (not one[2] and other[2])
 
 
 def _weight(text: str) -> float:

@@ -23,9 +23,9 @@ _WORDS = ("~", "null", "y", "n", "yes", "no", "on", "off", "true", "false", ".na
 _NOT_TEXT = re.compile(
     rf"""
     (?:{"|".join(re.escape(form) for word in _WORDS for form in (word, word.title(), word.upper()))}
-    | | << | \.NaN | -?\.(?:inf|Inf|INF)
-    | [-+]?(?:0b[01_]+ | 0x[0-9a-fA-F_]+ | [0-9][0-9_]*)
-    | [-+]?(?:\.[0-9]+ | [0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?
+    | | \.NaN | -?\.(?:inf|Inf|INF)
+    | [-+]?(?:0b[01_]+ | 0o[0-7_]+ | 0x[0-9a-fA-F_]+ | [0-9][0-9_]*)
+    | [-+]?(?:\._*[0-9][0-9_]* | [0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9_]+)?
     | [-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?
     | [0-9]{{4}}-[0-9]{{1,2}}-[0-9]{{1,2}}(?:(?:[Tt]|[ ]+)[0-9]{{1,2}}:[0-9.:]+[ ]*[Zz]?)?
     )""",
@@ -47,7 +47,8 @@ class _Dumper(yaml.CSafeDumper):
 def encode(document: Mapping[str, Any]) -> bytes:
     """Encode a document; bytes that are not UTF-8 become U+FFFD."""
     text: bytes = yaml.dump(document, Dumper=_Dumper, allow_unicode=True, encoding="utf-8")
-    return text
+    # libyaml ends the document explicitly if its last string ends with empty lines.
+    return text.removesuffix(b"...\n") if text.endswith(b"\n...\n") else text
 
 
 def _mapping(dumper: _Dumper, mapping: Mapping[str, Any]) -> yaml.Node:

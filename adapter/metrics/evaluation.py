@@ -17,7 +17,7 @@ from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache
 from adapter.metrics.fallback import Demoted
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Client, Queries, off_loop_if_large
+from adapter.metrics.queries import Client, QueriesBySource, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.shared_query import Context, SharedQuery
 from adapter.metrics.snapshot import Snapshot
@@ -66,7 +66,7 @@ class _Rows:
 
 
 class Evaluation:
-    """Evaluates plans on one Prometheus.
+    """Evaluates plans on `prometheus`, or on that of `sources` which a rule names.
 
     Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
     which objects one query of a rule may cover. Methods raise BackendError subclasses, and
@@ -78,11 +78,12 @@ class Evaluation:
         prometheus: Client,
         *,
         metrics: telemetry.EvaluationMetrics,
+        sources: Mapping[str, Client] = MappingProxyType({}),
         freshness: float | None = None,
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._queries = Queries(prometheus, clock=clock)
+        self._queries = QueriesBySource(prometheus, sources, clock=clock)
         self._freshness = Freshness(freshness)
         self._metrics = metrics
         self._sharing = sharing
@@ -274,7 +275,7 @@ class Evaluation:
 
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
         loop = asyncio.get_running_loop()
-        answer = await self._queries.run(plan.promql())
+        answer = await self._queries.of(plan.step.rule.config.source).run(plan.promql())
         answered, result = loop.time(), answer.result
         if result.kind not in {"vector", "scalar"}:
             raise errors.NotInstantError(

@@ -1,10 +1,13 @@
-"""Queries of plans to one Prometheus: limited in number, and refused while it does not respond."""
+"""Queries of plans, limited in number, and refused while Prometheus does not respond.
+
+Each Prometheus has limits of its own, so that one that is slow does not delay the others.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -12,6 +15,7 @@ from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult
 from adapter.metrics.circuit_breaker import CircuitBreaker
+from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
 
 T = TypeVar("T")
@@ -50,17 +54,21 @@ class Timed(Generic[T]):
 class Queries:
     """Sends queries to one Prometheus. A query has the timeout of the client.
 
-    `clock` returns Unix seconds.
+    `name` is for messages. `clock` returns Unix seconds.
     """
 
-    def __init__(self, client: Client, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        name: str = "Prometheus",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._client = client
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
-        self._breaker = CircuitBreaker(
-            "Prometheus", clock=lambda: asyncio.get_running_loop().time()
-        )
+        self._breaker = CircuitBreaker(name, clock=lambda: asyncio.get_running_loop().time())
 
     async def run(self, promql: str) -> Timed[QueryResult]:
         """Evaluate a query for a single request. Raises BackendError subclasses."""
@@ -94,6 +102,55 @@ class Queries:
                 began, at = loop.time(), self._clock()
                 result = await self._client.query(promql)
                 return Timed(result=result, began=began, at=at, took=loop.time() - began)
+
+
+class QueriesBySource:
+    """Sends queries to the Prometheus that a rule names: `prometheus`, or one of `sources`.
+
+    `clock` returns Unix seconds.
+    """
+
+    def __init__(
+        self,
+        prometheus: Client,
+        sources: Mapping[str, Client],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._by_source = {
+            DEFAULT: Queries(prometheus, clock=clock),
+            **{
+                name: Queries(client, name=f"the source {name}", clock=clock)
+                for name, client in sources.items()
+            },
+        }
+
+    def of(self, source: str) -> Queries:
+        """Return the queries to one Prometheus."""
+        return self._by_source[source]
+
+    async def vectors(
+        self, queries: Sequence[tuple[str, str]], *, merged: bool
+    ) -> Timed[list[Sequence[Sample]]]:
+        """Evaluate queries, given with their sources, as `Queries.vectors` does; in their order."""
+        texts: dict[str, list[str]] = {}
+        for source, text in queries:
+            texts.setdefault(source, []).append(text)
+        answers = await gather_or_cancel(
+            self.of(source).vectors(those, merged=merged) for source, those in texts.items()
+        )
+        if len(answers) == 1:
+            return answers[0]
+        results = {
+            source: iter(answer.result) for source, answer in zip(texts, answers, strict=True)
+        }
+        first = min(answers, key=lambda each: each.began)
+        return Timed(
+            result=[next(results[source]) for source, _ in queries],
+            began=first.began,
+            at=first.at,
+            took=max(each.took for each in answers),
+        )
 
 
 async def off_loop_if_large(samples: int, process: Callable[[], T]) -> T:

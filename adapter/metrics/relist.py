@@ -13,6 +13,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import NoReturn
 
 from adapter import errors, telemetry
@@ -24,6 +25,7 @@ from rules import promql
 from rules.diagnosis import candidates
 from rules.diagnosis.candidates import SeriesByMetric
 from rules.diagnosis.inventory import Inventory, ListingStatus
+from rules.document.sources import DEFAULT
 from rules.kinds import Kinds
 from rules.query import catalog
 from rules.query.catalog import Catalog, Listing
@@ -54,6 +56,7 @@ class _Snapshot:
 class Relist:
     """Keeps the catalog up to date while `run` runs.
 
+    Rules are listed on `prometheus`, or on that of `sources` which they name.
     `interval` (between relists of one selector), `max_age` (window in which a series needs a
     sample), `refresh_interval` (between queries for the labels that live series carry) and
     `timeout` (until `attempted` is set at the latest) are in seconds. `clock` returns Unix
@@ -66,6 +69,7 @@ class Relist:
         prometheus: Prometheus,
         kinds: Callable[[], Kinds],
         *,
+        sources: Mapping[str, Prometheus] = MappingProxyType({}),
         interval: float,
         max_age: float,
         refresh_interval: float = 30.0,
@@ -83,12 +87,20 @@ class Relist:
         self._monotonic = monotonic
         self._random = random
         self._clock = clock
-        self._lister = Lister(prometheus, max_age=max_age, clock=clock)
+        self._listers = {
+            source: Lister(client, max_age=max_age, clock=clock)
+            for source, client in {DEFAULT: prometheus, **sources}.items()
+        }
         self._indexes = tuple(
             SeriesIndex(
-                selector, rules, self._lister, clock=clock, monotonic=monotonic, meter=meter
+                selector,
+                rules,
+                self._listers[source],
+                clock=clock,
+                monotonic=monotonic,
+                meter=meter,
             )
-            for selector, rules in _selectors(ruleset)
+            for source, selector, rules in _selectors(ruleset)
         )
         self._unattempted = set(self._indexes)
         self._listings: Mapping[int, Listing] = {}
@@ -153,7 +165,8 @@ class Relist:
 
         Raises BackendError, and RulesError for a selector that cannot be narrowed to the name.
         """
-        return await self._lister.labels(rule.config.series_query, series)
+        lister = self._listers[rule.config.source]
+        return await lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
         """List every rule now; failures are logged and shown by `statuses`."""
@@ -257,29 +270,31 @@ def _since(rule: CompiledRule, status: ListingStatus) -> str:
     return f"{rule.config.where.path} since {since.isoformat(timespec='seconds')}"
 
 
-def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
-    """Yield the selectors to list, each with the rules that it serves.
+def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, str, tuple[CompiledRule, ...]]]:
+    """Yield the selectors to list, each with its source and with the rules that it serves.
 
-    Rules with the same selector share it. Rules whose selector is one bare name and which map the
-    same labels, as in presets, share a selector of all their names: every result is by name.
+    Rules with the same source and selector share it. Of one source, rules whose selector is one
+    bare name and which map the same labels, as in presets, share a selector of all their names:
+    every result is by name.
     """
-    groups: dict[tuple[str, frozenset[str]], list[CompiledRule]] = {}
+    groups: dict[tuple[str, str, frozenset[str]], list[CompiledRule]] = {}
     for rule in (*ruleset.rules, *ruleset.external):
-        resources = rule.config.resources
+        resources, source = rule.config.resources, rule.config.source
         if promql.bare_name(rule.config.series_query) is None or resources.template:
-            key = (rule.config.series_query, frozenset[str]())
+            key = (source, rule.config.series_query, frozenset[str]())
         else:
-            key = ("", frozenset(override.label for override in resources.overrides))
+            key = (source, "", frozenset(override.label for override in resources.overrides))
         groups.setdefault(key, []).append(rule)
-    for (selector, _), rules in groups.items():
+    for (source, selector, _), rules in groups.items():
         if selector:
-            yield selector, tuple(rules)
+            yield source, selector, tuple(rules)
             continue
         names = sorted({rule.config.series_query.strip() for rule in rules})
         for first in range(0, len(names), _NAMES_PER_SELECTOR):
             some = names[first : first + _NAMES_PER_SELECTOR]
             any_of = f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
             yield (
+                source,
                 some[0] if len(some) == 1 else any_of,
                 tuple(rule for rule in rules if rule.config.series_query.strip() in some),
             )

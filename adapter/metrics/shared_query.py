@@ -15,7 +15,7 @@ from adapter import errors, telemetry
 from adapter.metrics.demand import Demand, ObjectNames
 from adapter.metrics.fallback import Demoted, Fallback
 from adapter.metrics.freshness import Freshness
-from adapter.metrics.queries import Queries, off_loop_if_large
+from adapter.metrics.queries import QueriesBySource, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
@@ -35,7 +35,7 @@ _PATIENCE = 0.5
 class Context:
     """What the shared queries of a server have in common."""
 
-    queries: Queries
+    queries: QueriesBySource
     freshness: Freshness
     alone: Recent[tuple[object, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
@@ -240,7 +240,12 @@ class SharedQuery:
     ) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
-        texts = [text for each in queries for text in (each.values, each.recent) if text]
+        texts = [
+            (step.rule.config.source, text)
+            for step, each in zip(self._steps, queries, strict=True)
+            for text in (each.values, each.recent)
+            if text
+        ]
         answer = await self._context.queries.vectors(texts, merged=merged)
         answered = self._now()
         results = iter(answer.result)

@@ -6,20 +6,26 @@ For commands, which have no cluster: names of objects come from the labels of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from adapter.clients.prometheus import Prometheus
 from rules import promql
 from rules.kinds import GroupResource
 from rules.query import aggregate, plan
-from rules.query.catalog import Entry, ExternalEntry, Source
+from rules.query.aggregate import SamplesByObject
+from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
+from rules.query.plan import StepQueries
 from rules.selectors.selectors import Selector
 
 _MAX_OBJECTS = 100
 """Objects of one trial; enough for a typical duration."""
 _ANY = Selector(requirements=())
+
+
+Clients = Mapping[str, Prometheus]
+"""Client of the Prometheus that a rule names, by the name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +48,14 @@ class Trial:
 
 
 async def custom(
-    prometheus: Prometheus, entry: Entry, *, clock: Callable[[], float] = time.perf_counter
+    clients: Clients, entry: Entry, *, clock: Callable[[], float] = time.perf_counter
 ) -> Trial | None:
     """Request a metric of up to 100 objects of one namespace; None if no series names an object.
 
     Raises BackendError if Prometheus refuses a query, and RulesError if one cannot be rendered.
     """
     source, binding = entry.sources[0], entry.sources[0].bindings[0]
+    prometheus = clients[source.rule.config.source]
     namespace = ""
     if entry.namespaced:
         # Without a label for namespaces, every request fails, whatever its namespace.
@@ -58,18 +65,11 @@ async def custom(
         return None
     planned = plan.custom(entry, namespace=namespace, names=names, selector=_ANY)
     started = clock()
-    vectors = [
-        [
-            (await prometheus.query(text)).samples if text else None
-            for text in (each.values, each.recent)
-        ]
-        for each in planned.queries()
+    samples = [
+        await _samples(clients[step.rule.config.source], step, queries)
+        for step, queries in zip(planned.steps, planned.queries(), strict=True)
     ]
     seconds = clock() - started
-    samples = [
-        aggregate.by_object(step, values or (), recent=recent).get("", {})
-        for step, (values, recent) in zip(planned.steps, vectors, strict=True)
-    ]
     values = aggregate.custom(planned, samples)
     found = [each for each in values.values() if each.samples]
     return Trial(
@@ -84,10 +84,11 @@ async def custom(
 
 
 async def external(
-    prometheus: Prometheus, entry: ExternalEntry, *, clock: Callable[[], float] = time.perf_counter
+    clients: Clients, entry: ExternalEntry, *, clock: Callable[[], float] = time.perf_counter
 ) -> Trial:
     """Request an external metric in the namespace with the most series. Raises as `custom`."""
     (binding,) = entry.source.bindings
+    prometheus = clients[entry.source.rule.config.source]
     namespace = ""
     if entry.namespaced:
         namespace = await _largest(prometheus, entry.source, binding.namespace, binding)
@@ -105,6 +106,12 @@ async def external(
         samples=1,
         seconds=seconds,
     )
+
+
+async def _samples(prometheus: Prometheus, step: Step, queries: StepQueries) -> SamplesByObject:
+    values = (await prometheus.query(queries.values)).samples
+    recent = (await prometheus.query(queries.recent)).samples if queries.recent else None
+    return aggregate.by_object(step, values, recent=recent).get("", {})
 
 
 async def _largest(

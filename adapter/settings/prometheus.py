@@ -10,19 +10,11 @@ from typing import Literal
 
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import FILE, SWITCH, choice, duration, repeated
-
-_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
-"""RFC 9110, 5.1."""
+from rules import endpoint
 
 
 def _url(text: str) -> str:
-    try:
-        url = urllib.parse.urlsplit(text)
-        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        valid = False
-    if not valid:
-        raise ValueError("must be an http or https URL with a host")
+    endpoint.check_url(text)
     return text
 
 
@@ -32,17 +24,15 @@ def _without_user(url: str) -> str:
 
 def _header(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
-    if not name or not _HEADER_NAME.fullmatch(name):
+    if not name or not endpoint.HEADER_NAME.fullmatch(name):
         raise ValueError("must be Name=value, where Name is a valid header name")
-    # RFC 9110, 5.5
-    if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
-        raise ValueError("the value contains a control character")
+    endpoint.check_header_value(value)
     return name, value
 
 
 def _without_value(header: str) -> str:
     """Return the name only. A likely mistake is `Authorization: Bearer ...`, with a secret."""
-    name = _HEADER_NAME.match(header)
+    name = endpoint.HEADER_NAME.match(header)
     return f"{name[0] if name else ''}..."
 
 

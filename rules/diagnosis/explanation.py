@@ -35,6 +35,7 @@ _LINE_BREAK = re.compile(r"\s*\n\s*")
 _ADVICE: Mapping[Reason, str] = {
     Reason.UNKNOWN_RESOURCE: "Correct the resource, or install its CustomResourceDefinition",
     Reason.NO_QUERY: "Correct the rule or the selector",
+    Reason.POD_TOO_YOUNG: "Wait, or lower `minPodAge`",
     Reason.SERIES_ENDED: "Look at the /metrics of the exporter",
     Reason.NOT_SCRAPED: "Check that the pod requests a GPU, and the targets in Prometheus",
     Reason.NO_SAMPLE: "Run the query in Prometheus",

@@ -74,58 +74,76 @@ def _shown(shown: Shown[T], convert: Callable[[T], Any]) -> Document:
 
 
 def lines(explained: Document) -> Iterator[str]:
-    """Yield the lines of a document: the steps in order, and the verdict as the last line."""
+    """Yield the lines of a document: the steps in order, and the verdict as the last line.
+
+    Labels are whatever an exporter writes, so control characters are escaped.
+    """
+    return map(escaped, _lines(explained))
+
+
+def escaped(text: str) -> str:
+    r"""Return a text in which control characters except line breaks are written as `\x1b`."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
+        for each in text
+    )
+
+
+def last_line(verdict: str) -> str:
+    """Return the last line of an explanation; it stands alone, so it is one line."""
+    return escaped(f"VERDICT: {' '.join(verdict.split())}")
+
+
+def _lines(explained: Document) -> Iterator[str]:
     asked = explained["request"]
     objects = f" of {asked['resource']}/{asked['name']}" if asked["resource"] else ", external"
-    yield from _wrapped("metric    ", f"{asked['metric']}{objects}")
+    yield from wrapped("metric    ", f"{asked['metric']}{objects}")
     for title, key in (
         ("namespace ", "namespace"),
         ("selector  ", "labelSelector"),
         ("series    ", "metricLabelSelector"),
     ):
         if asked[key]:
-            yield from _wrapped(title, asked[key])
+            yield from wrapped(title, asked[key])
     yield f"rules     {_number(explained['rules'], 'rule', 'nearest')}"
     for rule in explained["rules"]["items"]:
-        yield from _wrapped(
-            "  + " if rule["taken"] else "  - ", f"{rule['rule']}: {rule['reason']}"
-        )
+        yield from wrapped("  + " if rule["taken"] else "  - ", f"{rule['rule']}: {rule['reason']}")
     if explained["objects"] is not None:
         names = ", ".join(explained["objects"]["items"])
         number = _number(explained["objects"], "object")
-        yield from _wrapped("objects   ", f"{number}: {names}" if names else number)
+        yield from wrapped("objects   ", f"{number}: {names}" if names else number)
     for query in explained["queries"]:
         yield from _query_lines(query)
     yield f"values    {_number(explained['values'], 'value')}"
     for each in explained["values"]["items"]:
-        yield from _wrapped("  ", f"{each['object']} {each['value']}".strip())
+        yield from wrapped("  ", f"{each['object']} {each['value']}".strip())
     for cause in explained["causes"]:
-        yield from _wrapped("cause     ", f"{cause['reason']}: {cause['message']}")
-    yield f"VERDICT: {explained['verdict']}"
+        yield from wrapped("cause     ", f"{cause['reason']}: {cause['message']}")
+    yield last_line(explained["verdict"])
 
 
 def _query_lines(query: Document) -> Iterator[str]:
-    yield from _wrapped("query of  ", query["rule"])
+    yield from wrapped("query of  ", query["rule"])
     wanted, present = ", ".join(query["wantedLabels"]), ", ".join(query["presentLabels"])
-    yield from _wrapped("  series  ", query["series"])
+    yield from wrapped("  series  ", query["series"])
     if query["wantedLabels"]:
-        yield from _wrapped("  wanted  ", f"labels {wanted}")
+        yield from wrapped("  wanted  ", f"labels {wanted}")
     if query["presentLabels"]:
-        yield from _wrapped("  present ", f"labels {present}")
+        yield from wrapped("  present ", f"labels {present}")
     if query["seriesCount"] is not None:
         ages = ""
         if query["newestSampleSeconds"] is not None:
             newest, oldest = query["newestSampleSeconds"], query["oldestSampleSeconds"]
             ages = f", the newest sample is {newest:.1f} s old, the oldest {oldest:.1f} s"
-        yield from _wrapped("  found   ", f"{query['seriesCount']} series of the objects{ages}")
+        yield from wrapped("  found   ", f"{query['seriesCount']} series of the objects{ages}")
     yield f"  promql  {query['promql']}"
     if query["samples"] is None:
-        yield from _wrapped("  error   ", query["error"])
+        yield from wrapped("  error   ", query["error"])
         return
     yield f"  result  {_number(query['samples'], 'sample')}"
     for sample in query["samples"]["items"]:
         labels = ", ".join(f"{key}={value}" for key, value in sample["labels"].items())
-        yield from _wrapped("          ", f"{{{labels}}} {sample['value']}")
+        yield from wrapped("          ", f"{{{labels}}} {sample['value']}")
 
 
 def _number(shown: Document, noun: str, which: str = "first") -> str:
@@ -134,7 +152,8 @@ def _number(shown: Document, noun: str, which: str = "first") -> str:
     return f"{text}, the {which} {first}" if first < count else text
 
 
-def _wrapped(prefix: str, text: str) -> list[str]:
+def wrapped(prefix: str, text: str) -> list[str]:
+    """Return the lines of a text of at most 100 columns; only the first has the prefix."""
     return textwrap.wrap(
         text,
         width=WIDTH,

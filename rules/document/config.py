@@ -5,56 +5,19 @@ Templates and patterns stay text here; `rules.ruleset` compiles them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast, get_args
 
-from rules.document import schema, yaml
+from rules.document import schema, sources, yaml
 from rules.document.schema import Fields, Record
+from rules.document.sources import DEFAULT, PrometheusSource
+from rules.document.where import Where, where_of
 from rules.document.yaml import Entry, MappingNode, Node, Scalar
-from rules.errors import Problem, Severity
+from rules.errors import Problem
 
 Aggregate = Literal["avg", "max", "min", "sum", "error"]
 OnNaN = Literal["missing", "zero"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """Position of a rule and of its keys in a file."""
-
-    file: str
-    path: str
-    """Path of the rule in the file, such as `rules[3]`."""
-    positions: Mapping[str, tuple[int, int]]
-    """Path below the rule ("" for the rule itself, `name.matches`) -> line and column, from 1."""
-    scalars: Mapping[str, Scalar]
-    """Path below the rule -> the scalar there."""
-
-    def __str__(self) -> str:
-        """Return the place of the rule as messages show it: `rules[3] (rules.yaml:12)`."""
-        return f"{self.path} ({self.file}:{self.positions[''][0]})"
-
-    def problem(
-        self, severity: Severity, path: str, message: str, *, offset: int | None = None
-    ) -> Problem:
-        """Build a problem at `path` below the rule, or at the nearest path above with a position.
-
-        `offset` is the character of the text at `path` to which the problem points.
-        """
-        known = path
-        while known and known not in self.positions:
-            known = known.rpartition(".")[0]
-        line, column = self.positions[known]
-        if offset is not None and known in self.scalars:
-            line, column = self.scalars[known].position(offset)
-        return Problem(
-            severity=severity,
-            message=message,
-            path=yaml.join(self.path, path),
-            file=self.file,
-            line=line,
-            column=column,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +85,8 @@ class Rule:
     min_pod_age: float | None
     """Seconds for which a pod must have been Ready, or None."""
     merge: bool
+    source: str
+    """Name of the Prometheus that is queried."""
     where: Where
 
 
@@ -150,6 +115,7 @@ class ResourceRules:
 class Config:
     """The content of a rules file."""
 
+    sources: tuple[PrometheusSource, ...] = ()
     rules: tuple[Rule, ...]
     external_rules: tuple[Rule, ...]
     resource_rules: ResourceRules | None
@@ -170,6 +136,7 @@ _RULE = (
     "maxSampleAge",
     "minPodAge",
     "merge",
+    "source",
 )
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
 
@@ -189,16 +156,24 @@ def parse(text: str | bytes, *, file: str) -> Parsed:
 def parse_node(node: Node | None, *, file: str, problems: Sequence[Problem] = ()) -> Parsed:
     """Parse the root of a rules file; `problems` are those of its YAML."""
     found = list(problems)
-    top = Fields(Record(file, "", found), node, known=SECTIONS)
-    if not found and not any(map(top.get, SECTIONS)):
+    top = Fields(Record(file, "", found), node, known=(*SECTIONS, "sources"))
+    if not found and not any(map(top.get, (*SECTIONS, "sources"))):
         message = f"contains no rules: the keys for rules are {', '.join(SECTIONS)}"
         found.append(Problem(severity="warning", message=message, file=file))
-    return parse_sections(top, *SECTIONS)
+    return parse_sections(top, *SECTIONS, sources=sources.parse(top))
 
 
-def parse_sections(top: Fields, rules: str, external: str, resource: str) -> Parsed:
+def parse_sections(
+    top: Fields,
+    rules: str,
+    external: str,
+    resource: str,
+    *,
+    sources: tuple[PrometheusSource, ...] = (),
+) -> Parsed:
     """Parse the rules, external rules and resource rules at these keys of `top`."""
     config = Config(
+        sources=sources,
         rules=tuple(_rules(top, rules)),
         external_rules=tuple(_rules(top, external)),
         resource_rules=_resource_rules(top, resource),
@@ -223,7 +198,8 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             max_sample_age=_positive(rule, "maxSampleAge"),
             min_pod_age=_positive(rule, "minPodAge"),
             merge=bool(rule.flag("merge")),
-            where=_where(record, node),
+            source=rule.text("source") or DEFAULT,
+            where=where_of(record, node),
         )
         _warn_of_absent(rule, node)
 
@@ -312,7 +288,7 @@ def _resource_rules(top: Fields, key: str) -> ResourceRules | None:
         cpu=_resource_rule(fields, "cpu", node),
         memory=_resource_rule(fields, "memory", node),
         window_ns=fields.duration("window") or 0,
-        where=_where(record, node),
+        where=where_of(record, node),
     )
     if not rules.window_ns:
         message = "is not set: metrics.k8s.io reports a window of 0s, which means unknown"
@@ -333,15 +309,5 @@ def _resource_rule(rules: Fields, key: str, parent: Node) -> ResourceRule:
         node_query=fields.text("nodeQuery"),
         resources=_resources(fields),
         container_label=fields.text("containerLabel"),
-        where=_where(record, node),
-    )
-
-
-def _where(record: Record, node: Node) -> Where:
-    nodes = {"": node, **record.nodes}
-    return Where(
-        file=record.file,
-        path=record.path,
-        positions={path: (each.line, each.column) for path, each in nodes.items()},
-        scalars={path: each for path, each in nodes.items() if isinstance(each, Scalar)},
+        where=where_of(record, node),
     )

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator
 
 from rules import promql
-from rules.document.config import Override, Rule, Where
+from rules.document.config import Override, Rule
+from rules.document.where import Where
 from rules.errors import Problem, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kinds
 from rules.lint import check_queries
@@ -52,7 +53,7 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
     No cluster is needed: resources are those that every cluster has.
     """
     kinds = Kinds.builtin()
-    problems: list[Problem] = []
+    problems: list[Problem] = list(_unused_sources(ruleset))
     for section in (ruleset.rules, ruleset.external):
         earlier: _Earlier = {}
         for rule in section:
@@ -72,6 +73,14 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
             problems += _unknown_resources(each.config.where, bound, kinds)
         problems += check_queries.check_resource_rules(ruleset.resource_rules, kinds)
     return tuple(problems)
+
+
+def _unused_sources(ruleset: RuleSet) -> Iterator[Problem]:
+    used = {rule.config.source for rule in (*ruleset.rules, *ruleset.external)}
+    for source in ruleset.sources:
+        if source.name not in used:
+            message = "no rule uses this source: set `source` in rules, or remove it"
+            yield source.where.problem("warning", "", message)
 
 
 def _warning(rule: Rule, path: str, message: str) -> Problem:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import promql_parser
 
 from rules import promql
-from rules.document.config import Where
+from rules.document.where import Where
 from rules.errors import PlanError, Problem, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import gauges

@@ -196,7 +196,8 @@ def _recent(
     name = promql.matcher("__name__", "=", source.series)
     matchers = ",".join([name, *map(str, _matchers(source, binding, objects, selector))])
     labels = ",".join(map(promql.label, _group_by(binding, by_namespace=by_namespace)))
-    return f"group by ({labels}) (last_over_time({{{matchers}}}[{round(seconds * 1000)}ms]))"
+    age = f"{seconds:.0f}s" if seconds.is_integer() else f"{seconds * 1000:.0f}ms"
+    return f"group by ({labels}) (last_over_time({{{matchers}}}[{age}]))"
 
 
 def _group_by(binding: LabelBinding, *, by_namespace: bool) -> tuple[str, ...]:

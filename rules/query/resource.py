@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from rules import naming
 from rules.document import config
+from rules.document.sources import DEFAULT
+from rules.document.where import Where
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.mapping import BoundMapping
 from rules.query import aggregate
@@ -147,9 +149,10 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
             on_nan="zero",
             freshness=None,
             max_sample_age=None,
+            source=DEFAULT,
             min_pod_age=None,
             merge=False,
-            where=config.Where(
+            where=Where(
                 file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}
             ),
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
@@ -24,6 +25,9 @@ from tests.real.prometheus import wait_for
 NAME = NAMESPACE = "gpu-metrics-adapter"
 OVERLAY = Path(__file__).parents[2] / "manifests" / "overlays" / "external-metrics"
 """Has the APIServices of both the custom and the external metrics API."""
+
+RESOURCE_METRICS = "v1beta1.metrics.k8s.io"
+"""APIService of the component resource-metrics."""
 
 _API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -61,6 +65,26 @@ def installed(control_plane: ControlPlane) -> Iterator[None]:
     finally:
         if not before:
             control_plane.kubectl("delete", "--ignore-not-found", "--timeout=60s", "-k", OVERLAY)
+
+
+@contextlib.contextmanager
+def with_resource_metrics(control_plane: ControlPlane, folder: Path) -> Iterator[Path]:
+    """Apply the component resource-metrics, too; write the overlay below `folder` and yield it.
+
+    Use it within `installed`. At the end only the APIService is deleted.
+    """
+    overlay = folder / "overlay"
+    overlay.mkdir()
+    components = [OVERLAY, OVERLAY.parents[1] / "components" / "resource-metrics"]
+    # kustomize accepts no absolute path.
+    base, component = (os.path.relpath(each, overlay) for each in components)
+    kustomization = {"resources": [base], "components": [component]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    try:
+        install(control_plane, overlay=overlay)
+        yield overlay
+    finally:
+        control_plane.kubectl("delete", "apiservice", RESOURCE_METRICS)
 
 
 class Server:

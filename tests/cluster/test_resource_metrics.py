@@ -5,7 +5,6 @@ The series are those of cAdvisor and node-exporter, written for the pods and nod
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -13,19 +12,17 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-import yaml
 
 from rules import presets
 from tests import quantity
 from tests.cluster import cluster, server
 from tests.cluster.cluster import Cluster
+from tests.cluster.server import RESOURCE_METRICS
 from tests.control_plane.plane import ControlPlane
 from tests.real.prometheus import wait_for
 
 APP = "web"
-API_SERVICE = "v1beta1.metrics.k8s.io"
-PATH = f"/apis/apiregistration.k8s.io/v1/apiservices/{API_SERVICE}"
-MANIFESTS = Path(__file__).parents[2] / "manifests"
+PATH = f"/apis/apiregistration.k8s.io/v1/apiservices/{RESOURCE_METRICS}"
 RULES = (
     # Loads change within the test, and the HPA controller ignores the first window of a pod.
     presets.text("resource-metrics")
@@ -110,48 +107,28 @@ class Exporters:
         return self._seconds[kind, name]
 
 
-@pytest.fixture
-def overlay(tmp_path: Path) -> Path:
-    """The base with the component resource-metrics, and the one that `server` installs."""
-    folder = tmp_path / "overlay"
-    folder.mkdir()
-
-    def relative(path: str) -> str:
-        return os.path.relpath(MANIFESTS / path, folder)  # kustomize accepts no absolute path
-
-    kustomization = {
-        "resources": [relative("base")],
-        "components": [
-            relative(f"components/{each}") for each in ("external-metrics", "resource-metrics")
-        ],
-    }
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-    return folder
-
-
 def test_kubectl_top_and_an_hpa_on_cpu_work_once_the_component_is_applied(
-    control_plane: ControlPlane, tmp_path: Path, overlay: Path
+    control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with (
         cluster.running(control_plane, tmp_path, generation="alibaba", nodes=2) as c,
         Exporters(c) as exporters,
     ):
         c.apply(MANIFEST)
-        try:
-            check_another_server_is_left_alone(c)
-            server.install(control_plane, overlay=overlay)
-            with c.adapter(config=RULES, overlay=overlay):
-                check_top(c)
-                check_hpa(c, exporters)
-        finally:
-            control_plane.kubectl("delete", "apiservice", API_SERVICE)
+        check_another_server_is_left_alone(c)
+        with (
+            server.with_resource_metrics(control_plane, tmp_path) as overlay,
+            c.adapter(config=RULES, overlay=overlay),
+        ):
+            check_top(c)
+            check_hpa(c, exporters)
 
 
 def check_another_server_is_left_alone(c: Cluster) -> None:
     """Without the component, the APIService may be that of metrics-server."""
     control_plane = c.control_plane
     control_plane.api_service(
-        API_SERVICE, service="metrics-server", namespace="kube-system", port=4443
+        RESOURCE_METRICS, service="metrics-server", namespace="kube-system", port=4443
     )
     with c.adapter(config=RULES) as adapter:
         found = control_plane.admin.get(PATH)
@@ -160,7 +137,7 @@ def check_another_server_is_left_alone(c: Cluster) -> None:
     assert found["spec"]["service"]["name"] == "metrics-server"
     assert "caBundle" not in found["spec"]
     assert "annotations" not in found["metadata"]
-    assert API_SERVICE not in log
+    assert RESOURCE_METRICS not in log
 
 
 def check_top(c: Cluster) -> None:

@@ -23,6 +23,7 @@ ENCODINGS = (JSON, YAML, PROTOBUF)
 CUSTOM = "/apis/custom.metrics.k8s.io"
 PODS = "namespaces/default/pods"
 EXTERNAL_METRICS = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
+RESOURCE_METRICS = "/apis/metrics.k8s.io/v1beta1"
 PATHS = (
     "/apis",
     CUSTOM,
@@ -38,7 +39,11 @@ PATHS = (
     f"{EXTERNAL_METRICS}/nope",
     f"{EXTERNAL_METRICS}/{EXTERNAL}?watch=1",
     f"{EXTERNAL_METRICS}/{EXTERNAL}?resourceVersionMatch=Exact",
+    RESOURCE_METRICS,
+    *(f"{RESOURCE_METRICS}/{each}" for each in ("nodes", "nodes/none", "pods", PODS)),
+    *(f"{RESOURCE_METRICS}/{PODS}{each}" for each in ("/bert-0", "/none", "?watch=1")),
 )
+OPENAPI = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 AGGREGATED = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 
 POD = "/api/v1/namespaces/default/pods/bert-1"
@@ -52,12 +57,25 @@ externalRules:
 - seriesQuery: {EXTERNAL}
   resources: {{namespaced: false}}
   metricsQuery: sum(<<.Series>>{{<<.LabelMatchers>>}}) by (queue, y, yes2, yes10)
+resourceRules:
+  window: 90s
+  cpu: &usage
+    containerQuery: sum(used_cores{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)
+    nodeQuery: sum(used_cores{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)
+    resources: {{template: <<.Resource>>}}
+    containerLabel: container
+  memory:
+    <<: *usage
+    containerQuery: sum(used_bytes{{<<.LabelMatchers>>}}) by (<<.GroupBy>>)
 """
 SERIES = f"""\
 {METRIC}{{UUID="u",gpu="0",model="a",namespace="default",pod="bert-0"}} 22.5
 {METRIC}{{UUID="v",gpu="1",model="b",namespace="default",pod="bert-1"}} 1500
 {EXTERNAL}{{queue="no",y="n",yes2="2026-11-20",yes10="a: <b>"}} 1234567890
 {EXTERNAL}{{queue="été & 😀",yes2="0x10",yes10=""}} 3
+used_cores{{container="main",namespace="default",pod="bert-0"}} 0.25
+used_bytes{{container="main",namespace="default",pod="bert-0"}} 1572864
+used_bytes{{container="side",namespace="default",pod="bert-0"}} 1500.5
 """
 HPA = f"""
 apiVersion: apps/v1
@@ -94,11 +112,15 @@ def adapter(
     folder = tmp_path_factory.mktemp("server")
     rules = folder / "rules.yaml"
     rules.write_text(RULES)
-    with prometheus.run(folder) as scraped, server.installed(control_plane):
+    with (
+        prometheus.run(folder) as scraped,
+        server.installed(control_plane),
+        server.with_resource_metrics(control_plane, folder) as overlay,
+    ):
         for line in SERIES.splitlines():
             scraped.put(line)
         flags = (f"--prometheus-url={scraped.url}", f"--config={rules}", "-v=6")
-        process = Server(control_plane, folder / "server.log", flags)
+        process = Server(control_plane, folder / "server.log", flags, overlay=overlay)
         control_plane.kubectl("apply", "-f", "-", text=HPA)
         try:
             wait_for(lambda: control_plane.admin.request("GET", POD).status == 200, "pods exist")
@@ -133,6 +155,17 @@ def test_go_clients_read_the_same_values_in_protobuf_and_json(adapter, control_p
         "1234567890",
         "3",
     ]
+    used = [
+        (each["object"], each["metric"], each["value"])
+        for each in values[PROTOBUF]
+        if each["group"] == "metrics.k8s.io/v1beta1"
+    ]
+    assert used == [
+        ("bert-0/main", "cpu", "250m"),
+        ("bert-0/main", "memory", "1536Ki"),
+        ("bert-0/side", "cpu", "0"),
+        ("bert-0/side", "memory", "1500500m"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,6 +173,7 @@ def test_go_clients_read_the_same_values_in_protobuf_and_json(adapter, control_p
     [
         *((encoding, PATHS) for encoding in ENCODINGS),
         *((e + AGGREGATED.format(v), ("/apis",)) for e in ENCODINGS for v in ("v2", "v2beta1")),
+        (OPENAPI, ("/openapi/v2",)),
     ],
 )
 def test_answers_are_encoded_as_by_kubernetes(adapter, control_plane, reader, accept, paths):

@@ -198,8 +198,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        where = query.steps[0].rule.config.where
-        raise failures.of_query(backend, str(target), where, error) from error
+        raise failures.of_query(backend, str(target), query.steps[0].rule, error) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
 
@@ -258,10 +257,6 @@ def _value_list(
 
 def _object_reference(kind: Kind, *, namespace: str, name: str) -> encoding.Document:
     """Build an ObjectReference; like the original, the core group is written `/v1`."""
-    reference = {
-        "kind": kind.kind,
-        "namespace": namespace,
-        "name": name,
-        "apiVersion": f"{kind.group}/{kind.version}",
-    }
-    return {key: value for key, value in reference.items() if value}
+    in_namespace = {"namespace": namespace} if namespace else {}
+    api_version = f"{kind.group}/{kind.version}"
+    return {"kind": kind.kind, **in_namespace, "name": name, "apiVersion": api_version}

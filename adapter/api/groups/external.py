@@ -80,7 +80,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         backend.missing_metrics.log_causes(subject, [cause])
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except BackendError as error:
-        raise failures.of_query(backend, subject, entry.step.rule.config.where, error) from error
+        raise failures.of_query(backend, subject, entry.step.rule, error) from error
     if values:
         causes = ()
     else:

@@ -12,15 +12,15 @@ from adapter.cluster.rights import objects_right
 from adapter.errors import ApiError, BackendError
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
-from rules.document.config import Where
 from rules.kinds import GroupResource
+from rules.ruleset import CompiledRule
 
 _FORBIDDEN = 403
 
 
-def of_query(backend: Backend, subject: str, where: Where, error: BackendError) -> ApiError:
+def of_query(backend: Backend, subject: str, rule: CompiledRule, error: BackendError) -> ApiError:
     """Log the cause for a query that failed, and return the 500."""
-    cause = query_cause(where, error)
+    cause = query_cause(rule, error)
     backend.missing_metrics.log_causes(subject, [cause], error)
     return errors.internal("unable to fetch metrics", [cause])
 
@@ -38,8 +38,11 @@ def of_list(
     return errors.internal("unable to list matching resources", [cause])
 
 
-def query_cause(where: Where, error: BackendError, *, key: str = "metricsQuery") -> Cause:
+def query_cause(rule: CompiledRule, error: BackendError, *, key: str = "metricsQuery") -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule."""
     return missing.failed_query(
-        str(where), refusal=error.refusal, problem=reachability.problem_of(error), key=key
+        str(rule.config.where),
+        refusal=error.refusal,
+        problem=reachability.problem_of(error, rule.config.source),
+        key=key,
     )

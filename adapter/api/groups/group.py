@@ -113,6 +113,8 @@ class Content:
     sources: tuple[object, ...]
     """Immutable objects. If a later request of the same text has the same ones, the document is the
     same."""
+    size: int = 0
+    """Estimated bytes of the sources that nothing else may keep in memory."""
     build: Callable[[Transform], Document]
     """Builds the document in the form that was negotiated: one of the group's `TRANSFORMS`. Raises
     ApiError if this object does not have that form. The encoding is not its concern."""

@@ -38,6 +38,8 @@ TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL | negotiation.TABL
 
 _KINDS = {PODS: "PodMetrics", NODES: "NodeMetrics"}
 _MAX_CAUSES = 8
+_OBJECT_SIZE, _USAGE_SIZE = 100, 400
+"""Bytes of an object without its labels, which the watch cache has, and of a usage."""
 _NOTHING: Mapping[str, Usage] = {}
 
 
@@ -102,19 +104,11 @@ async def _list(
         raise failures.of_list(backend, _subject(kind, info.namespace), kind, error) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
-    by_namespace: dict[str, list[Object]] = {}
-    for each in objects:
-        by_namespace.setdefault(each.namespace, []).append(each)
-    plans = [
-        plan
-        for namespace in sorted(by_namespace)
-        for plan in resource.plans(
-            queries,
-            kind,
-            namespace=namespace,
-            names=[each.name for each in by_namespace[namespace]],
-        )
-    ]
+    by_namespace = _by_namespace(objects)
+    plans: list[Plan] = []
+    for namespace, those in by_namespace.items():
+        names = [each.name for each in those]
+        plans += resource.plans(queries, kind, namespace=namespace, names=names)
     found = await backend.evaluation.usages(plans, deadline=deadline)
     usages = _usages(found)
     causes = _causes(plans, found)
@@ -125,16 +119,17 @@ async def _list(
         backend.missing_metrics.log_causes(_subject(kind, info.namespace), causes)
 
     def build(transform: Transform) -> Document:
+        parts = zip(by_namespace.values(), usages[::2], usages[1::2], strict=True)
         measured = [
             each
-            for namespace, cpu, memory in zip(
-                sorted(by_namespace), usages[::2], usages[1::2], strict=True
-            )
-            for each in _measured(kind, by_namespace[namespace], cpu, memory, queries.window_ns)
+            for those, cpu, memory in parts
+            for each in _measured(kind, those, cpu, memory, queries.window_ns)
         ]
         return resource_documents.of_list(info, _KINDS[kind], measured, transform)
 
-    return Content(sources=(objects, *usages), causes=causes, build=build)
+    return Content(
+        sources=(objects, *usages), size=_size(objects, usages), causes=causes, build=build
+    )
 
 
 async def _get(
@@ -163,6 +158,7 @@ async def _get(
     (measured,) = _measured(kind, (found,), cpu, memory, queries.window_ns)
     return Content(
         sources=(found.labels, *usages),
+        size=_size((found,), usages),
         build=partial(resource_documents.of_object, info, measured),
     )
 
@@ -172,6 +168,18 @@ def _has_fields(item: Object, requirements: Sequence[FieldRequirement]) -> bool:
     return all(
         (values[each.field] == each.value) == (each.operator == "=") for each in requirements
     )
+
+
+def _by_namespace(objects: Iterable[Object]) -> dict[str, list[Object]]:
+    """Return the objects by namespace, sorted by it; nodes are below ""."""
+    found: dict[str, list[Object]] = {}
+    for each in objects:
+        found.setdefault(each.namespace, []).append(each)
+    return dict(sorted(found.items()))
+
+
+def _size(objects: Sequence[Object], usages: Iterable[Mapping[str, Usage]]) -> int:
+    return _OBJECT_SIZE * len(objects) + _USAGE_SIZE * sum(map(len, usages))
 
 
 def _usages(found: Sequence[Usages]) -> tuple[Mapping[str, Usage], ...]:
@@ -187,9 +195,9 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
             if len(usages) < len(plan.names):
                 causes.append(usage.without_usage(plan, usages))
         elif isinstance(usages, BackendError):
-            where = plan.steps[0].rule.config.where
-            key = where.path.rpartition(".")[2]
-            causes.append(failures.query_cause(where, usages, key=key))
+            rule = plan.steps[0].rule
+            key = rule.config.where.path.rpartition(".")[2]
+            causes.append(failures.query_cause(rule, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]

@@ -63,3 +63,11 @@ def test_anything_else_is_encoded_again(encoded, info, sources, accepted):
     first = encoded.encode(INFO, content(KIND, VALUES), COMPACT)
 
     assert encoded.encode(info, content(*sources), accepted) is not first
+
+
+def test_what_the_sources_keep_in_memory_counts(encoded):
+    large = Content(sources=(KIND,), size=64 << 20, build=lambda _: {})
+
+    first = encoded.encode(SAME_TEXT, large, COMPACT)
+
+    assert encoded.encode(SAME_TEXT, large, COMPACT) is not first

@@ -13,9 +13,11 @@ from unittest.mock import Mock
 import pytest
 
 from adapter.api.explain import Explainer
-from adapter.errors import Refused
+from adapter.errors import Refused, Unreachable
+from rules import ruleset
 from rules.diagnosis.inventory import Inventory
 from rules.kinds import Kinds
+from rules.query import catalog as catalogs
 from rules.query.catalog import Catalog
 from rules.ruleset import RuleSet
 from tests.adapter import wired
@@ -27,7 +29,11 @@ from tests.real.prometheus import Prometheus
 
 PODS = f"{GROUP}/namespaces/default/pods"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default"
-BROKEN_RULES = """
+MORE_RULES = """
+- seriesQuery: aged
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  minPodAge: 1m
+  metricsQuery: <<.Series>>{<<.LabelMatchers>>}
 - seriesQuery: twice
   resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
   aggregate: error
@@ -40,6 +46,7 @@ def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
         server.put(
             *test_causes.LIVE,
+            'aged{ns="default",pod="a"} 1',
             'twice{ns="default",pod="a",gpu="0"} 1',
             'twice{ns="default",pod="a",gpu="1"} 2',
             at=time.time() - 2,
@@ -49,11 +56,13 @@ def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 @pytest.fixture
 async def served(filled: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
-    pods = api.manifests(["default/a", "default/b"], nodes=["n"])
+    pods = api.manifests(["default/a", "default/b", "default/young"], nodes=["n"])
+    not_ready = json.dumps({"conditions": [{"type": "Ready", "status": "False"}]})
+    pods = pods.replace('"app": "young"}}', f'"app": "young"}}}}, "status": {not_ready}')
     rules, separator, external = (test_causes.RULES + test_causes.EXTERNAL).partition(
         "externalRules:"
     )
-    text = rules.rstrip() + BROKEN_RULES + separator + external
+    text = rules.rstrip() + MORE_RULES + separator + external
     async with api.serving(tmp_path, filled.url, pods, rules=text) as running:
         yield running
 
@@ -69,7 +78,7 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
 
     rule = found["rules"]["items"][0]
-    assert found["rules"]["count"] == 16
+    assert found["rules"]["count"] == 17
     assert rule["rule"].startswith("rules[14] (")
     assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
     (query,) = found["queries"]
@@ -93,8 +102,20 @@ async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None
     found = await explain(served, f"{PODS}/*/partial")
 
     assert [each["reason"] for each in found["causes"]] == ["NotScraped", "NoSample"]
-    assert "none is of pods b in namespace default" in found["causes"][0]["message"]
+    assert "none is of pods b, young in namespace default" in found["causes"][0]["message"]
     assert found["outcome"] == "values"
+
+
+async def test_pods_that_a_rule_leaves_out_are_named_with_the_values_of_the_others(
+    served: Api,
+) -> None:
+    found = await explain(served, f"{PODS}/*/aged", "&labelSelector=app in (a,young)")
+
+    assert found["objects"]["items"] == ["a"]
+    assert found["values"]["items"] == [{"object": "a", "value": "1"}]
+    assert [each["reason"] for each in found["causes"]] == ["PodTooYoung"]
+    assert "has the value 1 for a" in found["verdict"]
+    assert found["verdict"].endswith("none is Ready. Wait, or lower `minPodAge`")
 
 
 async def test_the_causes_are_those_of_the_api(served: Api) -> None:
@@ -124,6 +145,7 @@ async def test_a_refused_query_is_quoted_with_its_error(served: Api) -> None:
         (f"{PODS}/*/partia", "", "WrongName", "did you mean partial (of namespaces, pods)?"),
         (f"{GROUP}/namespaces/default/foos/a/partial", "", "UnknownResource", "no resource foos"),
         (f"{PODS}/*/partial", "&labelSelector=app%3Dx", "NoObject", "label selector app=x"),
+        (f"{GROUP}/namespaces/default/foos/*/partial", "", "UnknownResource", "no resource foos"),
         (f"{GROUP}/nodes/n/partial", "", "OtherResource", "only for namespaces, pods"),
         (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "where the label ns is team-b"),
         (f"{EXTERNAL}/nope", "", "NoRule", "no external rule produces a metric named nope"),
@@ -136,7 +158,7 @@ async def test_each_step_may_be_the_last(
 
     assert found["causes"][0]["reason"] == reason
     assert verdict in found["verdict"]
-    assert found["rules"]["count"] == (2 if "external" in path else 16)
+    assert found["rules"]["count"] == (2 if "external" in path else 17)
 
 
 async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:
@@ -154,7 +176,8 @@ async def test_an_error_without_a_cause_cannot_be_told(served: Api) -> None:
 
     assert (found["outcome"], found["causes"]) == ("unknown", [])
     assert found["queries"][0]["samples"]["count"] == 2
-    assert "unable to fetch metrics. See /readyz?verbose" in found["verdict"]
+    assert "unable to fetch metrics: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
+    assert found["verdict"].endswith("See /readyz?verbose and the adapter's log")
 
 
 async def test_an_invalid_request_stays_an_error(served: Api) -> None:
@@ -194,11 +217,17 @@ def deciding(*, may_read: bool) -> Callable[[Any], Any]:
     return guard
 
 
-def router(*, may_read: bool = True) -> Any:
+def router(
+    *,
+    may_read: bool = True,
+    objects: wired.Objects | None = None,
+    evaluation: wired.Evaluation | None = None,
+    catalog: Catalog | None = None,
+) -> Any:
     return wired.build_router(
-        Catalog.empty(),
-        wired.Objects(Kinds.builtin(), {}),
-        wired.Evaluation({}),
+        catalog or Catalog.empty(),
+        objects or wired.Objects(Kinds.builtin(), {}),
+        evaluation or wired.Evaluation({}),
         guard=deciding(may_read=may_read),
         explainer=explainer(),
     )
@@ -214,6 +243,33 @@ async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
         f'also needs the right to get the path "{GROUP}"' in json.loads(explained.body)["message"]
     )
     assert b"none" not in explained.body
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [
+        (
+            Refused("pods is forbidden: secret", status=403),
+            "MissingRight: the adapter may not list and watch pods: grant {apiGroups: ",
+        ),
+        (Unreachable("https://10.0.0.1: secret"), "ListFailed: the API server did not list pods"),
+    ],
+)
+async def test_a_list_that_fails_is_the_cause_and_a_missing_right_is_named(
+    failure: Exception, verdict: str
+) -> None:
+    objects = wired.Objects(Kinds.builtin(), {})
+    objects.failure = failure
+    rules = ruleset.load([("rules.yaml", test_causes.RULES)])
+    catalog = catalogs.build(rules, {}, Kinds.builtin())
+
+    async with wired.listening(router(objects=objects, catalog=catalog)) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/divided?explain=true")
+
+    found = json.loads(reply.body)
+    assert (reply.status, found["outcome"], found["objects"]) == (200, "noValue", None)
+    assert f" has no value: {verdict}" in found["verdict"]
+    assert "secret" not in reply.body.decode()
 
 
 async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

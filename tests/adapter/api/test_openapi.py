@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapter.api import groups
+from adapter.http import encoding
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry
@@ -86,6 +87,13 @@ def test_all_path_parameters_and_properties_are_described(document):
         assert set(schema.get("required", ())) <= schema["properties"].keys()
     ids = [item["get"]["operationId"] for item in document["paths"].values()]
     assert len(set(ids)) == len(ids)
+
+
+def test_all_encodings_are_named(document):
+    for item in document["paths"].values():
+        answer = item["get"]["responses"]["200"]
+        named = answer["content"] if "content" in answer else item["get"]["produces"]
+        assert tuple(named) == encoding.PRODUCED
 
 
 def test_definition_names_cannot_collide_with_those_of_the_api_server(document):
@@ -222,27 +230,49 @@ async def test_swagger_is_compressed_at_any_size(port):
 
 
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+DEPRECATED_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+JSON = "application/json"
 
 
 @pytest.mark.parametrize(
-    ("accept", "status"),
+    ("accept", "received"),
     [
-        ("", 200),
-        ("*/*", 200),
-        ("application/*", 200),
-        ("application/json;q=0.1", 200),
-        (f"{PROTOBUF}, application/json", 200),
-        (PROTOBUF, 406),
-        ("text/html", 406),
-        ("application/yaml", 406),
+        ("", JSON),
+        ("*/*", JSON),
+        ("application/*", JSON),
+        ("application/json;q=0.1", JSON),
+        (PROTOBUF, PROTOBUF),
+        (DEPRECATED_PROTOBUF, PROTOBUF),
+        (f"{DEPRECATED_PROTOBUF}, application/json", PROTOBUF),
+        (f"{PROTOBUF};q=0.5, application/json", JSON),
+        ("text/html", None),
+        ("application/yaml", None),
     ],
 )
-@pytest.mark.parametrize("target", ["/openapi/v2", f"/openapi/v3/{V1BETA1}"])
-async def test_only_json_is_served(port, target, accept, status):
-    reply = await get(port, target, Accept=accept)
+async def test_swagger_is_served_in_json_and_protobuf(port, accept, received):
+    reply = await get(port, "/openapi/v2", Accept=accept)
+
+    assert (reply.status, reply.headers.get("Content-Type")) == (200 if received else 406, received)
+    assert (reply.body == b"") is (received is None)
+
+
+@pytest.mark.parametrize(
+    ("accept", "status"), [("", 200), ("application/*", 200), (PROTOBUF, 406), ("text/html", 406)]
+)
+async def test_openapi_v3_is_served_in_json_only(port, accept, status):
+    reply = await get(port, f"/openapi/v3/{V1BETA1}", Accept=accept)
 
     assert reply.status == status
     assert (reply.body == b"") is (status == 406)
+
+
+async def test_each_form_of_swagger_has_its_own_etag(port):
+    json_form = await get(port, "/openapi/v2")
+    protobuf_form = await get(port, "/openapi/v2", Accept=PROTOBUF)
+
+    replies = (json_form, protobuf_form)
+    tags = [reply.headers["Etag"] for reply in replies]
+    assert tags == [f'"{hashlib.sha512(reply.body).hexdigest().upper()}"' for reply in replies]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import base64
 import logging
 import ssl
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,23 +23,23 @@ from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients import credentials
 from adapter.commands import presets
-from tests.certificates import Holder
+from tests.adapter.app.credentials import (
+    BASIC,
+    CA,
+    EMPTY,
+    OTHER_CA,
+    PASSWORD,
+    TOKEN,
+    USER,
+    holder,
+    kubeconfig,
+    sent,
+)
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
-USER, PASSWORD = "jane", "w0rd-in-the-file"
 # bcrypt with the fewest rounds
 HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
-BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
-TOKEN = "s3cret-t0ken"
-
-
-def holder(name, issuer=None, **options):
-    return Holder(name, issuer, now=datetime.now(UTC), **options)
-
-
-CA, OTHER_CA = holder("ca", ca=True), holder("another ca", ca=True)
 CLIENT = holder("adapter", CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
 SERVING = [ExtendedKeyUsageOID.SERVER_AUTH]
 
@@ -103,49 +102,11 @@ def certificate_protected(real_servers, folder, tmp_path_factory):
         yield server.url
 
 
-@pytest.fixture
-async def fake(aiohttp_server):
-    """A Prometheus that accepts every request and records them."""
-    fake = fakes.Prometheus(fakes.says(EMPTY))
-    server = await aiohttp_server(fake.app())
-    fake.url = str(server.make_url("/"))
-    return fake
-
-
-@pytest.fixture
-def account(tmp_path, monkeypatch):
-    """The directory of a pod's service account, with its token and CA."""
-    path = "kubernetes.aio.config.incluster_config.SERVICE_"
-    (tmp_path / "token").write_text("from-the-kubelet\n")
-    (tmp_path / "ca.crt").write_bytes(CA.pem)
-    monkeypatch.setattr(f"{path}TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(f"{path}CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "192.0.2.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
-    return tmp_path
-
-
-def kubeconfig(folder, cluster=None, user=None):
-    document = {
-        "current-context": "a",
-        "contexts": [{"name": "a", "context": {"cluster": "b", "user": "c"}}],
-        "clusters": [{"name": "b", "cluster": {"server": "https://192.0.2.1", **(cluster or {})}}],
-        "users": [{"name": "c", "user": user or {}}],
-    }
-    path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(document))
-    return f"--prometheus-auth-config={path}"
-
-
 async def query_once(url, *flags):
     """Send one query with the credentials of `flags`."""
     parsed = settings.parse((f"--prometheus-url={url}", "--prometheus-timeout=5s", *flags))
     async with sources.connect_prometheus(parsed.prometheus) as client:
         return (await client.query("vector(1)")).samples
-
-
-def sent(fake):
-    return [one.headers.get("Authorization") for one in fake.requests]
 
 
 # CAs, client certificates and passwords

@@ -119,6 +119,17 @@ async def test_refused_list_is_not_repeated(cluster, connect):
     assert len(cluster.requests) == 1
 
 
+@pytest.mark.parametrize("status", [404, 503])
+async def test_a_failure_has_the_status_and_the_words_of_the_api_server(cluster, connect, status):
+    cluster.fail("/api/v1/pods", status=status, message="not today")
+    api = await connect()
+
+    with pytest.raises(errors.BackendError) as caught:
+        await api.get("/api/v1/pods")
+
+    assert (caught.value.status, caught.value.refusal) == (status, "not today")
+
+
 @pytest.mark.parametrize(
     ("failure", "error", "message"),
     [

@@ -554,7 +554,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     client = Prometheus(session, (await serve(respond)).url)
     first = asyncio.create_task(client.query("first"))
     await arrived.wait()
-    while client._held < len(body) - 1:  # noqa: ASYNC110 - there is no event
+    while client._held.bytes < len(body) - 1:  # noqa: ASYNC110 - there is no event
         await asyncio.sleep(0.001)
 
     with pytest.raises(errors.TooLarge, match="all responses in flight together"):
@@ -567,7 +567,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     finish.set()
     assert len((await first).samples) == 10_000
     assert len((await client.query("third")).samples) == 100
-    assert client._held == 0
+    assert client._held.bytes == 0
 
 
 async def test_event_loop_runs_while_a_large_response_is_parsed(serve, session):
@@ -631,11 +631,12 @@ async def test_requests_are_counted_by_path_and_outcome(serve, session):
     def count(outcome: str) -> float | None:
         return registry.get_sample_value(
             "gpu_metrics_adapter_prometheus_request_duration_seconds_count",
-            {"path": "/api/v1/query", "outcome": outcome},
+            {"source": "default", "path": "/api/v1/query", "outcome": outcome},
         )
 
     received = registry.get_sample_value(
-        "gpu_metrics_adapter_prometheus_response_bytes_total", {"path": "/api/v1/query"}
+        "gpu_metrics_adapter_prometheus_response_bytes_total",
+        {"source": "default", "path": "/api/v1/query"},
     )
     assert (count("ok"), count("Refused")) == (1, 1)
     assert received == len(EMPTY) + len("no")

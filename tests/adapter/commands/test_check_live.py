@@ -195,6 +195,32 @@ def test_the_several_labels_of_one_resource_are_no_warning(check: Check) -> None
     assert check(resources=labels)[2] == []
 
 
+def test_a_rule_is_tried_on_its_source(check: Check, tmp_path: Path) -> None:
+    with prometheus.run(tmp_path) as other:
+        other.put('gpu_util{namespace="default",pod="only-here"} 1')
+        more = f"sources: {{other: {{url: '{other.url}'}}}}\n"
+        _, (taken, answered), warnings = check(more=more, source="other", maxSampleAge="1h")
+        _, (_, default), _ = check(more=more)
+
+    assert warnings == []
+    assert taken == "rules[0] (f.yaml:2): 1 name of series, 1 metric: gpu_util"
+    assert "gpu_util of pods in namespace default: 1 value for 1 object" in answered
+    assert "2 values for 2 objects" in default
+
+
+def test_an_unreachable_source_is_one_error(
+    server: Prometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "f.yaml"
+    rules.write_text(
+        "sources: {other: {url: 'http://127.0.0.1:9'}}\nrules: [{seriesQuery: up, source: other}]\n"
+    )
+
+    assert program.main(["check", str(rules), f"--prometheus-url={server.url}"]) == 1
+
+    assert "Prometheus cannot be queried: GET http://127.0.0.1:9/" in capsys.readouterr().err
+
+
 def test_an_unreachable_prometheus_is_one_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

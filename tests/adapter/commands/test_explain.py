@@ -184,7 +184,7 @@ async def test_an_hpa_without_a_value_has_the_verdict_of_its_metric(
     code, output = await run("hpa", "default/gpu-hpa")
 
     assert code == 1
-    assert "Why metric 1 has no value\n  metric    util of pods/*\n" in output
+    assert "Why metric 1 has no value\nmetric    util of pods/*\n" in output
     assert last_line(output) == (
         "VERDICT: default/gpu-hpa keeps 1 replica of deployment/serving: util of pods/* in "
         "namespace default has no value: NotScraped: no GPU"

@@ -147,6 +147,22 @@ tests:
     assert 'query     group by (pod) (last_over_time({__name__="requests_total"' in output
 
 
+def test_rules_of_every_source_are_evaluated_on_the_prometheus_of_the_test(run: Run) -> None:
+    sources = "sources: {other: {url: 'http://127.0.0.1:9', tokenFile: /none}}\n"
+    rules = RULES.replace("- seriesQuery: gpu_util", "- source: other\n  seriesQuery: gpu_util")
+    Path("rules.yaml").write_text(sources + rules)
+
+    code, output = run(
+        SERIES
+        + """
+  custom_metric_test:
+  - {eval_time: 1m, metric: utilization, exp_values: {a: 22.5, gone: 1}}
+"""
+    )
+
+    assert (code, output) == (0, "ok: tests.yaml: everything\n1 test, 0 failed\n")
+
+
 def test_tests_do_not_see_the_series_of_others(run: Run) -> None:
     case = "custom_metric_test: [{eval_time: 1m, metric: utilization, objects: [a]}]"
 

@@ -91,6 +91,10 @@ def test_a_header_without_an_acceptable_clause_is_refused(accept):
         ("application/yaml;stream=watch, */*;q=0.1", JSON),
         ("application/yaml, application/json", YAML),
         ("application/json;q=0.5, application/yaml", YAML),
+        ("*/*, application/yaml;q=0.9", YAML),
+        ("*/*, text/html, application/yaml;q=0.9", YAML),
+        ("application/json, */*, application/yaml;q=0.9", JSON),
+        ("*/*, application/yaml;q=0.9" + ", text/html;q=0.1" * 11, JSON),
     ],
 )
 def test_other_encodings_are_sent_to_clients_that_prefer_them(accept, encoding):
@@ -155,8 +159,15 @@ def test_a_form_that_is_not_served_is_refused(accept, transforms):
         (",", "application/json", False),
     ],
 )
-def test_accepts_ignores_parameters(accept, media_type, accepted):
-    assert negotiation.accepts(accept, media_type) is accepted
+def test_parameters_do_not_count_where_there_is_only_one_form(accept, media_type, accepted):
+    assert (negotiation.preferred(accept, (media_type,)) == media_type) is accepted
+
+
+@pytest.mark.parametrize(
+    ("accept", "media_type"), [("*/*", "a/b"), ("a/c, */*;q=0.5", "a/c"), ("a/b;q=0.1, a/c", "a/c")]
+)
+def test_the_preferred_type_is_selected(accept, media_type):
+    assert negotiation.preferred(accept, ("a/b", "a/c")) == media_type
 
 
 def test_a_long_header_accepts_nothing():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapter.http import encoding, protobuf
-from adapter.http.protobuf_messages import KINDS
+from adapter.http.protobuf_messages import KINDS, MESSAGES
 
 GOLDEN = json.loads(Path(__file__).with_name("protobuf.json").read_text())
 """Answers of the original: the object in JSON, and the bytes in hexadecimal form."""
@@ -24,7 +24,7 @@ def test_objects_are_encoded_as_by_the_original(name):
 def decoded(document: dict) -> object:
     """Return the message that is sent for `document`."""
     body = protobuf.encode(document)
-    classes = protobuf._classes()
+    classes = protobuf.classes(MESSAGES)
     unknown = classes["Unknown"].FromString(body.removeprefix(b"k8s\x00"))
     name = KINDS[document.get("apiVersion", ""), document["kind"]]
     return classes[name].FromString(unknown.raw)
@@ -51,7 +51,22 @@ def test_what_go_keeps_in_pointers_is_sent_only_if_it_is_set():
     assert second.HasField("windowSeconds")
     assert first.describedObject.HasField("uid")
     assert first.HasField("timestamp")
-    assert not first.timestamp.HasField("seconds")
+    assert first.timestamp == b""
+
+
+@pytest.mark.parametrize("value", ["", "20500m", "1" * 127, "1" * 128, "9" * 312])
+def test_quantities_of_any_length_can_be_decoded(value):
+    item = {"metricName": "m", "metricLabels": {}, "timestamp": None, "value": value}
+    document = {
+        "kind": "ExternalMetricValueList",
+        "apiVersion": "external.metrics.k8s.io/v1beta1",
+        "metadata": {},
+        "items": [item],
+    }
+
+    quantity = protobuf.classes(MESSAGES)["Quantity"].FromString(decoded(document).items[0].value)
+
+    assert quantity.string == value
 
 
 def test_the_labels_of_a_scalar_are_left_out():

@@ -172,6 +172,26 @@ async def test_client_errors_are_not_logged(caplog):
     assert caplog.records == []
 
 
+@pytest.mark.parametrize("query", ["", "pretty=1"])
+@pytest.mark.parametrize(
+    ("encoded", "start"),
+    [(encoding.YAML, b"apiVersion: v1\ncode: 400\n"), (encoding.PROTOBUF, b"k8s\x00")],
+)
+async def test_errors_are_sent_in_the_accepted_encoding(encoded, start, query):
+    headers = {"Accept": f"{encoded}, */*", "User-Agent": "curl/8.5"}
+    got = await reply(errors.bad_request("no"), target=f"/apis?{query}", headers=headers)
+
+    assert (got.status, got.headers["Content-Type"]) == (400, encoded)
+    assert got.body.startswith(start)
+
+
+async def test_answers_are_logged_with_their_media_type_and_client_when_debugging(caplog):
+    with caplog.at_level(logging.DEBUG, logger=responses.__name__):
+        await reply({"a": 1}, headers={"Accept": encoding.YAML, "User-Agent": "hpa/1"})
+
+    assert "GET /apis/x from hpa/1: 200 application/yaml" in caplog.messages
+
+
 @pytest.mark.parametrize("accept", ["text/html", "application/json;as=Table"])
 async def test_errors_are_sent_as_json_even_if_no_encoding_is_accepted(accept):
     got = await reply(errors.bad_request("no"), headers={"Accept": accept})

@@ -13,8 +13,8 @@ from adapter.http import yaml
 @pytest.mark.parametrize(
     "text",
     [
-        *("", "~", "null", "y", "No", "ON", "true", ".inf", "-.INF", ".NaN", "<<"),
-        *("20", "-1", "1_000", "0x1f", "017", "1e3", ".5", "1.", "12:30"),
+        *("", "~", "null", "y", "No", "ON", "true", ".inf", "-.INF", ".NaN"),
+        *("20", "-1", "1_000", "0x1f", "017", "0o7", "1e3", ".5", "1.", "12:30"),
         *("2026-11-20", "2026-11-20T20:26:31Z"),
     ],
 )
@@ -38,6 +38,8 @@ def test_text_that_would_be_read_as_another_type_is_quoted(text):
         ("*", "'*'"),
         ("it's", "it's"),
         ("a\nb\n", "|\n  a\n  b"),
+        ("a\n\n", "|+\n  a\n"),
+        ("<<", "<<"),
         ("\u2028\U0001f600é", r'"\L\U0001F600é"'),
         ("a\udcff", "a\ufffd"),
         (None, "null"),

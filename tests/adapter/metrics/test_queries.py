@@ -7,8 +7,9 @@ from collections.abc import Coroutine
 
 import pytest
 
+from adapter import errors
 from adapter.clients.prometheus_result import QueryResult
-from adapter.metrics.queries import Queries
+from adapter.metrics.queries import Queries, QueriesBySource
 from rules.query.aggregate import Sample
 from tests import virtual_time
 
@@ -18,7 +19,8 @@ SECONDS = {"slow": 30.0, "fast": 1.0}
 class Client:
     """Takes the seconds that `SECONDS` says; counts the queries that run at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str = "") -> None:
+        self.name = name
         self.running = self.most = 0
 
     async def query(self, promql: str) -> QueryResult:
@@ -26,7 +28,7 @@ class Client:
         self.most = max(self.most, self.running)
         await asyncio.sleep(SECONDS[promql])
         self.running -= 1
-        sample = Sample(labels={"query": promql}, value=1.0, time=now())
+        sample = Sample(labels={"query": f"{self.name} {promql}".strip()}, value=1.0, time=now())
         return QueryResult(kind="vector", samples=(sample,))
 
 
@@ -57,6 +59,48 @@ def test_queries_at_a_time_are_limited_and_some_slots_are_reserved_for_merged_ev
 
     assert virtual_time.run(most(False)) == 12
     assert virtual_time.run(most(True)) == 16
+
+
+def test_each_source_has_slots_and_a_circuit_breaker_of_its_own():
+    class Down:
+        async def query(self, promql: str) -> QueryResult:
+            raise errors.Unreachable("no route to host")
+
+    async def run():
+        slow, fast = Client(), Client()
+        queries = QueriesBySource(slow, {"fast": fast, "down": Down()})
+        waiting = [asyncio.create_task(queries.of("default").run("slow")) for _ in range(100)]
+        await asyncio.sleep(0)
+        answer = await queries.vectors([("fast", "fast")], merged=False)
+        for _ in range(6):
+            with pytest.raises(errors.Unreachable) as caught:
+                await queries.vectors([("down", "fast")], merged=False)
+        again = await queries.vectors([("fast", "fast")], merged=False)
+        for each in waiting:
+            each.cancel()
+        return answer.took, again.took, str(caught.value), slow.most, fast.most
+
+    took, again, message, slow, fast = virtual_time.run(run())
+
+    assert (took, again, slow, fast) == (1.0, 1.0, 12, 1)
+    assert message.startswith("the source down is not queried, because 5 requests failed")
+
+
+def test_results_of_several_sources_are_in_the_order_of_the_queries():
+    async def run():
+        queries = QueriesBySource(Client(), {"other": Client("other")})
+        return await queries.vectors(
+            [("other", "slow"), ("default", "fast"), ("other", "fast")], merged=False
+        )
+
+    answer = virtual_time.run(run())
+
+    assert [vector[0].labels["query"] for vector in answer.result] == [
+        "other slow",
+        "fast",
+        "other fast",
+    ]
+    assert (answer.began, answer.took) == (0.0, 30.0)
 
 
 def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():

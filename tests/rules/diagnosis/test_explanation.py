@@ -309,6 +309,13 @@ def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> 
     assert all(len(each) <= 100 for each in lines[:-1])
 
 
+def test_a_label_cannot_control_the_terminal() -> None:
+    samples = explanation.first([Sample({"pod": "a\x1b[2J\u202eb"}, 1.0, 0.0)])
+    document = explanation_document.document(explained(queries=(facts(samples=samples),)))
+
+    assert r"          {pod=a\x1b[2J\u202eb} 1.0" in list(explanation_document.lines(document))
+
+
 def test_numbers_that_json_does_not_have_are_text() -> None:
     samples = explanation.first(Sample({}, float(text), 0.0) for text in ("nan", "-inf", "1"))
     document = explanation_document.document(explained(queries=(facts(samples=samples),)))

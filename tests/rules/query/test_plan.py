@@ -236,8 +236,8 @@ def test_recent_objects_are_queried_with_the_matchers_of_the_values():
     first_series = f'{{__name__="m",{labels},exported_{names}}}'
     second_series = f'{{__name__="m",exported_pod="",{labels},{names}}}'
     assert [each.recent for each in queries] == [
-        f"group by (exported_pod) (last_over_time({first_series}[90000ms]))",
-        f"group by (pod) (last_over_time({second_series}[90000ms]))",
+        f"group by (exported_pod) (last_over_time({first_series}[90s]))",
+        f"group by (pod) (last_over_time({second_series}[90s]))",
     ]
 
 
@@ -249,8 +249,16 @@ def test_recent_objects_of_several_namespaces_have_their_namespace():
     )
 
     assert queries.recent == (
-        'group by (pod,namespace) (last_over_time({__name__="m",namespace!="",pod!=""}[90000ms]))'
+        'group by (pod,namespace) (last_over_time({__name__="m",namespace!="",pod!=""}[90s]))'
     )
+
+
+def test_an_age_of_less_than_a_second_is_in_milliseconds():
+    (step,) = entry_of(AGED.replace("1m30s", "1s500ms")).steps
+
+    queries = plan.queries(step, Objects(namespaces=(), names=None), EVERYTHING)
+
+    assert queries.recent == ('group by (pod) (last_over_time({__name__="m",pod!=""}[1500ms]))')
 
 
 def test_without_a_maximum_age_nothing_but_values_is_queried():

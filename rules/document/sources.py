@@ -1,0 +1,139 @@
+"""Parses `sources`: the Prometheus servers that rules can name, besides the one of the flags.
+
+Secrets are in files, never in the rules file itself, which many people can read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, cast, get_args
+
+from rules import endpoint
+from rules.document.schema import Fields, is_null
+from rules.document.where import Where, where_of
+from rules.document.yaml import Entry, MappingNode, Scalar
+
+DEFAULT = "default"
+"""Name of the Prometheus of the flags."""
+
+Verb = Literal["GET", "POST"]
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+"""As of objects in Kubernetes: it is part of metrics and of a path below /readyz."""
+_KEYS = (
+    "url",
+    "verb",
+    "headers",
+    "timeout",
+    "tokenFile",
+    "caFile",
+    "clientCertFile",
+    "clientKeyFile",
+    "authInCluster",
+    "authConfig",
+)
+_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
+_TIMEOUT = 30.0
+"""Seconds; the default of --prometheus-timeout."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrometheusSource:
+    """One entry of `sources`. Each field is what the flag of the same name sets for the default."""
+
+    name: str
+    url: str
+    verb: Verb
+    headers: tuple[tuple[str, str], ...]
+    timeout: float
+    """Seconds."""
+    token_file: str | None
+    ca_file: str | None
+    client_cert_file: str | None
+    client_key_file: str | None
+    auth_in_cluster: bool
+    auth_config: str | None
+    where: Where
+
+
+def parse(top: Fields) -> tuple[PrometheusSource, ...]:
+    """Parse `sources` of a rules file."""
+    return tuple(_source(top, *each) for each in top.entries("sources"))
+
+
+def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
+    name = entry.key.text
+    if name == DEFAULT:
+        message = "the default source is that of --prometheus-url: choose another name"
+        top.record.report("error", path, entry.key, message)
+    elif not _NAME.fullmatch(name):
+        message = "the name must have lower-case letters, digits and hyphens, at most 63"
+        top.record.report("error", path, entry.key, message)
+    record = top.record.below(path)
+    fields = Fields(record, entry.value, known=_KEYS)
+    timeout = fields.duration("timeout")
+    if timeout == 0:
+        fields.error("timeout", "must be longer than 0s")
+    source = PrometheusSource(
+        name=name,
+        url=_url(fields, entry),
+        verb=cast("Verb", fields.choice("verb", get_args(Verb))),
+        headers=tuple(_headers(fields)),
+        timeout=timeout / 1e9 if timeout else _TIMEOUT,
+        token_file=fields.text("tokenFile") or None,
+        ca_file=fields.text("caFile") or None,
+        client_cert_file=fields.text("clientCertFile") or None,
+        client_key_file=fields.text("clientKeyFile") or None,
+        auth_in_cluster=bool(fields.flag("authInCluster")),
+        auth_config=fields.text("authConfig") or None,
+        where=where_of(record, entry.value),
+    )
+    _check_conflicts(fields, source)
+    return source
+
+
+def _url(fields: Fields, entry: Entry) -> str:
+    if fields.get("url") is None:
+        if isinstance(entry.value, MappingNode) or is_null(entry.value):
+            fields.record.report("error", "", entry.value, "has no url: add that of a Prometheus")
+        return ""
+    text = fields.text("url")
+    try:
+        user = endpoint.check_url(text).username
+    except ValueError as error:
+        fields.error("url", str(error))
+        return ""
+    if user is not None:
+        fields.error("url", "contains a user: put a token into a file, and set tokenFile")
+    return text
+
+
+def _headers(fields: Fields) -> Iterator[tuple[str, str]]:
+    for path, entry in fields.entries("headers"):
+        name = entry.key.text
+        value = entry.value.text if isinstance(entry.value, Scalar) else ""
+        problem = "" if isinstance(entry.value, Scalar) else "must be text"
+        if not name or not endpoint.HEADER_NAME.fullmatch(name):
+            problem = "is not a valid name of a header"
+        elif name.lower() in _SECRET_HEADERS:
+            problem = "would be a secret in the rules file: put a token into a file, set tokenFile"
+        try:
+            endpoint.check_header_value(value)
+        except ValueError as error:
+            problem = problem or str(error)
+        if problem:
+            fields.record.report("error", path, entry.key, problem)
+        yield name, value
+
+
+def _check_conflicts(fields: Fields, source: PrometheusSource) -> None:
+    if source.auth_in_cluster and source.auth_config:
+        fields.error("authConfig", "conflicts with authInCluster: remove one of them")
+    for given, other in (
+        ("clientCertFile", "clientKeyFile"),
+        ("clientKeyFile", "clientCertFile"),
+    ):
+        if fields.get(given) is not None and fields.get(other) is None:
+            fields.error(given, f"needs {other}")

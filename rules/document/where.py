@@ -1,0 +1,61 @@
+"""Position of a rule, or of another part of a rules file, and of the keys in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rules.document import yaml
+from rules.document.schema import Record
+from rules.document.yaml import Node, Scalar
+from rules.errors import Problem, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Position of a part of a file and of its keys."""
+
+    file: str
+    path: str
+    """Path of the part in the file, such as `rules[3]`."""
+    positions: Mapping[str, tuple[int, int]]
+    """Path below the part ("" for itself, `name.matches`) -> line and column, from 1."""
+    scalars: Mapping[str, Scalar]
+    """Path below the part -> the scalar there."""
+
+    def __str__(self) -> str:
+        """Return the place as messages show it: `rules[3] (rules.yaml:12)`."""
+        return f"{self.path} ({self.file}:{self.positions[''][0]})"
+
+    def problem(
+        self, severity: Severity, path: str, message: str, *, offset: int | None = None
+    ) -> Problem:
+        """Build a problem at `path` below the part, or at the nearest path above with a position.
+
+        `offset` is the character of the text at `path` to which the problem points.
+        """
+        known = path
+        while known and known not in self.positions:
+            known = known.rpartition(".")[0]
+        line, column = self.positions[known]
+        if offset is not None and known in self.scalars:
+            line, column = self.scalars[known].position(offset)
+        return Problem(
+            severity=severity,
+            message=message,
+            path=yaml.join(self.path, path),
+            file=self.file,
+            line=line,
+            column=column,
+        )
+
+
+def where_of(record: Record, node: Node) -> Where:
+    """Return the position of `node`, which `record` describes."""
+    nodes = {"": node, **record.nodes}
+    return Where(
+        file=record.file,
+        path=record.path,
+        positions={path: (each.line, each.column) for path, each in nodes.items()},
+        scalars={path: each for path, each in nodes.items() if isinstance(each, Scalar)},
+    )

@@ -1,0 +1,28 @@
+"""Checks of the URL and the headers of a Prometheus, as flags and rules files have them."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+
+HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
+"""RFC 9110, 5.1; also empty."""
+
+
+def check_url(text: str) -> urllib.parse.SplitResult:
+    """Return the parts of an HTTP URL. Raises ValueError for any other text."""
+    message = "must be an http or https URL with a host"
+    try:
+        url = urllib.parse.urlsplit(text)
+        valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError as error:
+        raise ValueError(message) from error
+    if not valid:
+        raise ValueError(message)
+    return url
+
+
+def check_header_value(value: str) -> None:
+    """Raise ValueError for what HTTP does not allow as the value of a header (RFC 9110, 5.5)."""
+    if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
+        raise ValueError("the value contains a control character")

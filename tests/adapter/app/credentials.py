@@ -1,0 +1,38 @@
+"""Credentials of the tests of Prometheus clients, and what a fake Prometheus received."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+
+import yaml
+
+from tests.certificates import Holder
+
+USER, PASSWORD = "jane", "w0rd-in-the-file"
+BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
+TOKEN = "s3cret-t0ken"
+
+
+def holder(name, issuer=None, **options):
+    return Holder(name, issuer, now=datetime.now(UTC), **options)
+
+
+CA, OTHER_CA = holder("ca", ca=True), holder("another ca", ca=True)
+
+
+def kubeconfig(folder, cluster=None, user=None):
+    document = {
+        "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "b", "user": "c"}}],
+        "clusters": [{"name": "b", "cluster": {"server": "https://192.0.2.1", **(cluster or {})}}],
+        "users": [{"name": "c", "user": user or {}}],
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return f"--prometheus-auth-config={path}"
+
+
+def sent(fake):
+    return [one.headers.get("Authorization") for one in fake.requests]

@@ -1,0 +1,143 @@
+"""`sources` of a rules file: every key, and what is refused at which place."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules import ruleset
+from rules.document import config
+from rules.errors import ConfigError
+from rules.lint import check
+
+RULE = "{seriesQuery: up, metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'"
+FULL = """
+sources:
+  team-b:
+    url: https://prometheus.team-b.svc:9090/base
+    verb: POST
+    timeout: 1m30s
+    headers: {X-Scope-OrgID: team-b, X-Empty: ""}
+    tokenFile: /secrets/token
+    caFile: /secrets/ca.crt
+    clientCertFile: /secrets/tls.crt
+    clientKeyFile: /secrets/tls.key
+    authConfig: /secrets/kubeconfig
+  plain: {url: "http://plain", authInCluster: true}
+"""
+
+
+def problems_of(*texts: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        ruleset.load([(f"{number}.yaml", text) for number, text in enumerate(texts)])
+    return [str(problem) for problem in caught.value.problems if problem.severity == "error"]
+
+
+def test_every_key_is_parsed():
+    parsed, problems = config.parse(FULL, file="f.yaml")
+
+    assert problems == ()
+    assert parsed is not None
+    team, plain = parsed.sources
+    assert (team.name, team.url, team.verb, team.timeout) == (
+        "team-b",
+        "https://prometheus.team-b.svc:9090/base",
+        "POST",
+        90.0,
+    )
+    assert team.headers == (("X-Scope-OrgID", "team-b"), ("X-Empty", ""))
+    assert (team.token_file, team.ca_file) == ("/secrets/token", "/secrets/ca.crt")
+    assert (team.client_cert_file, team.client_key_file) == ("/secrets/tls.crt", "/secrets/tls.key")
+    assert (team.auth_in_cluster, team.auth_config) == (False, "/secrets/kubeconfig")
+    assert str(team.where) == "sources.team-b (f.yaml:4)"
+    assert (plain.verb, plain.headers, plain.timeout, plain.auth_in_cluster) == (
+        "GET",
+        (),
+        30,
+        True,
+    )
+    assert (plain.token_file, plain.ca_file, plain.client_cert_file, plain.auth_config) == (
+        (None,) * 4
+    )
+
+
+def test_a_rule_names_a_source_of_any_file():
+    loaded = ruleset.load(
+        [
+            ("a.yaml", f"rules: [{RULE}, source: team-b}}, {RULE}}}, {RULE}, source: default}}]"),
+            ("b.yaml", FULL),
+            ("c.yaml", f"externalRules: [{RULE}, source: plain}}]"),
+        ]
+    )
+
+    assert [rule.config.source for rule in loaded.rules] == ["team-b", "default", "default"]
+    assert [rule.config.source for rule in loaded.external] == ["plain"]
+    assert [source.name for source in loaded.sources] == ["team-b", "plain"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("default: {url: http://p}", "2:3: error: sources.default: the default source is that of"),
+        ("Team_B: {url: http://p}", "2:3: error: sources.Team_B: the name must have lower-case"),
+        ("a: {}", "2:6: error: sources.a: has no url"),
+        ("a:", "2:5: error: sources.a: has no url"),
+        ("a: 5", "2:6: error: sources.a: must be a mapping"),
+        ("a: {url: ftp://p}", "2:12: error: sources.a.url: must be an http or https URL"),
+        ("a: {url: 'http://p:x'}", "2:12: error: sources.a.url: must be an http or https URL"),
+        ("a: {url: 'http://u:secret@p'}", "2:12: error: sources.a.url: contains a user: put a"),
+        (
+            "a: {url: http://p, urls: x}",
+            "2:22: error: sources.a.urls: unknown key 'urls': did you mean url?",
+        ),
+        ("a: {url: http://p, verb: PUT}", "error: sources.a.verb: must be one of GET, POST"),
+        ("a: {url: http://p, timeout: 0s}", "error: sources.a.timeout: must be longer than 0s"),
+        (
+            "a: {url: http://p, headers: {authorization: Bearer secret}}",
+            "2:32: error: sources.a.headers.authorization: would be a secret in the rules file",
+        ),
+        ("a: {url: http://p, headers: {Cookie: }}", "error: sources.a.headers.Cookie: would be"),
+        ("a: {url: http://p, headers: {'a b': x}}", "is not a valid name of a header"),
+        ('a: {url: http://p, headers: {a: "x\\ny"}}', "the value contains a control character"),
+        ("a: {url: http://p, headers: {a: [x]}}", "error: sources.a.headers.a: must be text"),
+        ("a: {url: http://p, clientKeyFile: x}", "a.clientKeyFile: needs clientCertFile"),
+        ("a: {url: http://p, clientCertFile: x}", "a.clientCertFile: needs clientKeyFile"),
+        (
+            "a: {url: http://p, authInCluster: yes, authConfig: x}",
+            "sources.a.authConfig: conflicts with authInCluster: remove one of them",
+        ),
+    ],
+)
+def test_a_mistake_is_one_error_at_its_place(text, problem):
+    (error,) = problems_of(f"sources:\n  {text}\n")
+
+    assert problem in error
+    assert "secret" not in error.replace("be a secret", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("team-a", "there is no source 'team-a': did you mean team-b?"),
+        ("x", "there is no source 'x': known: default, team-b, plain"),
+    ],
+)
+def test_an_unknown_source_is_an_error_of_the_rule(name, hint):
+    (error,) = problems_of(FULL + f"rules:\n- {RULE}, source: {name}}}\n")
+
+    assert error.startswith("0.yaml:15:")
+    assert f"error: rules[0].source: {hint}" in error
+
+
+def test_a_source_that_two_files_have_is_an_error():
+    (error,) = problems_of(FULL, "sources:\n  plain: {url: http://other}\n")
+
+    assert (
+        error == "1.yaml:2:10: error: sources.plain: already set in 0.yaml: remove one of the two"
+    )
+
+
+def test_a_source_that_no_rule_uses_is_a_warning():
+    loaded = ruleset.load([("a.yaml", FULL + f"rules:\n- {RULE}, source: plain}}\n")])
+
+    (warning,) = [str(each) for each in check.warnings(loaded) if each.path.startswith("sources")]
+    assert warning.startswith("a.yaml:4:5: warning: sources.team-b: no rule uses this source: set")
