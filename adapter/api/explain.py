@@ -211,12 +211,12 @@ class Explainer:
 
 
 def _failure(error: errors.ApiError) -> str:
-    """Return what failed and, without the words of a backend, why."""
+    """Return what failed and, if we say so ourselves, why; a failing backend is a cause."""
     cause = error.__cause__
     message = error.message.removeprefix("Internal error occurred: ")
     if isinstance(cause, RulesError | errors.NotInstantError):  # our own words
         return f"{message}: {cause}"
-    return f"{message}: the API server did not answer" if cause is not None else message
+    return message
 
 
 def _asked(info: RequestInfo) -> Asked:
