@@ -1,87 +1,90 @@
-"""Configurations as people have them, in our own words: only real faults give a warning.
+"""Configurations as people have them: `check` says what a live server then does, and no more.
 
-What `check` says about the files is compared with what a real Prometheus makes of them.
+`python -m tests.rules.lint.configurations` prints both.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from adapter import settings
-from adapter.commands import check_inputs, check_live
-from adapter.settings import Source
-from rules import ruleset
-from rules.errors import Problem
-from rules.lint import check
-from rules.ruleset import RuleSet
+from adapter.commands import check_live
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus
+from tests.rules.lint import configurations, live
+from tests.rules.lint.configurations import FAILURES, FOLDER, NAMES, SOURCES, Checked
+from tests.rules.lint.live import Observed
 
-FOLDER = Path(__file__).with_name("configurations")
-SERIES = FOLDER.with_suffix(".prom")
-"""Series for every configuration, with labels as exporters have them."""
-CONFIGURATIONS = sorted(file.stem for file in FOLDER.glob("*.yaml"))
-FAULTS = {
-    "dcgm-rate-of-gauge": ["computes a rate of DCGM_FI_DEV_GPU_UTIL, which is a gauge"],
-    "dropped-group-by": ["drops the label namespace, pod"],
-    "helm-default-values": ["the chart adds six rules that match nearly every series"],
-    "kafka-lag-as-rate": ["computes a rate of kafka_consumergroup_lag, which is a gauge"],
-    "pod-without-namespace": ["maps a label to pods but none to namespaces"],
-}
-LIVE_FAULTS = {
-    "dropped-group-by": ["returns no value of rps of pods for 1 object in namespace n"],
-    "pod-without-namespace": ["fails for queue_jobs of pods: rules[0]"],
-}
-"""Faults that make requests fail; rates of gauges have values, but wrong ones."""
+FINDINGS = json.loads((FOLDER / "findings.json").read_text())
+"""Configuration -> the beginning of each problem that `check` reports without Prometheus."""
+EVERY = {name: configurations.checked(name) for name in NAMES}
+ACCEPTED = {name: each for name, each in EVERY.items() if each.rules is not None}
+"""Those with which a server starts."""
 
 
-def loaded(name: str) -> tuple[RuleSet, list[Problem]]:
-    """The rules of a configuration, and everything that `check` says about them."""
-    inputs = check_inputs.read([Source(kind="config", name=str(FOLDER / f"{name}.yaml"))])
-    rules = ruleset.compile(inputs.parsed)
-    return rules, [*inputs.problems, *rules.problems, *check.warnings(rules)]
+def test_each_configuration_has_a_public_source_or_is_listed_as_our_own() -> None:
+    public, own = SOURCES["public"], SOURCES["own"]
+
+    assert sorted([*public, *own]) == NAMES
+    assert len(public) >= 30
+    assert all("/" in each["repository"] and each["path"] for each in public.values())
+    assert set(FINDINGS) <= set(NAMES)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_configuration_gives_a_warning_for_each_real_fault_only(name: str) -> None:
-    _, problems = loaded(name)
+    found = [f"{each.path}: {each.message}".removeprefix(": ") for each in EVERY[name].problems]
 
-    expected = FAULTS.get(name, [])
-    assert len(problems) == len(expected), "\n".join(map(str, problems))
-    assert all(part in str(found) for part, found in zip(expected, problems, strict=True))
+    expected = FINDINGS.get(name, [])
+    assert len(found) == len(expected), "\n".join(found)
+    assert all(one.startswith(part) for part, one in zip(expected, found, strict=True))
 
 
 @pytest.fixture(scope="module")
 def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
-        now = time.time()
-        for age in (60, 30, 15, 1):  # a rate needs several samples
-            lines = SERIES.read_text().splitlines()
-            running.put(*(f"{each.rpartition(' ')[0]} {90 - age}" for each in lines), at=now - age)
+        configurations.write_series(running, (each.rules for each in ACCEPTED.values()))
         yield running
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_real_prometheus_confirms_what_check_says(server: Prometheus, name: str) -> None:
-    rules, _ = loaded(name)
-    flags = settings.Prometheus(url=server.url)
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_a_live_server_does_what_check_says(server: Prometheus, tmp_path: Path, name: str) -> None:
+    config = ACCEPTED[name]
 
-    lines, problems = asyncio.run(check_live.report(rules, flags))
+    found, usage = asyncio.run(live.observe(config.rules, server.url, tmp_path))
 
-    expected = LIVE_FAULTS.get(name, [])
-    assert len(problems) == len(expected), "\n".join(map(str, problems))
-    assert all(part in str(found) for part, found in zip(expected, problems, strict=True))
-    of_rules = [line for line in lines if not line.startswith(" ")]
-    answers = [line for line in lines if line.startswith(" ")]
-    assert len(of_rules) == len(rules.rules) + len(rules.external)
-    assert len(answers) + len(problems) >= len(of_rules)
+    for rule, each in zip(config.every_rule, found, strict=True):
+        _assert_predicted(config, rule, each)
+    assert usage == ({"pods": 1, "nodes": 1} if config.rules.resource_rules else {})
+    _, problems = asyncio.run(check_live.report(config.rules, settings.Prometheus(url=server.url)))
+    assert _failing(problems) == [
+        rule.config.where.path
+        for rule, each in zip(config.every_rule, found, strict=True)
+        if configurations.observed(each) & {"no value", "error"}
+    ]
 
 
-def test_there_are_thirty_configurations() -> None:
-    assert len(CONFIGURATIONS) >= 30
-    assert {*FAULTS, *LIVE_FAULTS} <= set(CONFIGURATIONS)
+def _assert_predicted(config: Checked, rule, each: Observed) -> None:
+    predicted = configurations.predictions(config.of_rule(rule))
+    observed = configurations.observed(each)
+    place = f"{rule.config.where}: {each}, predicted {predicted}"
+    assert observed <= set().union(*predicted), f"not reported: {place}"
+    failed = [alternatives for alternatives in predicted if alternatives & FAILURES]
+    assert all(observed & alternatives for alternatives in failed), f"false alarm: {place}"
+    assert ("leaks" in observed) == ({"leaks"} in predicted), place
+
+
+def _failing(problems) -> list[str]:
+    """Return the rules of which `check --prometheus-url` says that requests fail."""
+    phrases = ("returns no value of", "fails for", "no live series has the labels")
+    paths = [
+        each.path.rpartition(".")[0]
+        for each in problems
+        if any(phrase in each.message for phrase in phrases)
+    ]
+    return list(dict.fromkeys(paths))
