@@ -215,7 +215,7 @@ def test_an_empty_value_of_the_chart_is_no_value():
 def test_values_without_rules_mean_the_rules_of_the_chart():
     default, unused = problems(find("prometheus: {url: http://p, rules: {default: false}}\n"))
 
-    assert unused.startswith("f.yaml:1:26: warning: prometheus.rules: is not a value of the chart")
+    assert unused.startswith("f.yaml:1:29: warning: prometheus.rules: is not a value of the chart")
     assert default.startswith("f.yaml:1:1: warning: rules.default: is true unless it is set")
 
 
