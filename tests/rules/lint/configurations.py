@@ -10,6 +10,7 @@ public file stands for are listed under `own`.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import tempfile
@@ -71,6 +72,7 @@ class Checked:
         ]
 
 
+@functools.cache
 def checked(name: str) -> Checked:
     """Return what `check` says about a configuration."""
     try:
