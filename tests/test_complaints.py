@@ -177,7 +177,7 @@ async def test_6_one_bad_rule_or_a_short_failure_of_prometheus_empties_everythin
             assert await served.pods("n", "busy") == {"a": 20}
             server.kill()
             async with asyncio.timeout(10):
-                while "rules[1]" not in await _rules_health(served):
+                while "rules[1]" not in await _rules_health(served):  # noqa: ASYNC110 - HTTP only
                     await asyncio.sleep(0.1)
             assert "pods/busy" in await _listed(served)
             server.start()
