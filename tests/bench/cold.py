@@ -37,23 +37,24 @@ def main() -> int:
     """Print a line for each size; return 1 if the limit is exceeded."""
     print(
         f"{'pods':>6} {'in':>9} {'query ms':>9} {'request ms':>11} {'beyond ms':>10} {'x query':>8}"
+        f" {'CPU ms':>7}"
     )
     ratios = []
     for size in SIZES:
-        for encoding, query, request in _measure(size):
+        for encoding, query, request, cpu in _measure(size):
             beyond = request - query
             ratios.append(beyond / query)
             print(
                 f"{size.pods_per_app:>6} {encoding:>9} {query * 1e3:>9.2f} {request * 1e3:>11.2f}"
-                f" {beyond * 1e3:>10.2f} {ratios[-1]:>8.2f}"
+                f" {beyond * 1e3:>10.2f} {ratios[-1]:>8.2f} {cpu * 1e3:>7.2f}"
             )
     return int(max(ratios) > MAX_OVERHEAD)
 
 
-def _measure(size: Size) -> Iterator[tuple[str, float, float]]:
-    """Yield the mean duration of a query and the median latency of a request, in seconds.
+def _measure(size: Size) -> Iterator[tuple[str, float, float, float]]:
+    """Yield the mean duration of a query and the median latency and CPU time of a request.
 
-    Once for each encoding, whose name comes first.
+    In seconds, once for each encoding, whose name comes first.
     """
     with contextlib.ExitStack() as stack:
         bed = stack.enter_context(testbed.running(size))
@@ -74,7 +75,8 @@ def _measure(size: Size) -> Iterator[tuple[str, float, float]]:
             result = testbed.result(bed.start_client(job))
             spent_after, count_after = _queries(adapter.endpoint)
             query = (spent_after - spent) / (count_after - count)
-            yield encoding, query, statistics.median(result["latencies"])
+            latencies = result["latencies"]
+            yield encoding, query, statistics.median(latencies), result["cpu"] / len(latencies)
 
 
 def _queries(endpoint: Endpoint) -> tuple[float, float]:
