@@ -17,6 +17,7 @@ from adapter.api.groups import custom, external, question
 from adapter.api.groups.group import Backend, Content, Group, Planned
 from adapter.auth.in_flight import MaxInFlight
 from adapter.background import gather_or_cancel
+from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
 from adapter.http import encoding
 from adapter.http.negotiation import UNCHANGED
@@ -63,20 +64,24 @@ def forbidden(path: str) -> errors.ApiError:
     )
 
 
+_Query = Callable[[str], Awaitable[QueryResult]]
+
+
 class Explainer:
     """Explains requests for metrics, at most two at a time.
 
-    `query` evaluates PromQL, unshared. `inventory` returns the present snapshot. `labels` returns
-    the labels of one series of a rule. `query` and `labels` may raise BackendError.
+    `queries` evaluate PromQL, unshared, by the name of their Prometheus. `inventory` returns the
+    present snapshot. `labels` returns the labels of one series of a rule. `queries` and `labels`
+    may raise BackendError.
     """
 
     def __init__(
         self,
-        query: Callable[[str], Awaitable[QueryResult]],
+        queries: Mapping[str, _Query],
         inventory: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
     ) -> None:
-        self._query = query
+        self._sources = queries
         self._inventory = inventory
         self._labels = labels
         self._slots = MaxInFlight(_AT_ONCE)
@@ -164,10 +169,10 @@ class Explainer:
         found, error = None, "Prometheus did not answer in time"
         try:
             async with asyncio.timeout(_TIMEOUT):
-                found, error = await self._run(asked.query)
+                found, error = await self._run(asked.rule, asked.query)
                 labels = await self._present_labels(asked)
                 for key, text in samples.ages(asked).items():
-                    result, _ = await self._run(text)
+                    result, _ = await self._run(asked.rule, text)
                     if result is not None and result.samples:
                         numbers[key] = result.samples[0].value
         except TimeoutError:
@@ -175,6 +180,7 @@ class Explainer:
         binding = asked.step.binding
         return QueryFacts(
             rule=str(asked.rule.config.where),
+            source=asked.rule.config.source,
             series=asked.step.series,
             wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
             present_labels=tuple(sorted(labels))[:_MAX_LABELS],
@@ -186,13 +192,15 @@ class Explainer:
             oldest=numbers.get("oldest"),
         )
 
-    async def _run(self, promql: str) -> tuple[QueryResult | None, str]:
+    async def _run(self, rule: CompiledRule, promql: str) -> tuple[QueryResult | None, str]:
         """Return the result, or None and why there is none. Only Prometheus' refusal is quoted."""
+        source = rule.config.source
         try:
-            return await self._query(promql), ""
+            return await self._sources[source](promql), ""
         except errors.BackendError as error:
             log.info("a query of an explanation failed: %s", error)
-            return None, error.refusal or "Prometheus did not answer"
+            problem = reachability.problem_of(error, source) or "did not answer"
+            return None, error.refusal or f"Prometheus {problem}"
 
     async def _present_labels(self, asked: samples.Question) -> frozenset[str]:
         try:

@@ -24,6 +24,8 @@ _CHART = "prometheus-adapter"
 """Name of the chart, below which a chart that depends on it has its values."""
 _POD_OWNERS = frozenset(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"))
 _PROGRAM = re.compile(r"(prometheus|gpu-metrics)-adapter")
+_DEPLOYED = ("Application", "HelmRelease")
+"""Kinds of Argo CD and Flux that hold Helm values."""
 _FLAG = "--prometheus-url"
 """A container with this flag is an adapter, whatever its image."""
 
@@ -36,6 +38,8 @@ class RulesPart:
     file: str
     line: int
     parsed: config.Parsed
+    config_map: str = ""
+    """Name of the ConfigMap; empty for Helm values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +81,9 @@ class Found:
     problems: tuple[Problem, ...] = ()
 
 
+_EMPTY = MappingNode(entries={}, line=1, column=1)
+
+
 def find(content: bytes, *, file: str) -> Found | None:
     """Return what a file of manifests or of Helm values contains; None for a rules file."""
     nodes, problems = yaml.load_all(content, file=file)
@@ -96,6 +103,7 @@ def _merged(parts: Iterable[Found]) -> Found:
         rules=tuple(each for part in every for each in part.rules),
         arguments=tuple(each for part in every for each in part.arguments),
         config_maps=tuple(each for part in every for each in part.config_maps),
+        problems=tuple(each for part in every for each in part.problems),
     )
 
 
@@ -118,41 +126,70 @@ def _manifest(document: MappingNode, file: str) -> Found:
         spec = _mapping(document, "spec")
         pod = spec if kind == "Pod" else _mapping(_mapping(spec, "template"), "spec")
         return _workload(document, pod, file)
+    if kind in _DEPLOYED:
+        return _merged(_deployed(document, file))
     return Found()
 
 
 def _config_map(document: MappingNode, file: str) -> Found:
     title = _title(document)
+    name = _text(_mapping(document, "metadata"), "name")
     parts = []
     data = _mapping(document, "data")
     for key, entry in data.entries.items():
-        if isinstance(entry.value, Scalar) and (parsed := _embedded(entry.value, file, key)):
+        if isinstance(entry.value, Scalar) and (parsed := _embedded_rules(entry.value, file, key)):
             where, result = parsed
-            line = entry.key.line
             parts.append(
-                RulesPart(title=f"{title}, key {key}", file=where, line=line, parsed=result)
+                RulesPart(
+                    title=f"{title}, key {key}",
+                    file=where,
+                    line=entry.key.line,
+                    parsed=result,
+                    config_map=name,
+                )
             )
-    name = _text(_mapping(document, "metadata"), "name")
     return Found(rules=tuple(parts), config_maps=((name, frozenset(data.entries)),))
 
 
-def _embedded(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] | None:
-    """Parse the text of a ConfigMap's key; None if it holds no rules.
-
-    A literal block keeps its lines and columns, because everything around it is replaced by line
-    breaks. Positions in any other text count from its beginning, which the file's name shows.
-    """
-    if scalar.style == "|":
-        _, _, body = scalar.source.partition("\n")
-        text = "\n" * scalar.line + body
-    else:
-        text, file = scalar.text, f"{file} ({key})"
+def _embedded_rules(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] | None:
+    """Parse the text of a ConfigMap's key; None if it holds no rules."""
+    text, file = _embedded(scalar, file, key)
     node, problems = yaml.load(text, file=file)
     if isinstance(node, MappingNode) and _holds_rules(node):
         return file, config.parse_node(node, file=file, problems=problems)
     if node is None and problems and _SECTION.search(text):
         return file, (None, problems)
     return None
+
+
+def _embedded(scalar: Scalar, file: str, key: str) -> tuple[str, str]:
+    """Return the text of a string that is YAML itself, and the name of its file.
+
+    A literal block keeps its lines and columns, because everything around it is replaced by line
+    breaks. Positions in any other text count from its beginning, which the file's name shows.
+    """
+    if scalar.style == "|":
+        _, _, body = scalar.source.partition("\n")
+        return "\n" * scalar.line + body, file
+    return scalar.text, f"{file} ({key})"
+
+
+def _deployed(document: MappingNode, file: str) -> Iterator[Found]:
+    """Yield what the Helm values in an Application of Argo CD or a HelmRelease of Flux contain."""
+    spec = _mapping(document, "spec")
+    for source in (_mapping(spec, "source"), *_mappings(_items(spec, "sources"))):
+        helm = _mapping(source, "helm")
+        if (values := _chart_values(_mapping(helm, "valuesObject"))) is not None:
+            yield _values(*values, file)
+        text = helm.entries["values"].value if "values" in helm.entries else None
+        if isinstance(text, Scalar):
+            content, where = _embedded(text, file, "values")
+            node, problems = yaml.load(content, file=where)
+            if isinstance(node, MappingNode) and (values := _chart_values(node)) is not None:
+                found = _values(*values, where)
+                yield replace(found, problems=(*problems, *found.problems))
+    if (values := _chart_values(_mapping(spec, "values"))) is not None:
+        yield _values(*values, file)
 
 
 def _holds_rules(node: MappingNode) -> bool:
@@ -220,15 +257,19 @@ def _expanded(argument: Scalar, environment: Mapping[str, str]) -> Scalar:
 def _chart_values(document: MappingNode) -> tuple[MappingNode, str] | None:
     """Return the values of the chart and their path; None if the document has none."""
     for values, path in ((document, ""), (_mapping(document, _CHART), _CHART)):
-        if set(_VALUES) & _mapping(values, "rules").entries.keys():
+        has_rules = set(_VALUES) & _mapping(values, "rules").entries.keys()
+        if has_rules or "url" in _mapping(values, "prometheus").entries:
             return values, path
     return None
 
 
 def _values(values: MappingNode, path: str, file: str) -> Found:
     problems: list[Problem] = []
-    rules = _mapping(values, "rules")
+    rules = _effective(values)
     record = Record(file, path, problems)
+    if misplaced := _mapping(values, "prometheus").entries.get("rules"):
+        message = "is not a value of the chart and has no effect. Move rules out of prometheus"
+        record.report("warning", "prometheus.rules", misplaced.key, message)
     top = Fields(record, rules, "rules", known=_VALUES)
     if top.get("existing") is None:
         _warn_of_default(record, rules)
@@ -248,6 +289,19 @@ def _values(values: MappingNode, path: str, file: str) -> Found:
         mounts={},
     )
     return Found(rules=(part,), arguments=(flags,) if arguments else ())
+
+
+def _effective(values: MappingNode) -> MappingNode:
+    """Return the rules without empty mappings, which the chart ignores (`resource: {}`)."""
+    if "rules" not in values.entries:
+        return replace(_EMPTY, line=values.line, column=values.column)
+    rules = _mapping(values, "rules")
+    entries = {
+        key: entry
+        for key, entry in rules.entries.items()
+        if not isinstance(entry.value, MappingNode) or entry.value.entries
+    }
+    return replace(rules, entries=entries)
 
 
 def _warn_of_default(record: Record, rules: MappingNode) -> None:
@@ -277,9 +331,6 @@ def _title(document: MappingNode) -> str:
     metadata = _mapping(document, "metadata")
     names = (_text(metadata, "namespace"), _text(metadata, "name"))
     return f"{_text(document, 'kind')} {'/'.join(filter(None, names))}"
-
-
-_EMPTY = MappingNode(entries={}, line=1, column=1)
 
 
 def _mapping(node: Node, key: str) -> MappingNode:

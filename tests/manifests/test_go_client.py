@@ -186,6 +186,26 @@ def test_answers_are_encoded_as_by_kubernetes(adapter, control_plane, reader, ac
     assert {status for _, status, *_ in parts} <= {"200", "400", "404", "405", "422"}
 
 
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+@pytest.mark.parametrize(
+    ("encoding", "kind", "path"),
+    [
+        *((each, "Table", "pods") for each in (JSON, YAML)),
+        *((each, "PartialObjectMetadataList", "pods") for each in ENCODINGS),
+        *((each, "PartialObjectMetadata", f"{PODS}/bert-0") for each in ENCODINGS),
+    ],
+)
+def test_other_forms_of_resource_metrics_are_encoded_as_by_kubernetes(
+    adapter, control_plane, reader, encoding, kind, path, version
+):
+    accept = f"{encoding};as={kind};v={version};g=meta.k8s.io"
+    target = f"{RESOURCE_METRICS}/{path}"
+
+    (line,) = run(reader, "verify", control_plane.kubeconfig, adapter.url, accept, target)
+
+    assert line == f"{target} 200 {encoding} same"
+
+
 def test_the_hpa_controller_is_answered_in_protobuf(adapter, control_plane):
     controller = r"from kube-controller-manager/.*horizontal-pod-autoscaler.*: (\d+ \S+)"
     requests = rf"GET (/apis/(?:custom|external)\S*/{{}}\S*) {controller}"

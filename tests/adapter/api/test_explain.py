@@ -197,7 +197,7 @@ def explainer() -> Explainer:
         statuses={},
         now=0.0,
     )
-    return Explainer(Mock(), lambda: known, Mock())
+    return Explainer({}, lambda: known, Mock())
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:
@@ -309,6 +309,28 @@ async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: 
     async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=test_causes.RULES) as served:
         found = await explain(served, f"{PODS}/a/divided")
 
-    assert found["queries"][0]["error"] == "Prometheus did not answer"
+    error = "Prometheus cannot be reached (--prometheus-url)"
+    assert found["queries"][0]["error"] == error
     assert found["causes"][0]["reason"] == "PrometheusUnavailable"
     assert "127.0.0.1" not in json.dumps(found)
+
+
+async def test_the_queries_go_to_the_prometheus_of_the_rule(
+    filled: Prometheus, tmp_path: Path
+) -> None:
+    rules = f"""\
+sources:
+  gpu: {{url: "{filled.url}"}}
+rules:
+- seriesQuery: partial
+  source: gpu
+  resources: {{overrides: {{ns: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: <<.Series>>{{<<.LabelMatchers>>}}
+"""
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=rules) as served:
+        found = await explain(served, f"{PODS}/a/partial")
+
+    (query,) = found["queries"]
+    assert (query["source"], query["seriesCount"], query["samples"]["count"]) == ("gpu", 1, 1)
+    assert found["outcome"] == "values"

@@ -32,6 +32,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -163,6 +164,7 @@ func verify(config *rest.Config, accept string, paths []string) {
 	for _, add := range []func(*runtime.Scheme) error{
 		discoveryv2.AddToScheme, discoveryv2beta1.AddToScheme, customv1beta1.AddToScheme,
 		customv1beta2.AddToScheme, externalv1beta1.AddToScheme, metricsv1beta1.AddToScheme,
+		metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme,
 	} {
 		check(add(scheme))
 	}
