@@ -10,7 +10,7 @@ from pathlib import Path
 from adapter import settings
 from rules import presets
 from rules.document import config, manifests
-from rules.document.manifests import Arguments, Found
+from rules.document.found import Arguments, Found
 from rules.errors import ConfigError, Problem
 
 

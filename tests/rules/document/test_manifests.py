@@ -219,6 +219,10 @@ def test_values_without_rules_mean_the_rules_of_the_chart():
     assert default.startswith("f.yaml:1:1: warning: rules.default: is true unless it is set")
 
 
+def test_a_rules_file_with_an_address_is_not_taken_for_helm_values():
+    assert find(f"prometheus: {{url: http://p}}\n{RULES}") is None
+
+
 APPLICATION = """\
 apiVersion: argoproj.io/v1alpha1
 kind: Application

@@ -43,9 +43,12 @@ _CONSEQUENCES = {
     "every request for the rule's metrics fails": {"error", "no value"},
     "objects of the same name in other namespaces get the same value": {"leaks"},
     "every namespace gets the same series": {"leaks"},
+    "only the last one listed is served": {"fewer metrics than series"},
+    "matches nearly every series": {"broad"},
 }
-"""What a warning of `check` says -> which observation it predicts."""
-FAILURES = frozenset(("not listed", "no value", "error"))
+"""What a warning of `check` says -> which observations it predicts, one of them at least."""
+_BROAD = 50
+"""Names of series. All configurations together have about 90."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +117,12 @@ def observed(found: Observed) -> set[str]:
     if len(answers) > 1:
         answers.pop("namespaces", None)
     return ({*answers.values()} - {"value"}) | ({"leaks"} if found.leaks else set())
+
+
+def remarkable(found: Observed) -> set[str]:
+    """Return what explains a warning, but is no fault without one: most patterns reject names."""
+    fewer = {"fewer metrics than series"} if found.metrics < found.series else set()
+    return fewer | ({"broad"} if found.series > _BROAD else set())
 
 
 def _origin(name: str) -> str:

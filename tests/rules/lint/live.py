@@ -31,8 +31,6 @@ _EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
 _RESOURCE = "/apis/metrics.k8s.io/v1beta1"
 _OTHER = "elsewhere"
 """A namespace with objects of the same names and without series."""
-_MAX_METRICS = 3
-"""Metrics of one rule that are requested; a broad rule has many."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +47,11 @@ class Observed:
     """Resource, or `external` -> `value`, `no value` (404, and an empty list) or `error` (500)."""
     leaks: bool = False
     """Whether objects in a namespace without series get values, too."""
+
+    def note(self, resource: str, outcome: str) -> None:
+        """Keep the outcome, unless another request failed already."""
+        if self.answers.get(resource, "value") == "value":
+            self.answers[resource] = outcome
 
 
 async def observe(rules: RuleSet, url: str, folder: Path) -> tuple[list[Observed], dict[str, int]]:
@@ -88,30 +91,27 @@ async def _observed(rule: CompiledRule, relist: Relist, port: int, kinds: Kinds)
     by_metric = relist.inventory.series_by_metric.get(rule.index, {})
     found = Observed(series=len(relist.inventory.series(rule)), metrics=len(by_metric))
     if rule.section == "externalRules":
-        served = [each for each in relist.catalog.external.values() if each.source.rule is rule]
-        found.served = len(served)
-        for external in served[:_MAX_METRICS]:
-            namespace = series.own_namespace(rule, kinds)
-            path = f"{_EXTERNAL}/namespaces/{{}}/{external.metric}"
-            found.answers["external"] = await _outcome(port, path.format(namespace))
-            if external.namespaced:
+        external = [each for each in relist.catalog.external.values() if each.source.rule is rule]
+        found.served = len(external)
+        namespace = series.own_namespace(rule, kinds)
+        for each in external:
+            if each.source.series not in series.names(rule):
+                continue
+            path = f"{_EXTERNAL}/namespaces/{{}}/{each.metric}"
+            found.note("external", await _outcome(port, path.format(namespace)))
+            if each.namespaced:
                 found.leaks |= await _outcome(port, path.format(_OTHER)) == "value"
         return found
-    named = series.objects(rule, kinds)
-    entries = [
-        each
-        for each in relist.catalog.entries
-        if any(source.rule is rule for source in each.sources)
-    ]
-    wanted = dict.fromkeys(each.metric for each in entries)
-    found.served = len(wanted)
+    named, own = series.objects(rule, kinds), series.names(rule)
+    entries = [each for each in relist.catalog.entries if each.sources[0].rule is rule]
+    found.served = len({each.metric for each in entries})
     for entry in entries:
-        if entry.metric not in [*wanted][:_MAX_METRICS] or entry.resource not in named:
-            continue
+        if entry.sources[0].series not in own or entry.resource not in named:
+            continue  # another configuration has these series, for other objects
         namespace, name = named[entry.resource]
-        one = await _outcome(port, _path(entry, namespace, name))
-        every = await _outcome(port, _path(entry, namespace, "*"))
-        found.answers[str(entry.resource)] = one if one == every else f"{one}, list {every}"
+        for requested in (name, "*"):
+            outcome = await _outcome(port, _path(entry, namespace, requested))
+            found.note(str(entry.resource), outcome)
         if entry.namespaced:
             found.leaks |= await _outcome(port, _path(entry, _OTHER, name)) == "value"
     return found
