@@ -31,7 +31,7 @@ def test_objects_that_rules_describe_must_be_readable(rules, resources):
 
 def test_only_an_apiservice_of_the_base_must_be_writable():
     names = ("v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
-    required = security._apiservice_rights((*names, "v1beta1.metrics.k8s.io"))
+    required = security.apiservice_rights((*names, "v1beta1.metrics.k8s.io"))
 
     assert [(right.name, right.verbs) for right in required] == [
         ("v1beta1.custom.metrics.k8s.io", ("get", "patch")),
