@@ -8,6 +8,8 @@ from importlib.resources.abc import Traversable
 
 from rules.errors import ConfigError, Problem
 
+FILE = "preset "
+"""Prefix of the name that a preset has where others have the name of their file."""
 _SUFFIX = ".yaml"
 
 

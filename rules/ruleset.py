@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from rules import mapping, naming, promql, template
+from rules import mapping, naming, presets, promql, template
 from rules.document import config, yaml
 from rules.document.sources import DEFAULT, PrometheusSource
 from rules.document.where import Where
@@ -115,7 +115,9 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     """
     configs = [config for _, (config, _) in parsed if config is not None]
     problems = [problem for _, (_, found) in parsed for problem in found]
-    resource_rules = [each.resource_rules for each in configs if each.resource_rules]
+    resource_rules = _without_presets(
+        [each.resource_rules for each in configs if each.resource_rules]
+    )
     for repeated in resource_rules[1:]:
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"
         problems.append(repeated.where.problem("error", "", message))
@@ -144,6 +146,12 @@ def _known_sources(sources: Iterable[PrometheusSource], problems: list[Problem])
             problems.append(source.where.problem("error", "", message))
         first.setdefault(source.name, source.where.file)
     return tuple(first)
+
+
+def _without_presets(found: Sequence[config.ResourceRules]) -> Sequence[config.ResourceRules]:
+    """Return the `resourceRules` of files, which replace those of presets."""
+    own = [each for each in found if not each.where.file.startswith(presets.FILE)]
+    return own or found
 
 
 class _Compiler:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import io
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from adapter import settings
+from adapter.__main__ import main
 from adapter.commands import SUMMARIES
 from rules import presets, ruleset
 from rules.diagnosis.missing import Reason
@@ -161,16 +162,11 @@ def help_texts() -> str:
         *([], ["serve"], ["demo"], ["check"], ["doctor"], ["explain"]),
         *(["presets", "detect"], ["certs", "issue"]),
     )
-    return "\n".join(
-        subprocess.run(
-            [sys.executable, "-m", "adapter", *command, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=ROOT,
-        ).stdout
-        for command in commands
-    )
+    output = io.StringIO()
+    for command in commands:
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+            main([*command, "--help"])
+    return output.getvalue()
 
 
 @pytest.mark.parametrize("page", PAGES)

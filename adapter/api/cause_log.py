@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from adapter.errors import BackendError
 from rules.diagnosis.missing import Cause, Reason
 
 log = logging.getLogger(__name__)
@@ -69,10 +70,11 @@ class CauseLog:
             await self._sleep(_SWEEP_INTERVAL)
             self.log_ended()
 
-    def add(self, subject: str, causes: Sequence[Cause]) -> None:
+    def add(self, subject: str, causes: Sequence[Cause], error: BackendError | None = None) -> None:
         """Log why `subject` has no value, unless the same was logged recently.
 
         Causes are the same if their reasons and rules are; ages and counts in them may differ.
+        `error` quotes the backend, which only the log may do.
         Provisional ones are logged at debug level only, until they last.
         """
         now = self._clock()
@@ -99,6 +101,8 @@ class CauseLog:
         self._missing.move_to_end(subject)
         if repeated or known.total == 0:
             line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
+            if error is not None:
+                line += f": {type(error).__name__}: {error}"
             log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)
         known.count(now)
         if len(self._missing) > _MAX_SUBJECTS:

@@ -17,12 +17,13 @@ from adapter.api.groups import custom, external, question
 from adapter.api.groups.group import Backend, Content, Group, Planned
 from adapter.auth.in_flight import MaxInFlight
 from adapter.background import gather_or_cancel
+from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
 from adapter.http import encoding
 from adapter.http.negotiation import UNCHANGED
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
-from rules.diagnosis import explanation, explanation_document, samples
+from rules.diagnosis import explanation, explanation_document, missing, samples
 from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause
@@ -63,20 +64,24 @@ def forbidden(path: str) -> errors.ApiError:
     )
 
 
+_Query = Callable[[str], Awaitable[QueryResult]]
+
+
 class Explainer:
     """Explains requests for metrics, at most two at a time.
 
-    `query` evaluates PromQL, unshared. `inventory` returns the present snapshot. `labels` returns
-    the labels of one series of a rule. `query` and `labels` may raise BackendError.
+    `queries` evaluate PromQL, unshared, by the name of their Prometheus. `inventory` returns the
+    present snapshot. `labels` returns the labels of one series of a rule. `queries` and `labels`
+    may raise BackendError.
     """
 
     def __init__(
         self,
-        query: Callable[[str], Awaitable[QueryResult]],
+        queries: Mapping[str, _Query],
         inventory: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
     ) -> None:
-        self._query = query
+        self._sources = queries
         self._inventory = inventory
         self._labels = labels
         self._slots = MaxInFlight(_AT_ONCE)
@@ -103,7 +108,7 @@ class Explainer:
                 raise
             causes = error.causes
             if error.code == 500 and not causes:
-                failure = error.message
+                failure = _failure(error)
                 log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
         values = tuple(_values(content))
         if content is not None:
@@ -116,6 +121,8 @@ class Explainer:
         if asked.resource:
             target = question.target_of(info)
             resource = explanation.resolve(inventory, target.resource, target.group)
+            if resource is None and not causes:
+                causes = (missing.unknown_resource(asked.resource, inventory.kinds),)
         # In a thread, because many rules with thousands of series take a tenth of a second.
         rules = await asyncio.to_thread(
             explanation.considered,
@@ -162,10 +169,10 @@ class Explainer:
         found, error = None, "Prometheus did not answer in time"
         try:
             async with asyncio.timeout(_TIMEOUT):
-                found, error = await self._run(asked.query)
+                found, error = await self._run(asked.rule, asked.query)
                 labels = await self._present_labels(asked)
                 for key, text in samples.ages(asked).items():
-                    result, _ = await self._run(text)
+                    result, _ = await self._run(asked.rule, text)
                     if result is not None and result.samples:
                         numbers[key] = result.samples[0].value
         except TimeoutError:
@@ -173,6 +180,7 @@ class Explainer:
         binding = asked.step.binding
         return QueryFacts(
             rule=str(asked.rule.config.where),
+            source=asked.rule.config.source,
             series=asked.step.series,
             wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
             present_labels=tuple(sorted(labels))[:_MAX_LABELS],
@@ -184,13 +192,15 @@ class Explainer:
             oldest=numbers.get("oldest"),
         )
 
-    async def _run(self, promql: str) -> tuple[QueryResult | None, str]:
+    async def _run(self, rule: CompiledRule, promql: str) -> tuple[QueryResult | None, str]:
         """Return the result, or None and why there is none. Only Prometheus' refusal is quoted."""
+        source = rule.config.source
         try:
-            return await self._query(promql), ""
+            return await self._sources[source](promql), ""
         except errors.BackendError as error:
             log.info("a query of an explanation failed: %s", error)
-            return None, error.refusal or "Prometheus did not answer"
+            problem = reachability.problem_of(error, source) or "did not answer"
+            return None, error.refusal or f"Prometheus {problem}"
 
     async def _present_labels(self, asked: samples.Question) -> frozenset[str]:
         try:
@@ -198,6 +208,15 @@ class Explainer:
         except (errors.BackendError, RulesError) as error:
             log.info("cannot query the labels of series %s: %r", asked.step.series, error)
             return frozenset()
+
+
+def _failure(error: errors.ApiError) -> str:
+    """Return what failed and, if we say so ourselves, why; a failing backend is a cause."""
+    cause = error.__cause__
+    message = error.message.removeprefix("Internal error occurred: ")
+    if isinstance(cause, RulesError | errors.NotInstantError):  # our own words
+        return f"{message}: {cause}"
+    return message
 
 
 def _asked(info: RequestInfo) -> Asked:

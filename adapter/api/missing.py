@@ -84,11 +84,13 @@ class MissingMetrics:
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
 
-    def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
-        """Count and log why `subject` has no value, as `CauseLog.add`."""
+    def log_causes(
+        self, subject: str, causes: Sequence[Cause], error: errors.BackendError | None = None
+    ) -> None:
+        """Count and log why `subject` has no value, as `CauseLog.add`; `error` is only logged."""
         if causes:
             self._metrics.missing(causes[0].reason.value)
-        self._log.add(subject, causes)
+        self._log.add(subject, causes, error)
 
     async def run(self) -> NoReturn:
         """Log the end of causes until cancelled."""

@@ -19,7 +19,7 @@ def load(sources: tuple[Source, ...]) -> RuleSet:
     unreadable: list[Problem] = []
     for source in sources:
         if source.kind == "preset":
-            texts.append((f"preset {source.name}", presets.text(source.name)))
+            texts.append((f"{presets.FILE}{source.name}", presets.text(source.name)))
             continue
         try:
             texts.append((source.name, Path(source.name).read_bytes()))

@@ -41,6 +41,8 @@ from adapter.metrics import detection
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
 from adapter.settings import Settings, Source
+from rules import presets
+from rules.document.sources import DEFAULT
 from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
 from rules.query import resource
@@ -113,7 +115,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     lambda: detection.report(prometheus),
                     sources={name: client.query for name, client in others.items()},
                     presets={
-                        rule.config.where.file.removeprefix("preset ")
+                        rule.config.where.file.removeprefix(presets.FILE)
                         for rule in (*ruleset.rules, *ruleset.external)
                     },
                 ),
@@ -167,7 +169,12 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=backend,
             guard=secured.guard,
-            explainer=Explainer(prometheus.query, lambda: relist.inventory, relist.labels),
+            explainer=Explainer(
+                {DEFAULT: prometheus.query}
+                | {name: client.query for name, client in others.items()},
+                lambda: relist.inventory,
+                relist.labels,
+            ),
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,

@@ -10,7 +10,7 @@ from pathlib import Path
 from adapter import settings
 from rules import presets
 from rules.document import config, manifests
-from rules.document.manifests import Arguments, Found
+from rules.document.found import Arguments, Found
 from rules.errors import ConfigError, Problem
 
 
@@ -58,6 +58,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
         ]
     before: list[tuple[str, config.Parsed]] = []
     keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))
+    with_rules = {part.config_map for each in found for part in each.rules if part.config_map}
     for arguments in itertools.chain.from_iterable(each.arguments for each in found):
         flags, invalid = _flags(arguments)
         unread = ", ".join(_unread(arguments, flags, keys)) if flags else ""
@@ -67,6 +68,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
         if flags is None:
             continue
         problems += _unmounted(arguments, flags, keys)
+        problems += _unused(arguments, flags, with_rules)
         configured = False
         for source in flags.rules.sources:
             configured |= source.kind == "config"
@@ -76,7 +78,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
 
 
 def _preset(name: str) -> tuple[str, config.Parsed]:
-    file = f"preset {name}"
+    file = f"{presets.FILE}{name}"
     return file, config.parse(presets.text(name), file=file)
 
 
@@ -117,3 +119,20 @@ def _unmounted(
             known = ", ".join(sorted(keys[config_map])) or "none"
             message = f"ConfigMap {config_map} has no key {key}, so the file does not exist"
             yield arguments.problem(f"--config={source.name}: {message}; its keys: {known}")
+
+
+def _unused(
+    arguments: Arguments, flags: settings.Settings, with_rules: set[str]
+) -> Iterator[Problem]:
+    """Yield a warning for each mounted ConfigMap with rules that no flag names."""
+    if any(source.kind == "config" for source in flags.rules.sources):
+        return
+    for directory, (config_map, _) in arguments.mounts.items():
+        if config_map in with_rules:
+            yield Problem(
+                severity="warning",
+                message=f"has no --config, so the rules in ConfigMap {config_map}, which is mounted"
+                f" at {directory}, are not read. Add --config={directory}/FILE",
+                file=arguments.file,
+                line=arguments.line,
+            )

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
+from adapter.commands import check_usage
 from adapter.metrics import trial
 from adapter.metrics.relist import Relist
 from adapter.metrics.trial import Trial
@@ -57,6 +58,10 @@ async def report(
             async for line, found in observer.trials(rule):
                 lines += [line] if line else []
                 problems += found
+        if ruleset.resource_rules:
+            of_usage, found = await check_usage.report(ruleset.resource_rules, prometheus)
+            lines += of_usage
+            problems += found
         return tuple(lines), tuple(problems)
 
 

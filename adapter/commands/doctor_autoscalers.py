@@ -20,6 +20,7 @@ from rules.hpa.reading import Observation
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _MAX_HPAS = 50
+_FORBIDDEN = frozenset({401, 403})
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
 
@@ -46,9 +47,13 @@ async def _of_hpa(api: Kube, namespace: str, name: str) -> tuple[int, Sequence[F
     subject = f"autoscaler {namespace}/{name}"
     try:
         observed, replies = await _observe(api, namespace, name)
-    except (UnreadableError, errors.BackendError) as error:
-        cure = "correct scaleTargetRef, or see api-server"
-        return 0, [failure(subject, " ".join(str(error).split()), cure=cure)]
+    except UnreadableError as error:
+        text = " ".join(str(error).split())
+        if error.status in _FORBIDDEN:
+            return 0, [skipped(subject, text)]
+        return 0, [failure(subject, text, cure="correct scaleTargetRef")]
+    except errors.BackendError as error:
+        return 0, [failure(subject, str(error), cure="see api-server")]
     if observed.blocked:
         return 0, [warning(subject, observed.blocked, cure="give each autoscaler pods of its own")]
     return len(observed.proposals), [*_of_metrics(subject, observed, replies)]
@@ -90,7 +95,7 @@ def _judge(name: str, reply: Reply) -> Finding | None:
         if orjson.loads(reply.body).get("items"):
             return warning(name, cause, cure=_SEE) if cause else None
         return failure(name, f"no value. {cause}", cure="" if cause else _SEE)
-    if reply.status == 403:
+    if reply.status in _FORBIDDEN:
         return skipped(name, "this account may not read the metric")
     return failure(name, cause or f"status {reply.status}: {_message(reply)}", cure="")
 

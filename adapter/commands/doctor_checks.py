@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -23,7 +24,7 @@ from adapter.commands.doctor_report import Finding, Step, failure, skipped
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0
-"""Seconds for one request to the API server."""
+"""Seconds for one request, and until the API server must have answered."""
 _KUBECONFIG = "set --kubeconfig to a file with which kubectl reaches the cluster"
 
 
@@ -36,10 +37,12 @@ async def examine(
         try:
             api = await Kube.connect(kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
             stack.push_async_callback(api.close)
-            found, user = await doctor_cluster.api_server(api)
-        except errors.BackendError as error:
+            async with asyncio.timeout(_TIMEOUT):
+                found, user = await doctor_cluster.api_server(api)
+        except (errors.BackendError, TimeoutError) as error:
+            fact = str(error) or f"no answer within {_TIMEOUT:g} s"
             unreached = (
-                failure("api-server", str(error), cure=_KUBECONFIG),
+                failure("api-server", fact, cure=_KUBECONFIG),
                 skipped("cluster", "not checked without the API server"),
             )
             return False, (*unreached, *await doctor_report.run([of_prometheus]))

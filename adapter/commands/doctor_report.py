@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from adapter import errors
 
-_TIMEOUT = 12.0
+_TIMEOUT = 9.0
 """Seconds for one check; all run at the same time."""
 _FORBIDDEN = frozenset({401, 403})
 

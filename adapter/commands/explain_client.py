@@ -11,6 +11,7 @@ from typing import Any
 from adapter import errors
 from adapter.clients.kubernetes import Kube
 from rules.diagnosis import explanation_document
+from rules.errors import UnreadableError
 from rules.hpa import reading
 from rules.hpa.reading import Failure, Reply, Request, Steps, T
 
@@ -80,10 +81,11 @@ class Client:
 
     async def version(self) -> str:
         """Return the version of the custom metrics API. Raises CannotTellError."""
-        reply = await self._reply(Request(path=f"/apis/{reading.CUSTOM}"))
-        if isinstance(reply, Failure):
-            raise CannotTellError(_problem(reply, reading.CUSTOM))
-        return str(reply["preferredVersion"]["version"])
+        try:
+            return await self.run(reading.version())
+        except UnreadableError as error:
+            failure = Failure(status=error.status, message=str(error))
+            raise CannotTellError(_problem(failure, reading.CUSTOM)) from error
 
     async def _reply(self, request: Request) -> Reply:
         try:

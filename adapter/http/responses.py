@@ -224,14 +224,18 @@ def _status(error: ApiError) -> encoding.Document:
 
 
 def _log_failure(error: Exception, api_error: ApiError, request: Request) -> None:
-    """Log a 5xx with its cause; with a traceback only if the exception is unexpected."""
+    """Log a 5xx with its cause; with a traceback only if the exception is unexpected.
+
+    One with causes is logged by `api.cause_log`, once for many requests.
+    """
     where = f"{request.method} {_target(request)}"
     if not isinstance(error, ApiError | BackendError):
         log.error("%s: %s", where, api_error.message, exc_info=error)
         return
     cause = error.__cause__ if isinstance(error, ApiError) else error
     suffix = f": {type(cause).__name__}: {cause}" if cause else ""
-    log.error("%s: %s%s", where, shorten(api_error.message), suffix)
+    level = logging.DEBUG if api_error.causes else logging.ERROR
+    log.log(level, "%s: %s%s", where, shorten(api_error.message), suffix)
 
 
 def _log_answer(answer: Answer, request: Request) -> None:

@@ -91,7 +91,9 @@ async def external(
     prometheus = clients[entry.source.rule.config.source]
     namespace = ""
     if entry.namespaced:
-        namespace = await _largest(prometheus, entry.source, binding.namespace, binding)
+        # As for custom metrics: without a label for namespaces, every request fails.
+        largest = await _largest(prometheus, entry.source, binding.namespace, binding)
+        namespace = largest or "default"
     planned = plan.external(entry, namespace=namespace, selector=_ANY)
     started = clock()
     result = await prometheus.query(planned.promql())

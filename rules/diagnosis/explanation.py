@@ -90,6 +90,8 @@ class QueryFacts:
     """One query of the plan, and what Prometheus answered."""
 
     rule: str
+    source: str
+    """Name of the Prometheus that was queried."""
     series: str
     wanted_labels: tuple[str, ...]
     """Labels of the object and of its namespace."""

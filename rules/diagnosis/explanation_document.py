@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from rules.diagnosis.explanation import Explanation, QueryFacts, Shown
 from rules.diagnosis.samples import NOT_FINITE
+from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
 
 T = TypeVar("T")
@@ -52,6 +53,7 @@ def document(explanation: Explanation) -> Document:
 def _query(query: QueryFacts) -> Document:
     return {
         "rule": query.rule,
+        "source": query.source,
         "series": query.series,
         "wantedLabels": list(query.wanted_labels),
         "presentLabels": list(query.present_labels),
@@ -124,6 +126,8 @@ def _lines(explained: Document) -> Iterator[str]:
 
 def _query_lines(query: Document) -> Iterator[str]:
     yield from wrapped("query of  ", query["rule"])
+    if query["source"] != DEFAULT:
+        yield from wrapped("  source  ", query["source"])
     wanted, present = ", ".join(query["wantedLabels"]), ", ".join(query["presentLabels"])
     yield from wrapped("  series  ", query["series"])
     if query["wantedLabels"]:

@@ -36,6 +36,7 @@ class Reason(enum.Enum):
     POD_TOO_YOUNG = "PodTooYoung"
     NO_QUERY = "NoQuery"
     MISSING_RIGHT = "MissingRight"
+    LIST_FAILED = "ListFailed"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
     LABEL_DROPPED = "LabelDropped"
@@ -219,6 +220,12 @@ def missing_right(right: str, grant: str) -> Cause:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
     sentence = f"the adapter may not {right}: {grant}"
     return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence)
+
+
+def failed_list(resource: GroupResource) -> Cause:
+    """Return the cause for objects that the API server did not list."""
+    sentence = f"the API server did not list {resource}. The log of the adapter has its error"
+    return Cause(reason=Reason.LIST_FAILED, sentence=sentence)
 
 
 def other_exporter(title: str, presets: Sequence[str]) -> Cause:

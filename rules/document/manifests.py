@@ -8,145 +8,81 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
-from rules.document import config, yaml
-from rules.document.schema import Fields, Record
-from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
-from rules.errors import Problem
+from rules.document import config, helm_values, nodes, yaml
+from rules.document.found import Arguments, Found, RulesPart, merged
+from rules.document.yaml import MappingNode, Node, Scalar
 
 _SECTION = re.compile(rf"""^\s*["']?({"|".join(config.SECTIONS)})["']?\s*:""", re.MULTILINE)
 _RULE_KEYS = frozenset(("seriesQuery", "metricsQuery"))
-_VALUES = ("default", "custom", "existing", "external", "resource")
-"""Keys of `rules` in the values of the prometheus-adapter chart."""
-_CHART = "prometheus-adapter"
-"""Name of the chart, below which a chart that depends on it has its values."""
 _POD_OWNERS = frozenset(("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet"))
 _PROGRAM = re.compile(r"(prometheus|gpu-metrics)-adapter")
 _FLAG = "--prometheus-url"
 """A container with this flag is an adapter, whatever its image."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RulesPart:
-    """Rules in a manifest, or in Helm values."""
-
-    title: str
-    file: str
-    line: int
-    parsed: config.Parsed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arguments:
-    """Arguments of an adapter in the manifest of a workload, or in Helm values."""
-
-    title: str
-    file: str
-    line: int
-    arguments: tuple[Scalar, ...]
-    """Without the program's name; `$(NAME)` is replaced where the manifest has the value."""
-    mounts: Mapping[str, tuple[str, Mapping[str, str]]]
-    """Directory -> name of the ConfigMap that is mounted there, and its files and their keys."""
-
-    def problem(self, message: str) -> Problem:
-        """Return an error about the flag with which the message starts."""
-        name = re.split(r"[=:, ]", message, maxsplit=1)[0]
-        at = next((each for each in self.arguments if each.text.startswith(name)), None)
-        line, column = (at.line, at.column) if at else (self.line, 0)
-        return Problem(severity="error", message=message, file=self.file, line=line, column=column)
-
-    def key_of(self, path: str) -> tuple[str, str] | None:
-        """Return the ConfigMap and the key that are mounted as `path`; None if none is known."""
-        directory, name = posixpath.split(posixpath.normpath(path))
-        if directory not in self.mounts:
-            return None
-        config_map, keys = self.mounts[directory]
-        return config_map, keys.get(name, name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What the documents of one file contain."""
-
-    rules: tuple[RulesPart, ...] = ()
-    arguments: tuple[Arguments, ...] = ()
-    config_maps: tuple[tuple[str, frozenset[str]], ...] = ()
-    """Each ConfigMap with its keys."""
-    problems: tuple[Problem, ...] = ()
-
-
 def find(content: bytes, *, file: str) -> Found | None:
     """Return what a file of manifests or of Helm values contains; None for a rules file."""
-    nodes, problems = yaml.load_all(content, file=file)
-    documents = [each for node in nodes for each in _flat(node)]
-    if any(_text(each, "kind") and _text(each, "apiVersion") for each in documents):
-        found = _merged(_manifest(each, file) for each in documents)
-    elif documents and (values := _chart_values(documents[0])):
-        found = _values(*values, file)
+    loaded, problems = yaml.load_all(content, file=file)
+    documents = [each for node in loaded for each in _flat(node)]
+    if any(nodes.text(each, "kind") and nodes.text(each, "apiVersion") for each in documents):
+        found = merged(_manifest(each, file) for each in documents)
+    elif documents and (values := helm_values.chart_values(documents[0])):
+        found = helm_values.parse(*values, file)
     else:
         return None
     return replace(found, problems=(*problems, *found.problems))
-
-
-def _merged(parts: Iterable[Found]) -> Found:
-    every = tuple(parts)
-    return Found(
-        rules=tuple(each for part in every for each in part.rules),
-        arguments=tuple(each for part in every for each in part.arguments),
-        config_maps=tuple(each for part in every for each in part.config_maps),
-    )
 
 
 def _flat(document: Node) -> Iterator[MappingNode]:
     """Yield the document, or the items of a list, which `kubectl get` prints."""
     if not isinstance(document, MappingNode):
         return
-    if _text(document, "kind").endswith("List"):
-        for item in _items(document, "items"):
+    if nodes.text(document, "kind").endswith("List"):
+        for item in nodes.items(document, "items"):
             yield from _flat(item)
     else:
         yield document
 
 
 def _manifest(document: MappingNode, file: str) -> Found:
-    kind = _text(document, "kind")
+    kind = nodes.text(document, "kind")
     if kind == "ConfigMap":
         return _config_map(document, file)
     if kind == "Pod" or kind in _POD_OWNERS:
-        spec = _mapping(document, "spec")
-        pod = spec if kind == "Pod" else _mapping(_mapping(spec, "template"), "spec")
+        spec = nodes.mapping(document, "spec")
+        pod = spec if kind == "Pod" else nodes.mapping(nodes.mapping(spec, "template"), "spec")
         return _workload(document, pod, file)
+    if kind in helm_values.KINDS:
+        return merged(helm_values.deployed(document, file))
     return Found()
 
 
 def _config_map(document: MappingNode, file: str) -> Found:
-    title = _title(document)
+    title = nodes.title(document)
+    name = nodes.text(nodes.mapping(document, "metadata"), "name")
     parts = []
-    data = _mapping(document, "data")
+    data = nodes.mapping(document, "data")
     for key, entry in data.entries.items():
-        if isinstance(entry.value, Scalar) and (parsed := _embedded(entry.value, file, key)):
+        if isinstance(entry.value, Scalar) and (parsed := _embedded_rules(entry.value, file, key)):
             where, result = parsed
-            line = entry.key.line
             parts.append(
-                RulesPart(title=f"{title}, key {key}", file=where, line=line, parsed=result)
+                RulesPart(
+                    title=f"{title}, key {key}",
+                    file=where,
+                    line=entry.key.line,
+                    parsed=result,
+                    config_map=name,
+                )
             )
-    name = _text(_mapping(document, "metadata"), "name")
     return Found(rules=tuple(parts), config_maps=((name, frozenset(data.entries)),))
 
 
-def _embedded(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] | None:
-    """Parse the text of a ConfigMap's key; None if it holds no rules.
-
-    A literal block keeps its lines and columns, because everything around it is replaced by line
-    breaks. Positions in any other text count from its beginning, which the file's name shows.
-    """
-    if scalar.style == "|":
-        _, _, body = scalar.source.partition("\n")
-        text = "\n" * scalar.line + body
-    else:
-        text, file = scalar.text, f"{file} ({key})"
+def _embedded_rules(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] | None:
+    """Parse the text of a ConfigMap's key; None if it holds no rules."""
+    text, file = nodes.embedded(scalar, file, key)
     node, problems = yaml.load(text, file=file)
     if isinstance(node, MappingNode) and _holds_rules(node):
         return file, config.parse_node(node, file=file, problems=problems)
@@ -159,43 +95,47 @@ def _holds_rules(node: MappingNode) -> bool:
     """Return whether this is a rules file; other programs have lists called `rules`, too."""
     if not set(config.SECTIONS) & node.entries.keys():
         return False
-    items = _items(node, "rules")
-    return not items or any(_RULE_KEYS & each.entries.keys() for each in _mappings(items))
+    items = nodes.items(node, "rules")
+    return not items or any(_RULE_KEYS & each.entries.keys() for each in nodes.mappings(items))
 
 
 def _workload(document: MappingNode, pod: MappingNode, file: str) -> Found:
     volumes = {
-        _text(volume, "name"): _mapping(volume, "configMap") for volume in _items(pod, "volumes")
+        nodes.text(volume, "name"): nodes.mapping(volume, "configMap")
+        for volume in nodes.items(pod, "volumes")
     }
     found = []
-    for container in _items(pod, "containers"):
+    for container in nodes.items(pod, "containers"):
         arguments = [
             each
             for key in ("command", "args")
-            for each in _items(container, key)
+            for each in nodes.items(container, key)
             if isinstance(each, Scalar)
         ]
         flags = any(each.text.startswith(_FLAG) for each in arguments)
-        if not flags and not _PROGRAM.search(_text(container, "image")):
+        if not flags and not _PROGRAM.search(nodes.text(container, "image")):
             continue
         environment = {
-            _text(each, "name"): _text(each, "value")
-            for each in _items(container, "env")
-            if _text(each, "value")
+            nodes.text(each, "name"): nodes.text(each, "value")
+            for each in nodes.items(container, "env")
+            if nodes.text(each, "value")
         }
         mounts = {}
-        for mount in _items(container, "volumeMounts"):
-            volume = volumes.get(_text(mount, "name"))
-            if volume is not None and (name := _text(volume, "name")):
-                keys = {_text(e, "path"): _text(e, "key") for e in _items(volume, "items")}
-                path = posixpath.normpath(_text(mount, "mountPath"))
-                if sub_path := _text(mount, "subPath"):
+        for mount in nodes.items(container, "volumeMounts"):
+            volume = volumes.get(nodes.text(mount, "name"))
+            if volume is not None and (name := nodes.text(volume, "name")):
+                keys = {
+                    nodes.text(e, "path"): nodes.text(e, "key")
+                    for e in nodes.items(volume, "items")
+                }
+                path = posixpath.normpath(nodes.text(mount, "mountPath"))
+                if sub_path := nodes.text(mount, "subPath"):
                     path, base = posixpath.split(path)
                     keys = {base: keys.get(sub_path, sub_path)}
                 mounts[path] = (name, keys)
         found.append(
             Arguments(
-                title=f"{_title(document)}, container {_text(container, 'name')}",
+                title=f"{nodes.title(document)}, container {nodes.text(container, 'name')}",
                 file=file,
                 line=container.line,
                 arguments=tuple(_expanded(each, environment) for each in arguments),
@@ -215,88 +155,3 @@ def _expanded(argument: Scalar, environment: Mapping[str, str]) -> Scalar:
         line=argument.line,
         column=argument.column,
     )
-
-
-def _chart_values(document: MappingNode) -> tuple[MappingNode, str] | None:
-    """Return the values of the chart and their path; None if the document has none."""
-    for values, path in ((document, ""), (_mapping(document, _CHART), _CHART)):
-        if set(_VALUES) & _mapping(values, "rules").entries.keys():
-            return values, path
-    return None
-
-
-def _values(values: MappingNode, path: str, file: str) -> Found:
-    problems: list[Problem] = []
-    rules = _mapping(values, "rules")
-    record = Record(file, path, problems)
-    top = Fields(record, rules, "rules", known=_VALUES)
-    if top.get("existing") is None:
-        _warn_of_default(record, rules)
-    parsed = config.parse_sections(top, "custom", "external", "resource")
-    if top.get("existing") is not None:
-        message = "replaces the rules of these values, which have no effect: check the ConfigMap"
-        node = rules.entries["existing"].value
-        problems.append(_warning(file, node, yaml.join(path, "rules.existing"), message))
-    title = "Helm values"
-    part = RulesPart(title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)))
-    arguments = tuple(e for e in _items(values, "extraArguments") if isinstance(e, Scalar))
-    flags = Arguments(
-        title=f"{title}, extraArguments",
-        file=file,
-        line=values.line,
-        arguments=arguments,
-        mounts={},
-    )
-    return Found(rules=(part,), arguments=(flags,) if arguments else ())
-
-
-def _warn_of_default(record: Record, rules: MappingNode) -> None:
-    default = rules.entries.get("default")
-    if default is not None and getattr(default.value, "value", "") == "false":
-        return
-    message = (
-        "is true unless it is set: the chart adds six rules that match nearly every series, and "
-        "discovery lists thousands of metrics. Set it to false if the other rules suffice"
-    )
-    node = default.value if default else rules
-    record.report("warning", "rules.default", node, message)
-
-
-def _warning(file: str, node: Node, path: str, message: str) -> Problem:
-    return Problem(
-        severity="warning",
-        message=message,
-        path=path,
-        file=file,
-        line=node.line,
-        column=node.column,
-    )
-
-
-def _title(document: MappingNode) -> str:
-    metadata = _mapping(document, "metadata")
-    names = (_text(metadata, "namespace"), _text(metadata, "name"))
-    return f"{_text(document, 'kind')} {'/'.join(filter(None, names))}"
-
-
-_EMPTY = MappingNode(entries={}, line=1, column=1)
-
-
-def _mapping(node: Node, key: str) -> MappingNode:
-    """Return the mapping at `key`; an empty one if there is none."""
-    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
-    return entry.value if entry and isinstance(entry.value, MappingNode) else _EMPTY
-
-
-def _mappings(nodes: Iterable[Node]) -> Iterator[MappingNode]:
-    return (each for each in nodes if isinstance(each, MappingNode))
-
-
-def _items(node: Node, key: str) -> tuple[Node, ...]:
-    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
-    return entry.value.items if entry and isinstance(entry.value, SequenceNode) else ()
-
-
-def _text(node: Node, key: str) -> str:
-    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
-    return entry.value.text if entry and isinstance(entry.value, Scalar) else ""

@@ -161,23 +161,26 @@ def _request(hpa: Autoscaler, scale: Scale, metric: Metric) -> Steps[Request]:
         # The RESTMapper of client-go lower-cases the name.
         path = f"/apis/{EXTERNAL}/v1beta1/{below}/{quote(metric.name.lower(), safe='')}"
         return Request(path=path, params={"labelSelector": metric.selector} if params else {})
-    version = yield from _version()
+    served = yield from version()
     name = quote(metric.name, safe="")
     if metric.type == "Pods":
-        path = f"/apis/{CUSTOM}/{version}/{below}/pods/*/{name}"
+        path = f"/apis/{CUSTOM}/{served}/{below}/pods/*/{name}"
         return Request(path=path, params={"labelSelector": scale.selector, **params})
     described = metric.described
     assert described is not None  # the API server requires it for Object metrics
     if described.kind == "Namespace" and not described.group:
-        return Request(path=f"/apis/{CUSTOM}/{version}/{below}/metrics/{name}", params=params)
+        return Request(path=f"/apis/{CUSTOM}/{served}/{below}/metrics/{name}", params=params)
     resource = yield from _resource(described)
     group = f".{described.group}" if described.group else ""
-    path = f"/apis/{CUSTOM}/{version}/{below}/{resource}{group}/{quote(described.name)}/{name}"
+    path = f"/apis/{CUSTOM}/{served}/{below}/{resource}{group}/{quote(described.name)}/{name}"
     return Request(path=path, params=params)
 
 
-def _version() -> Steps[str]:
-    """Return the version of the custom metrics API that the controller uses."""
+def version() -> Steps[str]:
+    """Return the version of the custom metrics API that the controller uses.
+
+    Raises UnreadableError.
+    """
     reply = yield Request(path=f"/apis/{CUSTOM}")
     if isinstance(reply, Failure):
         if reply.status == 404:

@@ -23,6 +23,8 @@ from rules.template import Template
 _EQUALS_LABEL_VALUES = re.compile(
     r"""!?=\s*["'`]<<-?\s*index\s+\.LabelValuesByName\s+["`](?P<label>[^"`]*)["`]"""
 )
+_OBJECTS = ("a", "a|b")
+"""Values of the labels in a rendering: one object, and several."""
 _CLUSTER_SCOPED = frozenset((NAMESPACES, NODES, GroupResource("", "persistentvolumes")))
 ANY_SERIES = "series"
 """Stands for the name of a series where a rule does not pin one."""
@@ -55,8 +57,8 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
                 "warning",
                 "metricsQuery",
                 f"aggregates without <<.GroupBy>> and drops the label {', '.join(dropped)}: no "
-                "sample matches an object, and requests get 404 or an empty list. Aggregate by "
-                "(<<.GroupBy>>)",
+                f"sample names one of {_described(bound, dropped)}, and requests for them get 404 "
+                "or an empty list. Aggregate by (<<.GroupBy>>)",
             )
     for match in _EQUALS_LABEL_VALUES.finditer(query.source):
         if match["label"] not in bound.labels(PODS):
@@ -167,7 +169,13 @@ def _unmatched(
         return ""
     namespace = set(bound.labels(NAMESPACES))
     selectors = [each for expression in expressions for each in _selectors(expression)]
-    if any(str(each.name) in namespace for one in selectors for each in one.matchers.matchers):
+    if any(
+        str(each.name) in namespace and each.value in _OBJECTS
+        for one in selectors
+        for each in one.matchers.matchers
+    ):
+        return ""
+    if not namespace:  # every request fails, or the metrics describe no object in a namespace
         return ""
     if external:
         return (
@@ -198,6 +206,10 @@ def _dropped(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str])
     if dropped.keys() == {NAMESPACES} and len(by_resource) > 1:
         return []
     return [label for label in labels if any(label in each for each in dropped.values())]
+
+
+def _described(bound: BoundMapping, labels: Sequence[str]) -> str:
+    return ", ".join(map(str, bound.associations(labels)))
 
 
 def _resource_labels(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
@@ -232,7 +244,7 @@ def _render(
     query: Template, series: str, labels: Sequence[str], group_by: Sequence[str], *, several: bool
 ) -> str | None:
     """Render the query for one object `a` or for two, a and b; None if the template fails."""
-    operator, value = ("=~", "a|b") if several else ("=", "a")
+    operator, value = ("=~", _OBJECTS[1]) if several else ("=", _OBJECTS[0])
     try:
         return query.render(
             {

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
 from multidict import CIMultiDict
@@ -26,6 +27,8 @@ from rules.query.catalog import Catalog
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries, Usage
 from rules.selectors.selectors import Selector
+
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,8 +167,11 @@ class MissingMetrics:
         self.calls.append(plan)
         return (Cause(reason=Reason.NO_SAMPLE, rule=0, sentence="nothing was found"),)
 
-    def log_causes(self, subject: str, causes: Sequence[Cause]) -> None:
+    def log_causes(
+        self, subject: str, causes: Sequence[Cause], error: Exception | None = None
+    ) -> None:
         self.causes_visible.append((subject, tuple(causes)))
+        log.warning("%s: %s: %s", subject, "; ".join(map(str, causes)), error)
 
 
 def build_router(

@@ -200,3 +200,13 @@ def test_two_files_cannot_both_have_resource_rules():
 
     assert error.startswith("1.yaml:1:16: error: resourceRules: ")
     assert "already set in 0.yaml" in error
+
+
+@pytest.mark.parametrize("order", [("preset x", "own.yaml"), ("own.yaml", "preset x")])
+def test_resource_rules_of_a_file_replace_those_of_a_preset(order):
+    windows = {"preset x": "1m", "own.yaml": "2m"}
+
+    loaded = ruleset.load([(name, f"resourceRules: {{window: {windows[name]}}}") for name in order])
+
+    assert loaded.resource_rules is not None
+    assert loaded.resource_rules.window_ns == 120 * 10**9

@@ -153,8 +153,7 @@ async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
             resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
         )
     except BackendError as error:
-        causes = failures.of_list(resolved.listed, error)
-        raise errors.internal("unable to list matching resources", causes) from error
+        raise failures.of_list(backend, str(resolved.target), resolved.listed, error) from error
 
 
 async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> None:
@@ -184,8 +183,7 @@ async def _without_young(
     try:
         young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
     except BackendError as error:
-        causes = failures.of_list(PODS, error)
-        raise errors.internal("unable to list matching resources", causes) from error
+        raise failures.of_list(backend, str(resolved.target), PODS, error) from error
     if not young:
         return names, ()
     cause = missing.too_young(resolved.entry, young, namespace=namespace)
@@ -200,8 +198,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        cause = failures.of_query(query.steps[0].rule, error)
-        raise errors.internal("unable to fetch metrics", [cause]) from error
+        raise failures.of_query(backend, str(target), query.steps[0].rule, error) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
 

@@ -76,10 +76,11 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
     except PlanError as error:
-        raise errors.internal("unable to fetch metrics", [missing.no_query(error)]) from error
-    except BackendError as error:
-        cause = failures.of_query(entry.step.rule, error)
+        cause = missing.no_query(error)
+        backend.missing_metrics.log_causes(subject, [cause])
         raise errors.internal("unable to fetch metrics", [cause]) from error
+    except BackendError as error:
+        raise failures.of_query(backend, subject, entry.step.rule, error) from error
     if values:
         causes = ()
     else:

@@ -1,4 +1,4 @@
-"""Causes of requests that fail because Prometheus or the API server does.
+"""Answers to requests that fail because Prometheus or the API server does, and their causes.
 
 `adapter.api.missing` has the causes of metrics without a value.
 """
@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from adapter import errors
+from adapter.api.groups.group import Backend
 from adapter.clients import reachability
 from adapter.cluster.rights import objects_right
-from adapter.errors import BackendError
+from adapter.errors import ApiError, BackendError
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource
@@ -17,7 +18,27 @@ from rules.ruleset import CompiledRule
 _FORBIDDEN = 403
 
 
-def of_query(rule: CompiledRule, error: BackendError, *, key: str = "metricsQuery") -> Cause:
+def of_query(backend: Backend, subject: str, rule: CompiledRule, error: BackendError) -> ApiError:
+    """Log the cause for a query that failed, and return the 500."""
+    cause = query_cause(rule, error)
+    backend.missing_metrics.log_causes(subject, [cause], error)
+    return errors.internal("unable to fetch metrics", [cause])
+
+
+def of_list(
+    backend: Backend, subject: str, resource: GroupResource, error: BackendError
+) -> ApiError:
+    """Log the cause for a list that failed, and return the 500."""
+    if isinstance(error, errors.Refused) and error.status == _FORBIDDEN:
+        right = objects_right(resource)
+        cause = missing.missing_right(str(right), right.grant())
+    else:
+        cause = missing.failed_list(resource)
+    backend.missing_metrics.log_causes(subject, [cause], error)
+    return errors.internal("unable to list matching resources", [cause])
+
+
+def query_cause(rule: CompiledRule, error: BackendError, *, key: str = "metricsQuery") -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule."""
     return missing.failed_query(
         str(rule.config.where),
@@ -25,11 +46,3 @@ def of_query(rule: CompiledRule, error: BackendError, *, key: str = "metricsQuer
         problem=reachability.problem_of(error, rule.config.source),
         key=key,
     )
-
-
-def of_list(resource: GroupResource, error: BackendError) -> tuple[Cause, ...]:
-    """Return the cause for a list that failed, if it is a missing right."""
-    if not isinstance(error, errors.Refused) or error.status != _FORBIDDEN:
-        return ()
-    right = objects_right(resource)
-    return (missing.missing_right(str(right), right.grant()),)

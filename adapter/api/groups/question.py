@@ -150,9 +150,10 @@ async def _resolve_kind(target: Target, backend: Backend) -> tuple[Kinds, Kind]:
     try:
         return kinds, kinds.resolve(target.resource, target.group)
     except UnknownResourceError as error:
-        if target.name == ALL:
-            raise errors.internal("unable to list matching resources") from error
         cause = missing.unknown_resource(target.resource_in_url, kinds)
+        if target.name == ALL:
+            backend.missing_metrics.log_causes(str(target), [cause])
+            raise errors.internal("unable to list matching resources", [cause]) from error
         raise not_found(target, backend, [cause]) from error
 
 

@@ -101,8 +101,7 @@ async def _list(
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
     except BackendError as error:
-        causes = failures.of_list(kind, error)
-        raise errors.internal("unable to list matching resources", causes) from error
+        raise failures.of_list(backend, _subject(kind, info.namespace), kind, error) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
     by_namespace = _by_namespace(objects)
@@ -143,8 +142,8 @@ async def _get(
     try:
         found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
     except BackendError as error:
-        causes = failures.of_list(kind, error)
-        raise errors.internal("unable to list matching resources", causes) from error
+        subject = _subject(kind, info.namespace, info.name)
+        raise failures.of_list(backend, subject, kind, error) from error
     if found is None:
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
@@ -198,7 +197,7 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
         elif isinstance(usages, BackendError):
             rule = plan.steps[0].rule
             key = rule.config.where.path.rpartition(".")[2]
-            causes.append(failures.of_query(rule, usages, key=key))
+            causes.append(failures.query_cause(rule, usages, key=key))
         else:
             causes.append(missing.no_query(usages))
     return tuple(dict.fromkeys(causes))[:_MAX_CAUSES]

@@ -248,3 +248,20 @@ async def test_a_rule_whose_exporter_vanished_says_so_and_since_when(tmp_path: P
     (cause,) = body["details"]["causes"]
     assert (status, cause["reason"]) == (404, "TargetGone")
     assert "target gpu/x:1 is down (up = 0); the last sample of `vanished`" in cause["message"]
+
+
+async def test_the_log_has_the_error_of_a_failed_query_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=RULES) as served:
+        for _ in range(3):
+            await served.get(f"{GROUP}/namespaces/default/pods/*/divided")
+
+    logged = [
+        each for each in caplog.messages if "pods/*/divided" in each or "pods/divided" in each
+    ]
+    (line,) = logged
+    assert line.startswith("pods/divided in namespace default: PrometheusUnavailable: Prometheus ")
+    assert ": Unreachable: " in line
+    assert "127.0.0.1:9" in line

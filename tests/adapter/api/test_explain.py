@@ -13,9 +13,11 @@ from unittest.mock import Mock
 import pytest
 
 from adapter.api.explain import Explainer
-from adapter.errors import Refused
+from adapter.errors import Refused, Unreachable
+from rules import ruleset
 from rules.diagnosis.inventory import Inventory
 from rules.kinds import Kinds
+from rules.query import catalog as catalogs
 from rules.query.catalog import Catalog
 from rules.ruleset import RuleSet
 from tests.adapter import wired
@@ -143,6 +145,7 @@ async def test_a_refused_query_is_quoted_with_its_error(served: Api) -> None:
         (f"{PODS}/*/partia", "", "WrongName", "did you mean partial (of namespaces, pods)?"),
         (f"{GROUP}/namespaces/default/foos/a/partial", "", "UnknownResource", "no resource foos"),
         (f"{PODS}/*/partial", "&labelSelector=app%3Dx", "NoObject", "label selector app=x"),
+        (f"{GROUP}/namespaces/default/foos/*/partial", "", "UnknownResource", "no resource foos"),
         (f"{GROUP}/nodes/n/partial", "", "OtherResource", "only for namespaces, pods"),
         (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "where the label ns is team-b"),
         (f"{EXTERNAL}/nope", "", "NoRule", "no external rule produces a metric named nope"),
@@ -173,7 +176,8 @@ async def test_an_error_without_a_cause_cannot_be_told(served: Api) -> None:
 
     assert (found["outcome"], found["causes"]) == ("unknown", [])
     assert found["queries"][0]["samples"]["count"] == 2
-    assert "unable to fetch metrics. See /readyz?verbose" in found["verdict"]
+    assert "unable to fetch metrics: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
+    assert found["verdict"].endswith("See /readyz?verbose and the adapter's log")
 
 
 async def test_an_invalid_request_stays_an_error(served: Api) -> None:
@@ -193,7 +197,7 @@ def explainer() -> Explainer:
         statuses={},
         now=0.0,
     )
-    return Explainer(Mock(), lambda: known, Mock())
+    return Explainer({}, lambda: known, Mock())
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:
@@ -213,11 +217,17 @@ def deciding(*, may_read: bool) -> Callable[[Any], Any]:
     return guard
 
 
-def router(*, may_read: bool = True) -> Any:
+def router(
+    *,
+    may_read: bool = True,
+    objects: wired.Objects | None = None,
+    evaluation: wired.Evaluation | None = None,
+    catalog: Catalog | None = None,
+) -> Any:
     return wired.build_router(
-        Catalog.empty(),
-        wired.Objects(Kinds.builtin(), {}),
-        wired.Evaluation({}),
+        catalog or Catalog.empty(),
+        objects or wired.Objects(Kinds.builtin(), {}),
+        evaluation or wired.Evaluation({}),
         guard=deciding(may_read=may_read),
         explainer=explainer(),
     )
@@ -233,6 +243,33 @@ async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
         f'also needs the right to get the path "{GROUP}"' in json.loads(explained.body)["message"]
     )
     assert b"none" not in explained.body
+
+
+@pytest.mark.parametrize(
+    ("failure", "verdict"),
+    [
+        (
+            Refused("pods is forbidden: secret", status=403),
+            "MissingRight: the adapter may not list and watch pods: grant {apiGroups: ",
+        ),
+        (Unreachable("https://10.0.0.1: secret"), "ListFailed: the API server did not list pods"),
+    ],
+)
+async def test_a_list_that_fails_is_the_cause_and_a_missing_right_is_named(
+    failure: Exception, verdict: str
+) -> None:
+    objects = wired.Objects(Kinds.builtin(), {})
+    objects.failure = failure
+    rules = ruleset.load([("rules.yaml", test_causes.RULES)])
+    catalog = catalogs.build(rules, {}, Kinds.builtin())
+
+    async with wired.listening(router(objects=objects, catalog=catalog)) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/divided?explain=true")
+
+    found = json.loads(reply.body)
+    assert (reply.status, found["outcome"], found["objects"]) == (200, "noValue", None)
+    assert f" has no value: {verdict}" in found["verdict"]
+    assert "secret" not in reply.body.decode()
 
 
 async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,6 +309,28 @@ async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: 
     async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=test_causes.RULES) as served:
         found = await explain(served, f"{PODS}/a/divided")
 
-    assert found["queries"][0]["error"] == "Prometheus did not answer"
+    error = "Prometheus cannot be reached (--prometheus-url)"
+    assert found["queries"][0]["error"] == error
     assert found["causes"][0]["reason"] == "PrometheusUnavailable"
     assert "127.0.0.1" not in json.dumps(found)
+
+
+async def test_the_queries_go_to_the_prometheus_of_the_rule(
+    filled: Prometheus, tmp_path: Path
+) -> None:
+    rules = f"""\
+sources:
+  gpu: {{url: "{filled.url}"}}
+rules:
+- seriesQuery: partial
+  source: gpu
+  resources: {{overrides: {{ns: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: <<.Series>>{{<<.LabelMatchers>>}}
+"""
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=rules) as served:
+        found = await explain(served, f"{PODS}/a/partial")
+
+    (query,) = found["queries"]
+    assert (query["source"], query["seriesCount"], query["samples"]["count"]) == ("gpu", 1, 1)
+    assert found["outcome"] == "values"

@@ -49,6 +49,20 @@ async def test_get_sends_parameters(cluster, connect):
     assert request.accept == "application/json"
 
 
+async def test_fetch_returns_errors_with_headers_and_body(cluster, connect):
+    cluster.add("pods", "team-a", "web-1")
+    cluster.fail("/api/v1/nodes", status=404, message="none", headers={"Warning": "299 - x"})
+    api = await connect()
+
+    found = await api.fetch("/api/v1/namespaces/team-a/pods", {"limit": "1"})
+    failed = await api.fetch("/api/v1/nodes")
+
+    assert (found.status, b"web-1" in found.body) == (200, True)
+    assert cluster.requests[0].query == {"limit": "1"}
+    assert (failed.status, failed.headers["Warning"]) == (404, "299 - x")
+    assert b"none" in failed.body
+
+
 async def test_each_request_is_logged_at_debug_level_with_status_and_duration(
     cluster, connect, caplog, api_server
 ):

@@ -129,6 +129,13 @@ def test_a_fault_in_a_deployment_is_an_error(check, before: str, after: str, mes
     assert message in lines
 
 
+def test_a_deployment_that_does_not_read_its_configmap_gives_a_warning(check) -> None:
+    _, lines = check(CONFIG_MAP + DEPLOYMENT.replace("--config=/etc/adapter/config.yaml, ", ""))
+
+    (warning,) = (each for each in lines if "has no --config" in each)
+    assert "the rules in ConfigMap adapter, which is mounted at /etc/adapter, are not" in warning
+
+
 def test_flags_in_helm_values_are_checked(check) -> None:
     code, lines = check("rules: {default: false}\nextraArguments: [--prometheus-tokn-file=x]\n")
 

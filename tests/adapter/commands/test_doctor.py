@@ -313,12 +313,14 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
         hpa("bad", type="External", external=source),
         hpa("secret", type="Pods", pods={"metric": {"name": "s"}, "target": TARGET}),
         hpa("lost", target="nothing", type="Pods", pods=source),
+        hpa("hidden", target="hidden", type="Pods", pods=source),
     ]
     answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": hpas}
     answers |= {f"{HPAS}/{each['metadata']['name']}": each for each in hpas}
     answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
     scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
     answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/apis/apps/v1/namespaces/default/deployments/hidden/scale"] = (403, "forbidden")
     answers["/api/v1/namespaces/default/pods"] = {"items": []}
     version = {"version": "v1beta2"}
     group = "/apis/custom.metrics.k8s.io"
@@ -329,11 +331,12 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
 
     lines = texts(await doctor_autoscalers.metrics(installed))
 
-    assert lines[0].startswith("ok autoscalers: 4 autoscalers use 3 metrics")
+    assert lines[0].startswith("ok autoscalers: 5 autoscalers use 3 metrics")
     assert lines[1].startswith("failure autoscaler default/bad: m: status 404: not found")
     assert lines[2].startswith("skipped autoscaler default/secret: s: this account may not read")
     assert lines[3].startswith("failure autoscaler default/lost: ")
-    assert len(lines) == 4
+    assert lines[4].startswith("skipped autoscaler default/hidden: forbidden")
+    assert len(lines) == 5
 
 
 def reply(status, document, warning=""):
@@ -444,6 +447,25 @@ def test_without_an_api_server_the_rest_is_still_checked(without_cluster, capsys
     report = json.loads(capsys.readouterr().out)
     assert [each["name"] for each in report["findings"]] == ["api-server", "cluster", "prometheus"]
     assert report["failures"] == 2
+
+
+async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp_path, monkeypatch):
+    async def hang(_request):
+        await asyncio.sleep(3)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", hang)
+    path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
+    monkeypatch.setattr(doctor_checks, "_TIMEOUT", 0.1)
+
+    reached, findings = await doctor_checks.examine(
+        path, service=NAME, namespace=NAME, prometheus=None
+    )
+
+    assert not reached
+    assert "0.1 s" in findings[0].fact
+    states = [State.FAILURE, State.SKIPPED, State.SKIPPED]
+    assert [each.state for each in findings] == states
 
 
 def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch, capsys):

@@ -162,6 +162,7 @@ def facts(**changes) -> QueryFacts:
     return QueryFacts(
         **{
             "rule": "rules[0] (rules.yaml:2)",
+            "source": "default",
             "series": "gpu_util",
             "wanted_labels": ("pod", "namespace"),
             "present_labels": ("namespace", "pod", "uuid"),
@@ -300,10 +301,13 @@ def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
 
 def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> None:
     names = explanation.first(f"bert-intent-detection-{i}" for i in range(99))
-    failed = facts(samples=None, error="bad_data: parse error", series_count=None)
+    failed = facts(
+        source="long-term", samples=None, error="bad_data: parse error", series_count=None
+    )
     document = explanation_document.document(explained(queries=(failed,), objects=names))
 
     lines = list(explanation_document.lines(document))
+    assert "  source  long-term" in lines
     assert "  error   bad_data: parse error" in lines
     assert "objects   99 objects, the first 10: bert-intent-detection-0" in "\n".join(lines)
     assert all(len(each) <= 100 for each in lines[:-1])

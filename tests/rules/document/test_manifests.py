@@ -204,3 +204,64 @@ def test_values_of_a_chart_that_depends_on_the_adapter_are_found():
     found = find(f"replicas: 1\nprometheus-adapter:\n{nested}")
 
     assert "f.yaml:8:7: error: prometheus-adapter.rules.custom[0].metricQuery" in problems(found)[1]
+
+
+def test_an_empty_value_of_the_chart_is_no_value():
+    (part,) = find(VALUES.replace("default: false", "resource: {}")).rules
+
+    assert part.parsed[0].resource_rules is None
+
+
+def test_values_without_rules_mean_the_rules_of_the_chart():
+    default, unused = problems(find("prometheus: {url: http://p, rules: {default: false}}\n"))
+
+    assert unused.startswith("f.yaml:1:29: warning: prometheus.rules: is not a value of the chart")
+    assert default.startswith("f.yaml:1:1: warning: rules.default: is true unless it is set")
+
+
+def test_a_rules_file_with_an_address_is_not_taken_for_helm_values():
+    assert find(f"prometheus: {{url: http://p}}\n{RULES}") is None
+
+
+APPLICATION = """\
+apiVersion: argoproj.io/v1alpha1
+kind: Application
+metadata: {name: adapter}
+spec:
+  source:
+    helm:
+      values: |
+        rules:
+          default: false
+          custom:
+          - metricQuery: up
+"""
+RELEASE = """\
+apiVersion: helm.toolkit.fluxcd.io/v2
+kind: HelmRelease
+metadata: {name: adapter}
+spec:
+  values:
+    rules:
+      default: false
+      custom:
+      - metricQuery: up
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        (APPLICATION, "f.yaml:11:13"),
+        (APPLICATION.replace("values: |\n", "valuesObject:\n"), "f.yaml:11:13"),
+        (
+            APPLICATION.replace("  source:", "  sources:\n  - ref: x\n  -", 1),
+            "f.yaml:13:13",
+        ),
+        (RELEASE, "f.yaml:9:9"),
+    ],
+)
+def test_helm_values_in_what_argo_and_flux_deploy_are_found(text, place):
+    found = find(text)
+
+    assert any(each.startswith(f"{place}: error: rules.custom[0]") for each in problems(found))

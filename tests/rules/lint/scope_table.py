@@ -5,6 +5,7 @@ Usage: python -m tests.rules.lint.scope_table
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections import Counter
@@ -16,6 +17,8 @@ from rules.errors import ConfigError
 from rules.kinds import Kinds
 from rules.lint import check_sharing
 from rules.query.scope import Sharing
+from rules.ruleset import RuleSet
+from tests.rules.lint import configurations as public
 
 _BLOCK = re.compile(r"^ *```(?:yaml|text)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _SECTION = re.compile(r"^(?:rules|externalRules|resourceRules):", re.MULTILINE)
@@ -43,15 +46,21 @@ def configurations() -> Iterator[tuple[str, str]]:
     yield "parity", (ROOT / "tests/parity/config.yaml").read_text()
 
 
+def rulesets() -> Iterator[tuple[str, RuleSet]]:
+    """Yield the name and the rules of each configuration with which a server starts."""
+    for name, text in configurations():
+        with contextlib.suppress(ConfigError):  # an example of an error
+            yield name, ruleset.load([(name, text)])
+    for name in public.SOURCES["public"]:
+        if (rules := public.checked(name).rules) is not None:
+            yield f"public {name}", rules
+
+
 def rows() -> Iterator[tuple[str, str, Sharing]]:
     """Yield the place of each rule, its resource, and its scope."""
     kinds = Kinds.builtin()
     seen = set()
-    for name, text in configurations():
-        try:
-            loaded = ruleset.load([(name, text)])
-        except ConfigError:
-            continue  # an example of an error
+    for name, loaded in rulesets():
         for rule in loaded.rules:
             key = (
                 rule.config.metrics_query,

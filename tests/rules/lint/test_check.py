@@ -105,6 +105,11 @@ def test_a_usual_rule_gives_no_warning():
             "which is a|b for several pods and then matches none. Use =~",
         ),
         (
+            {"metricsQuery": "'sum(x{namespace=\"prod\"}) by (<<.GroupBy>>)'"},
+            "rules[0].metricsQuery",
+            "does not use <<.LabelMatchers>>: objects of the same name in other namespaces",
+        ),
+        (
             {"metricsQuery": '\'<<.Series>>{pod=~"<<index .LabelValuesByName "pod">>"}\''},
             "rules[0].metricsQuery",
             "does not use <<.LabelMatchers>>: objects of the same name in other namespaces",
@@ -217,7 +222,6 @@ NAMESPACE_VALUE = '<<index .LabelValuesByName "namespace">>'
         {
             "metricsQuery": f"'sum(x{{namespace=\"{NAMESPACE_VALUE}\"}}) by (<<.GroupBy>>)'",
         },
-        {"metricsQuery": "'sum(x{namespace=\"prod\"}) by (<<.GroupBy>>)'"},
         {
             "metricsQuery": '\'<<.Series>>{service="<<index .LabelValuesByName "service">>",'
             "<<.LabelMatchers>>}'",

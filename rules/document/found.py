@@ -1,0 +1,74 @@
+"""What `check` finds in manifests and Helm values: rules, and flags of adapters."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rules.document import config
+from rules.document.yaml import Scalar
+from rules.errors import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulesPart:
+    """Rules in a manifest, or in Helm values."""
+
+    title: str
+    file: str
+    line: int
+    parsed: config.Parsed
+    config_map: str = ""
+    """Name of the ConfigMap; empty for Helm values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """Arguments of an adapter in the manifest of a workload, or in Helm values."""
+
+    title: str
+    file: str
+    line: int
+    arguments: tuple[Scalar, ...]
+    """Without the program's name; `$(NAME)` is replaced where the manifest has the value."""
+    mounts: Mapping[str, tuple[str, Mapping[str, str]]]
+    """Directory -> name of the ConfigMap that is mounted there, and its files and their keys."""
+
+    def problem(self, message: str) -> Problem:
+        """Return an error about the flag with which the message starts."""
+        name = re.split(r"[=:, ]", message, maxsplit=1)[0]
+        at = next((each for each in self.arguments if each.text.startswith(name)), None)
+        line, column = (at.line, at.column) if at else (self.line, 0)
+        return Problem(severity="error", message=message, file=self.file, line=line, column=column)
+
+    def key_of(self, path: str) -> tuple[str, str] | None:
+        """Return the ConfigMap and the key that are mounted as `path`; None if none is known."""
+        directory, name = posixpath.split(posixpath.normpath(path))
+        if directory not in self.mounts:
+            return None
+        config_map, keys = self.mounts[directory]
+        return config_map, keys.get(name, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the documents of one file contain."""
+
+    rules: tuple[RulesPart, ...] = ()
+    arguments: tuple[Arguments, ...] = ()
+    config_maps: tuple[tuple[str, frozenset[str]], ...] = ()
+    """Each ConfigMap with its keys."""
+    problems: tuple[Problem, ...] = ()
+
+
+def merged(parts: Iterable[Found]) -> Found:
+    """Return everything that was found in the parts."""
+    every = tuple(parts)
+    return Found(
+        rules=tuple(each for part in every for each in part.rules),
+        arguments=tuple(each for part in every for each in part.arguments),
+        config_maps=tuple(each for part in every for each in part.config_maps),
+        problems=tuple(each for part in every for each in part.problems),
+    )

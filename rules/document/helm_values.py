@@ -1,0 +1,115 @@
+"""Finds rules and flags in values of the prometheus-adapter Helm chart.
+
+Values are a file of their own, or part of what Argo CD or Flux deploys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from rules.document import config, nodes, yaml
+from rules.document.found import Arguments, Found, RulesPart
+from rules.document.schema import Fields, Record
+from rules.document.yaml import MappingNode, Node, Scalar
+from rules.errors import Problem
+
+_VALUES = ("default", "custom", "existing", "external", "resource")
+"""Keys of `rules` in the values of the prometheus-adapter chart."""
+_CHART = "prometheus-adapter"
+"""Name of the chart, below which a chart that depends on it has its values."""
+KINDS = ("Application", "HelmRelease")
+"""Kinds of Argo CD and Flux that hold Helm values."""
+
+
+def deployed(document: MappingNode, file: str) -> Iterator[Found]:
+    """Yield what the Helm values in an Application of Argo CD or a HelmRelease of Flux contain."""
+    spec = nodes.mapping(document, "spec")
+    for source in (nodes.mapping(spec, "source"), *nodes.mappings(nodes.items(spec, "sources"))):
+        helm = nodes.mapping(source, "helm")
+        if (values := chart_values(nodes.mapping(helm, "valuesObject"))) is not None:
+            yield parse(*values, file)
+        text = helm.entries["values"].value if "values" in helm.entries else None
+        if isinstance(text, Scalar):
+            content, where = nodes.embedded(text, file, "values")
+            node, problems = yaml.load(content, file=where)
+            if isinstance(node, MappingNode) and (values := chart_values(node)) is not None:
+                found = parse(*values, where)
+                yield replace(found, problems=(*problems, *found.problems))
+    if (values := chart_values(nodes.mapping(spec, "values"))) is not None:
+        yield parse(*values, file)
+
+
+def chart_values(document: MappingNode) -> tuple[MappingNode, str] | None:
+    """Return the values of the chart and their path; None if the document has none."""
+    for values, path in ((document, ""), (nodes.mapping(document, _CHART), _CHART)):
+        has_rules = set(_VALUES) & nodes.mapping(values, "rules").entries.keys()
+        has_url = "url" in nodes.mapping(values, "prometheus").entries
+        if has_rules or (has_url and not nodes.items(values, "rules")):
+            return values, path
+    return None
+
+
+def parse(values: MappingNode, path: str, file: str) -> Found:
+    """Return the rules and flags in the values at `path` of a file."""
+    problems: list[Problem] = []
+    rules = _effective(values)
+    record = Record(file, path, problems)
+    if misplaced := nodes.mapping(values, "prometheus").entries.get("rules"):
+        message = "is not a value of the chart and has no effect. Move rules out of prometheus"
+        record.report("warning", "prometheus.rules", misplaced.key, message)
+    top = Fields(record, rules, "rules", known=_VALUES)
+    if top.get("existing") is None:
+        _warn_of_default(record, rules)
+    parsed = config.parse_sections(top, "custom", "external", "resource")
+    if top.get("existing") is not None:
+        message = "replaces the rules of these values, which have no effect: check the ConfigMap"
+        node = rules.entries["existing"].value
+        problems.append(_warning(file, node, yaml.join(path, "rules.existing"), message))
+    title = "Helm values"
+    part = RulesPart(title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)))
+    arguments = tuple(e for e in nodes.items(values, "extraArguments") if isinstance(e, Scalar))
+    flags = Arguments(
+        title=f"{title}, extraArguments",
+        file=file,
+        line=values.line,
+        arguments=arguments,
+        mounts={},
+    )
+    return Found(rules=(part,), arguments=(flags,) if arguments else ())
+
+
+def _effective(values: MappingNode) -> MappingNode:
+    """Return the rules without empty mappings, which the chart ignores (`resource: {}`)."""
+    if "rules" not in values.entries:
+        return replace(nodes.EMPTY, line=values.line, column=values.column)
+    rules = nodes.mapping(values, "rules")
+    entries = {
+        key: entry
+        for key, entry in rules.entries.items()
+        if not isinstance(entry.value, MappingNode) or entry.value.entries
+    }
+    return replace(rules, entries=entries)
+
+
+def _warn_of_default(record: Record, rules: MappingNode) -> None:
+    default = rules.entries.get("default")
+    if default is not None and getattr(default.value, "value", "") == "false":
+        return
+    message = (
+        "is true unless it is set: the chart adds six rules that match nearly every series, and "
+        "discovery lists thousands of metrics. Set it to false if the other rules suffice"
+    )
+    node = default.value if default else rules
+    record.report("warning", "rules.default", node, message)
+
+
+def _warning(file: str, node: Node, path: str, message: str) -> Problem:
+    return Problem(
+        severity="warning",
+        message=message,
+        path=path,
+        file=file,
+        line=node.line,
+        column=node.column,
+    )

@@ -1,0 +1,51 @@
+"""Access to nodes of YAML of which nothing is known, so that an absent key is no error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
+
+EMPTY = MappingNode(entries={}, line=1, column=1)
+
+
+def mapping(node: Node, key: str) -> MappingNode:
+    """Return the mapping at `key`; an empty one if there is none."""
+    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
+    return entry.value if entry and isinstance(entry.value, MappingNode) else EMPTY
+
+
+def mappings(nodes: Iterable[Node]) -> Iterator[MappingNode]:
+    """Return the nodes that are mappings."""
+    return (each for each in nodes if isinstance(each, MappingNode))
+
+
+def items(node: Node, key: str) -> tuple[Node, ...]:
+    """Return the items of the list at `key`; none if there is no list."""
+    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
+    return entry.value.items if entry and isinstance(entry.value, SequenceNode) else ()
+
+
+def text(node: Node, key: str) -> str:
+    """Return the text of the scalar at `key`; empty if there is none."""
+    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
+    return entry.value.text if entry and isinstance(entry.value, Scalar) else ""
+
+
+def title(document: MappingNode) -> str:
+    """Return kind, namespace and name of a manifest."""
+    metadata = mapping(document, "metadata")
+    names = (text(metadata, "namespace"), text(metadata, "name"))
+    return f"{text(document, 'kind')} {'/'.join(filter(None, names))}"
+
+
+def embedded(scalar: Scalar, file: str, key: str) -> tuple[str, str]:
+    """Return the text of a string that is YAML itself, and the name of its file.
+
+    A literal block keeps its lines and columns, because everything around it is replaced by line
+    breaks. Positions in any other text count from its beginning, which the file's name shows.
+    """
+    if scalar.style == "|":
+        _, _, body = scalar.source.partition("\n")
+        return "\n" * scalar.line + body, file
+    return scalar.text, f"{file} ({key})"
