@@ -55,7 +55,14 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     problems: list[Problem] = []
     rules = _effective(values)
     record = Record(file, path, problems)
-    if misplaced := nodes.mapping(values, "prometheus").entries.get("rules"):
+    server = nodes.mapping(values, "prometheus")
+    if nodes.text(server, "path").rstrip("/") == "/metrics":
+        message = (
+            "is where Prometheus has its own metrics, not its API: every query gets 404. Leave it "
+            "empty, or set the path of --web.route-prefix"
+        )
+        record.report("warning", "prometheus.path", server.entries["path"].value, message)
+    if misplaced := server.entries.get("rules"):
         message = "is not a value of the chart and has no effect. Move rules out of prometheus"
         record.report("warning", "prometheus.rules", misplaced.key, message)
     top = Fields(record, rules, "rules", known=_VALUES)

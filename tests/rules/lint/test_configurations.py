@@ -78,6 +78,13 @@ def test_a_live_server_does_what_check_says(server: Prometheus, tmp_path: Path, 
     ]
 
 
+def test_prometheus_has_no_api_below_its_own_metrics(server: Prometheus) -> None:
+    api = "api/v1/query?query=1"
+
+    assert prometheus.status(f"{server.url}/{api}") == 200
+    assert prometheus.status(f"{server.url}/metrics/{api}") == 404
+
+
 def _rules(name: str) -> RuleSet:
     rules = configurations.checked(name).rules
     assert rules is not None
