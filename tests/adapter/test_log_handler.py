@@ -202,7 +202,7 @@ def test_debug_verbosity_logs_every_message(monkeypatch):
     assert stream.getvalue().count("again") == 100
 
 
-async def test_ten_thousand_failed_requests_write_some_tens_of_short_lines(stream):
+async def test_a_thousand_failed_requests_write_some_tens_of_short_lines(stream):
     handler = LogHandler(stream)
     logger = logging.getLogger("adapter")
     logger.addHandler(handler)
@@ -215,7 +215,7 @@ async def test_ten_thousand_failed_requests_write_some_tens_of_short_lines(strea
     try:
         async with wired.listening(responses.error_middleware(fail)) as port:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            for _ in range(100):
+            for _ in range(10):
                 writer.write(request * 100)
                 for _ in range(100):
                     head = await reader.readuntil(b"\r\n\r\n")
@@ -230,4 +230,4 @@ async def test_ten_thousand_failed_requests_write_some_tens_of_short_lines(strea
     lines = stream.getvalue().splitlines()
     assert len(lines) == 31
     assert all(START.match(line) and len(line) < 2_200 for line in lines)
-    assert "9970 more messages" in lines[-1]
+    assert "970 more messages" in lines[-1]
