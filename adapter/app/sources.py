@@ -14,7 +14,7 @@ from pathlib import Path
 import aiohttp
 
 from adapter import errors, settings, telemetry
-from adapter.clients import kubernetes, proxies
+from adapter.clients import kubeconfig, proxies
 from adapter.clients.credentials import (
     Authorization,
     Credentials,
@@ -129,13 +129,13 @@ async def _credentials(flags: settings.Prometheus, *, may_execute: bool) -> Cred
 
 async def _delegated(flags: settings.Prometheus, *, may_execute: bool) -> Credentials:
     """Return the credentials of the kubeconfig or the service account, if one is to be used."""
-    kubeconfig = flags.auth_config
-    if kubeconfig is None and not flags.auth_incluster:
+    path = flags.auth_config
+    if path is None and not flags.auth_incluster:
         return Credentials()
     try:
-        return await kubernetes.credentials_of(kubeconfig, may_execute=may_execute)
+        return await kubeconfig.credentials_of(path, may_execute=may_execute)
     except errors.BackendError as error:
-        if kubeconfig is not None:
+        if path is not None:
             raise errors.StartError(f"--prometheus-auth-config={error}") from error
         raise errors.StartError(
             f"--prometheus-auth-incluster: {error}\n"

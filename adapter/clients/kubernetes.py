@@ -1,9 +1,9 @@
-"""Client of the Kubernetes API: raw paths in, documents out. Only this module uses `kubernetes`.
+"""Client of the Kubernetes API: raw paths in, documents out.
 
 It uses the library's configuration and transport but none of its API classes, whose generated
 models need nine times the CPU. Requests are rate limited like client-go's, credentials in files are
 read again as they are renewed, and every failure is a BackendError that quotes the API server; it
-is meant for the log only.
+is meant for the log only. `kubeconfig` reads its configuration.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import aiohttp
 import yarl
 from kubernetes.aio import config as kubernetes_config
-from kubernetes.aio.client import ApiClient, Configuration
+from kubernetes.aio.client import ApiClient
 from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import bodies, credentials, kube_discovery, proxies, redirects, status
+from adapter.clients import bodies, kube_discovery, proxies, redirects, status
+from adapter.clients import kubeconfig as kubeconfig_file
 from adapter.clients.abort import abort_on_exit
 from adapter.clients.rate_limit import TokenBucket
 from rules.kinds import ApiGroup
@@ -50,8 +50,6 @@ _LIMIT = 64 << 20
 _CHUNK = 64 << 10
 _TIMEOUT = 30.0
 _DISCOVERY_TIMEOUT = 32.0
-_PLACEHOLDER = "https://any"
-"""Server URL; the library loads CAs and certificates only if the scheme is https."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +96,8 @@ class Kube:
         `flags` names the flags that set `qps` and `burst`, if any. Sends no request yet. Raises
         Unreachable, naming the file and the problem.
         """
-        with _naming_source(kubeconfig):
-            configuration = await _load_configuration(kubeconfig)
+        with kubeconfig_file.naming_source(kubeconfig):
+            configuration = await kubeconfig_file.load(kubeconfig)
             # Like client-go, repeat requests for which an overloaded server sends Retry-After.
             configuration.client_go_retries = True
             configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
@@ -364,66 +362,6 @@ class Kube:
             elapsed = (time.perf_counter() - started) * 1000
             log.debug("%s %s: %s in %.0f ms", method, request[1], outcome, elapsed)
         return response
-
-
-async def credentials_of(
-    kubeconfig: str | None, *, may_execute: bool = True
-) -> credentials.Credentials:
-    """Return the credentials in a kubeconfig file, or of the pod's service account.
-
-    The server in the file does not matter and may be missing. Without `may_execute`, a user whose
-    credentials come from a command is refused. Raises Unreachable, naming the file
-    and the problem.
-    """
-    with _naming_source(kubeconfig):
-        configuration = await _load_configuration(
-            kubeconfig, server=_PLACEHOLDER, may_execute=may_execute
-        )
-        return await credentials.from_configuration(configuration)
-
-
-async def _load_configuration(
-    kubeconfig: str | None, *, server: str | None = None, may_execute: bool = True
-) -> Any:
-    configuration: Any = Configuration()
-    # Go does not make these checks, and some clusters have CAs that fail them.
-    configuration.disable_strict_ssl_verification = True
-    if kubeconfig is None:
-        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
-        token = credentials.TokenFile(
-            Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
-        )
-        configuration.refresh_api_key_hook = token.refresh
-        token.refresh(configuration)
-        return configuration
-    path = Path(kubeconfig)
-    document = credentials.read_kubeconfig(path)
-    if not may_execute:
-        credentials.refuse_commands(document)
-    if server:
-        for each in document["clusters"]:
-            each["cluster"]["server"] = server
-    # The loader gets the document, not the file, because its errors would quote the file.
-    loader = kubernetes_config.kube_config.KubeConfigLoader(
-        document, config_base_path=str(path.parent)
-    )
-    await credentials.load_kubeconfig(configuration, loader, document, path.parent)
-    return configuration
-
-
-@contextlib.contextmanager
-def _naming_source(kubeconfig: str | None) -> Iterator[None]:
-    """Convert errors of loading a configuration to Unreachable, naming the file."""
-    source = "in-cluster configuration" if kubeconfig is None else kubeconfig
-    try:
-        yield
-    except (kubernetes_config.ConfigException, errors.Unreachable, OSError) as error:
-        raise errors.Unreachable(f"{source}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # The library does not check the structure of the file.
-        raise errors.Unreachable(
-            f"{source}: not a kubeconfig with a context, a cluster and a user: {error!r}"
-        ) from error
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.clients import kubernetes
+from adapter.clients import kubeconfig, kubernetes
 from adapter.clients.prometheus import Prometheus
 from adapter.http import encoding
 from tests.fakes import prometheus as fakes
@@ -195,7 +195,7 @@ def test_hostile_kubeconfigs_are_backend_errors(tmp_path, document):
 
     async def use() -> None:
         try:
-            await kubernetes.credentials_of(str(path))
+            await kubeconfig.credentials_of(str(path))
         except errors.BackendError as error:
             assert str(path) in str(error)  # noqa: PT017 - an error is not required
         try:
@@ -225,4 +225,4 @@ def test_files_that_are_no_kubeconfigs_are_backend_errors(tmp_path, content):
     path.write_bytes(content)
 
     with pytest.raises(errors.BackendError):
-        asyncio.run(kubernetes.credentials_of(str(path)))
+        asyncio.run(kubeconfig.credentials_of(str(path)))
