@@ -145,7 +145,7 @@ class Probes:
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
             exporters = await self._exporters.get(None)
             return tuple(
-                missing.other_exporter(each.generation.title, each.presets)
+                missing.other_exporter(rule, each.generation.title, each.presets)
                 for each in exporters
                 if each.presets and not self._presets.issuperset(each.presets)
             )

@@ -532,7 +532,7 @@ def test_cluster_scoped_objects_are_matched_by_one_label():
 
     (cause,) = missing.of_plan(known, planned(known, "power", NODES, ["n"], ""))
 
-    assert "returned no sample for nodes n. It matches power by label node: " in cause.sentence
+    assert "returned no sample for node n. It matches power by label node: " in cause.sentence
 
 
 def test_series_with_a_pod_label_and_no_namespace_label_lack_the_latter():
@@ -615,7 +615,7 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
     failed = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
 
     assert str(finished) == (
-        "NoObject: pods/a in namespace default has succeeded or failed, so it has no current value"
+        "NoObject: pod a in namespace default has succeeded or failed, so it has no current value"
     )
     assert str(failed) == "NoQuery: rules.yaml: rules[0]: no such"
 

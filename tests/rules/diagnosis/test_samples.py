@@ -61,17 +61,17 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
             Reason.SAMPLE_TOO_OLD,
-            "is of 1m0s ago, and Prometheus ignores",
+            "is 1m0s old, and Prometheus ignores",
         ),
         (
             {**EMPTY, "named": vector(3), "foreign": ()},
             Reason.EXPORTER_ONLY,
-            "the label pod of gpu_util names the exporter's own pods only",
+            "the label pod of gpu_util has only the exporter's own pods",
         ),
         (
             {**EMPTY, "named": vector(3)},
             Reason.NOT_SCRAPED,
-            "3 series of gpu_util have the label pod, and none is of pods a, b",
+            "3 series of gpu_util have the label pod, and none is for pods a, b",
         ),
     ],
 )
@@ -88,10 +88,10 @@ def test_the_most_specific_cause_that_the_results_prove(results, reason, sentenc
         (
             {"newest": vector(NOW - 90), "last": vector(NOW - 30)},
             Reason.SAMPLE_TOO_OLD,
-            "1m30s ago",
+            "is 1m30s old, which",
         ),
-        ({"last": vector(NOW - 400)}, Reason.SAMPLE_TOO_OLD, "of 6m40s ago, which is beyond"),
-        ({}, Reason.SAMPLE_TOO_OLD, "is more than 1 h old, which is beyond `maxSampleAge` (60 s)"),
+        ({"last": vector(NOW - 400)}, Reason.SAMPLE_TOO_OLD, "is 6m40s old, which is beyond"),
+        ({}, Reason.SAMPLE_TOO_OLD, "is more than 1h old, which is beyond `maxSampleAge` (60 s)"),
         ({"newest": vector(NOW - 60)}, Reason.NO_SAMPLE, "has one now. Retry"),
         ({"answer": vector("NaN", pod="a")}, Reason.NOT_FINITE, "returned NaN for pods a, b"),
         ({"answer": vector(1, pod="z")}, Reason.NO_SAMPLE, "pod of the result of its query is z"),
