@@ -184,14 +184,13 @@ def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Cause
     """Return the cause for a label selector that matches no object."""
     place = f" in namespace {printable(namespace)}" if namespace else ""
     matching = f"matches the label selector {wording.truncate(selector)}" if selector else "exists"
-    none = f"no {wording.any_object(resource)}{place} {matching}"
-    if resource != PODS:
-        sentence = f"{none}. Compare the selector with the labels of the objects"
-    else:
-        sentence = (
-            f"{none}, except finished ones. Compare the selector with the labels of the pods; an "
-            "HPA uses the selector of its scale target"
-        )
+    sentence = f"no {wording.any_object(resource)}{place} {matching}"
+    if resource == PODS:
+        sentence += ", except finished ones"
+    if selector:
+        sentence += f". Compare the selector with the labels of the {resource}"
+    if selector and resource == PODS:
+        sentence += "; an HPA uses the selector of its scale target"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 

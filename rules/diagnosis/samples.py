@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rules import promql
-from rules.diagnosis import wording
+from rules.diagnosis import ended, wording
+from rules.diagnosis.ended import Results
 from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import PODS, GroupResource
 from rules.query.aggregate import Sample
@@ -21,11 +22,6 @@ from rules.ruleset import CompiledRule
 MAX_STEPS = 3
 """Steps of a plan that are diagnosed; the others have the same causes."""
 _MAX_NAMES = 50
-_WINDOW = "1h"
-"""How long ago a series that ended is still found."""
-
-Results = Mapping[str, Sequence[Sample]]
-"""Key of a query -> its result; a query that failed is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +82,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "here": f"count({own})",
         "not finite": f"count({own} != {own} or abs({own}) == Inf)",
         "every": f"count({every})",
-        "last": f"max(max_over_time(timestamp({own})[{_WINDOW}:1m]))",
+        "last": f"max(max_over_time(timestamp({own})[{ended.WINDOW}:1m]))",
     }
     if question.rule.config.max_sample_age is not None:
         asked["newest"] = f"max(timestamp({own}))"
@@ -123,14 +119,8 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
     if _number(results, "here") or not {"here", "every", "last"} <= results.keys():
         return {}
     if results["last"]:
-        return _targets(_selector(question, names=True, namespace=True))
-    return {} if results["every"] else gone(_selector(question))
-
-
-def gone(selector: str) -> Mapping[str, str]:
-    """Return the queries about series of `selector` that ended in the last hour."""
-    last = f"max(max_over_time(timestamp({selector})[{_WINDOW}:5m]))"
-    return {"last": last, **_targets(selector)}
+        return ended.targets(_selector(question, names=True, namespace=True))
+    return {} if results["every"] else ended.series(_selector(question))
 
 
 def conclude(question: Question, results: Results, now: float) -> Cause:
@@ -150,17 +140,6 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         or _of_places(question, results)
         or _of_objects(question, results)
     )
-
-
-def of_gone(rule: CompiledRule, results: Results, now: float) -> Cause | None:
-    """Return why a rule has no series although it had some; None if it had none in the last hour.
-
-    `results` are those of `gone`.
-    """
-    if not (ended := _ended(wording.code(rule.config.series_query), results, now)):
-        return None
-    reason, sentence = ended
-    return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
 
 
 def _of_age(question: Question, results: Results, now: float) -> Cause | None:
@@ -294,8 +273,8 @@ def _renamed(label: str) -> str:
 def _of_time(question: Question, results: Results, now: float) -> Cause | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
-    ended = _ended(subject, results, now)
-    return ended and _cause(question, *ended)
+    found = ended.find(subject, results, now)
+    return found and _cause(question, *found)
 
 
 def _of_objects(question: Question, results: Results) -> Cause:
@@ -328,52 +307,6 @@ def _unscraped(question: Question) -> str:
     if len(question.names) == 1:
         return "the pod uses no GPU, or the exporter on its node is not scraped"
     return "the pods use no GPU, or the exporters on their nodes are not scraped"
-
-
-def _ended(subject: str, results: Results, now: float) -> tuple[Reason, str] | None:
-    """Return reason and sentence for series whose last sample is older than the lookback."""
-    if not results.get("last"):
-        return None
-    last = results["last"][0].value
-    age = wording.age(last, now)
-    targets = {_target(each): each for each in results.get("targets", ()) if _target(each)}
-    states = {_target(each): each.value for each in results.get("up", ())}
-    down = sorted(target for target in targets if states.get(target) == 0)
-    unknown = sorted(target for target in targets if target not in states)
-    if down:
-        return Reason.TARGET_GONE, (
-            f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
-            f"is {age} old. Check the exporter and /targets in Prometheus"
-        )
-    if unknown:
-        return Reason.TARGET_GONE, (
-            f"the target {wording.names(unknown)} is not scraped any more; the last sample of "
-            f"{subject} is {age} old. Check that the exporter runs and is selected for scraping"
-        )
-    if targets:
-        return Reason.SERIES_ENDED, (
-            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old. "
-            "The pod uses no GPU any more, or the exporter has stopped to report it"
-        )
-    return Reason.SAMPLE_TOO_OLD, (
-        f"the last sample of {subject} is {age} old, and Prometheus ignores samples older than 5 "
-        "minutes (its flag --query.lookback-delta). Scrape or write it more often, or read it by "
-        "`last_over_time` in `metricsQuery`"
-    )
-
-
-def _targets(selector: str) -> Mapping[str, str]:
-    recent = f"last_over_time({selector}[{_WINDOW}])"
-    return {
-        "targets": f"group by (job, instance) ({recent})",
-        "up": f"max by (job, instance) (up) and on (job, instance) {recent}",
-    }
-
-
-def _target(sample: Sample) -> str:
-    """Return `job/instance` of a sample; empty for series that were not scraped."""
-    job, instance = sample.labels.get("job", ""), sample.labels.get("instance", "")
-    return f"{job}/{instance}" if job and instance else ""
 
 
 def _selector(question: Question, *, names: bool = False, namespace: bool = False) -> str:

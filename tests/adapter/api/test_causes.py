@@ -45,6 +45,14 @@ AGED = """
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
   maxSampleAge: 1m
 """
+MERGED = "".join(
+    f"- seriesQuery: {series}\n"
+    "  merge: true\n"
+    "  name: {as: merged}\n"
+    "  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
+    f"  metricsQuery: '{query}'\n"
+    for series, query in (("few", PLAIN), ("refused", QUERIES["refused"]))
+)
 EXTERNAL = """
 externalRules:
 - seriesQuery: divided
@@ -115,7 +123,9 @@ def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
     pods = api.manifests(["default/a", "default/b"])
-    async with api.serving(tmp_path, scraped.url, pods, rules=RULES + AGED + EXTERNAL) as running:
+    async with api.serving(
+        tmp_path, scraped.url, pods, rules=RULES + AGED + MERGED + EXTERNAL
+    ) as running:
         yield running
 
 
@@ -164,6 +174,23 @@ async def test_a_refused_query_is_quoted_without_the_address_of_prometheus(serve
     assert "unclosed left parenthesis" in cause["message"]
     assert "127.0.0.1" not in cause["message"]
     assert (await warning(served, path)).startswith('299 - "QueryRefused: rules[14] ')
+
+
+async def test_a_refused_query_of_merged_rules_is_that_of_its_rule(served: Api) -> None:
+    _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/merged")
+
+    message = body["details"]["causes"][1]["message"]
+    assert message.startswith(f"rules[{len(QUERIES) + 2}] (")
+    assert 'rendered query `avg(refused{ns="default",pod=~"a|b"}` with' in message
+
+
+async def test_a_long_refused_query_is_not_shown(tmp_path: Path, scraped: Prometheus) -> None:
+    pods = api.manifests([f"default/{'a' * 60}{place}" for place in range(2)])
+    async with api.serving(tmp_path, scraped.url, pods, rules=RULES) as served:
+        _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/refused")
+
+    message = body["details"]["causes"][1]["message"]
+    assert "Prometheus refused the rendered query with bad_data: " in message
 
 
 async def test_a_prometheus_that_does_not_answer_is_a_cause(tmp_path: Path) -> None:

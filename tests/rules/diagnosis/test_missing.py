@@ -641,3 +641,28 @@ def test_missing_series_are_provisional_until_a_scrape_after_the_start(status, p
     (cause,) = missing.of_metric(known, "utilisation", PODS, {})
 
     assert cause.provisional is provisional
+
+
+@pytest.mark.parametrize(
+    ("resource", "selector", "sentence"),
+    [
+        (
+            PODS,
+            "app=x",
+            (
+                "no pod in namespace a matches the label selector app=x, except finished ones. "
+                "Compare the selector with the labels of the pods; an HPA uses the selector of its "
+                "scale target"
+            ),
+        ),
+        (
+            GroupResource("example.com", "widgets"),
+            "",
+            "no object of widgets.example.com in namespace a exists",
+        ),
+    ],
+)
+def test_a_selector_without_objects_is_compared_with_labels(resource, selector, sentence):
+    cause = missing.no_match(resource, namespace="a", selector=selector)
+
+    assert (cause.reason, cause.sentence) == (Reason.NO_OBJECT, sentence)

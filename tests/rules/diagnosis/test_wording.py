@@ -4,6 +4,7 @@ import pytest
 
 from rules import ruleset
 from rules.diagnosis import wording
+from rules.kinds import NODES, PODS, GroupResource
 from rules.query.catalog import Series
 
 
@@ -57,3 +58,16 @@ def test_a_selector_is_put_on_one_line():
 
     assert wording.code(rule.config.series_query) == '`{a="b", c="d"}`'
     assert str(rule.config.where) == "rules[0] (rules.yaml:2)"
+
+
+@pytest.mark.parametrize(
+    ("resource", "names", "namespace", "text"),
+    [
+        (PODS, ["a"], "default", "pod a in namespace default"),
+        (PODS, ["a", "b"], "default", "pods a, b in namespace default"),
+        (NODES, ["n"], "", "node n"),
+        (GroupResource("example.com", "regions"), ["r"], "", "regions.example.com r"),
+    ],
+)
+def test_one_object_is_named_in_the_singular(resource, names, namespace, text):
+    assert wording.objects(resource, names, namespace) == text
