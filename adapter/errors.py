@@ -106,6 +106,8 @@ class BackendError(Exception):
     refusal: str = ""
     """What the server replied to a request that it refused, without the request; else empty. Of
     Prometheus, only if it refused the query."""
+    query: str = ""
+    """The query that Prometheus refused, if it is short enough to be shown; else empty."""
     status: int = 0
     """HTTP status of an error of the API server, and of Refused; else 0."""
 

@@ -19,7 +19,7 @@ from adapter.cache import SingleFlightCache
 from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
 from rules import promql
-from rules.diagnosis import missing, samples
+from rules.diagnosis import ended, missing, samples
 from rules.diagnosis.missing import Cause
 from rules.document.sources import DEFAULT
 from rules.errors import RulesError
@@ -136,16 +136,16 @@ class Probes:
         try:
             query = self._queries[rule.config.source]
             selector = promql.in_expression(rule.config.series_query)
-            results = await _run(query, samples.gone(selector))
+            results = await _run(query, ended.series(selector))
         finally:
             self._running -= 1
-        cause = samples.of_gone(rule, results, self._now())
+        cause = ended.of_rule(rule, results, self._now())
         if cause is not None:
             return (cause,)
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
             exporters = await self._exporters.get(None)
             return tuple(
-                missing.other_exporter(each.generation.title, each.presets)
+                missing.other_exporter(rule, each.generation.title, each.presets)
                 for each in exporters
                 if each.presets and not self._presets.issuperset(each.presets)
             )

@@ -62,6 +62,8 @@ _CHUNK = 16 << 10
 _MAX_ERROR = 64 << 10
 """Bytes that are read of the body of an error."""
 _MAX_QUOTED = 1000
+_MAX_SHOWN = 120
+"""Characters of a refused query that its cause shows: it then fits in two lines of a terminal."""
 _FAULT_OF_QUERY = frozenset({400, 422})
 """Statuses with which Prometheus refuses a query; its text quotes nothing but the query."""
 _TLS_CONTEXT = re.compile(r" ssl:<[^>]*>")
@@ -247,6 +249,8 @@ class Prometheus:
             self.reachability.answered()
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
             error = _backend_error(e, description, seconds)
+            if error.refusal and len(subject) <= _MAX_SHOWN:
+                error.query = subject
             outcome = type(error).__name__
             self.reachability.failed(error, began=began)
             raise error from e

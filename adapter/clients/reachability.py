@@ -17,6 +17,13 @@ def setting(source: str, key: str) -> str:
     return f"--prometheus-{key}" if source == DEFAULT else f"sources.{source}.{key}"
 
 
+def credentials_setting(source: str) -> str:
+    """Return where people set the credentials for a Prometheus."""
+    if source == DEFAULT:
+        return "--prometheus-token-file, --prometheus-header or another flag for credentials"
+    return f"tokenFile, headers or another key for credentials in sources.{source}"
+
+
 class Reachability:
     """Outcome of the latest requests: Prometheus answers, or does not since some time.
 
@@ -61,14 +68,15 @@ class Reachability:
 def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
     """Return why all requests to `source` may fail; empty if the error concerns one request."""
     if isinstance(error, errors.Unreachable):
-        return f"cannot be reached ({setting(source, 'url')})"
+        return f"cannot be reached (check {setting(source, 'url')})"
     if isinstance(error, errors.TimedOut):
-        return f"does not respond in time ({setting(source, 'timeout')})"
+        return f"does not respond in time (check its load, and {setting(source, 'timeout')})"
     if type(error) is errors.Broken:
         return "fails, or sends responses that cannot be parsed"
     if isinstance(error, errors.Refused):
         if error.status in _CREDENTIALS:
-            return f"refuses the credentials (status {error.status})"
+            cure = f"set {credentials_setting(source)}"
+            return f"refuses the credentials (status {error.status}; {cure})"
         if error.status == 404:
-            return f"has no API at this URL ({setting(source, 'url')})"
+            return f"has no API at this URL (check {setting(source, 'url')})"
     return ""

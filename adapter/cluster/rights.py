@@ -52,10 +52,13 @@ class Right:
             f"verbs: [{', '.join(self.verbs)}]}}"
         )
 
-    def grant(self) -> str:
-        """Return what to do to grant it."""
+    def grant(self, account: str = "") -> str:
+        """Return what to do to grant it to the adapter; `account` is its ServiceAccount."""
         role = f"Role in {self.namespace}" if self.namespace else "ClusterRole"
-        return f"grant {self.rule()} by a {role}, as in manifests/base/rbac.yaml"
+        return (
+            f"grant {self.rule()} by a {role} that is bound to its ServiceAccount"
+            f"{account and f' {account}'}, as in manifests/base/rbac.yaml"
+        )
 
 
 def objects_right(resource: GroupResource) -> Right:
@@ -126,11 +129,14 @@ class Rights:
         for right in missing:
             if right not in known:
                 log.warning(
-                    "the adapter may not %s, so %s: %s", right, right.consequence, right.grant()
+                    "the adapter has no permission to %s, so %s: %s",
+                    right,
+                    right.consequence,
+                    right.grant(),
                 )
         for right in known:
             if right not in missing:
-                log.info("the adapter may now %s", right)
+                log.info("the adapter now has permission to %s", right)
         self._missing, self._failure = tuple(missing), ""
 
     def check(self) -> str:

@@ -81,7 +81,7 @@ async def _observe(api: Kube, namespace: str, name: str) -> tuple[Observation, _
 
 def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Iterator[Finding]:
     for request, proposed in zip(observed.requests, observed.proposals, strict=True):
-        name = f"{subject}: {proposed.metric.name}"
+        name = f"{subject}, metric {proposed.metric.name}"
         if request is None:
             yield failure(name, proposed.error, cure="see apiservices")
         elif finding := _judge(name, replies[id(request)]):

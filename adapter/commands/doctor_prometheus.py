@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator, Sequence
 
 from adapter import errors
+from adapter.clients import reachability
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import doctor_cluster
 from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
 from adapter.metrics import detection
 from rules import promql
+from rules.document.sources import DEFAULT
 from rules.exporters import detect, generations
 from rules.exporters.advice import Finding as Observation
 
@@ -23,7 +25,6 @@ _HARMLESS = frozenset({"idle", "mig", "mig-by-profiling", "dra", "no-profiling"}
 """Codes of observations that need no action."""
 _LABELS = frozenset({"no-pods"})
 """Codes of observations about labels of pods."""
-_CREDENTIALS = "set --prometheus-token-file, --prometheus-header or another flag for credentials"
 
 
 async def findings(prometheus: Prometheus) -> Sequence[Finding]:
@@ -44,7 +45,8 @@ async def findings(prometheus: Prometheus) -> Sequence[Finding]:
 def _unreachable(error: errors.BackendError) -> Finding:
     status = error.status if isinstance(error, errors.Refused) else 0
     if status in {401, 403, 407}:
-        fact, cure = f"Prometheus refuses the credentials ({status})", _CREDENTIALS
+        fact = f"Prometheus refuses the credentials ({status})"
+        cure = f"set {reachability.credentials_setting(DEFAULT)}"
     elif status == 404:
         fact, cure = "there is no Prometheus at this URL", "correct --prometheus-url"
     elif isinstance(error, errors.Unreachable):
@@ -81,7 +83,7 @@ def _of_labels(exporter: detect.DetectedExporter) -> Finding:
     for each in exporter.findings:
         if each.code in _LABELS:
             fact = f"the series of {title} name no pod"
-            return warning("pod-labels", fact, cause=each.text, cure="enable the mapping to pods")
+            return warning("pod-labels", fact, cause=each.text, cure="let the exporter report pods")
     if not exporter.pods:
         return skipped("pod-labels", f"the series of {title} name no pod now: no GPU is in use")
     return ok("pod-labels", f"series of {title} name pods by {exporter.pods[0]}")

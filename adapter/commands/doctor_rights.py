@@ -46,9 +46,9 @@ async def of_adapter(installed: Installed, account: Account) -> Iterable[Finding
     return [
         failure(
             "rights",
-            f"the adapter ({account.user}) may not {right}",
+            f"the adapter ({account.user}) has no permission to {right}",
             cause=f"RBAC does not grant it, so {right.consequence}",
-            cure=right.grant(),
+            cure=right.grant(account.name),
         )
         for right in missing
     ]
@@ -70,7 +70,7 @@ async def of_hpas(installed: Installed) -> Iterable[Finding]:
     return [
         failure(
             name,
-            f"{_CONTROLLER.user} may not {right} in {right.group}",
+            f"{_CONTROLLER.user} has no permission to {right} in {right.group}",
             cause=f"RBAC does not grant it, so {right.consequence}",
             cure="bind the ClusterRole system:controller:horizontal-pod-autoscaler to it",
         )

@@ -14,7 +14,7 @@ from rules.diagnosis import candidates, suggestions, wording
 from rules.diagnosis.inventory import NEVER_LISTED, Inventory
 from rules.diagnosis.wording import printable
 from rules.errors import PlanError
-from rules.kinds import NAMESPACES, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
@@ -140,7 +140,8 @@ def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Cause] = ()) -> tu
             causes += found[place : place + 1]
             continue
         sentence = (
-            f"{rule.config.where} returned no sample for {wording.objects(plan)}. It matches "
+            f"{rule.config.where} returned no sample for "
+            f"{wording.objects(plan.resource, plan.names, plan.namespace)}. It matches "
             f"{printable(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
             "objects are scraped and their series have these label values"
         )
@@ -183,10 +184,13 @@ def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Cause
     """Return the cause for a label selector that matches no object."""
     place = f" in namespace {printable(namespace)}" if namespace else ""
     matching = f"matches the label selector {wording.truncate(selector)}" if selector else "exists"
-    sentence = (
-        f"none of the {resource}{place} {matching}, or all that do have finished. Compare the "
-        "selector with the labels of the objects"
-    )
+    sentence = f"no {wording.any_object(resource)}{place} {matching}"
+    if resource == PODS:
+        sentence += ", except finished ones"
+    if selector:
+        sentence += f". Compare the selector with the labels of the {resource}"
+    if selector and resource == PODS:
+        sentence += "; an HPA uses the selector of its scale target"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 
@@ -195,30 +199,36 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
     lacking = [name for name in plan.names if name not in values]
     place = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
     sentence = (
-        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} have no value: "
-        f"{wording.names(lacking)}"
+        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} "
+        f"{'has' if len(lacking) == 1 else 'have'} no value: {wording.names(lacking)}"
     )
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
 
 
-def failed_query(where: str, *, refusal: str, problem: str, key: str = "metricsQuery") -> Cause:
+def failed_query(
+    where: str, *, refusal: str, problem: str, query: str = "", key: str = "metricsQuery"
+) -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule.
 
     `refusal` is Prometheus' error if it refused this query; otherwise `problem` says why Prometheus
-    answers no query, if that is known: `cannot be reached`.
+    answers no query, if that is known: `cannot be reached`. `query` is the rendered query, if it is
+    short enough to be shown.
     """
     if refusal:
         error = wording.truncate(" ".join(refusal.split()))
-        sentence = f"{where}: Prometheus refused the query: {error}. Correct `{key}`"
+        shown = f" {wording.code(query)}" if query else ""
+        sentence = (
+            f"{where}: Prometheus refused the rendered query{shown} with {error}. Correct `{key}`"
+        )
         return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
     what = problem or "did not answer the query"
-    sentence = f"Prometheus {what}. See /readyz?verbose and the log"
+    sentence = f"Prometheus {what}. The adapter's log has the error"
     return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
 
 
 def missing_right(right: str, grant: str) -> Cause:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
-    sentence = f"the adapter may not {right}: {grant}"
+    sentence = f"the adapter has no permission to {right}: {grant}"
     return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence)
 
 
@@ -228,11 +238,14 @@ def failed_list(resource: GroupResource) -> Cause:
     return Cause(reason=Reason.LIST_FAILED, sentence=sentence)
 
 
-def other_exporter(title: str, presets: Sequence[str]) -> Cause:
-    """Return the cause for GPU series of another exporter generation than the rules read."""
+def other_exporter(rule: CompiledRule, title: str, presets: Sequence[str]) -> Cause:
+    """Return the cause for GPU series of another exporter generation than the rule reads."""
     flags = " ".join(f"--preset={name}" for name in presets)
-    sentence = f"Prometheus has series of {title} instead: {flags} would fit"
-    return Cause(reason=Reason.OTHER_EXPORTER, sentence=sentence)
+    sentence = (
+        f"Prometheus has no series {printable(rule.pinned_series or '')}, which "
+        f"{rule.config.where} reads, but has those of {title}: use {flags} instead"
+    )
+    return Cause(reason=Reason.OTHER_EXPORTER, rule=rule.index, sentence=sentence)
 
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
@@ -251,14 +264,14 @@ def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
 
 def impossible_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
     """Return the cause for an object whose name, or whose namespace's name, Kubernetes refuses."""
-    place = f" in namespace {printable(namespace)}" if namespace else ""
-    sentence = f"{resource}/{printable(name)}{place} is not a name that Kubernetes accepts"
+    found = wording.objects(resource, [name], namespace)
+    sentence = f"{found}: Kubernetes does not accept this name"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 
 def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
     """Return the cause for a pod that has finished."""
-    pod = f"{resource}/{printable(name)} in namespace {printable(namespace)}"
+    pod = wording.objects(resource, [name], namespace)
     sentence = f"{pod} has succeeded or failed, so it has no current value"
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
@@ -360,7 +373,8 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
     produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"
     query = wording.code(rule.config.series_query)
     if status.failed:
-        last = "never" if status.listed is None else wording.age(status.listed, inventory.now)
+        ago = "" if status.listed is None else wording.age(status.listed, inventory.now)
+        last = f"{ago} ago" if ago else "never"
         sentence = (
             f"{produces}, but the last relist of {query} failed (last success: {last}). The "
             "adapter's log has the error"
@@ -374,7 +388,7 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
         return Cause(
             reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, provisional=True
         )
-    series, ago = inventory.series(rule), wording.age(status.listed, inventory.now)
+    series, ago = inventory.series(rule), f"{wording.age(status.listed, inventory.now)} ago"
     if not series:
         problem = f"Prometheus had no series of {query} {ago}. Check that the exporter is scraped"
     elif certain:

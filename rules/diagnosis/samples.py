@@ -10,8 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rules import promql
-from rules.diagnosis import wording
+from rules.diagnosis import ended, wording
+from rules.diagnosis.ended import Results
 from rules.diagnosis.missing import Cause, Reason
+from rules.kinds import PODS, GroupResource
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan, escape
@@ -20,11 +22,6 @@ from rules.ruleset import CompiledRule
 MAX_STEPS = 3
 """Steps of a plan that are diagnosed; the others have the same causes."""
 _MAX_NAMES = 50
-_WINDOW = "1h"
-"""How long ago a series that ended is still found."""
-
-Results = Mapping[str, Sequence[Sample]]
-"""Key of a query -> its result; a query that failed is absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +31,8 @@ class Question:
     step: Step
     query: str
     """The query of the step, rendered."""
+    resource: GroupResource | None
+    """None for an external metric."""
     subject: str
     """`pods a, b in namespace default`; empty for an external metric."""
     namespace: str
@@ -51,14 +50,22 @@ def questions(plan: Plan | ExternalPlan) -> tuple[Question, ...]:
         namespace = plan.namespace if plan.namespaced else ""
         step = plan.step
         return (
-            Question(step=step, query=plan.promql(), subject="", namespace=namespace, names=()),
+            Question(
+                step=step,
+                query=plan.promql(),
+                resource=None,
+                subject="",
+                namespace=namespace,
+                names=(),
+            ),
         )
     some = replace(plan, names=plan.names[:_MAX_NAMES], steps=plan.steps[:MAX_STEPS])
     return tuple(
         Question(
             step=step,
             query=query,
-            subject=wording.objects(plan),
+            resource=plan.resource,
+            subject=wording.objects(plan.resource, plan.names, plan.namespace),
             namespace=plan.namespace,
             names=some.names,
         )
@@ -75,7 +82,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "here": f"count({own})",
         "not finite": f"count({own} != {own} or abs({own}) == Inf)",
         "every": f"count({every})",
-        "last": f"max(max_over_time(timestamp({own})[{_WINDOW}:1m]))",
+        "last": f"max(max_over_time(timestamp({own})[{ended.WINDOW}:1m]))",
     }
     if question.rule.config.max_sample_age is not None:
         asked["newest"] = f"max(timestamp({own}))"
@@ -92,7 +99,8 @@ def queries(question: Question) -> Mapping[str, str]:
                 promql.matcher(namespace, "!=", ""),
             ),
         )
-        asked["elsewhere"] = f"topk(5, count by ({promql.label(namespace)}) ({elsewhere}))"
+        places = f"{promql.label(namespace)}, {promql.label(_renamed(namespace))}"
+        asked["elsewhere"] = f"topk(5, count by ({places}) ({elsewhere}))"
     return asked
 
 
@@ -111,14 +119,8 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
     if _number(results, "here") or not {"here", "every", "last"} <= results.keys():
         return {}
     if results["last"]:
-        return _targets(_selector(question, names=True, namespace=True))
-    return {} if results["every"] else gone(_selector(question))
-
-
-def gone(selector: str) -> Mapping[str, str]:
-    """Return the queries about series of `selector` that ended in the last hour."""
-    last = f"max(max_over_time(timestamp({selector})[{_WINDOW}:5m]))"
-    return {"last": last, **_targets(selector)}
+        return ended.targets(_selector(question, names=True, namespace=True))
+    return {} if results["every"] else ended.series(_selector(question))
 
 
 def conclude(question: Question, results: Results, now: float) -> Cause:
@@ -127,8 +129,8 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         return _cause(
             question,
             Reason.NO_SAMPLE,
-            f"returned no sample{_for(question)}. Prometheus did not answer the queries for the "
-            f"cause: run {wording.code(question.query)}",
+            f"its query returned no sample{_for(question)}. Prometheus did not answer the queries "
+            f"for the cause: run {wording.code(question.query)}",
         )
     return (
         _of_age(question, results, now)
@@ -138,17 +140,6 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         or _of_places(question, results)
         or _of_objects(question, results)
     )
-
-
-def of_gone(rule: CompiledRule, results: Results, now: float) -> Cause | None:
-    """Return why a rule has no series although it had some; None if it had none in the last hour.
-
-    `results` are those of `gone`.
-    """
-    if not (ended := _ended(wording.code(rule.config.series_query), results, now)):
-        return None
-    reason, sentence = ended
-    return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
 
 
 def _of_age(question: Question, results: Results, now: float) -> Cause | None:
@@ -162,13 +153,13 @@ def _of_age(question: Question, results: Results, now: float) -> Cause | None:
     newest = results.get("newest") or results.get("last")
     if newest and now - newest[0].value <= limit:
         return None
-    found = f"is of {wording.age(newest[0].value, now)}" if newest else "is more than 1 h old"
+    found = wording.age(newest[0].value, now) if newest else "more than 1h"
     return _cause(
         question,
         Reason.SAMPLE_TOO_OLD,
-        f"the newest sample of {wording.printable(question.step.series)}{_for(question)} {found}, "
-        f"which is beyond `maxSampleAge` ({limit:g} s). Check that the exporter is scraped, or "
-        "allow older samples",
+        f"the newest sample of {wording.printable(question.step.series)}{_for(question)} is "
+        f"{found} old, which is beyond `maxSampleAge` ({limit:g} s). Check that the exporter is "
+        "scraped, or allow older samples",
     )
 
 
@@ -176,21 +167,22 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
     """Return the cause if the query has a result, but none that gives a value."""
     label = question.step.binding.resource
     if answer and label and not any(each.labels.get(label) for each in answer):
-        present = wording.names(sorted({name for each in answer for name in each.labels}))
+        present = sorted({name for each in answer for name in each.labels})
+        found = f"only {wording.names(present)}" if present else "it has no labels"
         return _cause(
             question,
             Reason.LABEL_DROPPED,
-            f"the result of its query has no label {label} (found: {present or 'none'}). Aggregate "
-            f"by (<<.GroupBy>>): {wording.code(question.query)}",
+            f"the result of its query has no label {label} ({found}). Aggregate by (<<.GroupBy>>) "
+            f"in `metricsQuery`; the query was {wording.code(question.query)}",
         )
-    values = {str(each.value) for each in answer if not math.isfinite(each.value)}
+    values = sorted({NOT_FINITE[str(x.value)] for x in answer if not math.isfinite(x.value)})
     if values:
+        no_values = f"{values[0]} is not a value" if len(values) == 1 else "these are not values"
         return _cause(
             question,
             Reason.NOT_FINITE,
-            f"returned {' and '.join(sorted(NOT_FINITE[value] for value in values))}"
-            f"{_for(question)}, which is no value. Correct the query (does it divide by 0?), or "
-            "set `onNaN: zero`",
+            f"its query returned {' and '.join(values)}{_for(question)}, and {no_values}. Correct "
+            "the query (does it divide by 0?), or set `onNaN: zero` in the rule",
         )
     if not answer:
         return None
@@ -198,10 +190,11 @@ def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
     if label and others:
         sentence = (
             f"the label {label} of the result of its query is {wording.names(others)}, which is "
-            f"not requested. Select by <<.LabelMatchers>>: {wording.code(question.query)}"
+            "not requested. Select by <<.LabelMatchers>> in `metricsQuery`; the query was "
+            f"{wording.code(question.query)}"
         )
     else:
-        sentence = "had no value, and has one now. Retry"
+        sentence = "its query had no result, and has one now. Retry"
     return _cause(question, Reason.NO_SAMPLE, sentence)
 
 
@@ -218,15 +211,15 @@ def _of_query(question: Question, results: Results) -> Cause | None:
         return _cause(
             question,
             Reason.NOT_FINITE,
-            f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is no "
-            "value. Look at what the exporter reports in its /metrics",
+            f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is not "
+            "a value. Look at what the exporter reports in its /metrics",
         )
     return _cause(
         question,
         Reason.NO_SAMPLE,
         f"{series} has {count} series{_for(question)}, but the query has no result. Check its "
         "range (`rate` needs two samples), its comparisons, its other matchers and the metric "
-        f"selector: {wording.code(question.query)}",
+        f"selector; the query was {wording.code(question.query)}",
     )
 
 
@@ -234,37 +227,60 @@ def _of_places(question: Question, results: Results) -> Cause | None:
     """Return the cause if there are series in other namespaces, or of the exporter only."""
     series = wording.printable(question.step.series)
     binding = question.step.binding
-    found = [each.labels.get(binding.namespace, "") for each in results.get("elsewhere", ())]
-    if found:
-        return _cause(
-            question,
-            Reason.OTHER_NAMESPACE,
-            f"{series} has no series{_for(question)}, but some where the label "
-            f"{binding.namespace} is {wording.names(sorted(found))}. Is that the exporter's "
-            "namespace, or is the request for the wrong one?",
-        )
+    if elsewhere := results.get("elsewhere"):
+        return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, elsewhere))
     if _number(results, "named") and "foreign" in results and not _number(results, "foreign"):
         return _cause(
             question,
             Reason.EXPORTER_ONLY,
-            f"the label {binding.resource} of {series} names the exporter's own pods only. If a "
-            "pod uses a GPU now, enable the mapping to pods in the exporter (dcgm-exporter: "
-            "DCGM_EXPORTER_KUBERNETES=true), or map the label of the workload, such as "
-            "exported_pod",
+            f"the label {binding.resource} of {series} has only the exporter's own pods. If a pod "
+            "uses a GPU now, let the exporter report it (dcgm-exporter: "
+            "DCGM_EXPORTER_KUBERNETES=true), or use the label that has it, such as exported_pod, "
+            "in `resources` of the rule",
         )
     return None
+
+
+def _elsewhere(question: Question, found: Sequence[Sample]) -> str:
+    """Return the sentence for series of the objects in other namespaces than the requested one."""
+    label = question.step.binding.namespace
+    renamed = _renamed(label)
+    # The exporter reports the requested namespace, and the scrape renamed its label.
+    own = [each for each in found if each.labels.get(renamed) == question.namespace]
+    places = wording.names(sorted({each.labels.get(label, "") for each in own or found}))
+    none = (
+        f"{wording.printable(question.step.series)} has no series "
+        f"{_for(question).strip() or f'for namespace {wording.printable(question.namespace)}'}, "
+        f"but has some whose label {label} is {places}"
+    )
+    if own:
+        return (
+            f"{none} and whose label {renamed} is {wording.printable(question.namespace)}. Map "
+            f"{renamed} to namespace in `resources` of the rule, or scrape with `honorLabels: true`"
+        )
+    return (
+        f"{none}. If that is the right namespace, request the metric there. If it is the "
+        "exporter's, scrape with `honorLabels: true`, or map the label that has the workload's "
+        "namespace"
+    )
+
+
+def _renamed(label: str) -> str:
+    """Return the label that has the exporter's value if the target has `label`, too."""
+    return f"exported_{label}"
 
 
 def _of_time(question: Question, results: Results, now: float) -> Cause | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
-    ended = _ended(subject, results, now)
-    return ended and _cause(question, *ended)
+    found = ended.find(subject, results, now)
+    return found and _cause(question, *found)
 
 
 def _of_objects(question: Question, results: Results) -> Cause:
     """Return the cause if there were no series of the objects in the last hour."""
     series, every = wording.printable(question.step.series), _number(results, "every")
+    label, named = question.step.binding.resource, _number(results, "named")
     if not every:
         sentence = f"Prometheus has no series of {series} now. Check that the exporter is scraped"
         return _cause(question, Reason.NO_SERIES, sentence)
@@ -272,63 +288,25 @@ def _of_objects(question: Question, results: Results) -> Cause:
         place = f" with {question.step.binding.namespace}={question.namespace}"
         sentence = f"Prometheus has {every} series of {series}, but none{place}"
         return _cause(question, Reason.NO_SAMPLE, sentence)
-    label, named = question.step.binding.resource, _number(results, "named")
     if not named:
         sentence = (
             f"none of the {every} series of {series} has the label {label} now: no GPU is in use, "
-            "or the exporter does not map GPUs to pods"
+            "or the exporter does not report the pods of GPUs"
         )
     else:
         sentence = (
-            f"{named} series of {series} have the label {label}, and none is of "
-            f"{question.subject}: they use no GPU, or the exporter on their node is not scraped"
+            f"{named} series of {series} {'has' if named == 1 else 'have'} the label {label}, and "
+            f"none is for {question.subject}: {_unscraped(question)}"
         )
     return _cause(question, Reason.NOT_SCRAPED, sentence)
 
 
-def _ended(subject: str, results: Results, now: float) -> tuple[Reason, str] | None:
-    """Return reason and sentence for series whose last sample is older than the lookback."""
-    if not results.get("last"):
-        return None
-    last = results["last"][0].value
-    age = wording.age(last, now)
-    targets = {_target(each): each for each in results.get("targets", ()) if _target(each)}
-    states = {_target(each): each.value for each in results.get("up", ())}
-    down = sorted(target for target in targets if states.get(target) == 0)
-    unknown = sorted(target for target in targets if target not in states)
-    if down:
-        return Reason.TARGET_GONE, (
-            f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
-            f"is of {age}. Check the exporter and /targets in Prometheus"
-        )
-    if unknown:
-        return Reason.TARGET_GONE, (
-            f"the target {wording.names(unknown)} is not scraped any more; the last sample of "
-            f"{subject} is of {age}. Check that the exporter runs and is selected for scraping"
-        )
-    if targets:
-        return Reason.SERIES_ENDED, (
-            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is of {age}. "
-            "The pod uses no GPU any more, or the exporter has stopped to report it"
-        )
-    return Reason.SAMPLE_TOO_OLD, (
-        f"the last sample of {subject} is of {age}, and Prometheus ignores samples older than "
-        "--query.lookback-delta (5 minutes). Write or scrape it more often"
-    )
-
-
-def _targets(selector: str) -> Mapping[str, str]:
-    recent = f"last_over_time({selector}[{_WINDOW}])"
-    return {
-        "targets": f"group by (job, instance) ({recent})",
-        "up": f"max by (job, instance) (up) and on (job, instance) {recent}",
-    }
-
-
-def _target(sample: Sample) -> str:
-    """Return `job/instance` of a sample; empty for series that were not scraped."""
-    job, instance = sample.labels.get("job", ""), sample.labels.get("instance", "")
-    return f"{job}/{instance}" if job and instance else ""
+def _unscraped(question: Question) -> str:
+    if question.resource != PODS:
+        return "the exporter does not report them, or is not scraped"
+    if len(question.names) == 1:
+        return "the pod uses no GPU, or the exporter on its node is not scraped"
+    return "the pods use no GPU, or the exporters on their nodes are not scraped"
 
 
 def _selector(question: Question, *, names: bool = False, namespace: bool = False) -> str:

@@ -17,8 +17,9 @@ def without_usage(plan: Plan, found: Collection[str]) -> Cause:
     (step,) = plan.steps
     by = " and ".join(filter(None, (step.binding.resource, step.binding.namespace)))
     sentence = (
-        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} have no {plan.metric}: "
-        f"{wording.names(lacking)}. {step.rule.config.where} returned no sample for them. A new "
+        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} "
+        f"{'has' if len(lacking) == 1 else 'have'} no {plan.metric}: {wording.names(lacking)}. "
+        f"{step.rule.config.where} returned no sample for them. A new "
         f"one is not scraped yet; otherwise compare the labels of its series by {by}"
     )
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)

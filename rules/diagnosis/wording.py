@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rules import promql
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.query.catalog import Series
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan
@@ -12,6 +13,7 @@ from rules.quoting import quote
 
 _MAX_LENGTH = 200
 _MAX_NAMES = 20
+_SINGULAR = {PODS: "pod", NODES: "node", NAMESPACES: "namespace"}
 
 
 def printable(text: str) -> str:
@@ -45,12 +47,12 @@ def code(promql_text: str) -> str:
 
 
 def age(moment: float, now: float) -> str:
-    """Return `1m5s ago`; both times are in seconds."""
+    """Return `1m5s`; both times are in seconds."""
     minutes, seconds = divmod(max(0, int(now - moment)), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
-        return f"{hours}h{minutes}m{seconds}s ago"
-    return f"{minutes}m{seconds}s ago" if minutes else f"{seconds}s ago"
+        return f"{hours}h{minutes}m{seconds}s"
+    return f"{minutes}m{seconds}s" if minutes else f"{seconds}s"
 
 
 def did_you_mean(suggestions: Iterable[str]) -> str:
@@ -59,10 +61,16 @@ def did_you_mean(suggestions: Iterable[str]) -> str:
     return f"; did you mean {listed}?" if listed else ""
 
 
-def objects(plan: Plan) -> str:
-    """Return the objects of a plan: `pods a, b in namespace default`."""
-    namespace = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
-    return f"{plan.resource} {names(plan.names)}{namespace}"
+def any_object(resource: GroupResource) -> str:
+    """Return `pod`, or `object of widgets.example.com`."""
+    return _SINGULAR.get(resource, f"object of {resource}")
+
+
+def objects(resource: GroupResource, all_names: Sequence[str], namespace: str) -> str:
+    """Return `pod a in namespace default`, `pods a, b`, or `widgets.example.com a`."""
+    place = f" in namespace {printable(namespace)}" if namespace else ""
+    noun = _SINGULAR.get(resource, str(resource)) if len(all_names) == 1 else str(resource)
+    return f"{noun} {names(all_names)}{place}"
 
 
 def matchers(plan: Plan, binding: LabelBinding) -> str:

@@ -65,7 +65,7 @@ FAULTS = (
     Fault(
         title="the exporter names only its own pod",
         reason="ExporterOnly",
-        words=("exporter's own pods only", "DCGM_EXPORTER_KUBERNETES=true"),
+        words=("only the exporter's own pods", "DCGM_EXPORTER_KUBERNETES=true"),
         metric="util_own",
         live=(
             'util_own{namespace="gpu",pod="dcgm-x",job="dcgm",instance="10.0.0.1:9400"} 1',
@@ -87,7 +87,7 @@ FAULTS = (
     Fault(
         title="the pod has no GPU, or is not scraped",
         reason="NotScraped",
-        words=("web-0", "use no GPU, or the exporter on their node is not scraped"),
+        words=("web-0", "uses no GPU, or the exporter on its node is not scraped"),
         metric="util_idle",
         live=('util_idle{namespace="default",pod="other"} 1',),
         query=PLAIN,
@@ -103,7 +103,7 @@ FAULTS = (
     Fault(
         title="Prometheus refuses the query",
         reason="QueryRefused",
-        words=("Prometheus refused the query", "unclosed left parenthesis"),
+        words=("refused the rendered query `avg(util_refused{", "unclosed left parenthesis"),
         metric="util_refused",
         live=('util_refused{namespace="default",pod="web-0"} 1',),
         query="avg(<<.Series>>{<<.LabelMatchers>>}",
@@ -111,7 +111,7 @@ FAULTS = (
     Fault(
         title="the selector matches no pod",
         reason="NoObject",
-        words=("none of the pods", "label selector app=renamed"),
+        words=("no pod", "label selector app=renamed"),
         place="selector",
     ),
     Fault(
@@ -124,7 +124,7 @@ FAULTS = (
     Fault(
         title="the adapter may not list pods",
         reason="MissingRight",
-        words=("may not list and watch pods", "rant {apiGroups"),
+        words=("no permission to list and watch pods", "rant {apiGroups"),
         place="rights",
     ),
     Fault(

@@ -188,4 +188,4 @@ def test_the_rights_of_the_manifests_suffice_and_missing_ones_are_logged(
     adapter.start()
     wait_for(lambda: "[+]rights ok: all granted" in health(adapter), "the rights are reviewed")
 
-    assert "the adapter may not" not in adapter.log
+    assert "the adapter has no permission" not in adapter.log

@@ -198,7 +198,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        raise failures.of_query(backend, str(target), query.steps[0].rule, error) from error
+        raise failures.of_query(backend, str(target), query, error) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
 

@@ -70,8 +70,8 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     options.check_series_selector(selector, "labelSelector")
     if entry.namespaced and not _can_exist(info.namespace):
         return Content(sources=(), build=partial(_build, metric, ()))
+    query = plan.external(entry, namespace=info.namespace, selector=selector)
     try:
-        query = plan.external(entry, namespace=info.namespace, selector=selector)
         values = await backend.evaluation.rows(query, deadline=deadline)
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
@@ -80,7 +80,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         backend.missing_metrics.log_causes(subject, [cause])
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except BackendError as error:
-        raise failures.of_query(backend, subject, entry.step.rule, error) from error
+        raise failures.of_query(backend, subject, query, error) from error
     if values:
         causes = ()
     else:

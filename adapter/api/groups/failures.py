@@ -13,14 +13,18 @@ from adapter.errors import ApiError, BackendError
 from rules.diagnosis import missing
 from rules.diagnosis.missing import Cause
 from rules.kinds import GroupResource
+from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
 _FORBIDDEN = 403
 
 
-def of_query(backend: Backend, subject: str, rule: CompiledRule, error: BackendError) -> ApiError:
-    """Log the cause for a query that failed, and return the 500."""
-    cause = query_cause(rule, error)
+def of_query(
+    backend: Backend, subject: str, plan: Plan | ExternalPlan, error: BackendError
+) -> ApiError:
+    """Log the cause for a query of `plan` that failed, and return the 500."""
+    rule, shown = _refused_step(plan, error.query)
+    cause = query_cause(rule, error, query=shown)
     backend.missing_metrics.log_causes(subject, [cause], error)
     return errors.internal("unable to fetch metrics", [cause])
 
@@ -38,11 +42,28 @@ def of_list(
     return errors.internal("unable to list matching resources", [cause])
 
 
-def query_cause(rule: CompiledRule, error: BackendError, *, key: str = "metricsQuery") -> Cause:
-    """Return the cause for a query that failed; `key` is its key in the rule."""
+def query_cause(
+    rule: CompiledRule, error: BackendError, *, query: str = "", key: str = "metricsQuery"
+) -> Cause:
+    """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
     return missing.failed_query(
         str(rule.config.where),
         refusal=error.refusal,
         problem=reachability.problem_of(error, rule.config.source),
+        query=query,
         key=key,
     )
+
+
+def _refused_step(plan: Plan | ExternalPlan, refused: str) -> tuple[CompiledRule, str]:
+    """Return the rule whose query is `refused`, and that query; else the first rule and nothing.
+
+    A query that is shared with other requests may name objects that this caller may not see.
+    """
+    steps = (plan.step,) if isinstance(plan, ExternalPlan) else plan.steps
+    if refused:
+        queries = (plan.promql(),) if isinstance(plan, ExternalPlan) else plan.promql()
+        for step, query in zip(steps, queries, strict=True):
+            if query == refused:
+                return step.rule, query
+    return steps[0].rule, ""

@@ -20,6 +20,7 @@ QUERIES = {
     "infinite": f"{PLAIN} / 0",
     "dropped": "avg(<<.Series>>{<<.LabelMatchers>>})",
     "elsewhere": PLAIN,
+    "renamed": PLAIN,
     "own": PLAIN,
     "down": PLAIN,
     "removed": PLAIN,
@@ -44,6 +45,14 @@ AGED = """
   metricsQuery: '<<.Series>>{<<.LabelMatchers>>}'
   maxSampleAge: 1m
 """
+MERGED = "".join(
+    f"- seriesQuery: {series}\n"
+    "  merge: true\n"
+    "  name: {as: merged}\n"
+    "  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}\n"
+    f"  metricsQuery: '{query}'\n"
+    for series, query in (("few", PLAIN), ("refused", QUERIES["refused"]))
+)
 EXTERNAL = """
 externalRules:
 - seriesQuery: divided
@@ -68,6 +77,7 @@ LIVE = (
     'infinite{ns="default",pod="a"} 1',
     'dropped{ns="default",pod="a"} 1',
     'elsewhere{ns="team-b",pod="a"} 1',
+    'renamed{ns="gpu",pod="a",exported_ns="default"} 1',
     'own{ns="default",pod="dcgm-x",job="gpu",instance="own:1"} 1',
     'compared{ns="default",pod="a"} NaN',
     'few{ns="default",pod="z"} 1',
@@ -83,14 +93,15 @@ CAUSES = {
     "divided": (Reason.NOT_FINITE, "returned NaN for pods a, b in namespace default"),
     "infinite": (Reason.NOT_FINITE, "returned +Inf for pods a, b"),
     "compared": (Reason.NOT_FINITE, "compared for pods a, b in namespace default is NaN or Inf in"),
-    "dropped": (Reason.LABEL_DROPPED, "has no label pod (found: none). Aggregate by ("),
-    "elsewhere": (Reason.OTHER_NAMESPACE, "but some where the label ns is team-b"),
-    "own": (Reason.EXPORTER_ONLY, "label pod of own names the exporter's own pods only"),
+    "dropped": (Reason.LABEL_DROPPED, "has no label pod (it has no labels). Aggregate"),
+    "elsewhere": (Reason.OTHER_NAMESPACE, "but has some whose label ns is team-b. If that"),
+    "renamed": (Reason.OTHER_NAMESPACE, "Map exported_ns to namespace in `resources` of the rule"),
+    "own": (Reason.EXPORTER_ONLY, "label pod of own has only the exporter's own pods"),
     "down": (Reason.TARGET_GONE, "target gpu/down:1 is down (up = 0); the last sample of down for"),
     "removed": (Reason.TARGET_GONE, "target gpu/removed:1 is not scraped any more; the last"),
     "ended": (Reason.SERIES_ENDED, "the exporter is scraped (up = 1), but ended for pods a, b in"),
-    "old": (Reason.SAMPLE_TOO_OLD, "old for pods a, b in namespace default is of 7m"),
-    "few": (Reason.NOT_SCRAPED, "1 series of few have the label pod, and none is of pods a, b"),
+    "old": (Reason.SAMPLE_TOO_OLD, "old for pods a, b in namespace default is 7m"),
+    "few": (Reason.NOT_SCRAPED, "1 series of few has the label pod, and none is for pods a, b"),
     "idle": (Reason.NOT_SCRAPED, "none of the 1 series of idle has the label pod now"),
     "aged": (Reason.SAMPLE_TOO_OLD, "newest sample of aged for pods a, b in namespace default is"),
     "rated": (Reason.NO_SAMPLE, "rated has 1 series for pods a, b in namespace default, but the"),
@@ -112,7 +123,9 @@ def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture
 async def served(scraped: Prometheus, tmp_path: Path) -> AsyncIterator[Api]:
     pods = api.manifests(["default/a", "default/b"])
-    async with api.serving(tmp_path, scraped.url, pods, rules=RULES + AGED + EXTERNAL) as running:
+    async with api.serving(
+        tmp_path, scraped.url, pods, rules=RULES + AGED + MERGED + EXTERNAL
+    ) as running:
         yield running
 
 
@@ -145,7 +158,7 @@ async def test_a_missing_object_has_the_same_cause_as_a_missing_list(served: Api
 
     (cause,) = body["details"]["causes"]
     assert (status, cause["reason"]) == (404, "NotFinite")
-    assert "returned NaN for pods a in namespace default" in cause["message"]
+    assert "returned NaN for pod a in namespace default, and NaN is not" in cause["message"]
     assert (await warning(served, path)).startswith('299 - "NotFinite: rules[0] ')
 
 
@@ -156,10 +169,28 @@ async def test_a_refused_query_is_quoted_without_the_address_of_prometheus(serve
     message, cause = body["details"]["causes"]
     assert (status, message) == (500, {"message": "unable to fetch metrics"})
     assert cause["reason"] == "QueryRefused"
-    assert "Prometheus refused the query: bad_data: " in cause["message"]
+    query = 'avg(refused{ns="default",pod=~"a|b"}'
+    assert f"refused the rendered query `{query}` with bad_data: " in cause["message"]
     assert "unclosed left parenthesis" in cause["message"]
     assert "127.0.0.1" not in cause["message"]
-    assert (await warning(served, path)).startswith('299 - "QueryRefused: rules[13] ')
+    assert (await warning(served, path)).startswith('299 - "QueryRefused: rules[14] ')
+
+
+async def test_a_refused_query_of_merged_rules_is_that_of_its_rule(served: Api) -> None:
+    _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/merged")
+
+    message = body["details"]["causes"][1]["message"]
+    assert message.startswith(f"rules[{len(QUERIES) + 2}] (")
+    assert 'rendered query `avg(refused{ns="default",pod=~"a|b"}` with' in message
+
+
+async def test_a_long_refused_query_is_not_shown(tmp_path: Path, scraped: Prometheus) -> None:
+    pods = api.manifests([f"default/{'a' * 60}{place}" for place in range(2)])
+    async with api.serving(tmp_path, scraped.url, pods, rules=RULES) as served:
+        _, body = await served.get(f"{GROUP}/namespaces/default/pods/*/refused")
+
+    message = body["details"]["causes"][1]["message"]
+    assert "Prometheus refused the rendered query with bad_data: " in message
 
 
 async def test_a_prometheus_that_does_not_answer_is_a_cause(tmp_path: Path) -> None:
@@ -179,7 +210,7 @@ async def test_a_list_that_lacks_objects_has_a_warning_and_a_complete_one_has_no
 
     for _ in range(2):  # the second answer is remembered
         assert await warning(served, path) == (
-            '299 - "NoSample: 1 of 2 pods in namespace default have no value: b"'
+            '299 - "NoSample: 1 of 2 pods in namespace default has no value: b"'
         )
         assert await warning(served, path.replace("*", "a")) == ""
 
@@ -191,7 +222,7 @@ async def test_a_selector_that_matches_no_object_has_a_warning(
         served, f"{GROUP}/namespaces/default/pods/*/partial?labelSelector=app=nope"
     )
 
-    sentence = "none of the pods in namespace default matches the label selector app=nope"
+    sentence = "no pod in namespace default matches the label selector app=nope, except"
     assert header.startswith(f'299 - "NoObject: {sentence}')
     assert f"pods/partial in namespace default: NoObject: {sentence}" in caplog.text
 
@@ -199,8 +230,8 @@ async def test_a_selector_that_matches_no_object_has_a_warning(
 @pytest.mark.parametrize(
     ("metric", "reason", "sentence"),
     [
-        ("divided", "NotFinite", "returned NaN, which is no value"),
-        ("elsewhere", "OtherNamespace", "but some where the label ns is team-b"),
+        ("divided", "NotFinite", "returned NaN, and NaN is not a value"),
+        ("elsewhere", "OtherNamespace", "for namespace default, but has some whose label ns is"),
     ],
 )
 async def test_an_external_metric_has_the_same_causes(
@@ -227,7 +258,8 @@ async def test_the_series_of_another_exporter_are_named_with_the_preset_that_fit
     other, missing = body["details"]["causes"]
     assert (status, other["reason"], missing["reason"]) == (404, "OtherExporter", "NoSeries")
     assert "dcgm-exporter 4.9 or later" in other["message"]
-    assert "--preset=gpu-dcgm49 would fit" in other["message"]
+    assert "no series DCGM_FI_DEV_GPU_UTIL, which rules[0] (preset gpu-dcgm:" in other["message"]
+    assert other["message"].endswith(": use --preset=gpu-dcgm49 instead")
 
 
 @pytest.mark.usefixtures("real_servers")

@@ -78,8 +78,8 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
 
     rule = found["rules"]["items"][0]
-    assert found["rules"]["count"] == 17
-    assert rule["rule"].startswith("rules[14] (")
+    assert found["rules"]["count"] == 18
+    assert rule["rule"].startswith("rules[15] (")
     assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
     (query,) = found["queries"]
     assert query["promql"] == 'avg by (pod) (partial{ns="default",ns="default",pod="a"})'
@@ -102,7 +102,7 @@ async def test_a_list_that_lacks_objects_says_why_they_lack(served: Api) -> None
     found = await explain(served, f"{PODS}/*/partial")
 
     assert [each["reason"] for each in found["causes"]] == ["NotScraped", "NoSample"]
-    assert "none is of pods b, young in namespace default" in found["causes"][0]["message"]
+    assert "none is for pods b, young in namespace default" in found["causes"][0]["message"]
     assert found["outcome"] == "values"
 
 
@@ -147,7 +147,7 @@ async def test_a_refused_query_is_quoted_with_its_error(served: Api) -> None:
         (f"{PODS}/*/partial", "&labelSelector=app%3Dx", "NoObject", "label selector app=x"),
         (f"{GROUP}/namespaces/default/foos/*/partial", "", "UnknownResource", "no resource foos"),
         (f"{GROUP}/nodes/n/partial", "", "OtherResource", "only for namespaces, pods"),
-        (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "where the label ns is team-b"),
+        (f"{EXTERNAL}/elsewhere", "", "OtherNamespace", "some whose label ns is team-b"),
         (f"{EXTERNAL}/nope", "", "NoRule", "no external rule produces a metric named nope"),
     ],
 )
@@ -158,7 +158,7 @@ async def test_each_step_may_be_the_last(
 
     assert found["causes"][0]["reason"] == reason
     assert verdict in found["verdict"]
-    assert found["rules"]["count"] == (2 if "external" in path else 17)
+    assert found["rules"]["count"] == (2 if "external" in path else 18)
 
 
 async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:
@@ -250,7 +250,7 @@ async def test_it_needs_the_right_to_read_discovery_and_says_so() -> None:
     [
         (
             Refused("pods is forbidden: secret", status=403),
-            "MissingRight: the adapter may not list and watch pods: grant {apiGroups: ",
+            "MissingRight: the adapter has no permission to list and watch pods: grant {api",
         ),
         (Unreachable("https://10.0.0.1: secret"), "ListFailed: the API server did not list pods"),
     ],
@@ -309,7 +309,7 @@ async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: 
     async with api.serving(tmp_path, "http://127.0.0.1:9", pods, rules=test_causes.RULES) as served:
         found = await explain(served, f"{PODS}/a/divided")
 
-    error = "Prometheus cannot be reached (--prometheus-url)"
+    error = "Prometheus cannot be reached (check --prometheus-url)"
     assert found["queries"][0]["error"] == error
     assert found["causes"][0]["reason"] == "PrometheusUnavailable"
     assert "127.0.0.1" not in json.dumps(found)

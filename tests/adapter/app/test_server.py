@@ -266,7 +266,7 @@ async def test_a_prometheus_that_refuses_the_credentials_is_degraded(tmp_path: P
             status, text = await verbose(served)
 
     assert status == 200
-    assert "[!]prometheus degraded: refuses the credentials (status 401), since 20" in text
+    assert "[!]prometheus degraded: refuses the credentials (status 401; set --prometheus-" in text
 
 
 async def verbose(served: Api) -> tuple[int, str]:
@@ -283,7 +283,7 @@ async def test_a_server_without_prometheus_is_ready_and_reports_its_rules(tmp_pa
         status, _ = await served.get(f"{GROUP}/namespaces/default/pods/*/gpu_util")
 
     assert ready == 200
-    assert "[!]prometheus degraded: cannot be reached (--prometheus-url), since 20" in text
+    assert "[!]prometheus degraded: cannot be reached (check --prometheus-url), since 20" in text
     assert "[!]rules degraded: 0 of 1 rules listed at the last attempt; cannot list" in text
     assert "127.0.0.1" not in text
     assert [entry["name"] for entry in listed[1]["resources"]] == [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from adapter import errors
-from adapter.clients.reachability import Reachability
+from adapter.clients.reachability import Reachability, problem_of
 from adapter.errors import Degradation
 
 
@@ -24,11 +24,20 @@ def clock():
 @pytest.mark.parametrize(
     ("error", "problem"),
     [
-        (errors.Unreachable("10.0.0.1"), "cannot be reached (--prometheus-url)"),
-        (errors.TimedOut("10.0.0.1"), "does not respond in time (--prometheus-timeout)"),
+        (errors.Unreachable("10.0.0.1"), "cannot be reached (check --prometheus-url)"),
+        (
+            errors.TimedOut("10.0.0.1"),
+            "does not respond in time (check its load, and --prometheus-timeout)",
+        ),
         (errors.Broken("10.0.0.1: 502"), "fails, or sends responses that cannot be parsed"),
-        (errors.Refused("10.0.0.1", status=403), "refuses the credentials (status 403)"),
-        (errors.Refused("10.0.0.1", status=404), "has no API at this URL (--prometheus-url)"),
+        (
+            errors.Refused("10.0.0.1", status=403),
+            (
+                "refuses the credentials (status 403; set --prometheus-token-file, "
+                "--prometheus-header or another flag for credentials)"
+            ),
+        ),
+        (errors.Refused("10.0.0.1", status=404), "has no API at this URL (check --prometheus-url)"),
     ],
 )
 def test_a_failure_lasts_since_the_first_one_until_an_answer(clock, error, problem):
@@ -66,3 +75,11 @@ def test_one_slow_query_among_others_is_no_failure(clock):
     prometheus.failed(errors.TimedOut("slow"), began=0.0)
 
     assert prometheus.check() == "answers"
+
+
+def test_the_problem_of_a_source_names_its_keys():
+    assert problem_of(errors.Unreachable("x"), "a").endswith("(check sources.a.url)")
+    assert problem_of(errors.Refused("x", status=401), "a") == (
+        "refuses the credentials (status 401; set tokenFile, headers or another key for "
+        "credentials in sources.a)"
+    )

@@ -75,15 +75,15 @@ async def test_each_missing_right_is_one_log_line_with_the_rule_that_grants_it(g
     assert isinstance(rights.check(), Degradation)
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert lines[-2] == (
-        "the adapter may not watch pods, so no pod can be selected: grant "
-        '{apiGroups: [""], resources: [pods], verbs: [watch]} by a ClusterRole, as in '
-        "manifests/base/rbac.yaml"
+        "the adapter has no permission to watch pods, so no pod can be selected: grant "
+        '{apiGroups: [""], resources: [pods], verbs: [watch]} by a ClusterRole that is '
+        "bound to its ServiceAccount, as in manifests/base/rbac.yaml"
     )
     (line,) = [each for each in lines if "secrets" in each]
     assert line == (
-        "the adapter may not get secrets/ca, so no CA is shared: grant "
+        "the adapter has no permission to get secrets/ca, so no CA is shared: grant "
         '{apiGroups: [""], resources: [secrets], resourceNames: [ca], verbs: [get]} by a Role in '
-        "gpu, as in manifests/base/rbac.yaml"
+        "gpu that is bound to its ServiceAccount, as in manifests/base/rbac.yaml"
     )
 
     rights = Rights()

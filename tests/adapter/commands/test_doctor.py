@@ -278,9 +278,10 @@ async def test_missing_rights_are_reviewed_for_the_account_and_quote_the_rule(in
     (line,) = texts(await doctor_rights.of_adapter(installed, account))
     (other,) = texts(await doctor_rights.of_hpas(installed))
 
-    assert f"failure rights: the adapter (system:serviceaccount:{NAME}:{NAME}) may not list" in line
+    assert f"failure rights: the adapter ({account.user}) has no permission to list and" in line
+    assert f" that is bound to its ServiceAccount {NAME}, as in" in line
     assert 'grant {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in line
-    assert "horizontal-pod-autoscaler may not get pods/any in custom.metrics.k8s.io" in other
+    assert "autoscaler has no permission to get pods/any in custom.metrics.k8s.io" in other
     assert set(reviewed) == {account.user, doctor_rights._CONTROLLER.user}
 
 
@@ -332,8 +333,8 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
     lines = texts(await doctor_autoscalers.metrics(installed))
 
     assert lines[0].startswith("ok autoscalers: 5 autoscalers use 3 metrics")
-    assert lines[1].startswith("failure autoscaler default/bad: m: status 404: not found")
-    assert lines[2].startswith("skipped autoscaler default/secret: s: this account may not read")
+    assert lines[1].startswith("failure autoscaler default/bad, metric m: status 404: not found")
+    assert lines[2].startswith("skipped autoscaler default/secret, metric s: this account may")
     assert lines[3].startswith("failure autoscaler default/lost: ")
     assert lines[4].startswith("skipped autoscaler default/hidden: forbidden")
     assert len(lines) == 5

@@ -532,7 +532,7 @@ def test_cluster_scoped_objects_are_matched_by_one_label():
 
     (cause,) = missing.of_plan(known, planned(known, "power", NODES, ["n"], ""))
 
-    assert "returned no sample for nodes n. It matches power by label node: " in cause.sentence
+    assert "returned no sample for node n. It matches power by label node: " in cause.sentence
 
 
 def test_series_with_a_pod_label_and_no_namespace_label_lack_the_latter():
@@ -615,7 +615,7 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
     failed = missing.no_query(PlanError("rules.yaml: rules[0]:\n  no such"))
 
     assert str(finished) == (
-        "NoObject: pods/a in namespace default has succeeded or failed, so it has no current value"
+        "NoObject: pod a in namespace default has succeeded or failed, so it has no current value"
     )
     assert str(failed) == "NoQuery: rules.yaml: rules[0]: no such"
 
@@ -641,3 +641,28 @@ def test_missing_series_are_provisional_until_a_scrape_after_the_start(status, p
     (cause,) = missing.of_metric(known, "utilisation", PODS, {})
 
     assert cause.provisional is provisional
+
+
+@pytest.mark.parametrize(
+    ("resource", "selector", "sentence"),
+    [
+        (
+            PODS,
+            "app=x",
+            (
+                "no pod in namespace a matches the label selector app=x, except finished ones. "
+                "Compare the selector with the labels of the pods; an HPA uses the selector of its "
+                "scale target"
+            ),
+        ),
+        (
+            GroupResource("example.com", "widgets"),
+            "",
+            "no object of widgets.example.com in namespace a exists",
+        ),
+    ],
+)
+def test_a_selector_without_objects_is_compared_with_labels(resource, selector, sentence):
+    cause = missing.no_match(resource, namespace="a", selector=selector)
+
+    assert (cause.reason, cause.sentence) == (Reason.NO_OBJECT, sentence)

@@ -25,4 +25,4 @@ def test_pods_without_usage_are_named_with_the_query_and_its_labels():
 def test_nodes_have_no_namespace():
     _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
 
-    assert usage.without_usage(memory, ()).sentence.startswith("1 of 1 nodes have no memory: n. ")
+    assert usage.without_usage(memory, ()).sentence.startswith("1 of 1 nodes has no memory: n. ")

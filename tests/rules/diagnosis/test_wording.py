@@ -4,6 +4,7 @@ import pytest
 
 from rules import ruleset
 from rules.diagnosis import wording
+from rules.kinds import NODES, PODS, GroupResource
 from rules.query.catalog import Series
 
 
@@ -39,12 +40,12 @@ def test_the_first_of_many_series_is_named(names, text):
 @pytest.mark.parametrize(
     ("moment", "text"),
     [
-        (100, "0s ago"),
-        (101, "0s ago"),
-        (40.5, "59s ago"),
-        (35, "1m5s ago"),
-        (-3500, "1h0m0s ago"),
-        (-3600, "1h1m40s ago"),
+        (100, "0s"),
+        (101, "0s"),
+        (40.5, "59s"),
+        (35, "1m5s"),
+        (-3500, "1h0m0s"),
+        (-3600, "1h1m40s"),
     ],
 )
 def test_ages_are_whole_seconds_and_never_negative(moment, text):
@@ -57,3 +58,16 @@ def test_a_selector_is_put_on_one_line():
 
     assert wording.code(rule.config.series_query) == '`{a="b", c="d"}`'
     assert str(rule.config.where) == "rules[0] (rules.yaml:2)"
+
+
+@pytest.mark.parametrize(
+    ("resource", "names", "namespace", "text"),
+    [
+        (PODS, ["a"], "default", "pod a in namespace default"),
+        (PODS, ["a", "b"], "default", "pods a, b in namespace default"),
+        (NODES, ["n"], "", "node n"),
+        (GroupResource("example.com", "regions"), ["r"], "", "regions.example.com r"),
+    ],
+)
+def test_one_object_is_named_in_the_singular(resource, names, namespace, text):
+    assert wording.objects(resource, names, namespace) == text

@@ -103,7 +103,7 @@ async def test_a_list_lacks_objects_without_cpu_or_memory_and_says_so(get, missi
 
     assert status == 200
     assert names(document) == [("a", "x")]
-    assert "1 of 2 pods in namespace a have no memory: y." in warning
+    assert "1 of 2 pods in namespace a has no memory: y." in warning
     assert missing.causes_visible == []  # only an empty list is logged
 
 
@@ -136,7 +136,7 @@ async def test_nodes_have_usage_of_their_own(get):
 
     (node,) = document["items"]
     assert node["usage"] == {"cpu": "1500m", "memory": "500m"}
-    assert "1 of 2 nodes have no cpu: n2. resourceRules.cpu.nodeQuery" in warning
+    assert "1 of 2 nodes has no cpu: n2. resourceRules.cpu.nodeQuery" in warning
 
 
 async def test_an_object_without_usage_is_not_found_and_logged(get, missing):
@@ -145,7 +145,7 @@ async def test_an_object_without_usage_is_not_found_and_logged(get, missing):
     assert status == 404
     assert document["message"] == 'podmetrics.metrics.k8s.io "a/y" not found'
     assert list(document["details"]) == ["name", "group", "kind", "causes"]
-    assert "NoSample: 1 of 1 pods in namespace a have no memory: y." in warning
+    assert "NoSample: 1 of 1 pods in namespace a has no memory: y." in warning
     ((subject, causes),) = missing.causes_visible
     assert subject == "pods.metrics.k8s.io/y in namespace a"
     assert [cause.reason.value for cause in causes] == ["NoSample"]
@@ -202,9 +202,7 @@ async def test_a_selector_without_objects_gives_an_empty_list_and_the_reason(get
     status, document, warning = await get(f"{LIST}?labelSelector=app%3Dnone")
 
     assert (status, document["items"]) == (200, [])
-    assert (
-        "NoObject: none of the pods in namespace a matches the label selector app=none" in warning
-    )
+    assert "NoObject: no pod in namespace a matches the label selector app=none, except" in warning
 
 
 @pytest.mark.parametrize(
