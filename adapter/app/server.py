@@ -26,8 +26,9 @@ from adapter.api.openapi import OpenApi
 from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
+from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
-from adapter.clients.prometheus import Held, Prometheus
+from adapter.clients.prometheus import Prometheus
 from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
