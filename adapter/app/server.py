@@ -157,6 +157,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
+                *(
+                    (health.Check(name="usage", run=evaluation.usage_status.check, public=True),)
+                    if ruleset.resource_rules
+                    else ()
+                ),
                 health.Check(name="rights", run=rights.check, public=True),
                 *secured.checks,
                 health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),
