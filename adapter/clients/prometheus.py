@@ -186,8 +186,9 @@ class Prometheus:
         log.log(
             logging.WARNING if self._post_refused_at is None else logging.DEBUG,
             "POST refused: queries are sent by GET, and POST is tried again every %.0f minutes; "
-            "set --prometheus-verb=GET if it is never allowed: %s",
+            "set %s to GET if it is never allowed: %s",
             _POST_RETRY / 60,
+            setting(self._source, "verb"),
             error,
         )
         self._post_refused_at = self._monotonic()

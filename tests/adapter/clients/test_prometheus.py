@@ -248,6 +248,20 @@ async def test_each_request_is_logged_at_debug_level_without_credentials(serve, 
     assert re.fullmatch(rf"GET {url} 'up == 1': ok in \d+ ms", message)
 
 
+@pytest.mark.parametrize(
+    ("source", "setting"), [("default", "--prometheus-verb"), ("other", "sources.other.verb")]
+)
+async def test_refused_post_names_the_setting_of_the_source(
+    serve, session, caplog, source, setting
+):
+    fake = await serve(fakes.says("no", status=405))
+
+    with pytest.raises(errors.Refused):
+        await Prometheus(session, fake.url, verb="POST", source=source).query("up")
+
+    assert f"set {setting} to GET if it is never allowed" in caplog.text
+
+
 async def test_refused_post_switches_to_get_for_five_minutes(serve, session, caplog):
     allowed = {"GET"}
 
@@ -276,7 +290,6 @@ async def test_refused_post_switches_to_get_for_five_minutes(serve, session, cap
     assert methods() == ["POST", "GET"]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "405" in caplog.text
-    assert "--prometheus-verb=GET" in caplog.text
     allowed.add("POST")
     now += 300.0
     for _ in range(2):
