@@ -101,6 +101,9 @@ class SingleFlight(Generic[K, V]):
         call = self._calls.get(key)
         return call is not None and not call.task.done()
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     async def run(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Join the call in flight for `key`, or run `start()`, and return its result."""
         call = self._calls.get(key)
@@ -145,7 +148,8 @@ class SingleFlightCache(Generic[K, V]):
         self._clock = clock
         self.entries: LRUCache[K, tuple[V, float]] = LRUCache(max_size)
         """Values, and when they expire."""
-        self._in_flight: SingleFlight[K, V] = SingleFlight()
+        self.in_flight: SingleFlight[K, V] = SingleFlight()
+        """Calls of `load`."""
 
     def cached(self, key: K) -> V | None:
         """Return the value of `key` if it is cached, else None."""
@@ -167,7 +171,7 @@ class SingleFlightCache(Generic[K, V]):
 
     async def find(self, key: K) -> V:
         """Return the value of `key` from the call in flight, or from a new call."""
-        return await self._in_flight.run(key, lambda: self._fetch(key))
+        return await self.in_flight.run(key, lambda: self._fetch(key))
 
     async def _fetch(self, key: K) -> V:
         value = await self._load(key)

@@ -19,11 +19,11 @@ from rules.diagnosis.missing import Cause, Reason
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL = 600.0
-"""Seconds after which unchanged causes of a subject are logged again."""
+"""Seconds after which the same causes of a subject are logged again."""
 ENDED_AFTER = 60.0
 """Seconds without a request to which the causes apply; autoscalers send one every 15 s."""
 _SWEEP_INTERVAL = 15.0
-_MAX_SUBJECTS = 8192
+_MAX_TRACKED = 8192
 _MAX_LINE = 2000
 
 _Identity = tuple[tuple[Reason, int | None, bool], ...]
@@ -31,9 +31,8 @@ _Identity = tuple[tuple[Reason, int | None, bool], ...]
 
 @dataclass(slots=True, kw_only=True)
 class _Missing:
-    """What is the case for one subject, and since when."""
+    """Causes that one subject has, and since when."""
 
-    identity: _Identity
     level: int
     reasons: str
     began: float
@@ -61,8 +60,12 @@ class CauseLog:
     ) -> None:
         self._clock = clock
         self._sleep = sleep
-        self._missing: OrderedDict[str, _Missing] = OrderedDict()
-        """By subject; that with the oldest request first."""
+        self._missing: OrderedDict[tuple[str, _Identity], _Missing] = OrderedDict()
+        """That with the oldest request first.
+
+        Not by subject only: it has no label selector, so autoscalers whose selectors differ can
+        have different causes at the same time.
+        """
 
     async def run(self) -> NoReturn:
         """Log the end of causes until cancelled."""
@@ -79,43 +82,39 @@ class CauseLog:
         """
         now = self._clock()
         identity = tuple((cause.reason, cause.rule, cause.provisional) for cause in causes)
-        known = self._missing.get(subject)
-        if known is not None and known.identity != identity:
-            self._log_end(subject, self._missing.pop(subject))
-            known = None
+        known = self._missing.get((subject, identity))
         repeated = ""
         if known is None:
             provisional = causes and all(cause.provisional for cause in causes)
             known = _Missing(
-                identity=identity,
                 level=logging.DEBUG if provisional else logging.WARNING,
                 reasons=", ".join(dict.fromkeys(cause.reason.value for cause in causes)),
                 began=now,
                 logged=now,
                 last=now,
             )
-            self._missing[subject] = known
+            self._missing[subject, identity] = known
         elif now - known.logged >= LOG_INTERVAL:
             repeated = f" ({known.requests} requests in {_duration(now - known.logged)})"
             known.logged, known.requests = now, 0
-        self._missing.move_to_end(subject)
+        self._missing.move_to_end((subject, identity))
         if repeated or known.total == 0:
             line = "; ".join(map(str, causes)) or "the metric appeared or disappeared just now"
             if error is not None:
                 line += f": {type(error).__name__}: {error}"
             log.log(known.level, "%s: %s%s", subject, line[:_MAX_LINE], repeated)
         known.count(now)
-        if len(self._missing) > _MAX_SUBJECTS:
+        if len(self._missing) > _MAX_TRACKED:
             self._missing.popitem(last=False)
 
     def log_ended(self) -> None:
         """Log causes that no request had for a minute: the metric has values, or nobody asks."""
         now = self._clock()
         while self._missing:
-            subject, oldest = next(iter(self._missing.items()))
+            key, oldest = next(iter(self._missing.items()))
             if now - oldest.last < ENDED_AFTER:
                 return
-            self._log_end(subject, self._missing.pop(subject))
+            self._log_end(key[0], self._missing.pop(key))
 
     def _log_end(self, subject: str, ended: _Missing) -> None:
         if ended.total > 1 and ended.reasons:

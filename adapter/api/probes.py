@@ -70,7 +70,6 @@ class Probes:
         self._presets = frozenset(presets)
         self._now = now
         self._clock = clock
-        self._running = 0
         self._bucket = TokenBucket(_PER_SECOND, _BURST, clock=clock)
         self._plans = SingleFlightCache(
             self._diagnose,
@@ -106,24 +105,25 @@ class Probes:
         entry = cache.entries.get(key)
         if entry is not None and self._clock() < entry[1]:
             return entry[0]
-        if self._running < _AT_ONCE:
+        if key not in cache.in_flight:
+            old = entry[0] if entry is not None else ()
+            # Nothing suspends between this check and the start of the call, so callers that wake
+            # together cannot all pass it.
+            if len(self._plans.in_flight) + len(self._rules.in_flight) >= _AT_ONCE:
+                return old
             try:
                 await self._bucket.take(0.0)
-                return await cache.find(key)
             except errors.TimedOut:
-                pass
-        return entry[0] if entry is not None else ()
+                return old
+        return await cache.find(key)
 
     async def _diagnose(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
-        self._running += 1
         try:
             questions = samples.questions(plan)
             return tuple(await gather_or_cancel(map(self._answer, questions)))
         except RulesError as error:  # a selector that cannot be narrowed
             log.info("no further query for the cause: %s", error)
             return ()
-        finally:
-            self._running -= 1
 
     async def _answer(self, question: samples.Question) -> Cause:
         query = self._queries[question.rule.config.source]
@@ -132,13 +132,9 @@ class Probes:
         return samples.conclude(question, results, self._now())
 
     async def _find_ended(self, rule: CompiledRule) -> tuple[Cause, ...]:
-        self._running += 1
-        try:
-            query = self._queries[rule.config.source]
-            selector = promql.in_expression(rule.config.series_query)
-            results = await _run(query, ended.series(selector))
-        finally:
-            self._running -= 1
+        query = self._queries[rule.config.source]
+        selector = promql.in_expression(rule.config.series_query)
+        results = await _run(query, ended.series(selector))
         cause = ended.of_rule(rule, results, self._now())
         if cause is not None:
             return (cause,)

@@ -26,8 +26,9 @@ from adapter.api.openapi import OpenApi
 from adapter.api.probes import Probes
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
+from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
-from adapter.clients.prometheus import Held, Prometheus
+from adapter.clients.prometheus import Prometheus
 from adapter.cluster import watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
@@ -156,6 +157,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
+                *(
+                    (health.Check(name="usage", run=evaluation.usage_status.check, public=True),)
+                    if ruleset.resource_rules
+                    else ()
+                ),
                 health.Check(name="rights", run=rights.check, public=True),
                 *secured.checks,
                 health.Check(name="shutdown", run=lambda: _check_not_closing(closing), public=True),

@@ -21,7 +21,8 @@ from adapter.clients.credentials import (
     ReloadingClientContext,
     TokenFile,
 )
-from adapter.clients.prometheus import Held, Prometheus
+from adapter.clients.held import Held
+from adapter.clients.prometheus import Prometheus
 from rules.document.sources import DEFAULT, PrometheusSource
 
 

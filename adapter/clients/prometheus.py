@@ -22,6 +22,7 @@ import yarl
 from adapter import errors, telemetry
 from adapter.clients import abort, bodies, redirects
 from adapter.clients.credentials import Authorization
+from adapter.clients.held import MAX_HELD, Held
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
     QueryResult,
@@ -46,12 +47,8 @@ MAX_RESULT = 16 << 20
 a sample has 130 bytes, so that all of them are 10 MiB."""
 _MAX_SERIES = 64 << 20
 """Maximum size in bytes, decompressed, of a response of `/api/v1/series`, which is not kept."""
-_MAX_HELD = 32 << 20
-"""Maximum bytes of all responses that are being read. Parsed, they take 4 times as much memory, and
-14 times if every name is as short as possible, which is still below the limit of 768 MiB."""
-
 _SMALL = 16 << 10
-"""Bytes of a response that is read also beyond `_MAX_HELD`: about a hundred samples. Otherwise, a
+"""Bytes of a response that is read also beyond `MAX_HELD`: about a hundred samples. Otherwise, a
 few large responses would make all other requests fail."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
@@ -72,13 +69,6 @@ _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
 _POST_RETRY = 300.0
 """Seconds for which queries are sent by GET after a 405 to POST."""
-
-
-class Held:
-    """Bytes of all responses that are being read; clients can share the limit."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
 
 
 class Prometheus:
@@ -142,7 +132,7 @@ class Prometheus:
         self._post_refused_at: float | None = None
         self._source = source
         self.reachability = Reachability(source=source)
-        self._held = held or Held()
+        self._held = (held or Held()).share()
 
     async def query(self, promql: str) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the timeout.
@@ -198,8 +188,9 @@ class Prometheus:
         log.log(
             logging.WARNING if self._post_refused_at is None else logging.DEBUG,
             "POST refused: queries are sent by GET, and POST is tried again every %.0f minutes; "
-            "set --prometheus-verb=GET if it is never allowed: %s",
+            "set %s to GET if it is never allowed: %s",
             _POST_RETRY / 60,
+            setting(self._source, "verb"),
             error,
         )
         self._post_refused_at = self._monotonic()
@@ -278,9 +269,9 @@ class Prometheus:
                 grown = reader.feed(chunk)
                 held += grown
                 self._held.bytes += grown
-                if self._held.bytes > _MAX_HELD and held > _SMALL:
+                if held > _SMALL and not self._held.has_room:
                     raise errors.TooLarge(
-                        f"all responses in flight together are longer than {_MAX_HELD >> 20} MiB: "
+                        f"all responses in flight together have no room in {MAX_HELD >> 20} MiB: "
                         "select or aggregate so that queries return fewer series"
                     )
                 await asyncio.sleep(0)  # what has arrived is returned without a pause

@@ -26,11 +26,15 @@ _MAX_KEYS = 16
 _FEW = 64
 """Objects that are matched one by one rather than looked up in an index by one more label."""
 _MAX_WORDS = 1 << 20
-"""Machine words (8 bytes) of the remembered results (LRU)."""
+"""Machine words (8 bytes) of the remembered names, and of the remembered objects (LRU)."""
 _RESULT = 64
 """Machine words of a result without its names and the text of its selector."""
 _OBJECT = 10
 """Machine words of an object in a result; its labels are those of the index."""
+
+
+_Results = LRUCache[tuple[str | None, str], tuple[int, tuple[T, ...]]]
+"""Namespace and selector -> version of the namespace, and what matches."""
 
 
 class Object(NamedTuple):
@@ -85,8 +89,9 @@ class ObjectIndex:
         self._versions: dict[str | None, int] = {}
         """Number of the last change of each namespace that has objects; of all under None."""
         self._changes = itertools.count(1)
-        self._results: LRUCache[tuple[str | None, str, int], tuple[int, tuple[Any, ...]]]
-        self._results = LRUCache(_MAX_WORDS)
+        self._names: _Results[str] = LRUCache(_MAX_WORDS)
+        self._objects: _Results[Object] = LRUCache(_MAX_WORDS)
+        """Apart from the names: a list of all objects would evict those of most autoscalers."""
         for each in objects:
             self.put(each)
 
@@ -135,7 +140,7 @@ class ObjectIndex:
             for each in self._places(namespace):
                 yield from self._matching(each, selector)
 
-        return self._remembered(selector, namespace, find, words=1)
+        return self._remembered(self._names, selector, namespace, find, words=1)
 
     def objects(self, selector: Selector, *, namespace: str | None) -> tuple[Object, ...]:
         """Return the matching objects; as `names` in all other respects."""
@@ -146,7 +151,7 @@ class ObjectIndex:
                 for name in self._matching(each, selector):
                     yield Object(each, name, objects[name])
 
-        return self._remembered(selector, namespace, find, words=_OBJECT)
+        return self._remembered(self._objects, selector, namespace, find, words=_OBJECT)
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
@@ -161,6 +166,7 @@ class ObjectIndex:
 
     def _remembered(
         self,
+        results: _Results[T],
         selector: Selector,
         namespace: str | None,
         find: Callable[[], Iterator[T]],
@@ -168,14 +174,14 @@ class ObjectIndex:
         words: int,
     ) -> tuple[T, ...]:
         """Return what `find` yields; each result takes this many machine words."""
-        key = namespace, str(selector), words
+        key = namespace, str(selector)
         version = self._versions.get(namespace, 0)
-        remembered = self._results.get(key)
+        remembered = results.get(key)
         if remembered is not None and remembered[0] == version:
             return remembered[1]
         result = tuple(find())
         size = len(key[1]) // 8 + words * len(result) + _RESULT
-        self._results.set(key, (version, result), size=size)
+        results.set(key, (version, result), size=size)
         return result
 
     def _matching(self, namespace: str, selector: Selector) -> list[str]:

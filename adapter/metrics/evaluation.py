@@ -21,6 +21,7 @@ from adapter.metrics.queries import Client, QueriesBySource, off_loop_if_large
 from adapter.metrics.recent import ERROR_TTL, Recent
 from adapter.metrics.shared_query import Context, SharedQuery
 from adapter.metrics.snapshot import Snapshot
+from adapter.metrics.usage_status import UsageStatus
 from rules.errors import PlanError
 from rules.query import aggregate, resource, scope
 from rules.query.aggregate import ExternalValue, Value
@@ -102,6 +103,7 @@ class Evaluation:
         self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
         self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
         self._had_value: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_HAD_VALUE)
+        self.usage_status = UsageStatus(clock)
 
     async def close(self) -> None:
         """Cancel the evaluations for several requests."""
@@ -157,9 +159,12 @@ class Evaluation:
         self, plan: Plan, shared: SharedQuery, deadline: float | None
     ) -> Usages:
         try:
-            return _usages(plan, await shared.evaluate(plan, deadline=deadline))
+            snapshot = await shared.evaluate(plan, deadline=deadline)
         except (errors.BackendError, PlanError) as error:
+            self.usage_status.failed(plan)
             return error
+        self.usage_status.succeeded(plan, snapshot)
+        return _usages(plan, snapshot)
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None

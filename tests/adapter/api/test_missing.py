@@ -186,12 +186,24 @@ async def test_a_cause_is_logged_once_and_again_when_it_changes_or_after_ten_min
     assert messages(caplog)[2:] == []
 
     metrics.log_causes(SUBJECT, [cause(Reason.NO_SERIES, rule=0), cause(Reason.NO_SERIES, rule=1)])
-    assert messages(caplog)[2:] == [
-        f"{SUBJECT}: LabelsMissing ended after 42 requests in 10m0s",
-        f"{SUBJECT}: NoSeries: because; NoSeries: because",
-    ]
+    assert messages(caplog)[2:] == [f"{SUBJECT}: NoSeries: because; NoSeries: because"]
+
+    clock.now += ENDED_AFTER
+    metrics._log.log_ended()
+    assert messages(caplog)[3:] == [f"{SUBJECT}: LabelsMissing ended after 42 requests in 10m0s"]
     levels = [record.levelname for record in caplog.records]
-    assert levels == ["WARNING", "WARNING", "INFO", "WARNING"]
+    assert levels == ["WARNING", "WARNING", "WARNING", "INFO"]
+
+
+async def test_two_autoscalers_with_different_causes_do_not_repeat_each_others_warning(
+    metrics, clock, caplog
+):
+    for _ in range(4):  # their label selectors differ
+        metrics.log_causes(SUBJECT, [cause(Reason.NO_SAMPLE)])
+        metrics.log_causes(SUBJECT, [cause(Reason.NOT_SCRAPED)])
+        clock.now += 15
+
+    assert messages(caplog) == [f"{SUBJECT}: NoSample: because", f"{SUBJECT}: NotScraped: because"]
 
 
 async def test_a_cause_that_no_request_has_any_more_has_ended(metrics, clock, caplog):

@@ -86,6 +86,15 @@ async def test_at_most_two_diagnoses_run_at_a_time(backend):
     ] * 2
 
 
+async def test_callers_that_wake_together_start_at_most_two_diagnoses(backend):
+    found = Probes(backend.query, backend.detection)
+
+    causes = await asyncio.gather(*(found.of_plan(planned(str(each))) for each in range(20)))
+
+    assert [len(each) for each in causes] == [1] * 2 + [0] * 18
+    assert len(backend.queries) <= 2 * 12
+
+
 async def test_diagnoses_are_limited_in_rate_and_the_last_ones_stay_in_use(backend):
     now = 0.0
     found = Probes(backend.query, backend.detection, clock=lambda: now)

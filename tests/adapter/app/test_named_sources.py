@@ -9,7 +9,7 @@ import pytest
 
 from adapter import errors
 from adapter.app import sources
-from adapter.clients.prometheus import Held
+from adapter.clients.held import Held
 from rules import ruleset
 from tests.adapter.app.credentials import BASIC, EMPTY, PASSWORD, USER, kubeconfig, sent
 from tests.fakes import prometheus as fakes
@@ -86,17 +86,20 @@ async def test_a_kubeconfig_of_a_source_cannot_run_commands(tmp_path, user):
     assert "which runs a command: here, use a token" in text
 
 
-async def test_the_limit_of_responses_is_that_of_all_sources_together(fake):
-    held = Held()
+async def test_a_source_leaves_the_other_sources_their_parts_of_the_limit_of_responses(fake):
     async with sources.connect_sources(
-        named(f"  a: {{url: '{fake.url}'}}\n  b: {{url: '{fake.url}'}}\n"), held=held
+        named(f"  a: {{url: '{fake.url}'}}\n  b: {{url: '{fake.url}'}}\n"), held=Held()
     ) as clients:
-        await clients["a"].query("up")
-        held.bytes = 32 << 20
         fake.behave = fakes.says(EMPTY[:-1] + " " * (17 << 10) + EMPTY[-1])
-        for client in clients.values():
-            with pytest.raises(errors.TooLarge, match="all responses in flight together"):
-                await client.query("up")
+        clients["a"]._held.bytes = 24 << 20
+
+        with pytest.raises(errors.TooLarge, match="all responses in flight together"):
+            await clients["a"].query("up")
+        await clients["b"].query("up")
+
+        clients["b"]._held.bytes = 8 << 20
+        with pytest.raises(errors.TooLarge, match="all responses in flight together"):
+            await clients["b"].query("up")
 
 
 # The whole server

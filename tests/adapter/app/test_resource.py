@@ -204,3 +204,13 @@ async def test_discovery_has_the_group(served: tuple[Api, Mapping[str, str]]) ->
         ("nodes", "NodeMetrics", False, ["get", "list"]),
         ("pods", "PodMetrics", True, ["get", "list"]),
     ]
+
+
+async def test_readyz_says_whether_the_queries_fail(served: tuple[Api, Mapping[str, str]]) -> None:
+    server, _ = served
+    await server.get(f"{GROUP}/pods")
+
+    async with server.session.get(f"{server.url}/readyz?verbose", ssl=False) as response:
+        text = await response.text()
+
+    assert "[+]usage ok: no query fails\n" in text

@@ -16,7 +16,7 @@ import pytest
 from aiohttp import web
 
 from adapter import errors, telemetry
-from adapter.clients import prometheus
+from adapter.clients import held, prometheus
 from adapter.clients.prometheus import Prometheus
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
@@ -248,6 +248,20 @@ async def test_each_request_is_logged_at_debug_level_without_credentials(serve, 
     assert re.fullmatch(rf"GET {url} 'up == 1': ok in \d+ ms", message)
 
 
+@pytest.mark.parametrize(
+    ("source", "setting"), [("default", "--prometheus-verb"), ("other", "sources.other.verb")]
+)
+async def test_refused_post_names_the_setting_of_the_source(
+    serve, session, caplog, source, setting
+):
+    fake = await serve(fakes.says("no", status=405))
+
+    with pytest.raises(errors.Refused):
+        await Prometheus(session, fake.url, verb="POST", source=source).query("up")
+
+    assert f"set {setting} to GET if it is never allowed" in caplog.text
+
+
 async def test_refused_post_switches_to_get_for_five_minutes(serve, session, caplog):
     allowed = {"GET"}
 
@@ -276,7 +290,6 @@ async def test_refused_post_switches_to_get_for_five_minutes(serve, session, cap
     assert methods() == ["POST", "GET"]
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     assert "405" in caplog.text
-    assert "--prometheus-verb=GET" in caplog.text
     allowed.add("POST")
     now += 300.0
     for _ in range(2):
@@ -525,7 +538,7 @@ async def test_oversized_series_response_is_aborted(serve, session, monkeypatch)
 
 
 async def test_series_are_not_kept_while_they_are_read(serve, session, monkeypatch):
-    monkeypatch.setattr(prometheus, "_MAX_HELD", 1 << 10)
+    monkeypatch.setattr(held, "MAX_HELD", 1 << 10)
     elements = ",".join(f'{{"__name__":"a","pod":"{pod}"}}' for pod in range(10_000))
     fake = await serve(fakes.says(f'{{"status":"success","data":[{elements}]}}'))
 
@@ -535,7 +548,7 @@ async def test_series_are_not_kept_while_they_are_read(serve, session, monkeypat
 async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_on(
     serve, session, monkeypatch
 ):
-    monkeypatch.setattr(prometheus, "_MAX_HELD", 1 << 20)
+    monkeypatch.setattr(held, "MAX_HELD", 1 << 20)
     body = vector(10_000)
     assert 1 << 19 < len(body) < 1 << 20
     arrived, finish = asyncio.Event(), asyncio.Event()
@@ -560,7 +573,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     with pytest.raises(errors.TooLarge, match="all responses in flight together"):
         await client.query("second")
 
-    monkeypatch.setattr(prometheus, "_MAX_HELD", len(body))
+    monkeypatch.setattr(held, "MAX_HELD", len(body))
     body = vector(100)
     assert len((await client.query("small")).samples) == 100
 

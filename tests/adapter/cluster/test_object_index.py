@@ -130,7 +130,19 @@ def test_caches_are_bounded(monkeypatch):
 
     assert len(index._by_label) == object_index._MAX_KEYS
     assert "app" in index._by_label
-    assert index._results._size <= 1000
+    assert index._names._size <= 1000
+
+
+def test_a_list_of_all_objects_does_not_evict_the_names_of_a_selector(monkeypatch):
+    monkeypatch.setattr(object_index, "_MAX_WORDS", 1000)
+    index = ObjectIndex([item("a", f"x-{number}", app="web") for number in range(90)])
+    names = index.names(WEB, namespace="a")
+
+    every = index.objects(ALL, namespace=None)
+
+    assert index.names(WEB, namespace="a") is names
+    assert index.objects(ALL, namespace=None) is every
+    assert len(every) == 90
 
 
 def test_small_namespace_needs_no_index_of_the_whole_cluster():

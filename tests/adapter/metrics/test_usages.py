@@ -124,6 +124,38 @@ async def test_a_query_that_cannot_be_rendered_is_a_result(evaluation: Evaluatio
     assert all(isinstance(each, PlanError) for each in found)
 
 
+async def test_the_status_names_queries_that_fail_or_find_no_usage_for_a_minute(
+    counting: Counting,
+) -> None:
+    now = 0.0
+    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
+    evaluation = Evaluation(counting, metrics=metrics, freshness=0.0, clock=lambda: now)
+    status = evaluation.usage_status
+    assert status.check() == "not requested yet"
+
+    await evaluation.usages(plans(["n0"]))
+    assert status.check() == "no query fails"
+
+    counting.failure = lambda promql: errors.Broken("500 secret")
+    await evaluation.usages(plans(["n0"])[:1])
+    assert isinstance(status.check(), errors.Degradation)
+    assert status.check() == (
+        "resourceRules.cpu.containerQuery: fails since 1970-01-01T00:00:00+00:00; see the log"
+    )
+
+    counting.failure = lambda _: None
+    for _ in range(2):
+        await evaluation.usages(plans(["n0"], names=("new",)))
+        assert not isinstance(status.check(), errors.Degradation)
+        now += 30.0
+    assert "resourceRules.memory.containerQuery: no usage since" in status.check()
+    assert isinstance(status.check(), errors.Degradation)
+
+    await evaluation.usages(plans(["n0"]))
+    assert status.check() == "no query fails"
+    await evaluation.close()
+
+
 async def test_nodes_are_queried_by_their_names(evaluation: Evaluation, counting: Counting) -> None:
     request = resource.plans(queries(), NODES, namespace="", names=("n1", "n2"))
 
