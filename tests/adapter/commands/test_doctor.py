@@ -432,6 +432,21 @@ def test_the_last_line_has_the_first_failure_with_cause_and_cure():
     assert fine == "0 failures, 0 warnings, 1 ok, 0 skipped"
 
 
+def test_text_of_others_forges_no_line_and_controls_no_terminal():
+    hostile = "a\x1b[2J\nok      all: fine\u2028ok\u202e"
+    finding = doctor_report.failure(hostile, hostile, cause=hostile, cure=hostile)
+
+    text = "\n".join(doctor_report.lines([finding]))
+
+    shown = r"a\x1b[2J ok all: fine ok\u202e"
+    assert text.splitlines() == [
+        f"failure {shown}: {shown}",
+        f"          cause: {shown}",
+        f"          cure: {shown}",
+        f"1 failure, 0 warnings. Begin with {shown}: {shown}. A{shown[1:]}. A{shown[1:]}",
+    ]
+
+
 @pytest.fixture
 def without_cluster(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
