@@ -316,12 +316,11 @@ FAST = {
             ),
         ),
         (
-            documents(pods_metric()) | {VALUES: {}},
+            documents(resource_metric(type="Utilization", averageUtilization=50)) | {RESOURCE: {}},
             (
-                "default/gpu-hpa keeps 1 replica of deployment/serving, because Pods metric "
-                "duty_cycle_current has no value: no metrics returned from custom metrics API. "
-                "Run: gpu-metrics-adapter explain 'default/pods/*' duty_cycle_current "
-                "-l 'app=serving'"
+                "default/gpu-hpa keeps 1 replica of deployment/serving, because Resource metric "
+                "cpu has no value: no metrics returned from resource metrics API. Is "
+                "metrics-server installed? `kubectl top pods` must work"
             ),
         ),
         (
