@@ -12,6 +12,7 @@ import orjson
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube, Reply
+from adapter.commands import explain_client
 from adapter.commands.doctor_cluster import Installed
 from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
 from rules.errors import UnreadableError
@@ -61,22 +62,18 @@ async def _of_hpa(api: Kube, namespace: str, name: str) -> tuple[int, Sequence[F
 
 async def _observe(api: Kube, namespace: str, name: str) -> tuple[Observation, _Replies]:
     """Send the requests of a sync of the HPA controller. Raises UnreadableError, BackendError."""
-    steps = reading.read(namespace, name, time.time)
     replies: dict[int, Reply] = {}
     requests = []  # keeps the ids unique
-    request = next(steps)
-    try:
-        while True:
-            requests.append(request)
-            reply = replies[id(request)] = await api.fetch(request.path, request.params)
-            document = _document(reply)
-            if reply.status != 200:
-                request = steps.send(reading.Failure(status=reply.status, message=_message(reply)))
-            else:
-                request = steps.send(document)
-    except StopIteration as stop:
-        observed: Observation = stop.value
-        return observed, replies
+
+    async def send(request: reading.Request) -> reading.Reply:
+        requests.append(request)
+        reply = replies[id(request)] = await api.fetch(request.path, request.params)
+        if reply.status != 200:
+            return reading.Failure(status=reply.status, message=_message(reply))
+        return _document(reply)
+
+    observed = await explain_client.run(reading.read(namespace, name, time.time), send)
+    return observed, replies
 
 
 def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Iterator[Finding]:
