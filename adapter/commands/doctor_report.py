@@ -88,6 +88,10 @@ async def _run(step: Step) -> tuple[Finding, ...]:
             cure = "run doctor with the kubeconfig of an account that may read this"
             return (skipped(step.name, str(error).partition(f" {error.status}: ")[2], cure),)
         return (failure(step.name, str(error), cure="see the error"),)
+    except Exception as error:  # noqa: BLE001 - one response that is odd ends no other check
+        fact = f"the check failed: {error!r}"
+        cause = "a response is not what the Kubernetes API defines, or doctor has a bug"
+        return (failure(step.name, fact, cause=cause, cure="report it with this line"),)
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:

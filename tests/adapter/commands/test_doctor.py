@@ -457,16 +457,21 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
     async def fail():
         raise errors.Broken("GET /y: 500: broken")
 
+    async def break_down():
+        return {}["items"]
+
     async def succeed():
         return [doctor_report.ok("good", "is good")]
 
-    steps = [Step(name=each.__name__, run=each) for each in (hang, refuse, fail, succeed)]
+    checks = (hang, refuse, fail, break_down, succeed)
+    steps = [Step(name=each.__name__, run=each) for each in checks]
     began = time.monotonic()
     findings = await doctor_report.run(steps)
 
     assert time.monotonic() - began < 2
-    states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.OK]
+    states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.FAILURE, State.OK]
     assert [each.state for each in findings] == states
+    assert findings[3].fact == "the check failed: KeyError('items')"
     assert findings[1].fact == "user a may not"
 
 
