@@ -161,7 +161,7 @@ def _pods(observation: Observation) -> str:
     for pod in observation.pods:
         state = "being deleted" if pod.deleted else pod.phase
         if state == "Running":
-            state = "ready" if pod.ready else "not ready"
+            state = "ready" if pod.ready == "True" else "not ready"
         phases[state] = phases.get(state, 0) + 1
     states = ", ".join(f"{number} {state}" for state, number in phases.items())
     return f"{len(observation.pods)} match the selector" + (f": {states}" if states else "")
