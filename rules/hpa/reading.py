@@ -231,6 +231,7 @@ def _of_pods(items: Sequence[Document]) -> dict[str, PodValue]:
 def _usage(items: Sequence[Document], metric: Metric) -> dict[str, PodValue]:
     """Return the usage of each pod, or of one container of it; pods without all of it are left out.
 
+    Older releases do not use the metric at all if a pod lacks the container.
     https://github.com/kubernetes/metrics/tree/master/pkg/apis/metrics
     """
     values = {}

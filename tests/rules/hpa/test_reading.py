@@ -200,6 +200,19 @@ def test_a_metric_without_a_value_says_why_as_the_controller_does(
     assert proposed.error.startswith(error)
 
 
+def test_a_pod_without_the_container_of_a_metric_is_left_out() -> None:
+    metric = resource_metric(container="a", type="AverageValue", averageValue="1")
+    known = documents(metric, replicas=2)
+    other = {"name": "b", "usage": {"cpu": "1"}}
+    (usage,) = known[RESOURCE]["items"]
+    without = usage | {"metadata": {"name": "p1"}, "containers": [other]}
+    known[RESOURCE] = {"items": [usage, without]}
+
+    (proposed,) = read(known)[0].proposals
+
+    assert (proposed.groups.missing, proposed.current) == (("p1",), 900)
+
+
 @pytest.mark.parametrize(
     ("path", "reply", "error"),
     [
