@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause
 from rules.errors import RulesError
+from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
@@ -178,6 +179,7 @@ class Explainer:
         except TimeoutError:
             log.info("the queries of an explanation took longer than %g s", _TIMEOUT)
         binding = asked.step.binding
+        own = () if found is None else _own(asked, found.samples)
         return QueryFacts(
             rule=str(asked.rule.config.where),
             source=asked.rule.config.source,
@@ -185,7 +187,8 @@ class Explainer:
             wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
             present_labels=tuple(sorted(labels))[:_MAX_LABELS],
             promql=explanation.one_line(asked.query),
-            samples=None if found is None else explanation.first(found.samples),
+            samples=None if found is None else explanation.first(own),
+            other_samples=0 if found is None else len(found.samples) - len(own),
             error=error,
             series_count=int(numbers.get("series", 0)) if found is not None else None,
             newest=numbers.get("newest"),
@@ -208,6 +211,22 @@ class Explainer:
         except (errors.BackendError, RulesError) as error:
             log.info("cannot query the labels of series %s: %r", asked.step.series, error)
             return frozenset()
+
+
+def _own(asked: samples.Question, found: Sequence[Sample]) -> Sequence[Sample]:
+    """Return the samples of the requested objects, all for an external metric.
+
+    The caller may read no others, but a query without `<<.LabelMatchers>>` returns them, too.
+    """
+    if not asked.names:
+        return found
+    label, namespace = asked.step.binding.resource, asked.step.binding.namespace
+    return [
+        each
+        for each in found
+        if each.labels.get(label) in asked.names
+        and each.labels.get(namespace, asked.namespace) == asked.namespace
+    ]
 
 
 def _failure(error: errors.ApiError) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,6 +14,7 @@ import orjson
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube, Reply
+from adapter.commands import explain_client
 from adapter.commands.doctor_cluster import Installed
 from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
 from rules.errors import UnreadableError
@@ -20,6 +23,10 @@ from rules.hpa.reading import Observation
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
 _MAX_HPAS = 50
+_AT_ONCE = 10
+"""Autoscalers that are checked at the same time."""
+_SECONDS = 6.0
+"""Seconds after which the other autoscalers are not checked."""
 _FORBIDDEN = frozenset({401, 403})
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _SEE = "docs/troubleshooting.md#what-do-the-reasons-mean explains the reason"
@@ -31,22 +38,43 @@ _Replies = Mapping[int, Reply]
 async def metrics(installed: Installed) -> Iterable[Finding]:
     """Return which metrics of autoscalers have no value, and why the adapter says so."""
     listed = await installed.api.get(_PATH, {"limit": str(_MAX_HPAS)})
-    hpas = [each["metadata"] for each in listed.get("items") or ()]
-    found = await gather_or_cancel(
-        _of_hpa(installed.api, each["namespace"], each["name"]) for each in hpas
-    )
-    number = sum(count for count, _ in found)
-    findings = [finding for _, findings in found for finding in findings]
+    hpas = listed.get("items") or ()
+    found = await _of_hpas(installed.api, hpas)
+    number = sum(count for count, _ in found.values())
+    findings = [finding for index in sorted(found) for finding in found[index][1]]
     more = " (of more)" if (listed.get("metadata") or {}).get("continue") else ""
-    fact = f"{len(hpas)} autoscalers{more} use {number} metrics"
+    fact = f"{len(found)} autoscalers{more} use {number} metrics"
+    if len(found) < len(hpas):
+        rest = f"{len(hpas) - len(found)} of {len(hpas)} were not checked within {_SECONDS:g} s"
+        findings.append(skipped("autoscalers", rest, "`explain hpa NAMESPACE/NAME` checks one"))
     return [ok("autoscalers", fact), *findings]
 
 
-async def _of_hpa(api: Kube, namespace: str, name: str) -> tuple[int, Sequence[Finding]]:
+async def _of_hpas(
+    api: Kube, hpas: Sequence[Mapping[str, Any]]
+) -> Mapping[int, tuple[int, Sequence[Finding]]]:
+    """Return the results of `_of_hpa` by position, without those that take too long together."""
+    found: dict[int, tuple[int, Sequence[Finding]]] = {}
+    discovered: dict[str, Reply] = {}
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def check(index: int, hpa: Mapping[str, Any]) -> None:
+        async with slots:
+            found[index] = await _of_hpa(api, hpa, discovered)
+
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_SECONDS):
+            await gather_or_cancel(check(index, each) for index, each in enumerate(hpas))
+    return found
+
+
+async def _of_hpa(
+    api: Kube, hpa: Mapping[str, Any], discovered: dict[str, Reply]
+) -> tuple[int, Sequence[Finding]]:
     """Return the number of metrics of an autoscaler, and findings about those without values."""
-    subject = f"autoscaler {namespace}/{name}"
+    subject = f"autoscaler {hpa['metadata']['namespace']}/{hpa['metadata']['name']}"
     try:
-        observed, replies = await _observe(api, namespace, name)
+        observed, replies = await _observe(api, hpa, discovered)
     except UnreadableError as error:
         text = " ".join(str(error).split())
         if error.status in _FORBIDDEN:
@@ -59,24 +87,28 @@ async def _of_hpa(api: Kube, namespace: str, name: str) -> tuple[int, Sequence[F
     return len(observed.proposals), [*_of_metrics(subject, observed, replies)]
 
 
-async def _observe(api: Kube, namespace: str, name: str) -> tuple[Observation, _Replies]:
-    """Send the requests of a sync of the HPA controller. Raises UnreadableError, BackendError."""
-    steps = reading.read(namespace, name, time.time)
+async def _observe(
+    api: Kube, hpa: Mapping[str, Any], discovered: dict[str, Reply]
+) -> tuple[Observation, _Replies]:
+    """Send the requests of a sync of the HPA controller. Raises UnreadableError, BackendError.
+
+    `discovered` keeps the discovery documents for the next autoscaler.
+    """
     replies: dict[int, Reply] = {}
     requests = []  # keeps the ids unique
-    request = next(steps)
-    try:
-        while True:
-            requests.append(request)
-            reply = replies[id(request)] = await api.fetch(request.path, request.params)
-            document = _document(reply)
-            if reply.status != 200:
-                request = steps.send(reading.Failure(status=reply.status, message=_message(reply)))
-            else:
-                request = steps.send(document)
-    except StopIteration as stop:
-        observed: Observation = stop.value
-        return observed, replies
+
+    async def send(request: reading.Request) -> reading.Reply:
+        requests.append(request)
+        reply = discovered.get(request.path) or await api.fetch(request.path, request.params)
+        replies[id(request)] = reply
+        if "/namespaces/" not in request.path:
+            discovered[request.path] = reply
+        if reply.status != 200:
+            return reading.Failure(status=reply.status, message=_message(reply))
+        return _document(reply)
+
+    observed = await explain_client.run(reading.observe(hpa, time.time), send)
+    return observed, replies
 
 
 def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Iterator[Finding]:

@@ -10,9 +10,10 @@ import enum
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from adapter import errors
+from rules.diagnosis import explanation_document
 
 _TIMEOUT = 9.0
 """Seconds for one check; all run at the same time."""
@@ -87,10 +88,15 @@ async def _run(step: Step) -> tuple[Finding, ...]:
             cure = "run doctor with the kubeconfig of an account that may read this"
             return (skipped(step.name, str(error).partition(f" {error.status}: ")[2], cure),)
         return (failure(step.name, str(error), cure="see the error"),)
+    except Exception as error:  # noqa: BLE001 - one response that is odd ends no other check
+        fact = f"the check failed: {error!r}"
+        cause = "a response is not what the Kubernetes API defines, or doctor has a bug"
+        return (failure(step.name, fact, cause=cause, cure="report it with this line"),)
 
 
 def lines(findings: Sequence[Finding]) -> Iterator[str]:
     """Yield the report as text; the last line alone names the most important fault."""
+    findings = [_printable(each) for each in findings]
     for each in findings:
         yield f"{each.state:<8}{each.name}: {each.fact}"
         if each.cause:
@@ -98,6 +104,18 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
         if each.cure:
             yield f"          cure: {each.cure}"
     yield _summary(findings)
+
+
+def _printable(finding: Finding) -> Finding:
+    """Return a finding without line breaks and control characters.
+
+    Whoever may create an autoscaler chooses the text of a metric's name.
+    """
+    name, fact, cause, cure = (
+        explanation_document.escaped(" ".join(text.split()))
+        for text in (finding.name, finding.fact, finding.cause, finding.cure)
+    )
+    return replace(finding, name=name, fact=fact, cause=cause, cure=cure)
 
 
 def as_json(findings: Sequence[Finding]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,17 @@ from rules.hpa.reading import Failure, Reply, Request, Steps, T
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _DOCTOR = "Run: gpu-metrics-adapter doctor"
+
+
+async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> T:
+    """Await the reply to each request that `steps` yields, and return its result."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(await reply(request))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
 
 
 class CannotTellError(Exception):
@@ -56,13 +67,7 @@ class Client:
 
     async def run(self, steps: Steps[T]) -> T:
         """Send the requests that `steps` yields, and return its result."""
-        try:
-            request = next(steps)
-            while True:
-                request = steps.send(await self._reply(request))
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
+        return await run(steps, self._reply)
 
     async def explanation(self, request: Request) -> Mapping[str, Any]:
         """Return the Explanation of a request for a metric. Raises CannotTellError."""

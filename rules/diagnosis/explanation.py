@@ -100,7 +100,9 @@ class QueryFacts:
     promql: str
     """On one line, for at most fifty of the objects."""
     samples: Shown[Sample] | None
-    """None if the query failed."""
+    """Those of the objects; None if the query failed."""
+    other_samples: int = 0
+    """Number of the other samples, which the caller may not see."""
     error: str = ""
     """Why the query failed."""
     series_count: int | None = None

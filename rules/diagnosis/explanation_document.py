@@ -59,6 +59,7 @@ def _query(query: QueryFacts) -> Document:
         "presentLabels": list(query.present_labels),
         "promql": query.promql,
         "samples": None if query.samples is None else _shown(query.samples, _sample),
+        "otherSamples": query.other_samples,
         "error": query.error,
         "seriesCount": query.series_count,
         "newestSampleSeconds": query.newest,
@@ -144,7 +145,9 @@ def _query_lines(query: Document) -> Iterator[str]:
     if query["samples"] is None:
         yield from wrapped("  error   ", query["error"])
         return
-    yield f"  result  {_number(query['samples'], 'sample')}"
+    others = query["otherSamples"]
+    more = f"; not shown: {others} of other objects" if others else ""
+    yield f"  result  {_number(query['samples'], 'sample')}{more}"
     for sample in query["samples"]["items"]:
         labels = ", ".join(f"{key}={value}" for key, value in sample["labels"].items())
         yield from wrapped("          ", f"{{{labels}}} {sample['value']}")

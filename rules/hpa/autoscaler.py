@@ -134,8 +134,8 @@ class Pod:
     name: str
     phase: str
     deleted: bool
-    ready: bool | None
-    """The condition Ready; None if it is not set."""
+    ready: Literal["True", "False", "Unknown", ""]
+    """Status of the condition Ready; empty if it is not set."""
     ready_since: float
     """When that condition last changed, in Unix seconds."""
     started: float | None
@@ -183,7 +183,8 @@ def scale(document: Document) -> Scale:
 def pod(document: Document) -> Pod:
     """Read a pod."""
     spec, status = document.get("spec") or {}, document.get("status") or {}
-    ready = next((each for each in status.get("conditions") or () if each["type"] == "Ready"), None)
+    conditions = status.get("conditions") or ()
+    ready: Document = next((each for each in conditions if each["type"] == "Ready"), {})
     sidecars = (
         each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
     )
@@ -191,8 +192,8 @@ def pod(document: Document) -> Pod:
         name=document["metadata"]["name"],
         phase=status.get("phase", ""),
         deleted=bool(document["metadata"].get("deletionTimestamp")),
-        ready=None if ready is None else ready["status"] != "False",
-        ready_since=_time((ready or {}).get("lastTransitionTime")) or 0.0,
+        ready=ready.get("status", ""),
+        ready_since=_time(ready.get("lastTransitionTime")) or 0.0,
         started=_time(status.get("startTime")),
         requests={
             each["name"]: _requests(each) for each in (*(spec.get("containers") or ()), *sidecars)

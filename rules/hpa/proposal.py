@@ -157,7 +157,7 @@ def of_value(
             "unable to calculate ready pods: no pods returned by selector while calculating "
             "replica count",
         )
-    ready = sum(each.phase == "Running" and each.ready is True for each in pods)
+    ready = sum(each.phase == "Running" and each.ready == "True" for each in pods)
     return Proposal(
         metric=metric, replicas=_ceil(ratio * ready), current=value, ratio=ratio, ready=ready
     )
@@ -202,11 +202,12 @@ def _groups(pods: Sequence[Pod], values: Mapping[str, PodValue], now: float | No
 
 def _is_starting(pod: Pod, value: PodValue, now: float) -> bool:
     """Return whether the CPU usage of a pod is ignored, because it has just started."""
-    if pod.ready is None or pod.started is None:
+    if not pod.ready or pod.started is None:
         return True
+    unready = pod.ready == "False"  # a status Unknown counts as ready here
     if pod.started + CPU_INITIALIZATION > now:
-        return not pod.ready or value.time < pod.ready_since + value.window
-    return not pod.ready and pod.started + INITIAL_READINESS > pod.ready_since
+        return unready or value.time < pod.ready_since + value.window
+    return unready and pod.started + INITIAL_READINESS > pod.ready_since
 
 
 _Usage = Callable[[Mapping[str, int]], tuple[float, int]]

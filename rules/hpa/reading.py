@@ -68,14 +68,20 @@ def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observati
     Raises UnreadableError if the HPA, its target or its pods cannot be read.
     """
     document = yield from _get(_HPAS.format(quote(namespace), quote(name)))
+    return (yield from observe(document, now))
+
+
+def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
+    """Read what `read` does, for an HPA whose document is known."""
     hpa = autoscaler.autoscaler(document)
+    namespace = quote(hpa.namespace)
     resource = yield from _resource(hpa.target)
-    below = f"{_root(hpa.target.api_version)}/namespaces/{quote(namespace)}"
+    below = f"{_root(hpa.target.api_version)}/namespaces/{namespace}"
     scale_path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
     scale = autoscaler.scale((yield from _get(scale_path)))
     pods: tuple[Pod, ...] = ()
     if scale.selector:
-        path = f"/api/v1/namespaces/{quote(namespace)}/pods"
+        path = f"/api/v1/namespaces/{namespace}/pods"
         listed = yield from _get(path, labelSelector=scale.selector)
         pods = tuple(map(autoscaler.pod, listed["items"] or ()))
     blocked = _blocked(hpa, scale)
@@ -225,6 +231,7 @@ def _of_pods(items: Sequence[Document]) -> dict[str, PodValue]:
 def _usage(items: Sequence[Document], metric: Metric) -> dict[str, PodValue]:
     """Return the usage of each pod, or of one container of it; pods without all of it are left out.
 
+    Older releases do not use the metric at all if a pod lacks the container.
     https://github.com/kubernetes/metrics/tree/master/pkg/apis/metrics
     """
     values = {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from urllib.parse import unquote
 
 from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
@@ -55,7 +54,7 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
 def verdict(observation: Observation, decision: Decision, why: Sequence[str] = ()) -> str:
     """Return in one sentence what the controller does now, and what to do about it.
 
-    `why` has what `explain` says about those metrics of the observation that have no value.
+    `why` has what `explain` says about the metrics without a value that it can explain.
     """
     hpa, current = observation.hpa, observation.scale.spec
     subject = f"{hpa.namespace}/{hpa.name}"
@@ -105,16 +104,10 @@ def _present(proposed: Proposal) -> str:
 
 
 def _hint(observation: Observation, failed: Proposal) -> str:
-    """Return the command that explains a metric, as the end of a sentence."""
-    request = observation.requests[observation.proposals.index(failed)]
-    if request is None:
+    """Return what to do about a metric that cannot be explained, as the end of a sentence."""
+    if observation.requests[observation.proposals.index(failed)] is None:
         return ". Run: gpu-metrics-adapter doctor"
-    if not explains(request):
-        return ". Is metrics-server installed? `kubectl top pods` must work"
-    *where, metric = map(unquote, request.path.split("/")[5:])
-    selector = request.params.get("labelSelector", "")
-    flag = f" -l '{selector}'" if selector else ""
-    return f". Run: gpu-metrics-adapter explain '{'/'.join(where)}' {metric}{flag}"
+    return ". Is metrics-server installed? `kubectl top pods` must work"
 
 
 def explains(request: Request) -> bool:
@@ -168,7 +161,7 @@ def _pods(observation: Observation) -> str:
     for pod in observation.pods:
         state = "being deleted" if pod.deleted else pod.phase
         if state == "Running":
-            state = "ready" if pod.ready else "not ready"
+            state = "ready" if pod.ready == "True" else "not ready"
         phases[state] = phases.get(state, 0) + 1
     states = ", ".join(f"{number} {state}" for state, number in phases.items())
     return f"{len(observation.pods)} match the selector" + (f": {states}" if states else "")

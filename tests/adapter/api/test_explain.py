@@ -8,16 +8,18 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import AsyncMock
 
 import pytest
 
 from adapter.api.explain import Explainer
+from adapter.clients.prometheus_result import QueryResult
 from adapter.errors import Refused, Unreachable
-from rules import ruleset
+from rules import kinds, ruleset
 from rules.diagnosis.inventory import Inventory
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
+from rules.query.aggregate import Sample
 from rules.query.catalog import Catalog
 from rules.ruleset import RuleSet
 from tests.adapter import wired
@@ -186,8 +188,8 @@ async def test_an_invalid_request_stays_an_error(served: Api) -> None:
     assert (status, document["kind"]) == (400, "Status")
 
 
-def explainer() -> Explainer:
-    """Return one that knows no rule, and so sends no query."""
+def explaining(query: Any = None) -> Explainer:
+    """Return one that knows no rule; its queries go to `query`."""
     known = Inventory(
         ruleset=RuleSet(),
         catalog=Catalog.empty(),
@@ -197,7 +199,7 @@ def explainer() -> Explainer:
         statuses={},
         now=0.0,
     )
-    return Explainer({}, lambda: known, Mock())
+    return Explainer({"default": query}, lambda: known, AsyncMock(return_value=frozenset()))
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:
@@ -223,13 +225,14 @@ def router(
     objects: wired.Objects | None = None,
     evaluation: wired.Evaluation | None = None,
     catalog: Catalog | None = None,
+    explainer: Explainer | None = None,
 ) -> Any:
     return wired.build_router(
         catalog or Catalog.empty(),
         objects or wired.Objects(Kinds.builtin(), {}),
         evaluation or wired.Evaluation({}),
         guard=deciding(may_read=may_read),
-        explainer=explainer(),
+        explainer=explainer or explaining(),
     )
 
 
@@ -270,6 +273,43 @@ async def test_a_list_that_fails_is_the_cause_and_a_missing_right_is_named(
     assert (reply.status, found["outcome"], found["objects"]) == (200, "noValue", None)
     assert f" has no value: {verdict}" in found["verdict"]
     assert "secret" not in reply.body.decode()
+
+
+OF_ALL = """
+rules:
+- seriesQuery: gpu
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: sum by (ns, pod, customer) (gpu)
+"""
+
+
+async def test_samples_of_objects_that_the_caller_may_not_read_are_not_shown() -> None:
+    rules = ruleset.load([("rules.yaml", OF_ALL)])
+    catalog = catalogs.build(rules, catalogs.pinned_listings(rules), Kinds.builtin())
+    own = Sample({"ns": "default", "pod": "a", "customer": "mine"}, 1.0, 0.0)
+    others = [
+        {"ns": "default", "pod": "b"},
+        {"ns": "team-b", "pod": "a"},
+        {"customer": "secret"},
+    ]
+    vector = (own, *(Sample(labels, 7.0, 0.0) for labels in others))
+
+    async def query(_promql: str) -> QueryResult:
+        return QueryResult(kind="vector", samples=vector)
+
+    async with wired.listening(
+        router(
+            catalog=catalog,
+            objects=wired.Objects(Kinds.builtin(), {(kinds.PODS, "default"): {"a": {}}}),
+            explainer=explaining(query),
+        )
+    ) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/gpu?explain=true")
+
+    (explained,) = json.loads(reply.body)["queries"]
+    shown = {"labels": dict(own.labels), "value": 1.0}
+    assert explained["samples"] == {"count": 1, "items": [shown]}
+    assert explained["otherSamples"] == 3
 
 
 async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

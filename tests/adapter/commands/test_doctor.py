@@ -297,7 +297,6 @@ async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(inst
     assert "503: dial tcp: refused" in found[2]
 
 
-HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
 TARGET = {"type": "AverageValue", "averageValue": "1"}
 
 
@@ -317,7 +316,6 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
         hpa("hidden", target="hidden", type="Pods", pods=source),
     ]
     answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = {"items": hpas}
-    answers |= {f"{HPAS}/{each['metadata']['name']}": each for each in hpas}
     answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
     scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
     answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
@@ -338,6 +336,62 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
     assert lines[3].startswith("failure autoscaler default/lost: ")
     assert lines[4].startswith("skipped autoscaler default/hidden: forbidden")
     assert len(lines) == 5
+
+
+class Counting:
+    """Fake API server of an HPA's target, which counts requests and may hang."""
+
+    def __init__(self, hpas, hangs=()):
+        self.hpas, self.hangs, self.number = hpas, hangs, 0
+
+    async def get(self, _path, _params=None):
+        return {"items": self.hpas}
+
+    async def fetch(self, path, _params=None):
+        self.number += 1
+        name = path.rpartition("/")[2]
+        if path.endswith("/scale"):
+            name = path.split("/")[-2]
+            if name in self.hangs:
+                await asyncio.sleep(10)
+            return reply(200, {"spec": {"replicas": 1}, "status": {"selector": "app=web"}})
+        version = {"version": "v1beta2"}
+        documents = {
+            "v1": {"resources": [{"name": "deployments", "kind": "Deployment"}]},
+            "custom.metrics.k8s.io": {"preferredVersion": version, "versions": [version]},
+            "pods": {"items": []},
+        }
+        value = {"describedObject": {"name": "a"}, "value": "1"}
+        return reply(200, documents.get(name, {"items": [value]}))
+
+
+def using_four_metrics(name):
+    metric = {"type": "Pods", "pods": {"metric": {"name": "m"}, "target": TARGET}}
+    document = hpa(name, target=name)
+    document["spec"]["metrics"] = [metric] * 4
+    return document
+
+
+async def test_fifty_autoscalers_take_few_requests():
+    api = Counting([using_four_metrics(f"web-{index}") for index in range(50)])
+    installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
+
+    (line,) = texts(await doctor_autoscalers.metrics(installed))
+
+    assert line.startswith("ok autoscalers: 50 autoscalers use 200 metrics")
+    # 100 at once, then 50 per second: 4.5 s.
+    assert api.number <= 325
+
+
+async def test_autoscalers_that_take_too_long_are_counted(monkeypatch):
+    monkeypatch.setattr(doctor_autoscalers, "_SECONDS", 0.05)
+    api = Counting([using_four_metrics(name) for name in ("one", "slow", "two")], hangs={"slow"})
+    installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
+
+    lines = texts(await doctor_autoscalers.metrics(installed))
+
+    assert lines[0].startswith("ok autoscalers: 2 autoscalers use 8 metrics")
+    assert lines[1].startswith("skipped autoscalers: 1 of 3 were not checked within 0.05 s")
 
 
 def reply(status, document, warning=""):
@@ -404,16 +458,21 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
     async def fail():
         raise errors.Broken("GET /y: 500: broken")
 
+    async def break_down():
+        return {}["items"]
+
     async def succeed():
         return [doctor_report.ok("good", "is good")]
 
-    steps = [Step(name=each.__name__, run=each) for each in (hang, refuse, fail, succeed)]
+    checks = (hang, refuse, fail, break_down, succeed)
+    steps = [Step(name=each.__name__, run=each) for each in checks]
     began = time.monotonic()
     findings = await doctor_report.run(steps)
 
     assert time.monotonic() - began < 2
-    states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.OK]
+    states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.FAILURE, State.OK]
     assert [each.state for each in findings] == states
+    assert findings[3].fact == "the check failed: KeyError('items')"
     assert findings[1].fact == "user a may not"
 
 
@@ -431,6 +490,21 @@ def test_the_last_line_has_the_first_failure_with_cause_and_cure():
     assert last == "2 failures, 1 warning. Begin with f: broken. Dust. Clean it"
     assert without == "0 failures, 1 warning. Begin with w: odd. Look"
     assert fine == "0 failures, 0 warnings, 1 ok, 0 skipped"
+
+
+def test_text_of_others_forges_no_line_and_controls_no_terminal():
+    hostile = "a\x1b[2J\nok      all: fine\u2028ok\u202e"
+    finding = doctor_report.failure(hostile, hostile, cause=hostile, cure=hostile)
+
+    text = "\n".join(doctor_report.lines([finding]))
+
+    shown = r"a\x1b[2J ok all: fine ok\u202e"
+    assert text.splitlines() == [
+        f"failure {shown}: {shown}",
+        f"          cause: {shown}",
+        f"          cure: {shown}",
+        f"1 failure, 0 warnings. Begin with {shown}: {shown}. A{shown[1:]}. A{shown[1:]}",
+    ]
 
 
 @pytest.fixture

@@ -313,6 +313,14 @@ def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> 
     assert all(len(each) <= 100 for each in lines[:-1])
 
 
+def test_samples_of_other_objects_are_only_counted() -> None:
+    document = explanation_document.document(explained(queries=(facts(other_samples=2),)))
+
+    lines = list(explanation_document.lines(document))
+    assert document["queries"][0]["otherSamples"] == 2
+    assert "  result  1 sample; not shown: 2 of other objects" in lines
+
+
 def test_a_label_cannot_control_the_terminal() -> None:
     samples = explanation.first([Sample({"pod": "a\x1b[2J\u202eb"}, 1.0, 0.0)])
     document = explanation_document.document(explained(queries=(facts(samples=samples),)))

@@ -141,7 +141,8 @@ def test_an_object_metric_multiplies_the_ready_pods(
     value: float, current: int, ready: int, replicas: int
 ) -> None:
     (metric,) = hpa(object_metric(type="Value", value="5")).metrics
-    listed = [*pods(ready), pod("q", ready="False"), pod("r", "Pending")]
+    others = [pod("q", ready="False"), pod("r", ready="Unknown"), pod("s", "Pending")]
+    listed = [*pods(ready), *others]
 
     found = proposal.of_value(
         metric, int(value * 1000), listed, scale(current), tolerances=TOLERANCES
@@ -203,6 +204,7 @@ def test_a_pod_without_usage_counts_as_its_request_before_a_scale_down() -> None
     [
         ("True", 100, 200, True),
         ("True", 60, 200, False),  # the window began before the pod was ready
+        ("Unknown", 100, 200, True),
         ("False", 100, 200, False),
         ("False", 100, 1000, False),  # never ready: the condition changed within 30 s
         ("", 100, 1000, False),

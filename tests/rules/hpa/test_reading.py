@@ -200,6 +200,19 @@ def test_a_metric_without_a_value_says_why_as_the_controller_does(
     assert proposed.error.startswith(error)
 
 
+def test_a_pod_without_the_container_of_a_metric_is_left_out() -> None:
+    metric = resource_metric(container="a", type="AverageValue", averageValue="1")
+    known = documents(metric, replicas=2)
+    other = {"name": "b", "usage": {"cpu": "1"}}
+    (usage,) = known[RESOURCE]["items"]
+    without = usage | {"metadata": {"name": "p1"}, "containers": [other]}
+    known[RESOURCE] = {"items": [usage, without]}
+
+    (proposed,) = read(known)[0].proposals
+
+    assert (proposed.groups.missing, proposed.current) == (("p1",), 900)
+
+
 @pytest.mark.parametrize(
     ("path", "reply", "error"),
     [
@@ -316,12 +329,11 @@ FAST = {
             ),
         ),
         (
-            documents(pods_metric()) | {VALUES: {}},
+            documents(resource_metric(type="Utilization", averageUtilization=50)) | {RESOURCE: {}},
             (
-                "default/gpu-hpa keeps 1 replica of deployment/serving, because Pods metric "
-                "duty_cycle_current has no value: no metrics returned from custom metrics API. "
-                "Run: gpu-metrics-adapter explain 'default/pods/*' duty_cycle_current "
-                "-l 'app=serving'"
+                "default/gpu-hpa keeps 1 replica of deployment/serving, because Resource metric "
+                "cpu has no value: no metrics returned from resource metrics API. Is "
+                "metrics-server installed? `kubectl top pods` must work"
             ),
         ),
         (
