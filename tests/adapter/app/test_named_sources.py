@@ -190,7 +190,7 @@ async def test_a_source_that_is_down_fails_its_rules_only(served: Api) -> None:
     assert "[+]prometheus ok: answers" in lines
     assert "[+]prometheus-other ok: answers" in lines
     (line,) = [each for each in lines if "prometheus-down" in each]
-    assert line.startswith("[!]prometheus-down degraded: cannot be reached (sources.down.url)")
+    assert line.startswith("[!]prometheus-down degraded: cannot be reached (check sources.down.url)")
     async with served.session.get(f"{served.url}/metrics", ssl=False) as response:
         text = await response.text()
     name = "gpu_metrics_adapter_prometheus_request_duration_seconds_count"
@@ -203,4 +203,4 @@ async def test_causes_are_queried_at_the_source_of_the_rule(served: Api) -> None
         warning = response.headers["Warning"]
 
     assert "OtherNamespace: rules[3]" in warning
-    assert "some where the label ns is elsewhere" in warning
+    assert "some whose label ns is elsewhere" in warning
