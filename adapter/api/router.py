@@ -58,7 +58,7 @@ def build_router(
             return openapi.answer(request, info) or await operator_endpoints.answer(info)
         if path in documents:
             _check(request, found=True, produced=encoding.PRODUCED)
-            return discovery.answer(info, request.headers)
+            return await discovery.answer(info, request.headers)
         if group is None:
             raise errors.no_route()
         found = info.version in group.VERSIONS and group.routes(info.below_version)
@@ -83,7 +83,8 @@ def build_router(
                 error.causes_visible = await sees_causes(group, request)
             raise
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
-        answer = encoded.encode(info, content, accepted, remember=request.head.is_remembered)
+        remember = request.head.is_remembered
+        answer = await encoded.encode(info, content, accepted, remember=remember)
         if content.causes and await sees_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer

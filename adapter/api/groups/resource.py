@@ -128,7 +128,11 @@ async def _list(
         return resource_documents.of_list(info, _KINDS[kind], measured, transform)
 
     return Content(
-        sources=(objects, *usages), size=_size(objects, usages), causes=causes, build=build
+        sources=(objects, *usages),
+        size=_size(objects, usages),
+        items=len(objects),
+        causes=causes,
+        build=build,
     )
 
 
