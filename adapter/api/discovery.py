@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from aiohttp import hdrs
 
+from adapter.api.encoder import Encoder
 from adapter.api.groups.group import Group, Resource
 from adapter.cache import LRUCache
 from adapter.http import encoding, negotiation, responses
@@ -46,6 +47,8 @@ class Discovery:
         self._snapshot = _Snapshot(Catalog.empty())
         self.bodies: LRUCache[tuple[str, Accepted], bytes] = LRUCache(_MAX_BODIES)
         """By path, and its form, encoding and layout."""
+        self._encoder = Encoder()
+        """One of its own, so that discovery does not wait until large lists are encoded."""
 
     @property
     def paths(self) -> Sequence[str]:
@@ -58,7 +61,7 @@ class Discovery:
             return None
         return self._groups.get(path[len("/apis/") :].partition("/")[0])
 
-    def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> responses.Answer:
+    async def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> responses.Answer:
         """Return the document of one of `paths`. Raises ApiError (406).
 
         At `/apis` this is aggregated discovery, if the Accept header requests it.
@@ -66,19 +69,21 @@ class Discovery:
         if info.path == _ROOT:
             accepted = negotiation.negotiate(headers.get(hdrs.ACCEPT, ""), frozenset(_AGGREGATED))
             if accepted is not None:
-                return self._aggregated(responses.with_layout(accepted, info, headers), headers)
+                return await self._aggregated(
+                    responses.with_layout(accepted, info, headers), headers
+                )
         accepted = responses.negotiate(info, headers)
-        body = self._encoded(self._current(), info.path, accepted)
+        body = await self._encoded(self._current(), info.path, accepted)
         return responses.Answer(body=body, content_type=accepted.encoding)
 
-    def _aggregated(
+    async def _aggregated(
         self, accepted: Accepted, request_headers: Mapping[str, str]
     ) -> responses.Answer:
         """Return an APIGroupDiscoveryList, or 304 if the client has it."""
         snapshot = self._current()
         if not snapshot.etag:
             plain = Accepted(encoding=encoding.JSON, transform=_AGGREGATED[0])
-            body = self._encoded(snapshot, _ROOT, plain)
+            body = await self._encoded(snapshot, _ROOT, plain)
             snapshot.etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers: dict[str, str] = {
             hdrs.ETAG: snapshot.etag,
@@ -89,7 +94,7 @@ class Discovery:
             return responses.Answer(status=304, body=b"", content_type="", headers=headers)
         kind, group, version = accepted.transform
         return responses.Answer(
-            body=self._encoded(snapshot, _ROOT, accepted),
+            body=await self._encoded(snapshot, _ROOT, accepted),
             content_type=f"{accepted.encoding};g={group};v={version};as={kind}",
             headers=headers,
         )
@@ -101,13 +106,20 @@ class Discovery:
             self.bodies.clear()
         return self._snapshot
 
-    def _encoded(self, snapshot: _Snapshot, path: str, accepted: Accepted) -> bytes:
+    async def _encoded(self, snapshot: _Snapshot, path: str, accepted: Accepted) -> bytes:
         key = (path, accepted)
-        body = self.bodies.get(key)
+        body = self.bodies.get(key) if snapshot is self._snapshot else None
         if body is None:
-            document = self._document(path, accepted.transform.version, snapshot.catalog)
-            body = encoding.encode(document, accepted.encoding, pretty=accepted.pretty)
-            self.bodies.set(key, body)
+            aggregated, catalog = accepted.transform.version, snapshot.catalog
+            is_list = aggregated or path in self._resource_lists
+            body = await self._encoder.encode(
+                (snapshot, *key),
+                lambda: self._document(path, aggregated, catalog),
+                accepted,
+                items=len(catalog.entries) + len(catalog.external) if is_list else 1,
+            )
+            if snapshot is self._snapshot:  # not if the catalog has changed meanwhile
+                self.bodies.set(key, body)
         return body
 
     def _document(self, path: str, aggregated: str, catalog: Catalog) -> encoding.Document:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import operator
 
+from adapter.api.encoder import Encoder
 from adapter.api.groups.group import Content
 from adapter.cache import LRUCache
-from adapter.http import encoding
 from adapter.http.negotiation import Accepted
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
@@ -24,8 +24,9 @@ class EncodedAnswers:
             LRUCache(_MAX_SIZE)
         )
         """By request, and its form, encoding and layout."""
+        self._encoder = Encoder()
 
-    def encode(
+    async def encode(
         self, info: RequestInfo, content: Content, accepted: Accepted, *, remember: bool = True
     ) -> Answer:
         """Return the answer with `content`, remembered if its sources are the same objects.
@@ -37,11 +38,13 @@ class EncodedAnswers:
         cached = self.cache.get(key)
         if cached is not None and _are_same(cached[0], content.sources):
             return cached[1]
-        document = content.build(accepted.transform)
-        answer = Answer(
-            body=encoding.encode(document, accepted.encoding, pretty=accepted.pretty),
-            content_type=accepted.encoding,
+        body = await self._encoder.encode(
+            (*key, *map(id, content.sources)),
+            lambda: content.build(accepted.transform),
+            accepted,
+            items=content.items,
         )
+        answer = Answer(body=body, content_type=accepted.encoding)
         size = _ENTRY_SIZE + info.size + len(answer.body) + content.size
         if remember:
             self.cache.set(key, (content.sources, answer), size=size)

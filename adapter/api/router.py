@@ -58,7 +58,7 @@ def build_router(
             return openapi.answer(request, info) or await operator_endpoints.answer(info)
         if path in documents:
             _check(request, found=True, produced=encoding.PRODUCED)
-            return discovery.answer(info, request.headers)
+            return await discovery.answer(info, request.headers)
         if group is None:
             raise errors.no_route()
         found = info.version in group.VERSIONS and group.routes(info.below_version)
@@ -83,14 +83,20 @@ def build_router(
                 error.causes_visible = await sees_causes(group, request)
             raise
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
-        answer = encoded.encode(info, content, accepted, remember=request.head.is_remembered)
-        if content.causes and await sees_causes(group, request):
+        remember = request.head.is_remembered
+        answer = await encoded.encode(info, content, accepted, remember=remember)
+        if content.causes and known_to_see_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer
 
     async def sees_causes(group: Group, request: Request) -> bool:
         # Causes quote the rules, so only callers who may read the list of metrics see them.
         return guard is None or await _can_read(request, _document(group))
+
+    def known_to_see_causes(group: Group, request: Request) -> bool:
+        # An answer with values does not wait for the review. The next one has the warning.
+        known = request.known_to_read_discovery
+        return guard is None or (known is not None and known(_document(group)))
 
     guarded = route if guard is None else guard(route)
 

@@ -94,6 +94,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     # `values` are of `names`: the same values have the same names.
     return Content(
         sources=(kind, values),
+        items=len(values),
         causes=causes,
         build=lambda _: _value_list(
             info.version,

@@ -86,7 +86,12 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     else:
         causes = await backend.missing_metrics.of_plan(query)
         backend.missing_metrics.log_causes(subject, causes)
-    return Content(sources=(values,), causes=causes, build=partial(_build, metric, values))
+    return Content(
+        sources=(values,),
+        items=len(values),
+        causes=causes,
+        build=partial(_build, metric, values),
+    )
 
 
 async def planned(info: RequestInfo, backend: Backend) -> Planned:

@@ -115,6 +115,8 @@ class Content:
     same."""
     size: int = 0
     """Estimated bytes of the sources that nothing else may keep in memory."""
+    items: int = 1
+    """Number of items of the document; `build` is called in a thread if there are many."""
     build: Callable[[Transform], Document]
     """Builds the document in the form that was negotiated: one of the group's `TRANSFORMS`. Raises
     ApiError if this object does not have that form. The encoding is not its concern."""

@@ -115,8 +115,9 @@ async def _list(
     if not objects:
         selected = str(selector)
         causes = (missing.no_match(kind, namespace=info.namespace, selector=selected),)
-    if not any(usages):
-        backend.missing_metrics.log_causes(_subject(kind, info.namespace), causes)
+    failure = _failure(found)
+    if failure is not None or not any(map(_have_both, usages[::2], usages[1::2])):
+        backend.missing_metrics.log_causes(_subject(kind, info.namespace), causes, failure)
 
     def build(transform: Transform) -> Document:
         parts = zip(by_namespace.values(), usages[::2], usages[1::2], strict=True)
@@ -128,7 +129,11 @@ async def _list(
         return resource_documents.of_list(info, _KINDS[kind], measured, transform)
 
     return Content(
-        sources=(objects, *usages), size=_size(objects, usages), causes=causes, build=build
+        sources=(objects, *usages),
+        size=_size(objects, usages),
+        items=len(objects),
+        causes=causes,
+        build=build,
     )
 
 
@@ -153,7 +158,8 @@ async def _get(
     if not (cpu and memory):
         causes = _causes(plans, evaluated)
         qualified = f"{found.namespace}/{found.name}" if found.namespace else found.name
-        backend.missing_metrics.log_causes(_subject(kind, found.namespace, found.name), causes)
+        subject = _subject(kind, found.namespace, found.name)
+        backend.missing_metrics.log_causes(subject, causes, _failure(evaluated))
         raise _not_found(NAME, _KINDS[kind].lower(), qualified, causes)
     (measured,) = _measured(kind, (found,), cpu, memory, queries.window_ns)
     return Content(
@@ -185,6 +191,16 @@ def _size(objects: Sequence[Object], usages: Iterable[Mapping[str, Usage]]) -> i
 def _usages(found: Sequence[Usages]) -> tuple[Mapping[str, Usage], ...]:
     """Return the usages; like in the original, objects whose query failed have none."""
     return tuple(each if isinstance(each, Mapping) else _NOTHING for each in found)
+
+
+def _have_both(cpu: Mapping[str, Usage], memory: Mapping[str, Usage]) -> bool:
+    """Return whether an object has CPU and memory."""
+    return not cpu.keys().isdisjoint(memory)
+
+
+def _failure(found: Sequence[Usages]) -> BackendError | None:
+    """Return the error of the first query that failed; it quotes Prometheus."""
+    return next((each for each in found if isinstance(each, BackendError)), None)
 
 
 def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]:

@@ -202,36 +202,36 @@ def resource(name: str, *, namespaced: bool = True) -> Resource:
     return Resource(name=name, namespaced=namespaced, kind="Values")
 
 
-def answer(served: discovery.Discovery, **headers: str):
-    return served.answer(request_info.parse("/apis"), {"Accept": V2, **headers})
+async def answer(served: discovery.Discovery, **headers: str):
+    return await served.answer(request_info.parse("/apis"), {"Accept": V2, **headers})
 
 
-def resources(served: discovery.Discovery):
-    return json.loads(answer(served).body)["items"][0]["versions"][0]["resources"]
+async def resources(served: discovery.Discovery):
+    return json.loads((await answer(served)).body)["items"][0]["versions"][0]["resources"]
 
 
-def test_the_document_is_encoded_once_per_catalog_and_gets_a_new_etag():
+async def test_the_document_is_encoded_once_per_catalog_and_gets_a_new_etag():
     current = SimpleNamespace(catalog=catalog("a"))
     changing = group(resource("a"))
     served = discovery.Discovery((changing,), lambda: current.catalog, secure_port=6443)
-    first = answer(served)
+    first = await answer(served)
 
-    assert answer(served).body is first.body
+    assert (await answer(served)).body is first.body
 
     changing.resources = lambda _: (resource("b"),)
-    assert answer(served).body is first.body
+    assert (await answer(served)).body is first.body
 
     current.catalog = catalog("b")
-    second = answer(served, **{"If-None-Match": first.headers["Etag"]})
+    second = await answer(served, **{"If-None-Match": first.headers["Etag"]})
     assert second.status == 200
     assert second.headers["Etag"] != first.headers["Etag"]
 
 
-def test_a_resource_without_subresources_has_kind_and_verbs():
+async def test_a_resource_without_subresources_has_kind_and_verbs():
     only = group(resource("queue_len"))
     served = discovery.Discovery((only,), Catalog.empty, secure_port=6443)
 
-    assert resources(served) == [
+    assert await resources(served) == [
         {
             "resource": "queue_len",
             "responseKind": {
@@ -246,22 +246,22 @@ def test_a_resource_without_subresources_has_kind_and_verbs():
     ]
 
 
-def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
+async def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
     only = group(
         resource("a/x", namespaced=False), resource("a/y"), resource("a"), resource("a/z/z")
     )
     served = discovery.Discovery((only,), Catalog.empty, secure_port=6443)
 
-    (listed,) = resources(served)
+    (listed,) = await resources(served)
 
     assert (listed["scope"], listed["responseKind"]["kind"]) == ("Namespaced", "Values")
     assert [each["subresource"] for each in listed["subresources"]] == ["x", "y", "z/z"]
 
 
-def test_a_group_without_resources_is_listed_as_current():
+async def test_a_group_without_resources_is_listed_as_current():
     served = discovery.Discovery((group(),), Catalog.empty, secure_port=6443)
 
-    assert json.loads(answer(served).body)["items"] == [
+    assert json.loads((await answer(served)).body)["items"] == [
         {
             "metadata": {"name": "external.metrics.k8s.io"},
             "versions": [{"version": "v1beta1", "resources": [], "freshness": "Current"}],

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from types import SimpleNamespace
 
 import pytest
 
-from adapter.api import discovery
+from adapter.api import discovery, encoder
 from adapter.api.groups import custom
-from adapter.http import request_info
+from adapter.http import encoding, request_info
 from rules.kinds import GroupResource
 from rules.query.catalog import Catalog, Entry
 
@@ -37,12 +38,13 @@ def served(current):
     return discovery.Discovery((custom,), lambda: current.catalog, secure_port=6443)
 
 
-def body(served, path, query=""):
-    return served.answer(request_info.parse(path, query), {}).body
+async def body(served, path, query=""):
+    answer = await served.answer(request_info.parse(path, query), {})
+    return answer.body
 
 
-def read(served, path):
-    return json.loads(body(served, path))
+async def read(served, path):
+    return json.loads(await body(served, path))
 
 
 def test_every_group_and_version_has_a_path(served):
@@ -54,16 +56,16 @@ def test_every_group_and_version_has_a_path(served):
     )
 
 
-def test_a_group_lists_its_versions_and_prefers_the_first(served):
-    group = read(served, "/apis/custom.metrics.k8s.io")
+async def test_a_group_lists_its_versions_and_prefers_the_first(served):
+    group = await read(served, "/apis/custom.metrics.k8s.io")
 
     assert list(group) == ["kind", "apiVersion", "name", "versions", "preferredVersion"]
     assert [version["version"] for version in group["versions"]] == ["v1beta1", "v1beta2"]
     assert group["preferredVersion"]["groupVersion"] == "custom.metrics.k8s.io/v1beta1"
 
 
-def test_the_group_list_has_no_api_version_and_no_host(served):
-    groups = read(served, "/apis")
+async def test_the_group_list_has_no_api_version_and_no_host(served):
+    groups = await read(served, "/apis")
 
     assert list(groups) == ["kind", "groups"]
     assert groups["groups"][0]["serverAddressByClientCIDRs"] == [
@@ -72,8 +74,8 @@ def test_the_group_list_has_no_api_version_and_no_host(served):
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1beta2"])
-def test_a_version_lists_all_metrics_sorted(served, version):
-    listed = read(served, f"/apis/custom.metrics.k8s.io/{version}")
+async def test_a_version_lists_all_metrics_sorted(served, version):
+    listed = await read(served, f"/apis/custom.metrics.k8s.io/{version}")
 
     assert listed["groupVersion"] == f"custom.metrics.k8s.io/{version}"
     assert [resource["name"] for resource in listed["resources"]] == [
@@ -91,22 +93,34 @@ def test_a_version_lists_all_metrics_sorted(served, version):
     }
 
 
-def test_an_empty_catalog_is_an_empty_list(current, served):
+async def test_an_empty_catalog_is_an_empty_list(current, served):
     current.catalog = Catalog.empty()
 
-    assert read(served, "/apis/custom.metrics.k8s.io/v1beta1")["resources"] == []
+    assert (await read(served, "/apis/custom.metrics.k8s.io/v1beta1"))["resources"] == []
 
 
-def test_a_document_is_encoded_once_per_catalog(current, served):
+async def test_a_document_is_encoded_once_per_catalog(current, served):
     path = "/apis/custom.metrics.k8s.io/v1beta1"
-    first = body(served, path)
+    first = await body(served, path)
 
-    assert body(served, path) is first
-    assert body(served, path, "pretty=1") != first
+    assert await body(served, path) is first
+    assert await body(served, path, "pretty=1") != first
 
     current.catalog = catalog("c")
 
-    assert b"pods/c" in body(served, path)
+    assert b"pods/c" in await body(served, path)
+
+
+async def test_a_document_of_an_old_catalog_is_not_kept(current, served, monkeypatch):
+    monkeypatch.setattr(encoder, "_MAX_ON_LOOP", dict.fromkeys(encoding.PRODUCED, 0))
+    path = "/apis/custom.metrics.k8s.io/v1beta1"
+    old = asyncio.create_task(body(served, path))
+    await asyncio.sleep(0)
+    current.catalog = catalog("c")
+
+    assert b"pods/c" in await body(served, path)
+    assert b"pods/a" in await old
+    assert b"pods/c" in await body(served, path)
 
 
 @pytest.mark.parametrize(

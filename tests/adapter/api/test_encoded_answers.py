@@ -22,26 +22,26 @@ def content(*sources):
 
 
 @pytest.fixture
-def encoded():
+async def encoded():
     encoded = EncodedAnswers()
-    encoded.encode(INFO, content(KIND, VALUES), COMPACT)
+    await encoded.encode(INFO, content(KIND, VALUES), COMPACT)
     return encoded
 
 
-def test_the_same_sources_give_the_same_answer(encoded):
+async def test_the_same_sources_give_the_same_answer(encoded):
     def build(transform):
         raise AssertionError("encoded twice")
 
-    answer = encoded.encode(INFO, Content(sources=(KIND, VALUES), build=build), COMPACT)
+    answer = await encoded.encode(INFO, Content(sources=(KIND, VALUES), build=build), COMPACT)
 
     assert b'"items"' in answer.body
     assert (encoded.cache.hits, encoded.cache.misses) == (1, 1)
 
 
-def test_an_answer_that_is_not_remembered_leaves_nothing_behind(encoded):
-    first = encoded.encode(SAME_TEXT, content(KIND), COMPACT, remember=False)
+async def test_an_answer_that_is_not_remembered_leaves_nothing_behind(encoded):
+    first = await encoded.encode(SAME_TEXT, content(KIND), COMPACT, remember=False)
 
-    assert encoded.encode(SAME_TEXT, content(KIND), COMPACT) is not first
+    assert await encoded.encode(SAME_TEXT, content(KIND), COMPACT) is not first
 
 
 @pytest.mark.parametrize(
@@ -59,15 +59,15 @@ def test_an_answer_that_is_not_remembered_leaves_nothing_behind(encoded):
     ],
     ids=["request", "kind", "evaluation", "layout", "encoding", "form", "none", "fewer", "more"],
 )
-def test_anything_else_is_encoded_again(encoded, info, sources, accepted):
-    first = encoded.encode(INFO, content(KIND, VALUES), COMPACT)
+async def test_anything_else_is_encoded_again(encoded, info, sources, accepted):
+    first = await encoded.encode(INFO, content(KIND, VALUES), COMPACT)
 
-    assert encoded.encode(info, content(*sources), accepted) is not first
+    assert await encoded.encode(info, content(*sources), accepted) is not first
 
 
-def test_what_the_sources_keep_in_memory_counts(encoded):
+async def test_what_the_sources_keep_in_memory_counts(encoded):
     large = Content(sources=(KIND,), size=64 << 20, build=lambda _: {})
 
-    first = encoded.encode(SAME_TEXT, large, COMPACT)
+    first = await encoded.encode(SAME_TEXT, large, COMPACT)
 
-    assert encoded.encode(SAME_TEXT, large, COMPACT) is not first
+    assert await encoded.encode(SAME_TEXT, large, COMPACT) is not first

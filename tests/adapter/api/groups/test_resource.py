@@ -178,6 +178,35 @@ async def test_a_failed_query_gives_an_empty_list_with_a_warning(
     ]
 
 
+@pytest.mark.parametrize("failing", ["cpu", "memory"])
+@pytest.mark.parametrize(
+    ("target", "status"), [(LIST, 200), (f"{LIST}/x", 404), (f"{GROUP}/pods", 200)]
+)
+async def test_the_log_has_the_error_of_a_query_that_failed(
+    get, evaluation, caplog, target, status, failing
+):
+    evaluation.failure = errors.Unreachable("connection refused by 10.0.0.7")
+    evaluation.failing = frozenset({failing})
+
+    got, _, warning = await get(target)
+
+    assert got == status
+    assert "PrometheusUnavailable" in caplog.text
+    assert "connection refused by 10.0.0.7" in caplog.text
+    assert "10.0.0.7" not in warning
+
+
+async def test_a_list_without_an_object_that_has_both_is_logged(get, evaluation, missing):
+    del evaluation.used["memory", "a", "x"]
+
+    _, document, _ = await get(LIST)
+
+    assert document["items"] == []
+    ((subject, causes),) = missing.causes_visible
+    assert subject == "pods.metrics.k8s.io in namespace a"
+    assert [cause.reason.value for cause in causes] == ["NoSample"]
+
+
 async def test_a_refused_query_names_the_key_to_correct(get, evaluation):
     evaluation.failure = errors.Refused("400", status=400)
     evaluation.failure.refusal = "parse error"
