@@ -113,6 +113,7 @@ def texts(findings):
                 "failing ... dial tcp 10.0.0.1:443: i/o timeout": "firewall, NetworkPolicy",
                 "... x509: certificate signed by unknown authority": "does not fit the serving",
                 "bad status from https://10.0.0.1:443/apis: 403": "does not trust the API server",
+                "bad status from https://10.0.0.1:30403/apis: 503": "see service and serving",
                 "something else": "the log of the adapter",
             }.items()
         ),
