@@ -274,15 +274,28 @@ async def test_missing_rights_are_reviewed_for_the_account_and_quote_the_rule(in
         return {"status": {"allowed": attributes["resource"] != "pods"}}
 
     answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = review
-    account = doctor_rights.Account(namespace=NAME, name=NAME)
 
-    (line,) = texts(await doctor_rights.of_adapter(installed, account))
+    (line,) = texts(await doctor_rights.of_adapter(installed))
     (other,) = texts(await doctor_rights.of_hpas(installed))
 
     assert f"failure rights: the adapter (system:serviceaccount:{NAME}:{NAME}) may not list" in line
     assert 'grant {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in line
     assert "horizontal-pod-autoscaler may not get pods/any in custom.metrics.k8s.io" in other
-    assert set(reviewed) == {account.user, doctor_rights._CONTROLLER.user}
+    account = f"system:serviceaccount:{NAME}:{NAME}"
+    assert set(reviewed) == {account, doctor_rights._CONTROLLER.user}
+
+
+async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed, answers):
+    async def account(user="admin"):
+        return (await doctor_cluster.account(dataclasses.replace(installed, user=user))).user
+
+    prefix = f"system:serviceaccount:{NAME}:"
+    unknown = await account(), await account(f"{prefix}helm"), await account(f"{prefix[:-1]}x:y")
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[f"{CORE}/pods"] = {"items": [{"spec": {"serviceAccountName": "release"}}]}
+
+    assert unknown == (prefix + NAME, f"{prefix}helm", prefix + NAME)
+    assert await account() == f"{prefix}release"
 
 
 async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(installed, answers):
