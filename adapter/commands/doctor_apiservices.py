@@ -40,8 +40,8 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     "connection refused": _NETWORK,
     "no route": _NETWORK,
     "no such host": _NETWORK,
-    "401": _TRUST,
-    "403": _TRUST,
+    ": 401": _TRUST,
+    ": 403": _TRUST,
     "unknown certificate": _TRUST,
 }
 """Part of the message of the condition -> cause and cure."""

@@ -10,7 +10,6 @@ from dataclasses import replace
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.kubernetes import Kube
-from adapter.cluster.rights import Account
 from adapter.commands import (
     doctor_apiservices,
     doctor_autoscalers,
@@ -52,12 +51,11 @@ async def examine(
 
 
 def _of_installation(installed: Installed) -> Iterator[Step]:
-    account = Account(namespace=installed.namespace, name=installed.service)
     yield Step(name="apiservices", run=lambda: doctor_apiservices.registered(installed))
     yield Step(name="service", run=lambda: doctor_cluster.endpoints(installed))
     yield Step(name="serving-certificate", run=lambda: doctor_apiservices.served(installed))
     yield Step(name="front-proxy", run=lambda: doctor_cluster.front_proxy(installed))
-    yield Step(name="rights", run=lambda: doctor_rights.of_adapter(installed, account))
+    yield Step(name="rights", run=lambda: doctor_rights.of_adapter(installed))
     yield Step(name="rights of the HPA controller", run=lambda: doctor_rights.of_hpas(installed))
 
 

@@ -17,6 +17,7 @@ from adapter.api.groups import custom
 from adapter.auth import trust
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube
+from adapter.cluster.rights import Account
 from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
 from certs.bundle import UNREADABLE
 
@@ -151,6 +152,26 @@ async def _pods(installed: Installed, spec: Mapping[str, Any]) -> Sequence[Mappi
         f"{installed.path}/pods", {"labelSelector": selector, "limit": "50"}
     )
     return tuple(listed.get("items") or ())
+
+
+async def account(installed: Installed) -> Account:
+    """Return the account of the adapter's pods.
+
+    If they cannot be read, it is that of the caller, who may be such a pod, or has the name of the
+    Service as in the manifests.
+    """
+    try:
+        service = await installed.api.get(f"{installed.path}/services/{installed.service}")
+        pods = await _pods(installed, service.get("spec") or {})
+    except errors.Refused:
+        pods = ()
+    for pod in pods:
+        if name := (pod.get("spec") or {}).get("serviceAccountName"):
+            return Account(namespace=installed.namespace, name=name)
+    own = Account(namespace=installed.namespace, name=installed.user.rpartition(":")[2])
+    if own.user == installed.user:
+        return own
+    return Account(namespace=installed.namespace, name=installed.service)
 
 
 async def health(installed: Installed) -> Iterable[Finding]:

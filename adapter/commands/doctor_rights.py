@@ -12,7 +12,7 @@ from adapter.app import security
 from adapter.background import gather_or_cancel
 from adapter.cluster import rights
 from adapter.cluster.rights import Account, Right, objects_right
-from adapter.commands import doctor_apiservices
+from adapter.commands import doctor_apiservices, doctor_cluster
 from adapter.commands.doctor_cluster import Installed
 from adapter.commands.doctor_report import Finding, failure, ok
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
@@ -21,8 +21,9 @@ _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
 _MAX_KINDS = 20
 
 
-async def of_adapter(installed: Installed, account: Account) -> Iterable[Finding]:
+async def of_adapter(installed: Installed) -> Iterable[Finding]:
     """Return which rights the account of the adapter lacks, and what grants them."""
+    account = await doctor_cluster.account(installed)
     groups: list[Group] = [custom, external]
     kinds = await _kinds(installed)
     if await doctor_apiservices.is_own(installed, resource):

@@ -150,6 +150,7 @@ def _query_lines(query: Document) -> Iterator[str]:
     yield f"  result  {_number(query['samples'], 'sample')}{more}"
     for sample in query["samples"]["items"]:
         labels = ", ".join(f"{key}={value}" for key, value in sample["labels"].items())
+        labels = labels.replace("\n", r"\n")  # `escaped` keeps line breaks, for queries
         yield from wrapped("          ", f"{{{labels}}} {sample['value']}")
 
 

@@ -113,6 +113,7 @@ def texts(findings):
                 "failing ... dial tcp 10.0.0.1:443: i/o timeout": "firewall, NetworkPolicy",
                 "... x509: certificate signed by unknown authority": "does not fit the serving",
                 "bad status from https://10.0.0.1:443/apis: 403": "does not trust the API server",
+                "bad status from https://10.0.0.1:30403/apis: 503": "see service and serving",
                 "something else": "the log of the adapter",
             }.items()
         ),
@@ -273,16 +274,29 @@ async def test_missing_rights_are_reviewed_for_the_account_and_quote_the_rule(in
         return {"status": {"allowed": attributes["resource"] != "pods"}}
 
     answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = review
-    account = doctor_rights.Account(namespace=NAME, name=NAME)
 
-    (line,) = texts(await doctor_rights.of_adapter(installed, account))
+    (line,) = texts(await doctor_rights.of_adapter(installed))
     (other,) = texts(await doctor_rights.of_hpas(installed))
 
-    assert f"failure rights: the adapter ({account.user}) has no permission to list and" in line
+    account = f"system:serviceaccount:{NAME}:{NAME}"
+    assert f"failure rights: the adapter ({account}) has no permission to list and" in line
     assert f" that is bound to its ServiceAccount {NAME}, as in" in line
     assert 'grant {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in line
     assert "autoscaler has no permission to get pods/any in custom.metrics.k8s.io" in other
-    assert set(reviewed) == {account.user, doctor_rights._CONTROLLER.user}
+    assert set(reviewed) == {account, doctor_rights._CONTROLLER.user}
+
+
+async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed, answers):
+    async def account(user="admin"):
+        return (await doctor_cluster.account(dataclasses.replace(installed, user=user))).user
+
+    prefix = f"system:serviceaccount:{NAME}:"
+    unknown = await account(), await account(f"{prefix}helm"), await account(f"{prefix[:-1]}x:y")
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[f"{CORE}/pods"] = {"items": [{"spec": {"serviceAccountName": "release"}}]}
+
+    assert unknown == (prefix + NAME, f"{prefix}helm", prefix + NAME)
+    assert await account() == f"{prefix}release"
 
 
 async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(installed, answers):

@@ -322,10 +322,12 @@ def test_samples_of_other_objects_are_only_counted() -> None:
 
 
 def test_a_label_cannot_control_the_terminal() -> None:
-    samples = explanation.first([Sample({"pod": "a\x1b[2J\u202eb"}, 1.0, 0.0)])
+    hostile = "a\x1b[2J\u202eb\nVERDICT: fine"
+    samples = explanation.first([Sample({"pod": hostile}, 1.0, 0.0)])
     document = explanation_document.document(explained(queries=(facts(samples=samples),)))
 
-    assert r"          {pod=a\x1b[2J\u202eb} 1.0" in list(explanation_document.lines(document))
+    lines = list(explanation_document.lines(document))
+    assert r"          {pod=a\x1b[2J\u202eb\nVERDICT: fine} 1.0" in lines
 
 
 def test_numbers_that_json_does_not_have_are_text() -> None:
