@@ -22,6 +22,11 @@ def check_url(text: str) -> urllib.parse.SplitResult:
     return url
 
 
+def is_plain_text(url: str) -> bool:
+    """Return whether requests to a URL that `check_url` accepts are not encrypted."""
+    return urllib.parse.urlsplit(url).scheme == "http"
+
+
 def check_header_value(value: str) -> None:
     """Raise ValueError for what HTTP does not allow as the value of a header (RFC 9110, 5.5)."""
     if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -19,6 +20,7 @@ from adapter.cache import SingleFlightCache
 from rules.diagnosis import missing
 from rules.diagnosis.inventory import Inventory
 from rules.diagnosis.missing import Cause, Reason
+from rules.diagnosis.wording import printable
 from rules.errors import RulesError
 from rules.kinds import GroupResource
 from rules.query.plan import ExternalPlan, Plan
@@ -30,6 +32,8 @@ _CAUSES_TTL = 5.0
 _LABELS_TTL = 60.0
 _LABELS_TIMEOUT = 2.0
 """Seconds to wait for Prometheus; causes do without the present labels after that."""
+_SERIES_TIMEOUT = 2.0
+"""Seconds to wait for the better causes of all rules without series together."""
 _CACHE_SIZE = 1024
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
@@ -108,7 +112,14 @@ class MissingMetrics:
             for (rule, series), present in zip(unlabelled, labels, strict=True)
         }
         causes = missing.of_metric(inventory, metric, resource, by_series)
-        return tuple([each for cause in causes for each in await self._with_series(cause)])
+        found: list[tuple[Cause, ...]] = [(cause,) for cause in causes]
+        try:
+            async with asyncio.timeout(_SERIES_TIMEOUT):
+                for place, cause in enumerate(causes):
+                    found[place] = await self._with_series(cause)
+        except TimeoutError:
+            log.info("the causes of %s took longer than %g s", printable(metric), _SERIES_TIMEOUT)
+        return tuple(itertools.chain.from_iterable(found))
 
     async def _with_series(self, cause: Cause) -> tuple[Cause, ...]:
         """Return a better cause than that a rule has no series, if there is one."""

@@ -17,6 +17,9 @@ from rules.kinds import PODS, Kinds
 
 _LISTED_TTL = 2.0
 """Seconds for which a list of one namespace answers requests while there is no watch cache."""
+_TTL_PER_POD, _MAX_LISTED_TTL = 0.002, 30.0
+"""Seconds for longer lists: complete pods have about 10 kB, and pages after the first one are not
+limited in rate. So at most 500 pods per second are read."""
 _MAX_LISTED = 256
 """Namespaces whose list is kept."""
 
@@ -35,9 +38,7 @@ class Readiness:
         self._caches = caches
         self._clock = clock
         self._kind = Kinds.builtin().first(PODS.resource)
-        self._listed = SingleFlightCache(
-            self._list, ttl=lambda _, __: _LISTED_TTL, max_size=_MAX_LISTED
-        )
+        self._listed = SingleFlightCache(self._list, ttl=_listed_ttl, max_size=_MAX_LISTED)
 
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float
@@ -60,6 +61,10 @@ class Readiness:
             metadata_only=False,
         )
         return index
+
+
+def _listed_ttl(_: str, index: ReadyIndex) -> float:
+    return min(max(_LISTED_TTL, _TTL_PER_POD * len(index)), _MAX_LISTED_TTL)
 
 
 def too_young(

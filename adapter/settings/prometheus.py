@@ -130,16 +130,19 @@ class Prometheus(Group):
             )
 
     def notices(self) -> Iterator[str]:
-        """Yield a notice if the token is never sent."""
-        if self.token_file is None:
-            return
+        """Yield a notice if the token is never sent, or sent in plain text."""
         if any(name.lower() == "authorization" for name, _ in self.headers):
-            yield (
-                "--prometheus-token-file: has no effect: "
-                "the Authorization header in --prometheus-header takes precedence"
-            )
+            reason = "the Authorization header in --prometheus-header takes precedence"
         elif urllib.parse.urlsplit(self.url).username is not None:
+            reason = "the user in --prometheus-url takes precedence"
+        else:
+            reason = ""
+        if reason:
+            if self.token_file is not None:
+                yield f"--prometheus-token-file: has no effect: {reason}"
+        elif (self.token_file or self.auth_incluster) and endpoint.is_plain_text(self.url):
+            flag = "token-file" if self.token_file else "auth-incluster"
             yield (
-                "--prometheus-token-file: has no effect: "
-                "the user in --prometheus-url takes precedence"
+                f"--prometheus-url={_without_user(self.url)}: is not https, so everybody on the "
+                f"path can read the token of --prometheus-{flag}; use https"
             )

@@ -9,7 +9,7 @@ import difflib
 import re
 from collections.abc import Iterator
 
-from rules import promql
+from rules import endpoint, promql
 from rules.document.config import Override, Rule
 from rules.document.where import Where
 from rules.errors import Problem, UnknownResourceError
@@ -53,7 +53,7 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
     No cluster is needed: resources are those that every cluster has.
     """
     kinds = Kinds.builtin()
-    problems: list[Problem] = list(_unused_sources(ruleset))
+    problems: list[Problem] = list(_sources(ruleset))
     for section in (ruleset.rules, ruleset.external):
         earlier: _Earlier = {}
         for rule in section:
@@ -75,12 +75,15 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
     return tuple(problems)
 
 
-def _unused_sources(ruleset: RuleSet) -> Iterator[Problem]:
+def _sources(ruleset: RuleSet) -> Iterator[Problem]:
     used = {rule.config.source for rule in (*ruleset.rules, *ruleset.external)}
     for source in ruleset.sources:
         if source.name not in used:
             message = "no rule uses this source: set `source` in rules, or remove it"
             yield source.where.problem("warning", "", message)
+        if (source.token_file or source.auth_in_cluster) and endpoint.is_plain_text(source.url):
+            message = "is not https, so everybody on the path can read the token. Use https"
+            yield source.where.problem("warning", "url", message)
 
 
 def _warning(rule: Rule, path: str, message: str) -> Problem:

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors
-from adapter.api import cause_log
+from adapter.api import cause_log, missing
 from adapter.api.cause_log import ENDED_AFTER, LOG_INTERVAL
 from adapter.api.missing import MissingMetrics
 from adapter.api.probes import Probes
@@ -74,7 +74,7 @@ class FakeRelist:
             kinds=kinds,
             listings=self.listings,
             series_by_metric=candidates.series_by_metric(self.ruleset, self.listings),
-            statuses={0: ListingStatus(listed=0.0, failed=False)},
+            statuses=dict.fromkeys(self.listings, ListingStatus(listed=0.0, failed=False)),
             now=30.0,
         )
 
@@ -153,6 +153,33 @@ async def test_a_query_without_samples_is_explained_by_the_present_inventory(met
 
     assert missing.reason is Reason.NO_SAMPLE
     assert "Prometheus did not answer the queries for the cause: run `gpu" in missing.sentence
+
+
+async def test_better_causes_of_all_rules_together_take_a_limited_time(
+    relist, registry, clock, monkeypatch
+):
+    async def hang(_):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(missing, "_SERIES_TIMEOUT", 0.05)
+    second = RULES.replace("rules:", "").replace('gpu_util{gpu!=""}', "other_util")
+    relist.ruleset = ruleset.load([("rules.yaml", RULES + second)])
+    relist.listings = dict.fromkeys((0, 1), Listing(series=()))
+    metrics = MissingMetrics(
+        relist.inventory,
+        relist.labels,
+        probes=Probes(hang, hang, clock=clock),
+        metrics=CauseMetrics(registry),
+        clock=clock,
+    )
+
+    async with asyncio.timeout(1):
+        causes = await metrics.of_metric("utilisation", PODS)
+
+    assert [(each.reason, each.rule) for each in causes] == [
+        (Reason.NO_SERIES, 0),
+        (Reason.NO_SERIES, 1),
+    ]
 
 
 async def test_a_very_long_name_is_not_cached(metrics, relist):

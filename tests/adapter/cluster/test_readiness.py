@@ -10,9 +10,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.cluster import watch_cache
+from adapter.cluster import readiness, watch_cache
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
+from adapter.cluster.ready_index import Pod, ReadyIndex
 from adapter.cluster.watch_cache import WatchCaches
 
 NOW = 1_000_000.0
@@ -47,8 +48,8 @@ class Bed:
 
         self.caches = caches(watch_cache.READY_PODS)
         self.names = caches(watch_cache.OBJECTS)
-        readiness = Readiness(api, self.caches, clock=lambda: NOW)
-        self.objects = ClusterObjects(api, caches=self.names, readiness=readiness, interval=600)
+        ages = Readiness(api, self.caches, clock=lambda: NOW)
+        self.objects = ClusterObjects(api, caches=self.names, readiness=ages, interval=600)
 
     async def younger(self, names=NAMES, namespace="team", seconds=60.0):
         return await self.objects.younger(names, namespace=namespace, seconds=seconds)
@@ -125,6 +126,28 @@ async def test_without_a_watch_the_namespace_is_listed_once_for_all_callers(bed,
         while "status 403" not in bed.caches.status():  # noqa: ASYNC110 - no event
             await asyncio.sleep(0.005)
     assert isinstance(watch_cache.statuses(bed.names, bed.caches), errors.Degradation)
+
+
+async def test_a_long_list_answers_requests_for_longer(bed, cluster, monkeypatch):
+    monkeypatch.setattr(readiness, "_LISTED_TTL", 0.0)
+    monkeypatch.setattr(readiness, "_TTL_PER_POD", 30.0)
+    cluster.fail("/api/v1/pods", status=403, times=1000)
+
+    for _ in range(2):
+        await bed.younger()
+        await bed.younger(namespace="empty")
+
+    assert len(cluster.requests_to("/api/v1/namespaces/team/pods")) == 1
+    assert len(cluster.requests_to("/api/v1/namespaces/empty/pods")) == 2
+
+
+@pytest.mark.parametrize(("pods", "seconds"), [(1, 2), (1_000, 2), (5_000, 10), (50_000, 30)])
+def test_a_list_is_kept_in_proportion_to_its_length(pods, seconds):
+    index = ReadyIndex()
+    for number in range(pods):
+        index.put(Pod("team", str(number), 0.0))
+
+    assert readiness._listed_ttl("team", index) == seconds
 
 
 async def test_a_failed_list_is_an_error_and_no_pod_counts_as_ready(bed, cluster):

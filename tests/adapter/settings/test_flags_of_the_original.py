@@ -187,6 +187,8 @@ WITHOUT_EFFECT = {
 
 # The other flag that a flag needs.
 COMPANIONS = {
+    "prometheus-auth-incluster": "--prometheus-url=https://prometheus",
+    "prometheus-token-file": "--prometheus-url=https://prometheus",
     "prometheus-client-tls-cert-file": "--prometheus-client-tls-key-file=/key",
     "prometheus-client-tls-key-file": "--prometheus-client-tls-cert-file=/crt",
     "tls-cert-file": "--tls-private-key-file=/key",

@@ -375,7 +375,24 @@ def test_a_token_that_is_never_sent_gives_a_notice(argv, reason):
     "argv", ["--prometheus-header=X-Scope=a", "--prometheus-url=https://prometheus?/a@b"]
 )
 def test_a_token_that_is_sent_gives_no_notice(argv):
-    assert parse("--prometheus-token-file=/token", argv).notices == ()
+    https = "--prometheus-url=https://prometheus"
+    assert parse("--prometheus-token-file=/token", https, argv).notices == ()
+
+
+@pytest.mark.parametrize("flag", ["--prometheus-token-file=/token", "--prometheus-auth-incluster"])
+def test_a_token_that_is_sent_in_plain_text_gives_a_notice(flag):
+    (notice,) = parse(flag, "--prometheus-url=http://p:9090").notices
+
+    name = flag.partition("=")[0]
+    assert notice == (
+        "--prometheus-url=http://p:9090: is not https, so everybody on the path can read the "
+        f"token of {name}; use https"
+    )
+
+
+def test_a_token_of_the_service_account_that_is_never_sent_gives_no_notice():
+    user = "--prometheus-url=http://jane:x@p"
+    assert parse("--prometheus-auth-incluster", user).notices == ()
 
 
 def test_all_problems_are_reported_at_once():

@@ -136,8 +136,26 @@ def test_a_source_that_two_files_have_is_an_error():
     )
 
 
-def test_a_source_that_no_rule_uses_is_a_warning():
-    loaded = ruleset.load([("a.yaml", FULL + f"rules:\n- {RULE}, source: plain}}\n")])
+def warnings_of(text: str) -> list[str]:
+    loaded = ruleset.load([("a.yaml", text)])
+    return [str(each) for each in check.warnings(loaded) if each.path.startswith("sources")]
 
-    (warning,) = [str(each) for each in check.warnings(loaded) if each.path.startswith("sources")]
+
+def test_a_source_that_no_rule_uses_is_a_warning():
+    warning, _ = warnings_of(FULL + f"rules:\n- {RULE}, source: plain}}\n")
+
     assert warning.startswith("a.yaml:4:5: warning: sources.team-b: no rule uses this source: set")
+
+
+@pytest.mark.parametrize("key", ["tokenFile: /token", "authInCluster: true"])
+def test_a_token_that_is_sent_in_plain_text_is_a_warning(key):
+    (warning,) = warnings_of(
+        f"sources: {{a: {{url: 'http://p', {key}}}}}\nrules:\n- {RULE}, source: a}}\n"
+    )
+
+    assert "warning: sources.a.url: is not https, so everybody on the path can read" in warning
+
+
+@pytest.mark.parametrize("source", ["url: 'https://p', tokenFile: /token", "url: 'http://p'"])
+def test_a_source_without_a_token_in_plain_text_gives_no_warning(source):
+    assert warnings_of(f"sources: {{a: {{{source}}}}}\nrules:\n- {RULE}, source: a}}\n") == []
