@@ -190,7 +190,7 @@ async def test_a_source_that_is_down_fails_its_rules_only(served: Api) -> None:
     assert "[+]prometheus ok: answers" in lines
     assert "[+]prometheus-other ok: answers" in lines
     (line,) = [each for each in lines if "prometheus-down" in each]
-    assert line.startswith("[!]prometheus-down degraded: cannot be reached (check sources.down.url)")
+    assert line.startswith("[!]prometheus-down degraded: cannot be reached (check sources.down.")
     async with served.session.get(f"{served.url}/metrics", ssl=False) as response:
         text = await response.text()
     name = "gpu_metrics_adapter_prometheus_request_duration_seconds_count"
