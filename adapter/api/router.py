@@ -85,13 +85,18 @@ def build_router(
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
         remember = request.head.is_remembered
         answer = await encoded.encode(info, content, accepted, remember=remember)
-        if content.causes and await sees_causes(group, request):
+        if content.causes and known_to_see_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer
 
     async def sees_causes(group: Group, request: Request) -> bool:
         # Causes quote the rules, so only callers who may read the list of metrics see them.
         return guard is None or await _can_read(request, _document(group))
+
+    def known_to_see_causes(group: Group, request: Request) -> bool:
+        # An answer with values does not wait for the review. The next one has the warning.
+        known = request.known_to_read_discovery
+        return guard is None or (known is not None and known(_document(group)))
 
     guarded = route if guard is None else guard(route)
 

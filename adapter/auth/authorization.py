@@ -129,15 +129,19 @@ class Authorizer:
         Raises BackendError if the review fails, and TextError (429) if too many requests wait for
         one.
         """
-        if MASTERS in attributes.user.groups:
-            return Decision(allowed=True)
-        if not attributes.is_resource_request and attributes.path in self._open_paths:
-            return Decision(allowed=True)
-        decision = self.decisions.cached(attributes)
+        decision = self.known(attributes)
         if decision is not None:
             return decision
         with self._waiting.slot(attributes.user):
             return await self.decisions.find(attributes)
+
+    def known(self, attributes: Attributes) -> Decision | None:
+        """Return the decision on `attributes` if it needs no review or is cached, else None."""
+        if MASTERS in attributes.user.groups:
+            return Decision(allowed=True)
+        if not attributes.is_resource_request and attributes.path in self._open_paths:
+            return Decision(allowed=True)
+        return self.decisions.cached(attributes)
 
     def _count(self, result: str) -> None:
         if self._meter is not None:

@@ -34,6 +34,8 @@ MAX_MUTATING = 200
 _READ_ONLY_VERBS = frozenset({"get", "list"})
 _CAN_READ_TIMEOUT = 1.0
 """Seconds that an error may wait for the review that decides whether it includes causes."""
+_MAX_REVIEWS = 32
+"""Reviews in progress for which no request waits."""
 
 
 class Guard:
@@ -54,6 +56,8 @@ class Guard:
         self.peers = Peers()
         self.attributes: LRUCache[Head, tuple[RequestInfo, Attributes]] = LRUCache(MAX_REMEMBERED)
         """Attributes of requests without impersonation."""
+        self._reviews: dict[Attributes, asyncio.Task[bool]] = {}
+        """Those for which no request waits."""
 
     def __call__(self, respond: responses.Handler) -> responses.Handler:
         """Return `respond` behind the filters; it raises ApiError for rejected requests."""
@@ -66,6 +70,7 @@ class Guard:
             await self._authorizer.authorize(attributes, target=request.target)
             with self._in_flight(attributes):
                 request.can_read_discovery = lambda path: self._can_read(user, path)
+                request.known_to_read_discovery = lambda path: self._known_to_read(user, path)
                 return await respond(request, info)
 
         return guarded
@@ -89,12 +94,27 @@ class Guard:
 
     async def _can_read(self, user: User, path: str) -> bool:
         """Return whether `user` may get `path`; False if the review fails or takes too long."""
-        attributes = Attributes(user=user, verb="get", is_resource_request=False, path=path)
+        return await self._review(_to_get(user, path), timeout=_CAN_READ_TIMEOUT)
+
+    def _known_to_read(self, user: User, path: str) -> bool:
+        """Return whether `user` may get `path`; False, and start a review, if that is not known."""
+        attributes = _to_get(user, path)
+        decision = self._authorizer.known(attributes)
+        if decision is not None:
+            return decision.allowed
+        if attributes not in self._reviews and len(self._reviews) < _MAX_REVIEWS:
+            task = asyncio.create_task(self._review(attributes, timeout=None))
+            self._reviews[attributes] = task
+            task.add_done_callback(lambda _: self._reviews.pop(attributes))
+        return False
+
+    async def _review(self, attributes: Attributes, *, timeout: float | None) -> bool:
         try:
-            async with asyncio.timeout(_CAN_READ_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 decision = await self._authorizer.review(attributes)
         except (errors.ApiError, errors.BackendError, TimeoutError) as error:
-            log.info("SubjectAccessReview of %r for get %s failed: %r", user.name, path, error)
+            name, path = attributes.user.name, attributes.path
+            log.info("SubjectAccessReview of %r for get %s failed: %r", name, path, error)
             return False
         return decision.allowed
 
@@ -109,3 +129,7 @@ class Guard:
         if not limit.free and MASTERS in attributes.user.groups:
             return contextlib.nullcontext()
         return limit
+
+
+def _to_get(user: User, path: str) -> Attributes:
+    return Attributes(user=user, verb="get", is_resource_request=False, path=path)

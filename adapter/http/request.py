@@ -82,6 +82,7 @@ class Request:
         "head",
         "headers",
         "is_last",
+        "known_to_read_discovery",
         "method",
         "raw_headers",
         "target",
@@ -106,6 +107,8 @@ class Request:
         self.can_read_discovery: Callable[[str], Awaitable[bool]] | None = None
         """Returns whether the caller may also GET a non-resource path; the filters in `auth` set
         it."""
+        self.known_to_read_discovery: Callable[[str], bool] | None = None
+        """The same without waiting: False until that is known."""
 
     def set_timeout(self, seconds: float) -> None:
         """Cancel the handler in `seconds`."""

@@ -141,10 +141,8 @@ async def test_only_callers_who_may_read_discovery_get_the_warning_of_a_remember
 
     def guard(respond):
         async def answer(request, info):
-            async def can_read(_):
-                return request.headers.get("X-Allowed") == "yes"
-
-            request.can_read_discovery = can_read
+            allowed = request.headers.get("X-Allowed") == "yes"
+            request.known_to_read_discovery = lambda _: allowed
             return await respond(request, info)
 
         return answer

@@ -8,6 +8,7 @@ import pytest
 
 from adapter.auth import authentication, authorization, filters, tokens, trust
 from adapter.auth.in_flight import WaitingForReview
+from adapter.http import responses
 from adapter.http.request import Heads
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
@@ -543,3 +544,61 @@ async def test_a_200_costs_one_review(port, cluster):
 
     assert got.status == 200
     assert len(specs(cluster)) == 1
+
+
+@pytest.fixture
+async def reading(api):
+    """A function that sends a request and returns whether its user is known to read discovery."""
+
+    def respond(request, info):
+        async def answer():
+            known = request.known_to_read_discovery(DISCOVERY)
+            return responses.Answer(body=str(known).encode())
+
+        return answer()
+
+    handler = responses.error_middleware(build_guard(api)(respond))
+    async with wired.listening(handler) as port:
+
+        async def read(headers=JANE):
+            return (await wired.fetch(port, "/healthz", headers=headers)).body == b"True"
+
+        yield read
+
+
+async def test_the_review_of_causes_goes_on_after_the_answer(reading, cluster, monkeypatch):
+    monkeypatch.setattr(filters, "_CAN_READ_TIMEOUT", 0.05)  # of answers that wait
+    cluster.fail(kubernetes.ACCESS_REVIEWS, delay=0.3)
+
+    assert not await reading()
+    await asyncio.sleep(0.5)
+
+    assert await reading()
+    assert [path_of(spec) for spec in specs(cluster)] == [DISCOVERY]  # one for all of them
+
+
+async def test_system_masters_are_known_to_read_discovery(reading, cluster):
+    assert await reading(ROOT)
+    assert specs(cluster) == []
+
+
+async def test_a_review_that_failed_starts_again_with_the_next_answer(reading, cluster):
+    cluster.decide = lambda spec: {"allowed": True, "denied": True}
+
+    for _ in range(3):
+        assert not await reading()
+        await asyncio.sleep(0.05)
+
+    assert len(specs(cluster)) == 3
+
+
+async def test_reviews_that_no_request_waits_for_are_limited(reading, cluster, monkeypatch):
+    monkeypatch.setattr(filters, "_MAX_REVIEWS", 1)
+    cluster.tokens["joe"] = token("joe")
+    cluster.fail(kubernetes.ACCESS_REVIEWS, delay=30)
+
+    assert not await reading()
+    assert not await reading({"Authorization": "Bearer joe"})
+    await asyncio.sleep(0.1)
+
+    assert [spec["user"] for spec in specs(cluster)] == ["jane"]
