@@ -13,7 +13,7 @@ from functools import partial
 
 from adapter import errors
 from adapter.api.groups import failures, options, resource_documents
-from adapter.api.groups.group import Backend, Content, Planned, Resource
+from adapter.api.groups.group import Backend, Content, Resource
 from adapter.api.groups.resource_documents import Measured
 from adapter.cluster.object_index import Object
 from adapter.errors import ApiError, BackendError
@@ -81,13 +81,6 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
             raise errors.bad_request("name must be provided")
         return await _get(info, kind, backend, backend.resources, deadline)
     return await _list(info, kind, backend, backend.resources, deadline)
-
-
-async def planned(info: RequestInfo, backend: Backend) -> Planned:  # noqa: ARG001 - see Group
-    """Raise ApiError (400): cpu and memory are not explained."""
-    raise errors.bad_request(
-        "only metrics of custom.metrics.k8s.io and external.metrics.k8s.io can be explained"
-    )
 
 
 async def _list(

@@ -175,3 +175,13 @@ def test_a_long_header_accepts_nothing():
 
     assert negotiation.negotiate(longest) is not None
     assert negotiation.negotiate(longest + ",") is None
+
+
+@pytest.mark.parametrize(("before", "media_type"), [(63, YAML), (64, None)])
+def test_only_the_first_64_clauses_of_a_header_count(before, media_type):
+    header = ",".join(["text/html"] * before + [YAML])
+
+    accepted = negotiation.negotiate(header)
+
+    assert accepted == (media_type and Accepted(encoding=media_type))
+    assert negotiation.preferred(header, [YAML]) == media_type
