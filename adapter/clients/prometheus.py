@@ -61,8 +61,11 @@ _MAX_ERROR = 64 << 10
 _MAX_QUOTED = 1000
 _MAX_SHOWN = 120
 """Characters of a refused query that its cause shows: it then fits in two lines of a terminal."""
-_FAULT_OF_QUERY = frozenset({400, 422})
-"""Statuses with which Prometheus refuses a query; its text quotes nothing but the query."""
+_EXECUTION_FAILED = 422
+_FAULT_OF_QUERY = frozenset({400, _EXECUTION_FAILED})
+"""Statuses with which Prometheus refuses a query. Its text quotes the query and label sets."""
+_LABEL_SET = re.compile(r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
+"""Labels of series in an error, such as `{pod="a"}`. The series may belong to other tenants."""
 _TLS_CONTEXT = re.compile(r" ssl:<[^>]*>")
 """Part of aiohttp's messages that says nothing."""
 _GRACE = 1.0
@@ -292,6 +295,8 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
         refusal = f"{kind}: {text}" if response.status in _FAULT_OF_QUERY else ""
+        if response.status == _EXECUTION_FAILED:
+            refusal = _LABEL_SET.sub("{...}", refusal)
     except (orjson.JSONDecodeError, KeyError, TypeError):
         kind, text, refusal = response.reason or "", _excerpt(body), ""
         if response.status == 404:

@@ -182,6 +182,18 @@ async def test_execution_error_is_refused_with_its_status(client):
     assert caught.value.status == 422
 
 
+async def test_refusal_has_no_labels_of_series(running, client):
+    # Callers see it, and the series may belong to another tenant.
+    running.put('own{gpu="0"} 1', *(f'other{{gpu="0",pod="secret}}-{each}"}} 1' for each in (1, 2)))
+
+    with pytest.raises(errors.Refused) as caught:
+        await client.query("own / on (gpu) other")
+
+    assert "secret" in str(caught.value)
+    assert "secret" not in caught.value.refusal
+    assert "match group {...} on the right" in caught.value.refusal
+
+
 # Requests
 
 
