@@ -182,11 +182,17 @@ def with_warning(answer: Answer, causes: Sequence[Cause]) -> Answer:
     """
     if not causes:
         return answer
+    return replace(answer, headers={**answer.headers, _WARNING: _warning(tuple(causes))})
+
+
+@functools.lru_cache(maxsize=256)
+def _warning(causes: tuple[Cause, ...]) -> str:
+    """Return the value of the header. Remembered, because a list has the same causes for long."""
     more = f" (and {len(causes) - 1} more)" if len(causes) > 1 else ""
     text = shorten(str(causes[0]), _MAX_WARNING).replace("…", "...") + more
     printable = "".join(each if " " <= each <= "~" else "?" for each in " ".join(text.split()))
     quoted = printable.replace("\\", "\\\\").replace('"', '\\"')
-    return replace(answer, headers={**answer.headers, _WARNING: f'299 - "{quoted}"'})
+    return f'299 - "{quoted}"'
 
 
 def _api_error(error: Exception) -> ApiError:

@@ -363,5 +363,16 @@ def test_a_warning_is_one_line_of_ascii_in_quotes_and_limited():
     assert len(header) < 500
 
 
+def test_the_warning_of_the_same_causes_is_written_once():
+    first, second = (
+        responses.with_warning(
+            Answer(body=b""), [Cause(reason=Reason.NO_SAMPLE, sentence="1 of 2 pods have no value")]
+        )
+        for _ in range(2)
+    )
+
+    assert first.headers["Warning"] is second.headers["Warning"]
+
+
 def test_an_answer_without_causes_has_no_warning():
     assert responses.with_warning(Answer(body=b""), ()).headers == {}
