@@ -72,13 +72,13 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(installation: Installation, prometheus: settings.Prometheus | None) -> int:
-    from adapter.commands import doctor_checks, doctor_report, explain_client
+    from adapter.diagnosis import checks, client, report
 
     logging.getLogger("adapter").setLevel(logging.CRITICAL)  # the report has what matters
     try:
         reached, findings = asyncio.run(
-            doctor_checks.examine(
-                installation.kubeconfig or explain_client.kubeconfig_path(),
+            checks.examine(
+                installation.kubeconfig or client.kubeconfig_path(),
                 service=installation.service,
                 namespace=installation.namespace,
                 prometheus=prometheus,
@@ -87,9 +87,9 @@ def _run(installation: Installation, prometheus: settings.Prometheus | None) -> 
     finally:
         logging.getLogger("adapter").setLevel(logging.NOTSET)
     if installation.format == "json":
-        print(doctor_report.as_json(findings))
+        print(report.as_json(findings))
     else:
-        print("\n".join(doctor_report.lines(findings)))
+        print("\n".join(report.lines(findings)))
     if not reached:
         return 2
-    return 1 if doctor_report.failed(findings) else 0
+    return 1 if report.failed(findings) else 0

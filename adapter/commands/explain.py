@@ -8,8 +8,8 @@ import json
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from adapter.commands import explain_client, explain_hpa
-from adapter.commands.explain_client import CannotTellError, Client
+from adapter.diagnosis import hpa
+from adapter.diagnosis.client import CannotTellError, Client, connected
 from rules.diagnosis import explanation_document
 from rules.hpa.reading import CUSTOM, EXTERNAL, Request
 
@@ -88,10 +88,10 @@ def _parser() -> argparse.ArgumentParser:
 
 async def _run(options: argparse.Namespace, parts: Sequence[str]) -> int:
     as_json = options.output == "json"
-    async with explain_client.connected(options.kubeconfig) as client:
+    async with connected(options.kubeconfig) as client:
         if options.where == _HPA:
             namespace, name = parts
-            complete = await explain_hpa.explain(client, namespace, name, as_json=as_json)
+            complete = await hpa.explain(client, namespace, name, as_json=as_json)
             return _VALUES if complete else _NO_VALUE
         document = await client.explanation(await _request(client, options, parts))
     if as_json:

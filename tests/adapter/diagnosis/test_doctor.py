@@ -17,20 +17,12 @@ from aiohttp import web
 from adapter import __main__ as program
 from adapter import errors, settings
 from adapter.clients.kubernetes import Kube, Reply
-from adapter.commands import (
-    doctor_apiservices,
-    doctor_autoscalers,
-    doctor_checks,
-    doctor_cluster,
-    doctor_prometheus,
-    doctor_report,
-    doctor_rights,
-)
-from adapter.commands.doctor_cluster import Installed
-from adapter.commands.doctor_report import State, Step
+from adapter.diagnosis import apiservices, autoscalers, checks, cluster, prometheus, report, rights
+from adapter.diagnosis.cluster import Installed
+from adapter.diagnosis.report import State, Step
 from tests.certificates import Holder
 from tests.fakes import kubernetes
-from tests.real import prometheus
+from tests.real import prometheus as real
 
 NAME = "gpu-metrics-adapter"
 CORE = f"/api/v1/namespaces/{NAME}"
@@ -122,7 +114,7 @@ def texts(findings):
 def test_an_apiservice_is_judged_by_owner_and_condition(name, document, state, words):
     installed = Installed(api=None, service=NAME, namespace=NAME, user="")
 
-    finding = doctor_apiservices._judge(name, document, installed)
+    finding = apiservices._judge(name, document, installed)
 
     assert finding.state is state
     assert words in texts([finding])[0]
@@ -147,7 +139,7 @@ async def test_an_unready_service_names_its_pods_and_why(installed, answers):
         ]
     }
 
-    (line,) = texts(await doctor_cluster.endpoints(installed))
+    (line,) = texts(await cluster.endpoints(installed))
 
     assert line.startswith(f"failure service: {NAME}/{NAME} has no ready endpoint")
     assert "pod one is waiting: ImagePullBackOff (no such image)" in line
@@ -156,12 +148,12 @@ async def test_an_unready_service_names_its_pods_and_why(installed, answers):
 
 
 async def test_a_service_without_pods_or_that_does_not_exist_is_a_failure(installed, answers):
-    assert "does not exist" in texts(await doctor_cluster.endpoints(installed))[0]
+    assert "does not exist" in texts(await cluster.endpoints(installed))[0]
     answers[f"{CORE}/services/{NAME}"] = SERVICE
     answers[SLICES] = {"items": []}
     answers[f"{CORE}/pods"] = {"items": []}
 
-    (line,) = texts(await doctor_cluster.endpoints(installed))
+    (line,) = texts(await cluster.endpoints(installed))
 
     assert "no pod has the labels of its selector (app=x)" in line
 
@@ -170,7 +162,7 @@ async def test_a_service_with_ready_pods_is_ok(installed, answers):
     answers[f"{CORE}/services/{NAME}"] = SERVICE
     answers[SLICES] = {"items": [{"endpoints": [{"conditions": {}}, {"conditions": {}}]}]}
 
-    assert "2 ready endpoints" in texts(await doctor_cluster.endpoints(installed))[0]
+    assert "2 ready endpoints" in texts(await cluster.endpoints(installed))[0]
 
 
 async def test_degraded_health_checks_of_each_pod_are_findings(installed, answers):
@@ -186,7 +178,7 @@ async def test_degraded_health_checks_of_each_pod_are_findings(installed, answer
     answers[path.format("a")] = (200, "[+]ping ok\n[!]prometheus degraded: cannot be reached\n")
     answers[path.format("b")] = (500, "[+]ping ok\n[-]kinds failed: reason withheld\n")
 
-    lines = texts(await doctor_cluster.health(installed))
+    lines = texts(await cluster.health(installed))
 
     assert lines[0].startswith("warning adapter a: /readyz: prometheus degraded: cannot be")
     assert lines[1].startswith("failure adapter b: /readyz: kinds failed: reason withheld")
@@ -205,14 +197,14 @@ async def test_degraded_health_checks_of_each_pod_are_findings(installed, answer
 async def test_the_front_proxy_needs_a_valid_ca(installed, answers, ca, state, words):
     answers[CONFIG] = {"data": {"requestheader-client-ca-file": ca.decode()}}
 
-    (finding,) = await doctor_cluster.front_proxy(installed)
+    (finding,) = await cluster.front_proxy(installed)
 
     assert finding.state is state
     assert words in finding.fact
 
 
 async def test_a_missing_front_proxy_configuration_is_a_failure(installed):
-    (finding,) = await doctor_cluster.front_proxy(installed)
+    (finding,) = await cluster.front_proxy(installed)
 
     assert finding.state is State.FAILURE
 
@@ -228,7 +220,7 @@ async def test_a_missing_front_proxy_configuration_is_a_failure(installed):
 async def test_an_invalid_ca_bundle_is_a_failure(installed, answers, bundle, words):
     answers[f"{APISERVICES}/{CUSTOM}"] = apiservice(status="True", caBundle=bundle)
 
-    (finding,) = await doctor_apiservices.served(installed)
+    (finding,) = await apiservices.served(installed)
 
     assert finding.state is State.FAILURE
     assert words in finding.fact
@@ -252,7 +244,7 @@ async def test_a_certificate_that_the_ca_bundle_does_not_verify_is_a_failure(
         document = apiservice(status="True", caBundle=base64.b64encode(bundle).decode())
         document["spec"]["service"]["port"] = port
         answers[f"{APISERVICES}/{CUSTOM}"] = document
-        states[name] = (await doctor_apiservices.served(installed))[0]
+        states[name] = (await apiservices.served(installed))[0]
     server.close()
 
     assert states["own"].state is State.WARNING
@@ -260,7 +252,7 @@ async def test_a_certificate_that_the_ca_bundle_does_not_verify_is_a_failure(
     assert states["other"].state is State.FAILURE
     assert "does not verify" in states["other"].fact
 
-    unreachable = (await doctor_apiservices.served(installed))[0]
+    unreachable = (await apiservices.served(installed))[0]
     assert unreachable.state is State.SKIPPED
     assert "not reachable from here" in unreachable.fact
 
@@ -275,20 +267,20 @@ async def test_missing_rights_are_reviewed_for_the_account_and_quote_the_rule(in
 
     answers["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = review
 
-    (line,) = texts(await doctor_rights.of_adapter(installed))
-    (other,) = texts(await doctor_rights.of_hpas(installed))
+    (line,) = texts(await rights.of_adapter(installed))
+    (other,) = texts(await rights.of_hpas(installed))
 
     account = f"system:serviceaccount:{NAME}:{NAME}"
     assert f"failure rights: the adapter ({account}) has no permission to list and" in line
     assert f" that is bound to its ServiceAccount {NAME}, as in" in line
     assert 'grant {apiGroups: [""], resources: [pods], verbs: [list, watch]}' in line
     assert "autoscaler has no permission to get pods/any in custom.metrics.k8s.io" in other
-    assert set(reviewed) == {account, doctor_rights._CONTROLLER.user}
+    assert set(reviewed) == {account, rights._CONTROLLER.user}
 
 
 async def test_the_account_is_that_of_the_pods_or_of_a_caller_in_a_pod(installed, answers):
     async def account(user="admin"):
-        return (await doctor_cluster.account(dataclasses.replace(installed, user=user))).user
+        return (await cluster.account(dataclasses.replace(installed, user=user))).user
 
     prefix = f"system:serviceaccount:{NAME}:"
     unknown = await account(), await account(f"{prefix}helm"), await account(f"{prefix[:-1]}x:y")
@@ -304,7 +296,7 @@ async def test_no_listed_metric_is_a_failure_and_an_unreachable_adapter_too(inst
     found = []
     for answer in ({"resources": [{}]}, {"resources": []}, (503, "dial tcp: refused")):
         answers[path] = answer
-        found += texts(await doctor_cluster.metrics(installed))
+        found += texts(await cluster.metrics(installed))
 
     assert found[0].startswith("ok metrics: custom.metrics.k8s.io lists 1 metrics")
     assert found[1].startswith("failure metrics: custom.metrics.k8s.io lists no metric")
@@ -342,7 +334,7 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
     answers[f"{group}/v1beta2/namespaces/default/pods/*/m"] = {"items": [value]}
     answers[f"{group}/v1beta2/namespaces/default/pods/*/s"] = (403, "forbidden")
 
-    lines = texts(await doctor_autoscalers.metrics(installed))
+    lines = texts(await autoscalers.metrics(installed))
 
     assert lines[0].startswith("ok autoscalers: 5 autoscalers use 3 metrics")
     assert lines[1].startswith("failure autoscaler default/bad, metric m: status 404: not found")
@@ -390,7 +382,7 @@ async def test_fifty_autoscalers_take_few_requests():
     api = Counting([using_four_metrics(f"web-{index}") for index in range(50)])
     installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
-    (line,) = texts(await doctor_autoscalers.metrics(installed))
+    (line,) = texts(await autoscalers.metrics(installed))
 
     assert line.startswith("ok autoscalers: 50 autoscalers use 200 metrics")
     # 100 at once, then 50 per second: 4.5 s.
@@ -398,11 +390,11 @@ async def test_fifty_autoscalers_take_few_requests():
 
 
 async def test_autoscalers_that_take_too_long_are_counted(monkeypatch):
-    monkeypatch.setattr(doctor_autoscalers, "_SECONDS", 0.05)
+    monkeypatch.setattr(autoscalers, "_SECONDS", 0.05)
     api = Counting([using_four_metrics(name) for name in ("one", "slow", "two")], hangs={"slow"})
     installed = Installed(api=api, service=NAME, namespace=NAME, user="admin")
 
-    lines = texts(await doctor_autoscalers.metrics(installed))
+    lines = texts(await autoscalers.metrics(installed))
 
     assert lines[0].startswith("ok autoscalers: 2 autoscalers use 8 metrics")
     assert lines[1].startswith("skipped autoscalers: 1 of 3 were not checked within 0.05 s")
@@ -430,7 +422,7 @@ def reply(status, document, warning=""):
     ],
 )
 def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
-    finding = doctor_autoscalers._judge("autoscaler default/web: m", answer)
+    finding = autoscalers._judge("autoscaler default/web: m", answer)
 
     assert (finding and finding.state) == state
     assert finding is None or words in finding.fact
@@ -447,7 +439,7 @@ def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
     ],
 )
 def test_a_prometheus_that_does_not_answer_has_its_cause(error, fact):
-    finding = doctor_prometheus._unreachable(error)
+    finding = prometheus._unreachable(error)
 
     assert fact in finding.fact
     assert finding.cause == str(error)
@@ -455,13 +447,13 @@ def test_a_prometheus_that_does_not_answer_has_its_cause(error, fact):
 
 @pytest.mark.parametrize(("skew", "state"), [(0, State.OK), (60, State.WARNING)])
 def test_clocks_are_compared(skew, state):
-    assert doctor_cluster.clock("Prometheus", skew).state is state
-    assert ("behind" in doctor_cluster.clock("x", 60).fact) is True
-    assert ("ahead of" in doctor_cluster.clock("x", -60).fact) is True
+    assert cluster.clock("Prometheus", skew).state is state
+    assert ("behind" in cluster.clock("x", 60).fact) is True
+    assert ("ahead of" in cluster.clock("x", -60).fact) is True
 
 
 async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
-    monkeypatch.setattr(doctor_report, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(report, "_TIMEOUT", 0.05)
 
     async def hang():
         await asyncio.sleep(10)
@@ -476,12 +468,12 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
         return {}["items"]
 
     async def succeed():
-        return [doctor_report.ok("good", "is good")]
+        return [report.ok("good", "is good")]
 
     checks = (hang, refuse, fail, break_down, succeed)
     steps = [Step(name=each.__name__, run=each) for each in checks]
     began = time.monotonic()
-    findings = await doctor_report.run(steps)
+    findings = await report.run(steps)
 
     assert time.monotonic() - began < 2
     states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.FAILURE, State.OK]
@@ -492,14 +484,14 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
 
 def test_the_last_line_has_the_first_failure_with_cause_and_cure():
     findings = (
-        doctor_report.warning("w", "odd", cure="look"),
-        doctor_report.failure("f", "broken", cause="dust", cure="clean it"),
-        doctor_report.failure("g", "broken, too", cure="x"),
+        report.warning("w", "odd", cure="look"),
+        report.failure("f", "broken", cause="dust", cure="clean it"),
+        report.failure("g", "broken, too", cure="x"),
     )
 
-    *_, last = doctor_report.lines(findings)
-    *_, without = doctor_report.lines(findings[:1])
-    *_, fine = doctor_report.lines([doctor_report.ok("o", "fine")])
+    *_, last = report.lines(findings)
+    *_, without = report.lines(findings[:1])
+    *_, fine = report.lines([report.ok("o", "fine")])
 
     assert last == "2 failures, 1 warning. Begin with f: broken. Dust. Clean it"
     assert without == "0 failures, 1 warning. Begin with w: odd. Look"
@@ -508,9 +500,9 @@ def test_the_last_line_has_the_first_failure_with_cause_and_cure():
 
 def test_text_of_others_forges_no_line_and_controls_no_terminal():
     hostile = "a\x1b[2J\nok      all: fine\u2028ok\u202e"
-    finding = doctor_report.failure(hostile, hostile, cause=hostile, cure=hostile)
+    finding = report.failure(hostile, hostile, cause=hostile, cure=hostile)
 
-    text = "\n".join(doctor_report.lines([finding]))
+    text = "\n".join(report.lines([finding]))
 
     shown = r"a\x1b[2J ok all: fine ok\u202e"
     assert text.splitlines() == [
@@ -545,11 +537,9 @@ async def test_an_api_server_that_hangs_ends_its_checks_soon(aiohttp_server, tmp
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", hang)
     path = kubernetes.kubeconfig(tmp_path, await aiohttp_server(app))
-    monkeypatch.setattr(doctor_checks, "_TIMEOUT", 0.1)
+    monkeypatch.setattr(checks, "_TIMEOUT", 0.1)
 
-    reached, findings = await doctor_checks.examine(
-        path, service=NAME, namespace=NAME, prometheus=None
-    )
+    reached, findings = await checks.examine(path, service=NAME, namespace=NAME, prometheus=None)
 
     assert not reached
     assert "0.1 s" in findings[0].fact
@@ -577,14 +567,14 @@ def test_an_unknown_flag_is_an_error_and_help_lists_the_flags(capsys):
 @pytest.mark.usefixtures("real_servers")
 async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Path) -> None:
     flags = settings.Prometheus()
-    with prometheus.run(tmp_path) as server:
+    with real.run(tmp_path) as server:
         flags = dataclasses.replace(flags, url=server.url)
         server.put('up{job="x",instance="y"} 1')
-        nothing = texts(await doctor_checks._prometheus(flags))
+        nothing = texts(await checks._prometheus(flags))
         labels = 'gpu="0",UUID="u",job="d",instance="i",pod="exporter"'
         server.put('up{job="d",instance="i",pod="exporter"} 1', at=time.time() - 120)
         server.put(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 1", at=time.time() - 120)
-        own = texts(await doctor_checks._prometheus(flags))
+        own = texts(await checks._prometheus(flags))
 
     assert any(line.startswith("warning exporters: Prometheus has no series") for line in nothing)
     assert any(line.startswith("skipped scrapes: ") for line in nothing)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from adapter.commands.explain_client import CannotTellError, Client
+from adapter.diagnosis.client import CannotTellError, Client
 from rules.diagnosis import explanation_document
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report

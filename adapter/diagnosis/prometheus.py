@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from adapter import errors
 from adapter.clients import reachability
 from adapter.clients.prometheus import Prometheus
-from adapter.commands import doctor_cluster
-from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
+from adapter.diagnosis import cluster
+from adapter.diagnosis.report import Finding, failure, ok, skipped, warning
 from adapter.metrics import detection
 from rules import promql
 from rules.document.sources import DEFAULT
@@ -37,7 +37,7 @@ async def findings(prometheus: Prometheus) -> Sequence[Finding]:
     skew = (began + time.time()) / 2 - (result.samples[0].value if result.samples else math.nan)
     found = [ok("prometheus", "answers queries")]
     if math.isfinite(skew):
-        found.append(doctor_cluster.clock("Prometheus", skew))
+        found.append(cluster.clock("Prometheus", skew))
     found += _of_report(await detection.report(prometheus))
     return [*found, await _scrapes(prometheus)]
 

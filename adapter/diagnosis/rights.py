@@ -12,9 +12,9 @@ from adapter.app import security
 from adapter.background import gather_or_cancel
 from adapter.cluster import rights
 from adapter.cluster.rights import Account, Right, objects_right
-from adapter.commands import doctor_apiservices, doctor_cluster
-from adapter.commands.doctor_cluster import Installed
-from adapter.commands.doctor_report import Finding, failure, ok
+from adapter.diagnosis import apiservices, cluster
+from adapter.diagnosis.cluster import Installed
+from adapter.diagnosis.report import Finding, failure, ok
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
@@ -23,10 +23,10 @@ _MAX_KINDS = 20
 
 async def of_adapter(installed: Installed) -> Iterable[Finding]:
     """Return which rights the account of the adapter lacks, and what grants them."""
-    account = await doctor_cluster.account(installed)
+    account = await cluster.account(installed)
     groups: list[Group] = [custom, external]
     kinds = await _kinds(installed)
-    if await doctor_apiservices.is_own(installed, resource):
+    if await apiservices.is_own(installed, resource):
         groups.append(resource)
         kinds = sorted({*kinds, NODES})
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]

@@ -10,16 +10,9 @@ from dataclasses import replace
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.kubernetes import Kube
-from adapter.commands import (
-    doctor_apiservices,
-    doctor_autoscalers,
-    doctor_cluster,
-    doctor_prometheus,
-    doctor_report,
-    doctor_rights,
-)
-from adapter.commands.doctor_cluster import Installed
-from adapter.commands.doctor_report import Finding, Step, failure, skipped
+from adapter.diagnosis import apiservices, autoscalers, cluster, prometheus, report, rights
+from adapter.diagnosis.cluster import Installed
+from adapter.diagnosis.report import Finding, Step, failure, skipped
 
 _QPS, _BURST = 50.0, 100
 _TIMEOUT = 5.0
@@ -37,32 +30,32 @@ async def examine(
             api = await Kube.connect(kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
             stack.push_async_callback(api.close)
             async with asyncio.timeout(_TIMEOUT):
-                found, user = await doctor_cluster.api_server(api)
+                found, user = await cluster.api_server(api)
         except (errors.BackendError, TimeoutError) as error:
             fact = str(error) or f"no answer within {_TIMEOUT:g} s"
             unreached = (
                 failure("api-server", fact, cure=_KUBECONFIG),
                 skipped("cluster", "not checked without the API server"),
             )
-            return False, (*unreached, *await doctor_report.run([of_prometheus]))
+            return False, (*unreached, *await report.run([of_prometheus]))
         installed = Installed(api=api, service=service, namespace=namespace, user=user)
         checks = (*_of_installation(installed), of_prometheus, *_of_metrics(installed))
-        return True, (*found, *await doctor_report.run(checks))
+        return True, (*found, *await report.run(checks))
 
 
 def _of_installation(installed: Installed) -> Iterator[Step]:
-    yield Step(name="apiservices", run=lambda: doctor_apiservices.registered(installed))
-    yield Step(name="service", run=lambda: doctor_cluster.endpoints(installed))
-    yield Step(name="serving-certificate", run=lambda: doctor_apiservices.served(installed))
-    yield Step(name="front-proxy", run=lambda: doctor_cluster.front_proxy(installed))
-    yield Step(name="rights", run=lambda: doctor_rights.of_adapter(installed))
-    yield Step(name="rights of the HPA controller", run=lambda: doctor_rights.of_hpas(installed))
+    yield Step(name="apiservices", run=lambda: apiservices.registered(installed))
+    yield Step(name="service", run=lambda: cluster.endpoints(installed))
+    yield Step(name="serving-certificate", run=lambda: apiservices.served(installed))
+    yield Step(name="front-proxy", run=lambda: cluster.front_proxy(installed))
+    yield Step(name="rights", run=lambda: rights.of_adapter(installed))
+    yield Step(name="rights of the HPA controller", run=lambda: rights.of_hpas(installed))
 
 
 def _of_metrics(installed: Installed) -> Iterator[Step]:
-    yield Step(name="adapter", run=lambda: doctor_cluster.health(installed))
-    yield Step(name="autoscalers", run=lambda: doctor_autoscalers.metrics(installed))
-    yield Step(name="metrics", run=lambda: doctor_cluster.metrics(installed))
+    yield Step(name="adapter", run=lambda: cluster.health(installed))
+    yield Step(name="autoscalers", run=lambda: autoscalers.metrics(installed))
+    yield Step(name="metrics", run=lambda: cluster.metrics(installed))
 
 
 async def _prometheus(flags: settings.Prometheus | None) -> Sequence[Finding]:
@@ -71,7 +64,7 @@ async def _prometheus(flags: settings.Prometheus | None) -> Sequence[Finding]:
         return [skipped("prometheus", "its URL is not known", cure)]
     bounded = replace(flags, timeout=min(flags.timeout, _TIMEOUT))
     try:
-        async with sources.connect_prometheus(bounded) as prometheus:
-            return await doctor_prometheus.findings(prometheus)
+        async with sources.connect_prometheus(bounded) as connected:
+            return await prometheus.findings(connected)
     except errors.StartError as error:
         return [failure("prometheus", str(error), cure="correct the flag")]

@@ -14,9 +14,9 @@ import orjson
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube, Reply
-from adapter.commands import explain_client
-from adapter.commands.doctor_cluster import Installed
-from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
+from adapter.diagnosis import client
+from adapter.diagnosis.cluster import Installed
+from adapter.diagnosis.report import Finding, failure, ok, skipped, warning
 from rules.errors import UnreadableError
 from rules.hpa import reading
 from rules.hpa.reading import Observation
@@ -107,7 +107,7 @@ async def _observe(
             return reading.Failure(status=reply.status, message=_message(reply))
         return _document(reply)
 
-    observed = await explain_client.run(reading.observe(hpa, time.time), send)
+    observed = await client.run(reading.observe(hpa, time.time), send)
     return observed, replies
 
 

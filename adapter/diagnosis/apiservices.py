@@ -15,8 +15,8 @@ from adapter import errors
 from adapter.api.groups import GROUPS, custom
 from adapter.api.groups.group import Group
 from adapter.background import gather_or_cancel
-from adapter.commands.doctor_cluster import Installed, certificates_problem, expires_soon
-from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
+from adapter.diagnosis.cluster import Installed, certificates_problem, expires_soon
+from adapter.diagnosis.report import Finding, failure, ok, skipped, warning
 
 _PATH = "/apis/apiregistration.k8s.io/v1/apiservices"
 _DIAL_TIMEOUT = 3.0

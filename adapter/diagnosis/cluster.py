@@ -18,7 +18,7 @@ from adapter.auth import trust
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube
 from adapter.cluster.rights import Account
-from adapter.commands.doctor_report import Finding, failure, ok, skipped, warning
+from adapter.diagnosis.report import Finding, failure, ok, skipped, warning
 from certs.bundle import UNREADABLE
 
 _SELF_REVIEW = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

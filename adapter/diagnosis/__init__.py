@@ -1,0 +1,1 @@
+"""Diagnosis of an installation from outside: what `doctor` and `explain` request and find."""
