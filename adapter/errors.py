@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.quoting import shorten
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})

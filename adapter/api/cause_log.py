@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from adapter.errors import BackendError
-from rules.diagnosis.missing import Cause, Reason
+from rules.diagnosis.cause import Cause, Reason
 
 log = logging.getLogger(__name__)
 

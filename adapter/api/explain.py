@@ -24,9 +24,9 @@ from adapter.http.negotiation import UNCHANGED
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
 from rules.diagnosis import explanation, explanation_document, missing, samples
+from rules.diagnosis.cause import Cause
 from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
 from rules.diagnosis.inventory import Inventory
-from rules.diagnosis.missing import Cause
 from rules.errors import RulesError
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan

@@ -18,8 +18,8 @@ from adapter.api.cause_log import CauseLog
 from adapter.api.probes import Probes
 from adapter.cache import SingleFlightCache
 from rules.diagnosis import missing
+from rules.diagnosis.cause import Cause, Reason
 from rules.diagnosis.inventory import Inventory
-from rules.diagnosis.missing import Cause, Reason
 from rules.diagnosis.wording import printable
 from rules.errors import RulesError
 from rules.kinds import GroupResource

@@ -20,7 +20,7 @@ from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
 from rules import promql
 from rules.diagnosis import ended, missing, samples
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.document.sources import DEFAULT
 from rules.errors import RulesError
 from rules.exporters import detect, generations

@@ -25,7 +25,7 @@ from adapter.errors import ApiError, BackendError, TextError, bad_request, inter
 from adapter.http import encoding, negotiation, request_info
 from adapter.http.connection import DEFAULT_TIMEOUT, Serve
 from adapter.http.request import AUDIT_ID, Heads, Request
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.errors import PlanError, SelectorError
 from rules.quoting import MAX_ECHO, shorten
 

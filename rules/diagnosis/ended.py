@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rules.diagnosis import wording
-from rules.diagnosis.missing import Cause, Reason
+from rules.diagnosis.cause import Cause, Reason
 from rules.query.aggregate import Sample
 from rules.ruleset import CompiledRule
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from rules.diagnosis import candidates, suggestions, wording
+from rules.diagnosis.cause import Cause, Reason
 from rules.diagnosis.inventory import NEVER_LISTED, Inventory
-from rules.diagnosis.missing import Cause, Reason
 from rules.errors import UnknownResourceError
 from rules.kinds import GroupResource
 from rules.query.aggregate import Sample

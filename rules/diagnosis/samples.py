@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from rules import promql
 from rules.diagnosis import ended, wording
+from rules.diagnosis.cause import Cause, Reason
 from rules.diagnosis.ended import Results
-from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import PODS, GroupResource
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step

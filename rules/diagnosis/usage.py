@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from rules.diagnosis import wording
-from rules.diagnosis.missing import Cause, Reason
+from rules.diagnosis.cause import Cause, Reason
 from rules.diagnosis.wording import printable
 from rules.query.plan import Plan
 

@@ -20,7 +20,7 @@ from adapter.http import request_info, server
 from adapter.http.connection import Serve
 from adapter.http.request import Head
 from adapter.metrics.evaluation import Usages
-from rules.diagnosis.missing import Cause, Reason
+from rules.diagnosis.cause import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog

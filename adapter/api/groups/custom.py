@@ -19,7 +19,7 @@ from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis import missing
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
 from rules.query import plan

@@ -19,7 +19,7 @@ from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.diagnosis import missing
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.diagnosis.wording import printable
 from rules.errors import PlanError
 from rules.kinds import Kinds

@@ -11,7 +11,7 @@ from adapter.clients import reachability
 from adapter.cluster.rights import objects_right
 from adapter.errors import ApiError, BackendError
 from rules.diagnosis import missing
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.kinds import GroupResource
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule

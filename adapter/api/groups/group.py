@@ -18,7 +18,7 @@ from adapter.http.encoding import Document
 from adapter.http.negotiation import Transform
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluation
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog, Entry, ExternalEntry
 from rules.query.plan import ExternalPlan, Plan

@@ -16,7 +16,7 @@ from adapter.api.groups.group import Backend
 from adapter.errors import ApiError, BackendError
 from adapter.http.request_info import RequestInfo
 from rules.diagnosis import missing
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.diagnosis.wording import printable
 from rules.errors import SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kind, Kinds

@@ -23,7 +23,7 @@ from adapter.http.negotiation import Transform
 from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Usages
 from rules.diagnosis import missing, usage
-from rules.diagnosis.missing import Cause
+from rules.diagnosis.cause import Cause
 from rules.diagnosis.wording import printable
 from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query import resource

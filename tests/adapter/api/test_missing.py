@@ -19,8 +19,8 @@ from adapter.api.probes import Probes
 from adapter.telemetry import CauseMetrics
 from rules import ruleset
 from rules.diagnosis import candidates
+from rules.diagnosis.cause import Cause, Reason
 from rules.diagnosis.inventory import Inventory, ListingStatus
-from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query import plan as plans

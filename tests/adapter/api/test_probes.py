@@ -11,7 +11,7 @@ from adapter.api import probes
 from adapter.api.probes import Probes
 from adapter.clients.prometheus_result import QueryResult
 from rules import ruleset
-from rules.diagnosis.missing import Reason
+from rules.diagnosis.cause import Reason
 from rules.kinds import PODS, Kinds
 from rules.query import catalog, plan
 from rules.selectors import selectors

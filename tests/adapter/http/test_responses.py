@@ -13,7 +13,7 @@ import pytest
 from adapter import errors
 from adapter.http import encoding, responses
 from adapter.http.responses import Answer
-from rules.diagnosis.missing import Cause, Reason
+from rules.diagnosis.cause import Cause, Reason
 from rules.errors import PlanError, SelectorError
 from tests.adapter import wired
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from rules.diagnosis import explanation, explanation_document
+from rules.diagnosis.cause import Cause, Reason
 from rules.diagnosis.explanation import Asked, Explanation, QueryFacts, RuleFacts
-from rules.diagnosis.missing import Cause, Reason
 from rules.kinds import NODES, PODS, GroupResource
 from rules.query.aggregate import Sample
 from tests.rules.diagnosis.test_missing import (

@@ -6,8 +6,8 @@ import pytest
 
 from rules import ruleset
 from rules.diagnosis import candidates, missing
+from rules.diagnosis.cause import Reason
 from rules.diagnosis.inventory import Inventory, ListingStatus
-from rules.diagnosis.missing import Reason
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, plan

@@ -8,7 +8,7 @@ import pytest
 
 from rules import ruleset
 from rules.diagnosis import samples
-from rules.diagnosis.missing import Reason
+from rules.diagnosis.cause import Reason
 from rules.kinds import NODES, PODS, Kinds
 from rules.query import catalog, plan
 from rules.query.aggregate import Sample

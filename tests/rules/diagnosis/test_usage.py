@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rules.diagnosis import usage
-from rules.diagnosis.missing import Reason
+from rules.diagnosis.cause import Reason
 from rules.kinds import NODES, PODS
 from rules.query import resource
 from tests.rules.query.test_resource import queries

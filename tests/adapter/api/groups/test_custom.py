@@ -14,7 +14,7 @@ from adapter.api.groups.group import Backend, Resource
 from adapter.http import encoding, request_info
 from adapter.http.negotiation import UNCHANGED
 from rules import ruleset
-from rules.diagnosis.missing import Reason
+from rules.diagnosis.cause import Reason
 from rules.errors import AmbiguousSampleError
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
