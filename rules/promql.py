@@ -100,6 +100,17 @@ def pinned_name(matchers: Iterable[Matcher]) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
+def one_line(query: str) -> str:
+    """Return a query without comments and line breaks; strings stay as they are."""
+    parts: list[str] = []
+    for kind, token in _tokens(query):
+        if kind not in {"comment", "space"}:
+            parts.append(token)
+        elif parts and parts[-1] != " ":
+            parts.append(" ")
+    return "".join(parts).strip()
+
+
 def bare_name(text: str) -> str | None:
     """Return the metric name if a selector consists of nothing else, else None."""
     name = text.strip()

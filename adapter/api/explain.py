@@ -23,6 +23,7 @@ from adapter.http import encoding
 from adapter.http.negotiation import UNCHANGED
 from adapter.http.request_info import RequestInfo
 from adapter.http.responses import Answer
+from rules import promql
 from rules.diagnosis import explanation, explanation_document, missing, samples
 from rules.diagnosis.cause import Cause
 from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
@@ -30,6 +31,7 @@ from rules.diagnosis.inventory import Inventory
 from rules.errors import RulesError
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
+from rules.quoting import shorten
 from rules.ruleset import CompiledRule
 
 log = logging.getLogger(__name__)
@@ -186,7 +188,7 @@ class Explainer:
             series=asked.step.series,
             wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
             present_labels=tuple(sorted(labels))[:_MAX_LABELS],
-            promql=explanation.one_line(asked.query),
+            promql=shorten(promql.one_line(asked.query), explanation.MAX_QUERY),
             samples=None if found is None else explanation.first(own),
             other_samples=0 if found is None else len(found.samples) - len(own),
             error=error,

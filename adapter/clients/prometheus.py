@@ -32,6 +32,7 @@ from adapter.clients.prometheus_result import (
     TypesReader,
 )
 from adapter.clients.reachability import Reachability, setting
+from rules import promql
 from rules.document.sources import DEFAULT
 from rules.quoting import shorten
 
@@ -137,14 +138,14 @@ class Prometheus:
         self.reachability = Reachability(source=source)
         self._held = (held or Held()).share()
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, query: str) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the timeout.
 
         A Prometheus that refuses POST with 405 is queried by GET for the next five minutes.
         """
         if self._verb == "POST" and not self._post_was_refused():
             try:
-                result = await self._query("POST", promql)
+                result = await self._query("POST", query)
             except errors.Refused as error:
                 if error.status != 405:
                     raise
@@ -152,7 +153,7 @@ class Prometheus:
             else:
                 self._post_refused_at = None
                 return result
-        return await self._query("GET", promql)
+        return await self._query("GET", query)
 
     async def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
@@ -198,9 +199,9 @@ class Prometheus:
         )
         self._post_refused_at = self._monotonic()
 
-    async def _query(self, verb: Verb, promql: str) -> QueryResult:
+    async def _query(self, verb: Verb, query: str) -> QueryResult:
         # With a timeout of 0 ms, Prometheus fails at once.
-        params = {"query": promql, "timeout": f"{max(1, int(self._timeout * 1000))}ms"}
+        params = {"query": query, "timeout": f"{max(1, int(self._timeout * 1000))}ms"}
         if self._clock is not None:
             params["time"] = f"{self._clock():.3f}"
         seconds = self._timeout + _GRACE
@@ -216,7 +217,11 @@ class Prometheus:
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
         subject = params.get("query") or params.get("match[]") or params.get("metric", "")
-        description = f"{verb} {self._address}{path} {_quoted(subject)}"
+
+        def described() -> str:
+            line = promql.one_line(shorten(subject, _MAX_QUOTED))
+            return f"{verb} {self._address}{path} `{line}`"
+
         started, began = self._monotonic(), self.reachability.now()
         outcome, received = "Cancelled", 0
         try:
@@ -242,7 +247,7 @@ class Prometheus:
             outcome = "ok"
             self.reachability.answered()
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
-            error = _backend_error(e, description, seconds)
+            error = _backend_error(e, described(), seconds)
             if error.refusal and len(subject) <= _MAX_SHOWN:
                 error.query = subject
             outcome = type(error).__name__
@@ -254,7 +259,8 @@ class Prometheus:
                 self._requests.ended(
                     path, source=self._source, outcome=outcome, seconds=elapsed, received=received
                 )
-            log.debug("%s: %s in %.0f ms", description, outcome, elapsed * 1000)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s: %s in %.0f ms", described(), outcome, elapsed * 1000)
         return result
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:

@@ -5,7 +5,6 @@ Pure. `adapter.api.explain` collects the facts. Every list has its length and th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -25,12 +24,11 @@ MAX_SHOWN = 10
 """Elements of a list that are shown."""
 _UNRELATED, _MAX_UNRELATED = 10, 3
 """Distance of a rule whose name has nothing to do with the metric; how many of these are shown."""
-_MAX_QUERY = 20_000
+MAX_QUERY = 20_000
 """Characters of a query: fifty names of 253 characters, and what is around them."""
 
 Outcome = Literal["values", "noValue", "unknown"]
 
-_LINE_BREAK = re.compile(r"\s*\n\s*")
 
 _ADVICE: Mapping[Reason, str] = {
     Reason.UNKNOWN_RESOURCE: "Correct the resource, or install its CustomResourceDefinition",
@@ -171,17 +169,6 @@ def first(items: Iterable[T], limit: int = MAX_SHOWN) -> Shown[T]:
     """Return the length of `items` and the first of them."""
     every = tuple(items)
     return Shown(count=len(every), items=every[:limit])
-
-
-def one_line(promql: str) -> str:
-    """Return a query on one line; a comment would hide the rest, so such a query keeps its lines.
-
-    Longer queries than any of fifty objects are cut.
-    """
-    text = promql.strip()
-    if "#" not in text and "`" not in text:
-        text = _LINE_BREAK.sub(" ", text)
-    return text if len(text) <= _MAX_QUERY else f"{text[:_MAX_QUERY]}…"
 
 
 def considered(

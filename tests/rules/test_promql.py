@@ -173,3 +173,16 @@ def test_long_regular_expression_counts_as_one_token():
 )
 def test_keyword_offset(query, keywords, offset):
     assert promql.keyword_offset(query, keywords, len(keywords) - 1) == offset
+
+
+@pytest.mark.parametrize(
+    ("query", "line"),
+    [
+        ("avg by (pod) (\n  gpu_util\n)\n", "avg by (pod) ( gpu_util )"),
+        ('a{model="A  B"}', 'a{model="A  B"}'),
+        ("avg(a) # mean\n+ b", "avg(a) + b"),
+        ('a{b="#\\"c"}', 'a{b="#\\"c"}'),
+    ],
+)
+def test_a_query_is_one_line_that_means_the_same(query: str, line: str) -> None:
+    assert promql.one_line(query) == line

@@ -172,7 +172,7 @@ async def test_refused_query_keeps_the_status_the_query_and_the_error_of_prometh
     assert caught.value.status == 400
     assert "bad_data" in str(caught.value)
     assert "unclosed left parenthesis" in str(caught.value)
-    assert "'sum(gpu_used'" in str(caught.value)
+    assert "`sum(gpu_used`" in str(caught.value)
 
 
 async def test_execution_error_is_refused_with_its_status(client):
@@ -257,7 +257,7 @@ async def test_each_request_is_logged_at_debug_level_without_credentials(serve, 
 
     (message,) = caplog.messages
     url = re.escape(f"{fake.url}api/v1/query")
-    assert re.fullmatch(rf"GET {url} 'up == 1': ok in \d+ ms", message)
+    assert re.fullmatch(rf"GET {url} `up == 1`: ok in \d+ ms", message)
 
 
 @pytest.mark.parametrize(

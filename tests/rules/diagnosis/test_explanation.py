@@ -261,19 +261,6 @@ def test_the_advice_follows_a_question_without_a_second_period() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("promql", "line"),
-    [
-        ("avg by (pod) (\n  gpu_util\n)\n", "avg by (pod) ( gpu_util )"),
-        ('a{model="A  B"}', 'a{model="A  B"}'),
-        ("avg(a) # mean\n+ b", "avg(a) # mean\n+ b"),
-        ("a" * 30_000, "a" * 20_000 + "…"),
-    ],
-)
-def test_a_query_is_one_line_that_means_the_same(promql: str, line: str) -> None:
-    assert explanation.one_line(promql) == line
-
-
 def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
     document = explanation_document.document(explained(causes=(NAN,)))
 
