@@ -47,6 +47,8 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
         body = '{"status":"success","data":["exported_namespace","exported_pod","UUID","gpu"]}'
     elif "gpu!=" in received.parameters.get("query", ""):
         return web.Response(body=_LARGE, content_type="application/json")
+    elif "label_replace(" in received.parameters.get("query", ""):
+        body = _VECTOR % ""  # which of several labels are in use: nothing is known
     else:
         body = _VECTOR % _SAMPLE
     return web.Response(text=body, content_type="application/json")
