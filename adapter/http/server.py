@@ -39,9 +39,8 @@ each of them at the same moment.
 MAX_PARTIAL_HEADS = 64 << 20
 """Bytes of all request heads that are not complete. Parsed, they take the same once more."""
 
-_BACKLOG = 4096
-"""Connections that the kernel holds until they are accepted; it reduces that to net.core.somaxconn,
-as for servers in Go. If there are more, clients repeat their SYN after a second."""
+_BACKLOG = 128
+"""Connections that the kernel holds until they are accepted."""
 _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
