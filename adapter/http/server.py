@@ -40,7 +40,8 @@ MAX_PARTIAL_HEADS = 64 << 20
 """Bytes of all request heads that are not complete. Parsed, they take the same once more."""
 
 _BACKLOG = 128
-"""Connections that the kernel holds until they are accepted."""
+"""Connections that the kernel holds until they are accepted. In a flood, clients beyond them repeat
+their SYN after a second. With 512 or more, its stalled handshakes displace other clients."""
 _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
