@@ -1,7 +1,7 @@
 """Subcommands of the program, one module each.
 
-Each module has `main(argv)`, which returns the exit code. Modules are imported only when their
-command runs, so that --help stays fast.
+Each module has `main(argv)`, which returns the exit code, and raises UsageError and HelpRequested
+of `adapter.settings`. Modules are imported only when their command runs, so that --help stays fast.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+
+from adapter import settings
 
 SUMMARIES = {
     "serve": "serve the Kubernetes metrics APIs (default command)",
@@ -38,5 +40,13 @@ def run(name: str, argv: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    code: int = module.main(argv)
+    try:
+        code: int = module.main(argv)
+    except settings.HelpRequested as requested:
+        print(requested)
+        return 0
+    except settings.UsageError as error:
+        see = f"`gpu-metrics-adapter {error.command} --help` explains the command line"
+        print(f"{error}\n{see if error.command else SEE_HELP}", file=sys.stderr)
+        return 2
     return code

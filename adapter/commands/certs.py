@@ -5,16 +5,19 @@ It replaces the original's `gencerts.sh`, and needs neither openssl nor cfssl.
 
 from __future__ import annotations
 
-import argparse
 import base64
 import datetime as dt
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
+from adapter import settings
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import FILE, STRING, integer, repeated
 from adapter.tls import serving_certificate
 from certs import secret
 from certs.bundle import CertificateError
@@ -22,6 +25,7 @@ from certs.issue import Authority
 from certs.renew import State
 
 _SERVICE = "gpu-metrics-adapter"
+_MAX_DAYS = 36499
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _PRIVATE = ("ca.key", "tls.key", "secret.yaml")
 
@@ -39,16 +43,73 @@ publish the caBundle in each APIService yourself:
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Issue(Group):
+    """What is issued, and where it is written."""
+
+    TITLE = "Flags"
+
+    service: str = flag("service-name", STRING, "Name of the Service.", default=_SERVICE)
+    namespace: str = flag(
+        "service-namespace",
+        STRING,
+        f"Namespace of the Service and the Secret. Without it `$POD_NAMESPACE`, else {_SERVICE}.",
+    )
+    secret: str = flag(
+        "secret-name", STRING, "Name of the Secret. Without it that of the Service and -tls."
+    )
+    hosts: tuple[str, ...] = flag(
+        "host", repeated("name", str), "Additional DNS name or IP address in the certificate."
+    )
+    days: int = flag(
+        "days", integer(1, _MAX_DAYS), "Validity of the certificate in days.", default="365"
+    )
+    ca_days: int = flag(
+        "ca-days", integer(1, _MAX_DAYS), "Validity of the CA in days.", default="1825"
+    )
+    ca_cert_file: str | None = flag(
+        "ca-cert-file", FILE, "PEM file with an existing CA that issues the certificate."
+    )
+    ca_key_file: str | None = flag("ca-key-file", FILE, "PEM file with the key of that CA.")
+    out: str | None = flag(
+        "out",
+        FILE,
+        "Directory for ca.crt, ca.key, tls.crt, tls.key, secret.yaml and caBundle, instead of "
+        "standard output.",
+    )
+
+    def problems(self) -> Iterable[str]:
+        """Yield a problem if the CA is incomplete."""
+        if (self.ca_cert_file is None) != (self.ca_key_file is None):
+            yield "--ca-cert-file and --ca-key-file must be given together"
+
+
+_COMMAND = settings.Command(
+    name="certs issue",
+    help=f"""Usage: gpu-metrics-adapter certs issue [FLAGS]
+
+Issues a CA and a serving certificate for the DNS names of a Service, with ECDSA keys on P-256. The
+Secret is printed to standard output as YAML, everything else to standard error.
+
+{settings.flag_help(_Issue)}""",
+    groups=(_Issue,),
+    arguments=("issue",),
+)
+
+
 def main(argv: Sequence[str]) -> int:
-    """Return 0 for success, 1 if nothing can be issued; exit with 2 for invalid arguments."""
-    options = _parser().parse_args(argv)
+    """Return 0 for success, 1 if nothing can be issued. Raises UsageError, HelpRequested."""
+    line = _COMMAND.parse(argv)
+    if line.positional != ("issue",):
+        raise _COMMAND.error(f"{line.positional[0]}: expected issue")
+    (options,) = line.groups
     try:
         state = _issue(options)
         files = _files(state, options)
         if options.out is None:
             print(files["secret.yaml"].decode(), end="")
         else:
-            _write(options.out, files)
+            _write(Path(options.out), files)
     except CertificateError as error:
         print(error, file=sys.stderr)
         return 1
@@ -63,105 +124,30 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpu-metrics-adapter certs",
-        description="Issue certificates for the adapter.",
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(required=True, metavar="issue")
-    issue = commands.add_parser(
-        "issue",
-        help="issue a CA, a serving certificate and their Secret",
-        description="Issue a CA and a serving certificate for the DNS names of a Service, with "
-        "ECDSA keys on P-256. The Secret is printed to standard output as YAML, everything else to "
-        "standard error.",
-        allow_abbrev=False,
-    )
-    issue.add_argument(
-        "--service-name",
-        default=_SERVICE,
-        metavar="NAME",
-        help="name of the Service (default %(default)s)",
-    )
-    issue.add_argument(
-        "--service-namespace",
-        default=os.environ.get("POD_NAMESPACE") or _SERVICE,
-        metavar="NAMESPACE",
-        help=f"namespace of the Service and the Secret (default: $POD_NAMESPACE, else {_SERVICE})",
-    )
-    issue.add_argument(
-        "--secret-name",
-        metavar="NAME",
-        help="name of the Secret (default: the name of the Service and -tls)",
-    )
-    issue.add_argument(
-        "--host",
-        action="append",
-        default=[],
-        help="additional DNS name or IP address in the certificate; repeatable",
-    )
-    issue.add_argument(
-        "--days",
-        type=_days,
-        default=365,
-        help="validity of the certificate in days (default %(default)s)",
-    )
-    issue.add_argument(
-        "--ca-days",
-        type=_days,
-        default=1825,
-        help="validity of the CA in days (default %(default)s)",
-    )
-    issue.add_argument(
-        "--ca-cert-file",
-        type=Path,
-        metavar="FILE",
-        help="PEM file with an existing CA that issues the certificate",
-    )
-    issue.add_argument(
-        "--ca-key-file", type=Path, metavar="FILE", help="PEM file with the key of that CA"
-    )
-    issue.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="write ca.crt, ca.key, tls.crt, tls.key, secret.yaml and caBundle to this directory "
-        "instead of standard output",
-    )
-    return parser
-
-
-def _days(text: str) -> int:
-    days = int(text) if text.isdecimal() else 0
-    if not 0 < days < 36500:
-        raise argparse.ArgumentTypeError(f"{text}: must be between 1 and 36499 days")
-    return days
-
-
-def _issue(options: argparse.Namespace) -> State:
+def _issue(options: _Issue) -> State:
     now = dt.datetime.now(dt.UTC)
-    name = options.service_name
-    if bool(options.ca_cert_file) != bool(options.ca_key_file):
-        raise CertificateError("--ca-cert-file and --ca-key-file must be given together")
-    if options.ca_cert_file:
-        authority = Authority.parse(
-            options.ca_cert_file.read_bytes(), options.ca_key_file.read_bytes()
-        )
+    name = options.service
+    if options.ca_cert_file and options.ca_key_file:
+        certificate, key = Path(options.ca_cert_file), Path(options.ca_key_file)
+        authority = Authority.parse(certificate.read_bytes(), key.read_bytes())
     else:
         authority = Authority.create(name, now=now, valid=dt.timedelta(days=options.ca_days))
-    hosts = (*serving_certificate.policy(name, options.service_namespace).hosts, *options.host)
+    hosts = (*serving_certificate.policy(name, _namespace(options)).hosts, *options.hosts)
     valid = dt.timedelta(days=options.days)
     return State(
         authority=authority, serving=authority.issue(hosts, name=name, now=now, valid=valid)
     )
 
 
-def _files(state: State, options: argparse.Namespace) -> Mapping[str, bytes]:
+def _namespace(options: _Issue) -> str:
+    return options.namespace or os.environ.get("POD_NAMESPACE") or _SERVICE
+
+
+def _files(state: State, options: _Issue) -> Mapping[str, bytes]:
     document = secret.document(
         state,
-        name=options.secret_name or serving_certificate.secret_name(options.service_name),
-        namespace=options.service_namespace,
+        name=options.secret or serving_certificate.secret_name(options.service),
+        namespace=_namespace(options),
     )
     return {
         "ca.crt": state.authority.pem,

@@ -15,7 +15,7 @@ from rules.errors import ConfigError, Problem
 from rules.lint import check, check_sharing
 from rules.ruleset import RuleSet
 
-_USAGE = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
+_HELP = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
 
 Reads the files together and in order, as the server does, and prints all errors and warnings with
 file and line. Then it prints the scope of each rule, which tells how many autoscalers one
@@ -30,22 +30,20 @@ return and how long their queries take. Exit code 1 also if Prometheus cannot be
 {settings.flag_help(settings.Rules, settings.Prometheus)}"""
 
 
+_COMMAND = settings.Command(
+    name="check",
+    help=_HELP,
+    groups=(settings.Rules, settings.Prometheus),
+    positional_flag="config",
+)
+
+
 def main(argv: Sequence[str]) -> int:
-    """Return 0 if the server would start with the files, else 1; 2 for an invalid command line."""
-    try:
-        line = settings.parse_line(
-            argv, settings.Rules, settings.Prometheus, positional_flag="config"
-        )
-    except settings.HelpRequested:
-        print(_USAGE)
-        return 0
-    except settings.UsageError as error:
-        print(f"{error}\n`gpu-metrics-adapter check --help` lists the flags", file=sys.stderr)
-        return 2
+    """Return 0 if the server would start with the files, else 1. Raises UsageError."""
+    line = _COMMAND.parse(argv)
     flags, prometheus = line.groups
     if not flags.sources:
-        print(_USAGE, file=sys.stderr)
-        return 2
+        raise _COMMAND.error("FILE: is missing")
     try:
         inputs = check_inputs.read(flags.sources)
     except ConfigError as error:

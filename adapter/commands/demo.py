@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
@@ -12,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,13 @@ from adapter.commands import serve, shutdown
 from adapter.demo import binary, debian, exporter, manifests, prometheus
 from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
+from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag_types import SWITCH, choice, integer
 from rules.errors import ConfigError
 
 _START_TIMEOUT = 60.0
 """Seconds for each condition."""
-_DEFAULT_LOAD = 3.0
+_DEFAULT_LOAD = "3"
 _APP = "bert-intent-detection"
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 _PODS = f"{_GROUP}/namespaces/default/pods/*/duty_cycle_current?labelSelector=app%3D{_APP}"
@@ -47,9 +49,69 @@ Ready. Try in another terminal:
 Prometheus is at {prometheus}. Ctrl-C ends everything."""
 
 
+def _load(text: str) -> float | None:
+    """Return the factor, or None for `fixed`."""
+    if text == "fixed":
+        return None
+    try:
+        factor = float(text)
+    except ValueError:
+        factor = -1
+    if not 0 <= factor <= 1000:
+        raise ValueError("must be between 0 and 1000, or fixed")
+    return factor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Simulation(Group):
+    """The simulated fleet, and the server beside it."""
+
+    TITLE = "Simulation"
+
+    secure_port: int = flag(
+        "secure-port", integer(1, 65535), "HTTPS port of the adapter on 127.0.0.1.", default="6443"
+    )
+    generation: str = flag(
+        "generation",
+        choice(*sorted(GENERATIONS)),
+        "Exporter whose series the fleet has; the matching preset is used: "
+        f"{', '.join(sorted(GENERATIONS))}.",
+        default=DEFAULT,
+    )
+    nodes: int = flag(
+        "nodes", integer(1, 1000), "Number of nodes, with four GPUs each.", default="3"
+    )
+    load: float | None = flag(
+        "load",
+        FlagType(name="number", parse=_load),
+        "Factor for the recorded utilization, 0 to 1000, or `fixed` for values that do not change.",
+        default=_DEFAULT_LOAD,
+    )
+    honor_labels: bool = flag(
+        "honor-labels",
+        SWITCH,
+        "Scrape with honor_labels: series keep the labels `pod` and `namespace` instead of "
+        "`exported_pod` and `exported_namespace`.",
+        default="false",
+    )
+    verbose: bool = flag("verbose", SWITCH, "Log at debug level.", default="false")
+
+
+_COMMAND = settings.Command(
+    name="demo",
+    help=f"""Usage: gpu-metrics-adapter demo [FLAGS]
+
+Runs a simulated GPU fleet, a Prometheus that scrapes it, and the adapter, until Ctrl-C. Needs no
+GPU and no cluster.
+
+{settings.flag_help(_Simulation)}""",
+    groups=(_Simulation,),
+)
+
+
 def main(argv: Sequence[str]) -> int:
-    """Return 0 after a signal, 1 if something cannot start; exit with 2 for invalid arguments."""
-    options = _parser().parse_args(argv)
+    """Return 0 after a signal, 1 if something cannot start. Raises UsageError, HelpRequested."""
+    (options,) = _COMMAND.parse(argv).groups
     serve.set_up_logging(logging.DEBUG if options.verbose else logging.WARNING)
     try:
         _check_free(options.secure_port)
@@ -66,76 +128,6 @@ def main(argv: Sequence[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpu-metrics-adapter demo",
-        description="Run a simulated GPU fleet, a Prometheus that scrapes it, and the adapter, "
-        "until Ctrl-C. Needs no GPU and no cluster.",
-        allow_abbrev=False,
-    )
-    parser.add_argument(
-        "--secure-port",
-        type=_up_to(65535),
-        default=6443,
-        metavar="PORT",
-        help="HTTPS port of the adapter on 127.0.0.1 (default %(default)s)",
-    )
-    parser.add_argument(
-        "--generation",
-        choices=sorted(GENERATIONS),
-        default=DEFAULT,
-        metavar="EXPORTER",
-        help="exporter whose series the fleet has; the matching preset is used (default "
-        f"%(default)s): {', '.join(sorted(GENERATIONS))}",
-    )
-    parser.add_argument(
-        "--nodes",
-        type=_up_to(1000),
-        default=3,
-        help="number of nodes, with four GPUs each (default %(default)s)",
-    )
-    parser.add_argument(
-        "--load",
-        type=_load,
-        default=_DEFAULT_LOAD,
-        help="factor for the recorded utilization, 0 to 1000, or `fixed` for values that do not "
-        "change (default %(default)g)",
-    )
-    parser.add_argument(
-        "--honor-labels",
-        action="store_true",
-        help="scrape with honor_labels: series keep the labels `pod` and `namespace` instead of "
-        "`exported_pod` and `exported_namespace`",
-    )
-    parser.add_argument("--verbose", action="store_true", help="log at debug level")
-    return parser
-
-
-def _up_to(maximum: int) -> Callable[[str], int]:
-    """Return a parser of integers from 1 to `maximum`."""
-
-    def parse(text: str) -> int:
-        number = int(text) if text.isdecimal() else 0
-        if not 1 <= number <= maximum:
-            raise argparse.ArgumentTypeError(f"{text}: must be between 1 and {maximum}")
-        return number
-
-    return parse
-
-
-def _load(text: str) -> float | None:
-    """Return the factor, or None for `fixed`."""
-    if text == "fixed":
-        return None
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = -1
-    if not 0 <= factor <= 1000:
-        raise argparse.ArgumentTypeError(f"{text}: must be between 0 and 1000, or fixed")
-    return factor
-
-
 def _check_free(port: int) -> None:
     """Raise StartError if the port is in use, before Prometheus takes its time to start."""
     with socket.socket() as probe:
@@ -149,7 +141,7 @@ def _check_free(port: int) -> None:
             ) from error
 
 
-async def _run(options: argparse.Namespace, program: Path) -> None:
+async def _run(options: _Simulation, program: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         stop = stack.enter_context(shutdown.stopping())
         await shutdown.run_until(stop, _start(options, program, stack))
@@ -157,14 +149,12 @@ async def _run(options: argparse.Namespace, program: Path) -> None:
         _say("stopping")
 
 
-async def _start(
-    options: argparse.Namespace, program: Path, stack: contextlib.AsyncExitStack
-) -> None:
+async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExitStack) -> None:
     """Start everything, wait until discovery and values are complete, print what to try."""
     generation = GENERATIONS[options.generation]
     fleet = Fleet.of(
         nodes=options.nodes,
-        load=_DEFAULT_LOAD if options.load is None else options.load,
+        load=float(_DEFAULT_LOAD) if options.load is None else options.load,
         mig=generation.mig,
     )
     started = time.monotonic()

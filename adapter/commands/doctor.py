@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -36,7 +35,7 @@ class Installation(Group):
     )
 
 
-_USAGE = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
+_HELP = f"""Usage: gpu-metrics-adapter doctor [FLAGS]
 
 Checks the APIServices, the Service, certificates, the front proxy, rights, the health of the
 adapter's pods, the metrics of all autoscalers, Prometheus, its GPU exporters, and clocks. It only
@@ -53,19 +52,14 @@ cannot be reached.
 {settings.flag_help(Installation, settings.Prometheus)}"""
 
 
+_COMMAND = settings.Command(name="doctor", help=_HELP, groups=(Installation, settings.Prometheus))
+
+
 def main(argv: Sequence[str]) -> int:
     """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
     url = os.environ.get("PROMETHEUS_URL", "")
     default = [f"--prometheus-url={url}"] if url else []
-    try:
-        line = settings.parse_line([*default, *argv], Installation, settings.Prometheus)
-    except settings.HelpRequested:
-        print(_USAGE)
-        return 0
-    except settings.UsageError as error:
-        hint = "`gpu-metrics-adapter doctor --help` lists the flags"
-        print(f"{error}\n{hint}", file=sys.stderr)
-        return 2
+    line = _COMMAND.parse([*default, *argv])
     installation, prometheus = line.groups
     known = any(each.name == "prometheus-url" for each in line.given)
     return _run(installation, prometheus if known else None)

@@ -23,11 +23,10 @@ from rules.exporters import detect
 
 _WIDTH = 100
 
-_USAGE = """Usage: gpu-metrics-adapter presets [NAME]
+_HELP = """Usage: gpu-metrics-adapter presets [NAME]
        gpu-metrics-adapter presets detect [FLAGS]
 
-Without an argument, lists the presets. With NAME, prints the rules of that preset.
-"""
+Without an argument, lists the presets. With NAME, prints the rules of that preset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,7 @@ class _Output(Group):
     )
 
 
-_DETECT_USAGE = f"""Usage: gpu-metrics-adapter presets detect [FLAGS]
+_DETECT_HELP = f"""Usage: gpu-metrics-adapter presets detect [FLAGS]
 
 Searches Prometheus for the series of GPU exporters. Prints the presets that match, and what is
 missing for more. Exit code: 0 if a preset matches, 1 if none does or Prometheus cannot be queried,
@@ -50,21 +49,27 @@ missing for more. Exit code: 0 if a preset matches, 1 if none does or Prometheus
 {settings.flag_help(settings.Prometheus, _Output)}"""
 
 
+_COMMAND = settings.Command(name="presets", help=_HELP, arguments=("NAME...",))
+_DETECT = settings.Command(
+    name="presets detect", help=_DETECT_HELP, groups=(settings.Prometheus, _Output)
+)
+
+
 def main(argv: Sequence[str]) -> int:
-    """Return 0 for success, 1 if no such preset exists or none matches, 2 for invalid arguments."""
+    """Return 0 for success, 1 if no such preset exists or none matches. Raises UsageError."""
     if argv[:1] == ["detect"]:
         return _detect(argv[1:])
-    if {"-h", "--help"} & set(argv):
-        print(_USAGE, end="")
+    if not argv:
+        print(_list(), end="")
         return 0
-    if len(argv) > 1 or any(each.startswith("-") for each in argv):
-        print(f"{' '.join(argv)}: expected one preset or detect\n{_USAGE}", end="", file=sys.stderr)
-        return 2
+    name, *more = _COMMAND.parse(argv).positional
+    if more:
+        raise _COMMAND.error(f"{' '.join(argv)}: expected one preset or detect")
     try:
-        print(presets.text(argv[0]) if argv else _list(), end="")
+        print(presets.text(name), end="")
     except ConfigError as error:
-        near = difflib.get_close_matches(argv[0], ["detect"], n=1)
-        print(f"{argv[0]}: did you mean detect?" if near else error, file=sys.stderr)
+        near = difflib.get_close_matches(name, ["detect"], n=1)
+        print(f"{name}: did you mean detect?" if near else error, file=sys.stderr)
         return 1
     return 0
 
@@ -75,15 +80,7 @@ def _list() -> str:
 
 
 def _detect(argv: Sequence[str]) -> int:
-    try:
-        prometheus, output = settings.parse_groups(argv, settings.Prometheus, _Output)
-    except settings.HelpRequested:
-        print(_DETECT_USAGE)
-        return 0
-    except settings.UsageError as error:
-        hint = "`gpu-metrics-adapter presets detect --help` lists the flags"
-        print(f"{error}\n{hint}", file=sys.stderr)
-        return 2
+    prometheus, output = _DETECT.parse(argv).groups
     for notice in prometheus.notices():
         print(notice, file=sys.stderr)
     try:

@@ -11,21 +11,18 @@ import sys
 from collections.abc import Sequence
 
 from adapter import log_handler, settings
-from adapter.commands import SEE_HELP, SUMMARIES
+from adapter.commands import SUMMARIES
 
 log = logging.getLogger(__name__)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Return 0 after a signal, 1 if the server cannot start, 2 for an invalid command line."""
+    """Return 0 after a signal, 1 if the server cannot start. Raises UsageError, HelpRequested."""
     try:
         parsed = settings.parse(argv, commands=SUMMARIES)
     except settings.HelpRequested:
-        print(f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}")
-        return 0
-    except settings.UsageError as error:
-        print(f"{error}\n{SEE_HELP}", file=sys.stderr)
-        return 2
+        usage = f"Usage: gpu-metrics-adapter [serve] [FLAGS]\n\n{settings.usage()}"
+        raise settings.HelpRequested(usage) from None
     debug = parsed.logs.verbosity >= log_handler.DEBUG_VERBOSITY
     level = logging.DEBUG if debug else logging.INFO
     set_up_logging(level, json=parsed.logs.format == "json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import math
 import sys
@@ -14,13 +13,12 @@ from pathlib import Path
 import aiohttp
 from prometheus_client import CollectorRegistry
 
-from adapter import errors, telemetry
+from adapter import errors, settings, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import check_inputs
 from adapter.demo import binary, debian, prometheus, remote_write
 from adapter.metrics.evaluation import Evaluation
 from adapter.metrics.relist import Relist
-from adapter.settings import Source
 from rules import quantity, ruleset, unit_tests
 from rules.diagnosis import missing
 from rules.diagnosis.inventory import Inventory
@@ -37,16 +35,25 @@ _WRITE = 30 * 60 * 1000
 _FLAGS = ("--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=100y")
 
 
+_HELP = """Usage: gpu-metrics-adapter test FILE...
+
+Runs unit tests of rules: series in promtool's notation, requests, and the expected values. A real
+Prometheus evaluates them: `$PROMETHEUS`, one in the PATH, or one that is downloaded. Exit code: 0
+if all tests pass, 1 if not, 2 for an invalid command line."""
+
+_COMMAND = settings.Command(name="test", help=_HELP, arguments=("FILE...",))
+
+
 class _FailedWriteError(Exception):
     """Prometheus refused the series of a test."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Return 0 if all tests pass, else 1; exit with 2 for invalid arguments."""
-    options = _parser().parse_args(argv)
+    """Return 0 if all tests pass, else 1. Raises UsageError and HelpRequested."""
+    files = map(Path, _COMMAND.parse(argv).positional)
     failed = total = 0
     try:
-        suites = [_load(file) for file in options.files]
+        suites = [_load(file) for file in files]
         program = binary.find()
         for file, suite, rules in suites:
             for test in suite.tests:
@@ -69,19 +76,6 @@ def main(argv: Sequence[str]) -> int:
     return 1 if failed else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="gpu-metrics-adapter test",
-        description="Run unit tests of rules: series in promtool's notation, requests, and the "
-        "expected values. A real Prometheus evaluates them: $PROMETHEUS, one in the PATH, or one "
-        "that is downloaded. Exit code: 0 if all tests pass, 1 if not, 2 for an invalid command "
-        "line.",
-        allow_abbrev=False,
-    )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="file with tests")
-    return parser
-
-
 def _load(file: Path) -> tuple[Path, Suite, RuleSet]:
     """Parse a file of tests, and load its rules. Raises ConfigError."""
     try:
@@ -90,8 +84,10 @@ def _load(file: Path) -> tuple[Path, Suite, RuleSet]:
         message = f"cannot be read: {error.strerror}"
         problem = Problem(severity="error", message=message, file=str(file))
         raise ConfigError([problem]) from error
-    sources = [Source(kind="preset", name=name) for name in suite.presets]
-    sources += [Source(kind="config", name=str(file.parent / name)) for name in suite.rule_files]
+    sources = [settings.Source(kind="preset", name=name) for name in suite.presets]
+    sources += [
+        settings.Source(kind="config", name=str(file.parent / name)) for name in suite.rule_files
+    ]
     return file, suite, ruleset.compile(check_inputs.read(sources).parsed)
 
 

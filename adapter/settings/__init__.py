@@ -6,13 +6,14 @@ no socket; only `adapter.app` and `adapter.commands` import it.
 
 from __future__ import annotations
 
-from adapter.settings.command_line import HelpRequested, UsageError, parse_groups, parse_line
+from adapter.settings.command_line import Command, HelpRequested, UsageError
 from adapter.settings.prometheus import Prometheus
 from adapter.settings.reference import flag_help, usage
 from adapter.settings.rules import Rules, Source
 from adapter.settings.settings import Settings, parse
 
 __all__ = [
+    "Command",
     "HelpRequested",
     "Prometheus",
     "Rules",
@@ -21,7 +22,5 @@ __all__ = [
     "UsageError",
     "flag_help",
     "parse",
-    "parse_groups",
-    "parse_line",
     "usage",
 ]

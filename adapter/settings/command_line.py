@@ -16,15 +16,52 @@ from adapter.settings.flag import Flag, Group, fields_of
 
 
 class UsageError(Exception):
-    """Invalid command line; `problems` holds one message for each mistake."""
+    """Invalid command line; `problems` holds one message for each mistake.
 
-    def __init__(self, problems: Sequence[str]) -> None:
+    `command` is the name of the subcommand, empty for the server.
+    """
+
+    def __init__(self, problems: Sequence[str], *, command: str = "") -> None:
         self.problems = tuple(problems)
+        self.command = command
         super().__init__("\n".join(self.problems))
 
 
 class HelpRequested(Exception):
-    """`-h` or `--help` was given."""
+    """`-h` or `--help` was given; the text is the help of the subcommand, if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """Command line of a subcommand."""
+
+    name: str
+    """Name, with that of the subcommand's own subcommand: `presets detect`."""
+    help: str
+    """Text of --help: usage, description and flags."""
+    groups: tuple[type[Group], ...] = ()
+    arguments: tuple[str, ...] = ()
+    """Names of the positional arguments; the last one may be repeated if it ends in `...`."""
+    positional_flag: str = ""
+    """Flag whose values the positional arguments are."""
+
+    def parse(self, argv: Iterable[str]) -> CommandLine:
+        """Parse the arguments after the name. Raises UsageError and HelpRequested."""
+        try:
+            line = parse(argv, self.groups, positional_flag=self.positional_flag)
+        except HelpRequested:
+            raise HelpRequested(self.help) from None
+        wanted, given = self.arguments, line.positional
+        problems = [*line.problems, *(f"{name}: is missing" for name in wanted[len(given) :])]
+        if not (wanted and wanted[-1].endswith("...")):
+            problems += [f"{text}: unexpected argument" for text in given[len(wanted) :]]
+        if problems:
+            raise self.error(*problems)
+        return line
+
+    def error(self, *problems: str) -> UsageError:
+        """Return the error for a command line with `problems`."""
+        return UsageError(problems, command=self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,24 +75,6 @@ class CommandLine:
     positional: tuple[str, ...]
     """Arguments that are neither flags nor their values."""
     problems: tuple[str, ...]
-
-
-def parse_groups(argv: Iterable[str], *groups: type[Group]) -> tuple[Any, ...]:
-    """Parse the command line of a command as `parse_line`; return the instances of `groups`."""
-    return parse_line(argv, *groups).groups
-
-
-def parse_line(argv: Iterable[str], *groups: type[Group], positional_flag: str = "") -> CommandLine:
-    """Parse the command line of a command with the flags of `groups`.
-
-    Positional arguments are values of the flag `positional_flag`; without one they are an error.
-    Raises UsageError and HelpRequested.
-    """
-    line = parse(argv, groups, positional_flag=positional_flag)
-    problems = (*line.problems, *(f"{text}: unexpected argument" for text in line.positional))
-    if problems:
-        raise UsageError(problems)
-    return line
 
 
 def parse(

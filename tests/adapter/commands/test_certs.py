@@ -138,8 +138,10 @@ def test_errors_name_their_cause(tmp_path, capsys):
     key.write_bytes(holder.bundle.key_pem)
     messages = []
 
+    assert run(f"--ca-cert-file={certificate}") == 2
+    together = "--ca-cert-file and --ca-key-file must be given together\n"
+    assert capsys.readouterr().err.startswith(together)
     for argv in (
-        [f"--ca-cert-file={certificate}"],
         [f"--ca-cert-file={certificate}", f"--ca-key-file={key}"],
         ["--ca-cert-file=/none", f"--ca-key-file={key}"],
         ["--host=ä"],
@@ -147,15 +149,11 @@ def test_errors_name_their_cause(tmp_path, capsys):
         assert run(*argv) == 1
         messages.append(capsys.readouterr().err.strip())
 
-    assert messages[0] == "--ca-cert-file and --ca-key-file must be given together"
-    assert messages[1] == "CN=no-ca is not a CA"
-    assert messages[2] == "/none: No such file or directory"
-    assert messages[3].startswith("cannot issue a certificate for host 'ä'")
+    assert messages[0] == "CN=no-ca is not a CA"
+    assert messages[1] == "/none: No such file or directory"
+    assert messages[2].startswith("cannot issue a certificate for host 'ä'")
 
 
 @pytest.mark.parametrize("argv", [["--days=0"], ["--days=x"], ["--day=3"]])
 def test_an_invalid_command_line_is_refused(argv):
-    with pytest.raises(SystemExit) as exited:
-        run(*argv)
-
-    assert exited.value.code == 2
+    assert run(*argv) == 2

@@ -466,13 +466,16 @@ def test_a_list_replaces_its_default_and_then_grows():
         TITLE = "Lists"
         field: tuple[str, ...] = flags(Flag(name="x", type=comma_separated(), default="a,b"))
 
-    assert settings.parse_groups((), Lists) == (Lists(field=("a", "b")),)
-    assert settings.parse_groups(("--x=c", "--x=d,,e"), Lists) == (Lists(field=("c", "d", "e")),)
+    command = settings.Command(name="x", help="", groups=(Lists,))
+    assert command.parse(()).groups == (Lists(field=("a", "b")),)
+    assert command.parse(("--x=c", "--x=d,,e")).groups == (Lists(field=("c", "d", "e")),)
 
 
 def test_flags_of_other_groups_are_unknown_to_a_command_with_few_groups():
     with pytest.raises(settings.UsageError, match="--secure-port: unknown flag"):
-        settings.parse_groups(("--secure-port=1",), settings.Prometheus)
+        settings.Command(name="x", help="", groups=(settings.Prometheus,)).parse(
+            ["--secure-port=1"]
+        )
 
 
 def test_the_help_text_has_every_flag_with_its_default():
