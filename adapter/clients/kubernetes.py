@@ -44,6 +44,9 @@ _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
 _MERGE_PATCH = "application/merge-patch+json"
 _PAGE = 50
 """Items per page of a list."""
+_MAX_PAGE = 4 << 20
+"""Bytes of a page of several items; parsed, they take up to ten times as many. Beyond that, the
+next one has half as many items, and the following ones one more each."""
 _GONE = 410
 _LIMIT = 64 << 20
 """Maximum size in bytes of a response, and of a line of a stream."""
@@ -161,15 +164,16 @@ class Kube:
     ) -> tuple[str, list[T]]:
         """Return the resourceVersion of the list at `path`, and `extract(item)` of every item.
 
-        Pages are small and reduced as they arrive, so memory does not grow with the cluster. Only
-        the first page is rate limited. With `metadata_only`, items are PartialObjectMetadata, or
-        complete objects if the API server does not support that. Raises Refused with 410 if the
-        list takes longer than etcd keeps old revisions, and TooLarge beyond `max_items`.
+        Pages are small and reduced as they arrive, so memory does not grow with the cluster; large
+        objects come in smaller pages. Only the first page is rate limited. With `metadata_only`,
+        items are PartialObjectMetadata, or complete objects if the API server does not support
+        that. Raises Refused with 410 if the list takes longer than etcd keeps old revisions, and
+        TooLarge beyond `max_items`.
         """
         await self._bucket.take(self._timeout)
         accept = _METADATA_LIST if metadata_only else _JSON
         return await self._collect_pages(
-            path, {**params, "limit": str(_PAGE)}, extract, accept, max_items
+            path, params, extract, accept, page_size=_PAGE, max_items=max_items
         )
 
     async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:
@@ -257,17 +261,38 @@ class Kube:
         params: Mapping[str, str],
         extract: Callable[[Mapping[str, Any]], T],
         accept: str,
+        *,
+        page_size: int = 0,
         max_items: int | None = None,
     ) -> tuple[str, list[T]]:
+        """Return what `snapshot` returns; without `page_size`, there is one page."""
         extracted: list[T] = []
-        token = ""
+        token, size = "", page_size
         while True:
-            page_params = {**params, "continue": token} if token else params
-            _, page = await self._exchange("GET", path, params=page_params, accept=accept)
+            page_params = {
+                **params,
+                **({"limit": str(size)} if size else {}),
+                **({"continue": token} if token else {}),
+            }
+            try:
+                _, page = await self._exchange(
+                    "GET",
+                    path,
+                    params=page_params,
+                    accept=accept,
+                    limit=_MAX_PAGE if size > 1 else _LIMIT,
+                )
+            except errors.TooLarge:
+                if size <= 1:
+                    raise
+                size //= 2
+                continue
+            size = min(size + 1, page_size)
             try:
                 extracted += [extract(item) for item in page["items"] or ()]
                 version = str(page["metadata"].get("resourceVersion", ""))
                 token = page["metadata"].get("continue", "")
+                del page  # before the next one arrives
             except (AttributeError, KeyError, TypeError) as error:
                 raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
             if max_items is not None and len(extracted) > max_items:
@@ -300,11 +325,14 @@ class Kube:
         document: Any = None,
         content_type: str = _JSON,
         timeout: float | None = None,
+        limit: int | None = None,
     ) -> tuple[str, Any]:
         """Send a request and return the media type and the document of the response."""
         headers = {"Accept": accept, "Content-Type": content_type}
         seconds = self._timeout if timeout is None else timeout
-        response, body = await self._receive(method, path, seconds, params, headers, document)
+        response, body = await self._receive(
+            method, path, seconds, params, headers, document, limit=limit
+        )
         request = f"{method} {path}"
         if response.status >= 300:
             raise _error_of(request, response, body)
@@ -318,9 +346,12 @@ class Kube:
         params: Mapping[str, str] | None = None,
         headers: Mapping[str, str] = _HEADERS,
         document: Any = None,
+        *,
+        limit: int | None = None,
     ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send a request and return the response and its body."""
+        """Send a request and return the response and its body. Raises TooLarge."""
         request = f"{method} {path}"
+        limit = limit or _LIMIT
         body = bytearray()
         with _backend_errors(request, timeout):
             async with asyncio.timeout(timeout):
@@ -328,9 +359,9 @@ class Kube:
                 async with abort_on_exit(response):
                     async for chunk in response.content.iter_chunked(_CHUNK):
                         body += chunk
-                        if len(body) > _LIMIT:
+                        if len(body) > limit:
                             raise errors.TooLarge(
-                                f"{request}: the response is longer than {_LIMIT} bytes"
+                                f"{request}: the response is longer than {limit} bytes"
                             )
         return response, bytes(body)
 

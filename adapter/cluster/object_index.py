@@ -1,6 +1,7 @@
 """Index of the objects of one kind: names by namespace and label selector, without I/O.
 
-An object is its namespace, its name and its labels. `adapter.cluster.watch_cache` keeps an index up
+An object is its namespace, its name and its labels, unless these are too large: then a selector is
+matched by the API server, in that namespace alone. `adapter.cluster.watch_cache` keeps an index up
 to date.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,8 +21,15 @@ T = TypeVar("T")
 Labels = tuple[str, ...]
 """Keys and values in turn, sorted by key. Half the size of a dict."""
 
-_MAX_SHARED = 8192
-"""Values that an interner remembers; beyond that it starts again, and some values exist twice."""
+_MAX_LABELS = 64 << 10
+"""Bytes of the labels of one object; those of a node with 300 labels are 50 kB."""
+_LABEL = 128
+"""Bytes of a label without its characters."""
+_MAX_ALL_LABELS = 64 << 20
+"""Bytes of the labels of all objects, equal ones of a namespace counted once: beyond that, the
+namespace with the most has none. 150 000 pods of which no two have the same labels have 50 MB."""
+_ENTRY = 50
+"""Bytes of an entry of a dict."""
 _MAX_KEYS = 16
 """Label keys with an index (LRU): each costs up to 60 bytes per object that has the label."""
 _FEW = 64
@@ -42,35 +51,70 @@ class Object(NamedTuple):
 
     namespace: str
     name: str
-    labels: Labels
+    labels: Labels | None
+    """None if they are too large."""
 
     @property
     def label_map(self) -> dict[str, str]:
-        """The labels as a new dict, sorted by key."""
-        return dict(zip(self.labels[::2], self.labels[1::2], strict=True))
+        """The labels that are kept as a new dict, sorted by key."""
+        labels = self.labels or ()
+        return dict(zip(labels[::2], labels[1::2], strict=True))
 
 
-class Interner:
-    """Parser of `metadata` that shares equal strings and label sets between objects."""
+def parse(item: Mapping[str, Any]) -> Object:
+    """Return the object in a JSON document. Raises AttributeError, KeyError and TypeError."""
+    metadata = item["metadata"]
+    name, namespace = str(metadata["name"]), str(metadata.get("namespace", ""))
+    labels = metadata.get("labels") or {}
+    size = _LABEL * len(labels) + sum(map(len, labels)) + sum(map(len, labels.values()))
+    if size > _MAX_LABELS:
+        return Object(namespace, name, None)
+    # StatefulSets give each pod a label with its own name.
+    pairs = ((key, name if value == name else value) for key, value in sorted(labels.items()))
+    return Object(namespace, name, tuple(itertools.chain.from_iterable(pairs)))
+
+
+class _LabelSets:
+    """Label sets of the objects of one namespace; equal sets and equal texts are kept once."""
 
     def __init__(self) -> None:
+        self.size = 0
+        """Bytes."""
         self._shared: dict[Any, Any] = {}
+        self._more: dict[Any, int] = {}
+        """Number of uses beyond the first."""
 
-    def parse(self, item: Mapping[str, Any]) -> Object:
-        """Return the object in a JSON document. Raises KeyError and TypeError."""
-        metadata = item["metadata"]
-        name = str(metadata["name"])
-        labels: list[str] = []
-        for key, value in sorted((metadata.get("labels") or {}).items()):
-            # StatefulSets give each pod a label with its own name.
-            labels += (self._share(key), name if value == name else self._share(value))
-        namespace: str = self._share(metadata.get("namespace", ""))
-        return Object(namespace, name, self._share(tuple(labels)))
+    def add(self, labels: Labels) -> Labels:
+        """Return the shared set for one more object."""
+        if labels not in self._shared:
+            labels = tuple(map(self._use, labels))
+        shared: Labels = self._use(labels)
+        return shared
 
-    def _share(self, value: Any) -> Any:
-        if len(self._shared) >= _MAX_SHARED:
-            self._shared.clear()
-        return self._shared.setdefault(value, value)
+    def remove(self, labels: Labels) -> None:
+        """Forget the set of one object."""
+        if self._release(labels):
+            for each in labels:
+                self._release(each)
+
+    def _use(self, value: Any) -> Any:
+        shared = self._shared.get(value)
+        if shared is None:
+            self._shared[value] = value
+            self.size += sys.getsizeof(value) + _ENTRY
+            return value
+        self._more[shared] = self._more.get(shared, 0) + 1
+        return shared
+
+    def _release(self, value: Any) -> bool:
+        """Return whether this was the last use."""
+        if more := self._more.pop(value, 0):
+            if more > 1:
+                self._more[value] = more - 1
+            return False
+        del self._shared[value]
+        self.size -= sys.getsizeof(value) + _ENTRY
+        return True
 
 
 class ObjectIndex:
@@ -82,7 +126,12 @@ class ObjectIndex:
     """
 
     def __init__(self, objects: Iterable[Object] = ()) -> None:
-        self._namespaces: dict[str, dict[str, Labels]] = {}
+        self._namespaces: dict[str, dict[str, Labels | None]] = {}
+        self._labels: dict[str, _LabelSets] = {}
+        """By namespace; a namespace without its entry keeps no labels."""
+        self._labels_size = 0
+        self._unlabelled: dict[str, int] = {}
+        """Number of the objects without their labels, of namespaces that have some."""
         self._by_label: dict[str, dict[tuple[str, str], dict[str, Labels]]] = {}
         """Key -> (namespace, value) -> the objects by name; the most recently used key last."""
         self._size = 0
@@ -102,33 +151,54 @@ class ObjectIndex:
         """Return whether the object exists."""
         return name in self._namespaces.get(namespace, ())
 
+    def unlabelled(self, namespace: str | None) -> tuple[str, ...]:
+        """Return the namespaces whose objects a selector does not reach, because of their labels.
+
+        They are among `namespace`, or all with None.
+        """
+        if namespace is None:
+            return tuple(self._unlabelled)
+        return (namespace,) if namespace in self._unlabelled else ()
+
     def put(self, item: Object) -> None:
         """Add or replace an object."""
         namespace, name, labels = item
-        objects = self._namespaces.setdefault(namespace, {})
-        previous = objects.get(name)
-        if previous == labels:
-            return
-        if previous is None:
+        if namespace not in self._namespaces:
+            self._namespaces[namespace], self._labels[namespace] = {}, _LabelSets()
+        objects = self._namespaces[namespace]
+        if namespace not in self._labels:
+            labels = None
+        if name not in objects:
             self._size += 1
+        elif objects[name] == labels:
+            return
         else:
-            self._remove_from_labels(namespace, name, previous)
+            self._forget(namespace, name, objects[name])
+        if labels is None:
+            self._unlabelled[namespace] = self._unlabelled.get(namespace, 0) + 1
+        else:
+            sets = self._labels[namespace]
+            self._labels_size -= sets.size
+            labels = sets.add(labels)
+            self._labels_size += sets.size
+            for key, by_value in self._by_label.items():
+                _add_to_label(by_value, key, namespace, name, labels)
         objects[name] = labels
-        for key, by_value in self._by_label.items():
-            _add_to_label(by_value, key, namespace, name, labels)
         self._changed(namespace)
+        while self._labels_size > _MAX_ALL_LABELS:
+            self._omit_labels(max(self._labels, key=lambda each: self._labels[each].size))
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove an object if it exists."""
         objects = self._namespaces.get(namespace, {})
-        labels = objects.pop(name, None)
-        if labels is None:
+        if name not in objects:
             return
         self._size -= 1
-        self._remove_from_labels(namespace, name, labels)
+        self._forget(namespace, name, objects.pop(name))
         self._changed(namespace)
         if not objects:
             del self._namespaces[namespace], self._versions[namespace]
+            self._labels.pop(namespace, None)
 
     def names(self, selector: Selector, *, namespace: str | None) -> tuple[str, ...]:
         """Return the names of the matching objects in the API's order; None means all namespaces.
@@ -155,8 +225,8 @@ class ObjectIndex:
 
     def get(self, namespace: str, name: str) -> Object | None:
         """Return an object, or None if it does not exist."""
-        labels = self._namespaces.get(namespace, {}).get(name)
-        return None if labels is None else Object(namespace, name, labels)
+        objects = self._namespaces.get(namespace, {})
+        return Object(namespace, name, objects[name]) if name in objects else None
 
     def _places(self, namespace: str | None) -> Iterable[str]:
         # The API server lists in the order of the keys in etcd, NAMESPACE/NAME.
@@ -190,14 +260,16 @@ class ObjectIndex:
             return sorted(candidates)
 
         @functools.cache
-        def matches(labels: Labels) -> bool:
-            return selector.matches(dict(zip(labels[::2], labels[1::2], strict=True)))
+        def matches(labels: Labels | None) -> bool:
+            return labels is not None and selector.matches(
+                dict(zip(labels[::2], labels[1::2], strict=True))
+            )
 
         return sorted(name for name, labels in candidates.items() if matches(labels))
 
-    def _candidates(self, namespace: str, selector: Selector) -> Mapping[str, Labels]:
+    def _candidates(self, namespace: str, selector: Selector) -> Mapping[str, Labels | None]:
         """Return a superset of the matching objects, as small as the indexes by label allow."""
-        candidates: Mapping[str, Labels] = self._namespaces.get(namespace, {})
+        candidates: Mapping[str, Labels | None] = self._namespaces.get(namespace, {})
         for requirement in selector.requirements:
             if len(candidates) <= _FEW:
                 break
@@ -214,13 +286,20 @@ class ObjectIndex:
             by_value = {}
             for namespace, objects in self._namespaces.items():
                 for name, labels in objects.items():
-                    _add_to_label(by_value, key, namespace, name, labels)
+                    if labels is not None:
+                        _add_to_label(by_value, key, namespace, name, labels)
             if len(self._by_label) >= _MAX_KEYS:
                 del self._by_label[next(iter(self._by_label))]
         self._by_label[key] = by_value
         return by_value
 
-    def _remove_from_labels(self, namespace: str, name: str, labels: Labels) -> None:
+    def _forget(self, namespace: str, name: str, labels: Labels | None) -> None:
+        """Remove what is kept because an object has these labels."""
+        if labels is None:
+            self._unlabelled[namespace] -= 1
+            if not self._unlabelled[namespace]:
+                del self._unlabelled[namespace]
+            return
         for key, by_value in self._by_label.items():
             value = _value(labels, key)
             if value is not None:
@@ -228,6 +307,21 @@ class ObjectIndex:
                 del named[name]
                 if not named:
                     del by_value[namespace, value]
+        sets = self._labels[namespace]
+        self._labels_size -= sets.size
+        sets.remove(labels)
+        self._labels_size += sets.size
+
+    def _omit_labels(self, namespace: str) -> None:
+        """Remove the labels of all objects of a namespace, present and future."""
+        objects = self._namespaces[namespace]
+        for name, labels in objects.items():
+            if labels is not None:
+                self._forget(namespace, name, labels)
+                self._unlabelled[namespace] = self._unlabelled.get(namespace, 0) + 1
+        del self._labels[namespace]
+        self._namespaces[namespace] = dict.fromkeys(objects)
+        self._changed(namespace)
 
     def _changed(self, namespace: str) -> None:
         self._versions[namespace] = self._versions[None] = next(self._changes)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from adapter import errors
 from adapter.clients import kubernetes
-from adapter.cluster import collection
-from adapter.cluster.object_index import Interner, Object, ObjectIndex
+from adapter.cluster import collection, object_index
+from adapter.cluster.object_index import Object, ObjectIndex
 from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
@@ -32,6 +32,7 @@ T = TypeVar("T")
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have finished."""
 
+_EVERYTHING = Selector()
 _MAX_SELECTOR = 64
 """Requirements and values of a selector that is matched here. The API server matches larger ones,
 which would delay other requests: with 10 000 different labels in a namespace, this many take up to
@@ -75,6 +76,7 @@ class ClusterObjects:
         """Whether a discovery has succeeded."""
         self._started_at: float | None = None
         self._discovering = asyncio.Lock()
+        self._listing_large = asyncio.Lock()
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -89,19 +91,28 @@ class ClusterObjects:
         if not is_path_segment(namespace):
             return ()
         if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
-            return index.names(selector, namespace=_place(kind, namespace))
+            place = _place(kind, namespace)
+            if selector.empty or not index.unlabelled(place):
+                return index.names(selector, namespace=place)
+            return tuple(each.name for each in await self._complete(index, kind, place, selector))
         return tuple(await self._list(kind, namespace, selector, _name))
 
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[Object, ...]:
-        """Return the objects that the selector matches; as `names` in all other respects."""
+        """Return the objects that the selector matches; as `names` in all other respects.
+
+        Those whose labels are too large to be kept have none.
+        """
         kind = self._known_kind(resource) or await self._discover_kind(resource)
         if not is_path_segment(namespace):
             return ()
         if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
-            return index.objects(selector, namespace=_place(kind, namespace))
-        return tuple(await self._list(kind, namespace, selector, Interner().parse))
+            place = _place(kind, namespace)
+            if selector.empty or not index.unlabelled(place):
+                return index.objects(selector, namespace=place)
+            return await self._complete(index, kind, place, selector)
+        return await self._listed(kind, (namespace,), selector)
 
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod."""
@@ -112,7 +123,7 @@ class ClusterObjects:
             return None
         params = dict(collection.params(kind, name=name))
         path = collection.path(kind, namespace)
-        found = await self._listing.collect(path, params, Interner().parse)
+        found = await self._listing.collect(path, params, object_index.parse)
         return next(iter(found), None)
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
@@ -189,6 +200,37 @@ class ClusterObjects:
         if not selector.empty:
             params["labelSelector"] = str(selector)
         return await self._listing.collect(collection.path(kind, namespace), params, extract)
+
+    async def _complete(
+        self, index: ObjectIndex, kind: Kind, namespace: str | None, selector: Selector
+    ) -> tuple[Object, ...]:
+        """Return the matching objects of an index that lacks the labels of some of them.
+
+        Only their namespaces are listed, one at a time: pages may have megabytes of labels.
+        """
+        places = index.unlabelled(namespace)
+        log.warning(
+            "%s in %s: listed, because a label selector is requested and their labels are too "
+            "large to be kept; remove labels",
+            kind.group_resource,
+            ", ".join(filter(None, places)) or "the cluster",
+        )
+        known = index.objects(selector, namespace=namespace)
+        async with self._listing_large:
+            return await self._listed(kind, places, selector, known)
+
+    async def _listed(
+        self,
+        kind: Kind,
+        namespaces: Iterable[str],
+        selector: Selector,
+        known: Iterable[Object] = (),
+    ) -> tuple[Object, ...]:
+        """Return `known` and the matching objects of namespaces, in the API's order."""
+        found = ObjectIndex(known)
+        for each in namespaces:
+            await self._list(kind, each, selector, lambda item: found.put(object_index.parse(item)))
+        return found.objects(_EVERYTHING, namespace=None)
 
     def _index(self, kind: Kind) -> ObjectIndex | None:
         return None if self._caches is None else self._caches.index(kind)

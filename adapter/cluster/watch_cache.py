@@ -20,8 +20,8 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 from adapter import errors, telemetry
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
-from adapter.cluster import collection, ready_index
-from adapter.cluster.object_index import Interner, ObjectIndex
+from adapter.cluster import collection, object_index, ready_index
+from adapter.cluster.object_index import ObjectIndex
 from adapter.cluster.ready_index import ReadyIndex
 from rules.kinds import GroupResource, Kind
 
@@ -61,7 +61,7 @@ _DEGRADED = frozenset({State.BROKEN, State.FORBIDDEN, State.TOO_MANY})
 
 
 class Index(Protocol):
-    """Objects of one kind, as `Content.parser` returns them."""
+    """Objects of one kind, as `Content.parse` returns them."""
 
     def put(self, item: Any, /) -> None:
         """Add or replace an object."""
@@ -82,18 +82,18 @@ class Content(Generic[IndexT]):
     """What watch caches keep of each object."""
 
     index: Callable[[], IndexT]
-    parser: Callable[[], Callable[[Mapping[str, Any]], Any]]
-    """Returns the function that reduces the document of an object; it may share equal parts."""
+    parse: Callable[[Mapping[str, Any]], Any]
+    """Reduces the document of an object."""
     metadata_only: bool
     suffix: str = ""
     """Appended to the resource in messages and metrics."""
 
 
 OBJECTS: Content[ObjectIndex] = Content(
-    index=ObjectIndex, parser=lambda: Interner().parse, metadata_only=True
+    index=ObjectIndex, parse=object_index.parse, metadata_only=True
 )
 READY_PODS: Content[ReadyIndex] = Content(
-    index=ReadyIndex, parser=lambda: ready_index.parse, metadata_only=False, suffix="/status"
+    index=ReadyIndex, parse=ready_index.parse, metadata_only=False, suffix="/status"
 )
 
 
@@ -215,7 +215,7 @@ class _WatchCache(Generic[IndexT]):
         self._max_objects = max_objects
         self._clock = clock
         self._sleep = sleep
-        self._parse = content.parser()
+        self._parse = content.parse
         self._listed = content.index()
         """Index that the current list fills."""
         self._objects: IndexT | None = None

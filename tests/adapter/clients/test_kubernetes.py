@@ -207,6 +207,28 @@ async def test_oversized_response_is_aborted(cluster, connect, monkeypatch):
         await api.get("/api/v1/pods")
 
 
+async def test_pages_of_large_objects_have_fewer_of_them(cluster, connect, monkeypatch):
+    monkeypatch.setattr(kube, "_MAX_PAGE", 6000)
+    for number in range(60):
+        labels = (
+            {"size": "x" * 3000}
+            if 10 <= number < 15
+            else {"size": "x" * 10_000}
+            if number == 20
+            else {}
+        )
+        cluster.add("pods", "team-a", f"web-{number:02}", labels=labels)
+    api = await connect()
+
+    _, names = await api.snapshot("/api/v1/pods", {}, name, metadata_only=True)
+
+    assert names == [f"web-{number:02}" for number in range(60)]
+    sizes = [int(request.query["limit"]) for request in cluster.requests]
+    assert sizes[0] == 50
+    assert min(sizes) == 1
+    assert len(sizes) < 30
+
+
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"items":[1],"metadata":{}}'])
 async def test_malformed_list_is_broken(cluster, connect, body):
     cluster.fail("/api/v1/pods", body=body)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.cluster import object_index
-from adapter.cluster.object_index import Interner, Object, ObjectIndex
+from adapter.cluster.object_index import Object, ObjectIndex
 from rules.selectors import selectors
 
 ALL = selectors.parse("")
@@ -21,33 +21,84 @@ def item(namespace, name, **labels):
 def test_labels_are_parsed_in_the_order_of_their_keys():
     metadata = {"namespace": "a", "name": "x", "labels": {"b": "1", "a": "2"}}
 
-    assert Interner().parse({"metadata": metadata}) == Object("a", "x", ("a", "2", "b", "1"))
+    assert object_index.parse({"metadata": metadata}) == Object("a", "x", ("a", "2", "b", "1"))
 
 
 @pytest.mark.parametrize("metadata", [{"name": "x"}, {"name": "x", "labels": None}])
 def test_objects_need_neither_namespace_nor_labels(metadata):
-    assert Interner().parse({"metadata": metadata}) == Object("", "x", ())
+    assert object_index.parse({"metadata": metadata}) == Object("", "x", ())
 
 
 @pytest.mark.parametrize("document", [{}, {"metadata": {}}, {"metadata": []}, []])
 def test_other_documents_are_refused(document):
     with pytest.raises((KeyError, TypeError)):
-        Interner().parse(document)
+        object_index.parse(document)
 
 
-def test_equal_labels_are_shared(monkeypatch):
-    monkeypatch.setattr(object_index, "_MAX_SHARED", 8)
-    interner = Interner()
+def test_equal_labels_are_kept_once():
+    index = ObjectIndex()
 
-    def parse(name, labels):
-        return interner.parse({"metadata": {"name": name, "labels": labels}}).labels
+    def put(name, **labels):
+        # Texts of their own, as of a document.
+        texts = (json.loads(json.dumps(text)) for pair in labels.items() for text in pair)
+        index.put(Object("a", name, tuple(texts)))
+        return index.get("a", name).labels
 
-    assert parse("x", {"a": "b"}) is parse("y", {"a": "b"})
-    stateful = interner.parse(json.loads('{"metadata": {"name": "x-0", "labels": {"p": "x-0"}}}'))
+    first = put("x", app="web front", zone="east 1")
+    assert put("y", app="web front", zone="east 1") is first
+    other = put("z", app="web front", zone="west 1")
+    assert other[1] is first[1]
+    stateful = object_index.parse(json.loads('{"metadata":{"name":"x-0","labels":{"p":"x-0"}}}'))
     assert stateful.labels[1] is stateful.name
+
+
+def test_labels_that_are_not_used_any_more_are_forgotten():
+    index = ObjectIndex()
+    for round_ in range(3):
+        for number in range(20):
+            index.put(item("a", f"x-{number}", app="web", round=f"{round_}", pod=f"{number % 7}"))
+    (sets,) = index._labels.values()
+    fresh = ObjectIndex(index.objects(ALL, namespace=None))
+
+    assert index._labels_size == sets.size == fresh._labels_size > 0
     for number in range(20):
-        parse("x", {"a": f"{number}"})
-    assert len(interner._shared) <= 8
+        index.remove("a", f"x-{number}")
+    assert (index._labels_size, sets.size, sets._shared, sets._more) == (0, 0, {}, {})
+    assert index._labels == {}
+
+
+def test_labels_that_are_too_large_are_not_kept():
+    labels = {f"feature.node.kubernetes.io/cpu-cpuid.X{number}": "true" for number in range(300)}
+    node = object_index.parse({"metadata": {"name": "x", "labels": labels}})
+    large = {"metadata": {"name": "x", "labels": {**labels, "x": "y" * 60_000}}}
+
+    assert len(node.labels) == 600
+    assert object_index.parse(large) == Object("", "x", None)
+    assert object_index.parse(large).label_map == {}
+
+
+def test_the_namespace_with_the_most_labels_has_none_if_all_together_are_too_large(monkeypatch):
+    monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 20_000)
+    index = ObjectIndex(item("many", f"x-{number}", app="web") for number in range(1000))
+    index.put(item("few", "y", app="web"))
+    assert index.unlabelled(None) == ()
+
+    index.names(WEB, namespace="many")  # creates an index by label
+    for number in range(200):
+        index.put(item("large", f"z-{number}", app="web", text="x" * 1000 + f"{number}"))
+
+    assert index.unlabelled(None) == index.unlabelled("large") == ("large",)
+    assert index.unlabelled("many") == ()
+    assert index._labels_size <= 20_000
+    assert len(index.names(WEB, namespace="many")) == 1000
+    assert index.names(WEB, namespace="few") == ("y",)
+    assert index.names(WEB, namespace="large") == ()
+    assert len(index.names(ALL, namespace="large")) == 200
+    for number in range(200):
+        index.remove("large", f"z-{number}")
+    index.put(item("large", "z", app="web"))
+    assert index.unlabelled("large") == ()
+    assert index.names(WEB, namespace="large") == ("z",)
 
 
 def test_objects_have_their_labels_and_are_remembered_until_a_change():
@@ -174,7 +225,12 @@ REQUIREMENTS = st.one_of(
 SELECTORS = st.lists(REQUIREMENTS, max_size=3).map(",".join).map(selectors.parse)
 NAMES = st.tuples(st.sampled_from(("", "n", "n-1")), st.sampled_from(("x", "y", "z")))
 CHANGES = st.lists(
-    st.tuples(NAMES, st.none() | st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)))
+    st.tuples(
+        NAMES,
+        st.none()
+        | st.just("large")
+        | st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES)),
+    )
 )
 
 
@@ -187,6 +243,9 @@ def test_every_selector_gives_what_a_scan_gives(changes, asked, few):
             if labels is None:
                 index.remove(namespace, name)
                 objects.pop((namespace, name), None)
+            elif labels == "large":
+                index.put(Object(namespace, name, None))
+                objects[namespace, name] = None
             else:
                 index.put(item(namespace, name, **labels))
                 objects[namespace, name] = labels
@@ -195,8 +254,13 @@ def test_every_selector_gives_what_a_scan_gives(changes, asked, few):
                     matching = (
                         f"{each}/{other}"
                         for (each, other), labels in objects.items()
-                        if wanted in (None, each) and selector.matches(labels)
+                        if wanted in (None, each)
+                        and (selector.empty if labels is None else selector.matches(labels))
                     )
+                    large = {each for (each, _), labels in objects.items() if labels is None}
+                    if wanted is not None:
+                        large &= {wanted}
+                    assert set(index.unlabelled(wanted)) == large
                     assert index.names(selector, namespace=wanted) == tuple(
                         each.partition("/")[2] for each in sorted(matching)
                     )

@@ -229,6 +229,36 @@ async def test_large_selectors_are_matched_by_the_api_server(bed, cluster, selec
     assert len(cluster.requests) == requests + lists
 
 
+async def test_only_a_namespace_whose_labels_are_too_large_is_listed(bed, cluster):
+    large = {f"k{number}": "v" for number in range(1000)}
+    cluster.add("pods", "team-a", "web-5", labels={"app": "web", **large}, phase="Running")
+    await bed.watched()
+    requests = len(cluster.requests)
+
+    assert await bed.names(selector=ALL) == ("db-1", "web-1", "web-2", "web-5")
+    assert await bed.names(namespace="team-a-b", selector=WEB) == ("web-9",)
+    assert len(cluster.requests) == requests
+    for selector, expected in (("k999", ("web-5",)), ("app=web", ("web-1", "web-2", "web-5"))):
+        assert await bed.names(selector=selectors.parse(selector)) == expected
+        assert cluster.requests[-1].path == "/api/v1/namespaces/team-a/pods"
+        assert cluster.requests[-1].query["labelSelector"] == selector
+    found = await bed.objects.objects(PODS, namespace="", selector=WEB)
+    assert [f"{each.namespace}/{each.name}" for each in found] == [
+        "team-a-b/web-9",
+        "team-a/web-1",
+        "team-a/web-2",
+        "team-a/web-5",
+    ]
+    assert {each.name: each.labels is None for each in found}["web-5"]
+    assert len(cluster.requests) == requests + 3
+
+    cluster.put("pods", "team-a", "web-5", labels={"app": "web"})
+    index = bed.caches.index(bed.objects.kinds.first("pods"))
+    await bed.until(lambda: index.unlabelled(None) == ())
+    assert await bed.names(selector=WEB) == ("web-1", "web-2", "web-5")
+    assert len(cluster.requests) == requests + 3
+
+
 async def test_requests_before_the_caches_run_are_lists(api, cluster):
     bed = Bed(api, 10)
 
