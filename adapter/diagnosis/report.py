@@ -1,6 +1,6 @@
 """Findings of `doctor`, and the checks that return them: independent, bounded in time.
 
-What is checked is in the modules `doctor_*`.
+What is checked is in the other modules of this package.
 """
 
 from __future__ import annotations
