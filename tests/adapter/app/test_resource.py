@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from adapter.demo.remote_write import STALE
 from tests import quantity
 from tests.presets import api
 from tests.presets.api import Api
@@ -31,6 +32,8 @@ NEW = ("ml/new", "web/new")
 STEP = 15.0
 SPAN = 600.0
 """Seconds between two samples, and from the first to the last."""
+RESTARTED = 90.0
+"""Seconds for which the series of a restarted exporter and of restarted containers exist."""
 
 NODE_MEMORY = "node_memory_MemTotal_bytes - node_memory_MemAvailable_bytes"
 CPU = "container_cpu_usage_seconds_total"
@@ -64,10 +67,15 @@ def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         started = time.time() - SPAN
         for step in range(int(SPAN / STEP) + 1):
             seconds = step * STEP
+            restarted = seconds >= SPAN - RESTARTED
+            run = {"run": "2" if restarted else "1"}
             server.write(
-                ((labels, value + seconds * _rate(labels)) for labels, value in series),
+                (({**labels, **run}, value + seconds * _rate(labels)) for labels, value in series),
                 at=started + seconds,
             )
+            if restarted:
+                ended = (({**labels, "run": "1"}, STALE) for labels, _ in series)
+                server.write(ended, at=started + seconds)
         yield server
 
 

@@ -1,0 +1,103 @@
+"""`_over_time` of every preset after the exporter was restarted, evaluated by a real Prometheus.
+
+Both exporters of a GPU count for the time in which they ran: 100 for half of three minutes and 16
+for the other half is 58.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter import __main__ as program
+from rules import presets
+
+NAMES = [each for each in presets.names() if "_over_time}" in presets.text(each)]
+COMBINED = {
+    "duty": 39,
+    "memory": 78,
+    "temperature": 58,
+    "power": 78,
+    "gr": 39,
+    "sm": 39,
+    "tensor": 39,
+    "dram": 39,
+}
+"""First word of a metric -> its value for a GPU with the mean 58 and one with 20."""
+
+
+def test_presets_with_over_time_are_found() -> None:
+    assert len(NAMES) == 10
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize("preset", NAMES)
+def test_a_restart_of_the_exporter_does_not_change_the_mean(
+    preset: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = yaml.safe_load(presets.text(preset))["rules"]
+    chosen = [rule for rule in rules if rule["name"]["as"].endswith("_over_time")]
+    series, requests = [], []
+    for number, rule in enumerate(chosen):
+        target = f"object-{number}"
+        series += _series(rule, target)
+        requests.append(_request(rule, target))
+    file = tmp_path / "tests.yaml"
+    test = {
+        "name": preset,
+        "interval": "15s",
+        "input_series": series,
+        "custom_metric_test": requests,
+    }
+    file.write_text(json.dumps({"presets": [preset], "tests": [test]}))
+
+    code = program.main(["test", str(file)])
+
+    assert code == 0, capsys.readouterr().out
+
+
+def _series(rule: dict[str, Any], target: str) -> Iterator[dict[str, str]]:
+    """Yield the series of a GPU whose exporter is restarted after 90 s, and of another GPU."""
+    name, selected = re.fullmatch(r"(\w+)(?:\{(.*)\})?", rule["seriesQuery"]).groups()
+    labels = {key: target if kind != "namespace" else "ml" for kind, key in _labels(rule).items()}
+    ratio = "<= 1)" in rule["metricsQuery"]
+    for gpu, exporter, values in (
+        ("0", "old", "1x5 stale" if ratio else "100x5 stale"),
+        ("0", "new", "_x6 0.16x5" if ratio else "_x6 16x5"),
+        ("1", "old", "0.2x11" if ratio else "20x11"),
+    ):
+        gpu_labels = dict.fromkeys(("UUID", "uuid", "gpu", "accelerator_id", "device_uuid"), gpu)
+        every = {**labels, **gpu_labels, "exporter": exporter}
+        text = ",".join(f'{key}="{value}"' for key, value in every.items())
+        yield {
+            "series": f"{name}{{{text}{',' + selected if selected else ''}}}",
+            "values": values,
+        }
+
+
+def _labels(rule: dict[str, Any]) -> dict[str, str]:
+    """Return kind -> the last label that the rule maps to it; nodes only if there are no pods."""
+    overrides = rule["resources"]["overrides"]
+    labels = {each["resource"]: label for label, each in overrides.items()}
+    if "pod" in labels:
+        labels.pop("node", None)
+    return labels
+
+
+def _request(rule: dict[str, Any], target: str) -> dict[str, Any]:
+    metric, query = rule["name"]["as"], rule["metricsQuery"]
+    factor = 1048576 if "1048576 *" in query else 1000 if "1000 *" in query else 1
+    request = {
+        "eval_time": "165s",
+        "metric": metric,
+        "exp_values": {target: COMBINED[metric.partition("_")[0]] * factor},
+    }
+    if "pod" in _labels(rule):
+        return {**request, "namespace": "ml"}
+    return {**request, "resource": "nodes"}
