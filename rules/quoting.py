@@ -1,4 +1,4 @@
-"""Go string literals and shortened texts, for messages in Kubernetes' words and for PromQL."""
+"""Go string literals, and shortened or counted texts, for messages and for PromQL."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ _ESCAPES = {
 def shorten(text: str, limit: int = MAX_ECHO) -> str:
     """Return at most `limit` characters of `text`, with an ellipsis if some are left out."""
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return the number and the noun in its singular or plural: `1 pod`, `2 pods`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def quote(text: str) -> str:

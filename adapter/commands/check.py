@@ -13,6 +13,7 @@ from adapter.commands import check_inputs
 from rules import ruleset
 from rules.errors import ConfigError, Problem
 from rules.lint import check, check_sharing
+from rules.quoting import counted
 from rules.ruleset import RuleSet
 
 _HELP = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
@@ -86,9 +87,5 @@ def _report(problems: Sequence[Problem]) -> int:
     for problem in problems:
         print(problem)
     number = Counter(problem.severity for problem in problems)
-    print(f"{_count(number['error'], 'error')}, {_count(number['warning'], 'warning')}")
+    print(f"{counted(number['error'], 'error')}, {counted(number['warning'], 'warning')}")
     return 1 if number["error"] else 0
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

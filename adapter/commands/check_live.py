@@ -22,6 +22,7 @@ from rules.errors import Problem, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import check_queries, gauges
 from rules.query.catalog import Entry, ExternalEntry, Series
+from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet
 
 _WINDOW = 600.0
@@ -87,7 +88,7 @@ class _Observer:
         """Return what the rule takes, in one line."""
         series, metrics = self._inventory.series(rule), self._metrics(rule)
         names = f": {_first(metrics)}" if metrics else ""
-        counts = f"{_number(len(series), 'name')} of series, {_number(len(metrics), 'metric')}"
+        counts = f"{counted(len(series), 'name')} of series, {counted(len(metrics), 'metric')}"
         return f"{rule.config.where}: {counts}{names}"
 
     async def listing(self, rule: CompiledRule) -> list[Problem]:
@@ -213,7 +214,7 @@ class _Observer:
 def _answered(rule: CompiledRule, subject: str, result: Trial) -> Iterator[Problem]:
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""
-        objects = f" for {_number(result.objects, 'object')}" if result.objects else ""
+        objects = f" for {counted(result.objects, 'object')}" if result.objects else ""
         message = f"returns no value of {subject}{objects}{place}, although they have series"
         yield _warning(rule, "metricsQuery", message)
     if result.samples > 1 and "aggregate" not in rule.config.where.positions:
@@ -227,8 +228,8 @@ def _answered(rule: CompiledRule, subject: str, result: Trial) -> Iterator[Probl
 
 def _line(subject: str, result: Trial) -> str:
     place = f" in namespace {result.namespace}" if result.namespace else ""
-    values = _number(result.values, "value")
-    of = f" for {_number(result.objects, 'object')}" if result.resource else ""
+    values = counted(result.values, "value")
+    of = f" for {counted(result.objects, 'object')}" if result.resource else ""
     return f"  {subject}{place}: {values}{of}, {result.seconds * 1000:.0f} ms"
 
 
@@ -253,7 +254,3 @@ def _first(names: Mapping[str, object]) -> str:
     some = [*names][:_MAX_TRIALS]
     more = len(names) - len(some)
     return ", ".join(map(wording.printable, some)) + (f" and {more} more" if more else "")
-
-
-def _number(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

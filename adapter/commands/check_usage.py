@@ -15,6 +15,7 @@ from rules.query import plan, resource
 from rules.query.aggregate import Sample
 from rules.query.catalog import Step
 from rules.query.plan import Objects
+from rules.quoting import counted
 from rules.ruleset import CompiledResourceRules
 from rules.selectors.selectors import Selector
 
@@ -53,8 +54,8 @@ async def _try(step: Step, kind: str, prometheus: Prometheus) -> tuple[str, str]
     took = time.monotonic() - started
     counts = Counter(key for sample in result.samples if (key := _key(step, sample))[0])
     objects = {key[:2] for key in counts}
-    of = f"{len(counts)} container{'s' * (len(counts) != 1)} of " if kind == "pod" else ""
-    many = f"{len(objects)} {kind}{'s' * (len(objects) != 1)}"
+    of = f"{counted(len(counts), 'container')} of " if kind == "pod" else ""
+    many = counted(len(objects), kind)
     line = f"{step.rule.config.where}: {of}{many}, {took * 1000:.0f} ms"
     if not result.samples:
         return line, "returns nothing: Prometheus has no such series"

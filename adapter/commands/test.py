@@ -25,6 +25,7 @@ from rules.diagnosis.inventory import Inventory
 from rules.errors import ConfigError, Problem, RulesError
 from rules.kinds import Kinds
 from rules.query import plan
+from rules.quoting import counted
 from rules.ruleset import RuleSet
 from rules.unit_tests import Case, InputSeries, Suite, UnitTest
 
@@ -72,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
     ) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"{total} test{'' if total == 1 else 's'}, {failed} failed")
+    print(f"{counted(total, 'test')}, {failed} failed")
     return 1 if failed else 0
 
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from adapter import errors
 from rules.diagnosis import explanation_document
+from rules.quoting import counted
 
 _TIMEOUT = 9.0
 """Seconds for one check; all run at the same time."""
@@ -135,10 +136,7 @@ def failed(findings: Iterable[Finding]) -> bool:
 
 def _summary(findings: Sequence[Finding]) -> str:
     numbers = Counter(each.state for each in findings)
-    counts = ", ".join(
-        f"{numbers[state]} {state}{'' if numbers[state] == 1 else 's'}"
-        for state in (State.FAILURE, State.WARNING)
-    )
+    counts = ", ".join(counted(numbers[state], state) for state in (State.FAILURE, State.WARNING))
     for state in (State.FAILURE, State.WARNING):
         for each in findings:
             if each.state is state:

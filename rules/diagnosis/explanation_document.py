@@ -10,6 +10,7 @@ from rules.diagnosis.explanation import Explanation, QueryFacts, Shown
 from rules.diagnosis.samples import NOT_FINITE
 from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
+from rules.quoting import counted
 
 T = TypeVar("T")
 
@@ -156,7 +157,7 @@ def _query_lines(query: Document) -> Iterator[str]:
 
 def _number(shown: Document, noun: str, which: str = "first") -> str:
     count, first = shown["count"], len(shown["items"])
-    text = f"{count} {noun}{'' if count == 1 else 's'}"
+    text = counted(count, noun)
     return f"{text}, the {which} {first}" if first < count else text
 
 

@@ -9,7 +9,7 @@ from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.query.catalog import Series
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan
-from rules.quoting import quote
+from rules.quoting import counted, quote
 
 _MAX_LENGTH = 200
 _MAX_NAMES = 20
@@ -38,7 +38,7 @@ def series(all_series: Sequence[Series]) -> str:
     """Return `gpu_util`, or `gpu_util and 2 more names`."""
     first = printable(all_series[0].name)
     more = len(all_series) - 1
-    return f"{first} and {more} more name{'' if more == 1 else 's'}" if more else first
+    return f"{first} and {counted(more, 'more name')}" if more else first
 
 
 def code(promql_text: str) -> str:

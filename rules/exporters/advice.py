@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rules.exporters import generations
 from rules.exporters.generations import Generation
+from rules.quoting import counted
 
 _COUNTERS = "the exporter's counters (its `-f` file or ConfigMap)"
 _REMEDIES: Mapping[str, str] = {
@@ -49,7 +50,7 @@ def on_nothing(
             "its /targets page and --prometheus-url",
         )
         return
-    scraped = f"{targets} target{'' if targets == 1 else 's'}"
+    scraped = counted(targets, "target")
     if ended:
         yield Finding(
             code="ended",

@@ -9,6 +9,7 @@ from rules.hpa.autoscaler import Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
+from rules.quoting import counted
 
 _MAX_NAMES = 5
 _LIMITS = {
@@ -31,7 +32,7 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     yield f"  tolerance  {down} below the target, {up} above"
     if hpa.conditions:
         reasons = ", ".join(reason for _, reason, _ in hpa.conditions.values())
-        yield f"  last sync  {_count(hpa.current, 'replica')}, {hpa.desired} desired: {reasons}"
+        yield f"  last sync  {counted(hpa.current, 'replica')}, {hpa.desired} desired: {reasons}"
     for title, rules in (("scale up", hpa.up), ("scale down", hpa.down)):
         if rules is not None:
             yield f"  {title:<11}{_rules(rules)}"
@@ -58,7 +59,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     """
     hpa, current = observation.hpa, observation.scale.spec
     subject = f"{hpa.namespace}/{hpa.name}"
-    keeps = f"{subject} keeps {_count(current, 'replica')} of {hpa.target}"
+    keeps = f"{subject} keeps {counted(current, 'replica')} of {hpa.target}"
     if observation.blocked:
         return f"{keeps}: {observation.blocked}. Correct the selector of the target"
     failed = [each for each in observation.proposals if each.replicas is None]
@@ -84,7 +85,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         limit = f", {_LIMITS[decision.limit]}" if decision.limit else ""
         return (
             f"{subject} scales {hpa.target} from {current} to "
-            f"{_count(decision.replicas, 'replica')}{limit}: {present}{some}. Nothing to do"
+            f"{counted(decision.replicas, 'replica')}{limit}: {present}{some}. Nothing to do"
         )
     if decision.limit:
         advice = {
@@ -185,9 +186,9 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
     if proposed.within:
         yield "within the tolerance"
     if proposed.ready is not None and not proposed.within and proposed.adjusted is None:
-        yield f"the ratio is multiplied by {_count(proposed.ready, 'pod')}"
+        yield f"the ratio is multiplied by {counted(proposed.ready, 'pod')}"
     change = "no change" if proposed.replicas == current else f"from {current}"
-    yield f"proposes {_count(proposed.replicas, 'replica')} ({change})"
+    yield f"proposes {counted(proposed.replicas, 'replica')} ({change})"
 
 
 def _values(proposed: Proposal) -> str:
@@ -217,7 +218,3 @@ def _names(names: Sequence[str]) -> str:
 
 def _percent(tolerance: float) -> str:
     return f"{tolerance * 100:.4g} %"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
