@@ -10,6 +10,7 @@
     ├── Refused                  4xx: the request is wrong (bad PromQL, missing permission)
     ├── Broken                   5xx, or a response that cannot be parsed
     │   └── NotInstantError          a query returned a matrix or a string
+    ├── Partial                  the response lacks data that Prometheus has
     └── TooLarge                 the response exceeded the size limit
     StartError               for the operator: the server cannot start with these settings
     Degradation              not raised, but returned by health checks that pass nevertheless
@@ -143,6 +144,10 @@ class Broken(BackendError):
 
 class NotInstantError(Broken):
     """Query result that is a matrix or a string instead of a vector or a scalar."""
+
+
+class Partial(BackendError):
+    """Response that says that it lacks data, as while a storage node or a store is down."""
 
 
 class TooLarge(BackendError):

@@ -24,8 +24,8 @@ class PrometheusRequestMetrics:
         self._duration = Histogram(
             f"{_PREFIX}_prometheus_request_duration_seconds",
             "Duration of requests to Prometheus until the whole response is read, "
-            "by source (default, or its name in the rules), API path and outcome (ok or the kind "
-            "of error).",
+            "by source (default, or its name in the rules), API path and outcome (ok, Partial if "
+            "it lacks data, or the kind of error).",
             ["source", "path", "outcome"],
             registry=registry,
         )
@@ -37,7 +37,7 @@ class PrometheusRequestMetrics:
         )
 
     def ended(self, path: str, *, source: str, outcome: str, seconds: float, received: int) -> None:
-        """Count a request; `outcome` is `ok` or the class name of the BackendError."""
+        """Count a request; `outcome` is `ok`, `Partial` or the class name of the BackendError."""
         self._duration.labels(source, path, outcome).observe(seconds)
         self._bytes.labels(source, path).inc(received)
 
@@ -93,7 +93,8 @@ class RelistMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._attempts = Counter(
             f"{_PREFIX}_relists",
-            "Attempts to list the series of a rule, by outcome (ok or the kind of error).",
+            "Attempts to list the series of a rule, by outcome (ok, Partial if series may be "
+            "missing, or the kind of error).",
             ["rule", "outcome"],
             registry=registry,
         )

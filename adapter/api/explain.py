@@ -201,11 +201,12 @@ class Explainer:
         """Return the result, or None and why there is none. Only Prometheus' refusal is quoted."""
         source = rule.config.source
         try:
-            return await self._sources[source](promql), ""
+            result = await self._sources[source](promql)
         except errors.BackendError as error:
             log.info("a query of an explanation failed: %s", error)
             problem = reachability.problem_of(error, source) or "did not answer"
             return None, error.refusal or f"Prometheus {problem}"
+        return result, "the response of Prometheus is partial" if result.partial else ""
 
     async def _present_labels(self, asked: samples.Question) -> frozenset[str]:
         try:

@@ -98,6 +98,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             metrics=telemetry.EvaluationMetrics(registry),
             sources=others,
             freshness=settings.prometheus.query_freshness,
+            allow_partial=settings.prometheus.allow_partial_responses,
         )
         stack.push_async_callback(evaluation.close)
         backend = Backend(

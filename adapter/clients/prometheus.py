@@ -13,7 +13,8 @@ import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from typing import Literal, NoReturn, TypeVar
+from dataclasses import replace
+from typing import Any, Literal, NoReturn, TypeVar
 
 import aiohttp
 import orjson
@@ -25,6 +26,7 @@ from adapter.clients.credentials import Authorization
 from adapter.clients.held import MAX_HELD, Held
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
+    Listed,
     QueryResult,
     QueryResultReader,
     Reader,
@@ -39,7 +41,7 @@ from rules.quoting import shorten
 log = logging.getLogger(__name__)
 
 Verb = Literal["GET", "POST"]
-T = TypeVar("T")
+T = TypeVar("T", bound=QueryResult | Listed[Any])
 
 MAX_RESULT = 16 << 20
 """Maximum size in bytes, decompressed, of a response that is kept: a query's, or a list of names.
@@ -155,19 +157,19 @@ class Prometheus:
                 return result
         return await self._query("GET", query)
 
-    async def names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
+    async def names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
 
         The index of the head block ignores the time range, so ended series may be included.
         """
         return await self._list(_NAMES, selector, start, end, StringsReader())
 
-    async def label_names(self, selector: str, start: float, end: float) -> tuple[str, ...]:
+    async def label_names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the label names of the series that `selector` matches, without `__name__`."""
         names = await self._list(_LABELS, selector, start, end, StringsReader())
-        return tuple(name for name in names if name != "__name__")
+        return replace(names, content=tuple(each for each in names.content if each != "__name__"))
 
-    async def series(self, selector: str, start: float, end: float) -> dict[str, set[str]]:
+    async def series(self, selector: str, start: float, end: float) -> Listed[dict[str, set[str]]]:
         """Return the label names, without `__name__`, of each series name that `selector` matches.
 
         Label sets are reduced while they arrive.
@@ -179,10 +181,10 @@ class Prometheus:
 
         Empty if none does, as with series from remote write.
         """
-        document = await self._request(
+        types = await self._request(
             "GET", _METADATA, {"metric": series}, self._timeout, TypesReader()
         )
-        return document.get(series, set())
+        return types.content.get(series, set())
 
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
@@ -244,8 +246,8 @@ class Prometheus:
                         result = await self._read(response, path, reader)
                     finally:
                         received = _received(response.content)
-            outcome = "ok"
-            self.reachability.answered()
+            outcome = "Partial" if result.partial else "ok"
+            self.reachability.answered(partial=result.partial)
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
             error = _backend_error(e, described(), seconds)
             if error.refusal and len(subject) <= _MAX_SHOWN:

@@ -7,22 +7,30 @@ the whole document is never in memory.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 import orjson
 
 from adapter import errors
 from adapter.clients import json_stream
 from rules.query.aggregate import Sample
+from rules.quoting import shorten
 
 Kind = Literal["vector", "scalar", "matrix"]
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _YEAR_10000 = 253402300800.0
 """Unix seconds from which on RFC 3339 cannot express a time."""
 _ENTRY = 100
 """Bytes of memory, in addition to its text, that a name in a set takes at least."""
+
+_MAX_QUOTED = 500
+"""Characters of what a response says that it lacks."""
+_NO_LOSS = re.compile(r"PromQL (warning|info):|\d+ more (warning|info) annotations omitted$")
+"""Warnings about the query. Prometheus sends ten, and the number of the others."""
 
 _OTHER_VALUES = frozenset({"histogram", "values", "histograms"})
 """Keys of elements without a float: native histograms, and series of a matrix."""
@@ -36,7 +44,17 @@ class QueryResult:
     samples: tuple[Sample, ...]
     """Elements of a vector, without native histograms; a scalar as one sample without labels; none
     for a matrix, which no rule can use."""
-    warnings: tuple[str, ...] = ()
+    partial: str = ""
+    """What the response says that it lacks, quoted for the log; empty if it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    """Content of a list response."""
+
+    content: T
+    partial: str = ""
+    """As in `QueryResult`."""
 
 
 class Reader(Protocol[T_co]):
@@ -89,7 +107,7 @@ class QueryResultReader:
         return QueryResult(
             kind=cast("Kind", kind),
             samples=() if kind == "matrix" else samples,
-            warnings=tuple(map(str, _warnings(document))),
+            partial=_partial(document),
         )
 
 
@@ -108,14 +126,14 @@ class StringsReader:
         self._strings += strings
         return len(chunk)
 
-    def close(self) -> tuple[str, ...]:
+    def close(self) -> Listed[tuple[str, ...]]:
         """Return the strings."""
         document = self._elements.close()
         # VictoriaMetrics and old versions of Prometheus write null for an empty list.
         if document.get("data", ...) is None:
             document["data"] = []
         _data(document, list)
-        return tuple(self._strings)
+        return Listed(tuple(self._strings), _partial(document))
 
 
 class LabelSetsReader:
@@ -140,10 +158,11 @@ class LabelSetsReader:
             grown += sum(len(label) + _ENTRY for label in new)
         return grown
 
-    def close(self) -> dict[str, set[str]]:
+    def close(self) -> Listed[dict[str, set[str]]]:
         """Return the label names by series name."""
-        _data(self._elements.close(), list)
-        return self._label_names
+        document = self._elements.close()
+        _data(document, list)
+        return Listed(self._label_names, _partial(document))
 
 
 class TypesReader:
@@ -157,11 +176,15 @@ class TypesReader:
         self._body += chunk
         return len(chunk)
 
-    def close(self) -> dict[str, set[str]]:
+    def close(self) -> Listed[dict[str, set[str]]]:
         """Return the types by series name."""
         try:
-            metadata = _data(orjson.loads(self._body), dict)
-            return {name: {str(each["type"]) for each in every} for name, every in metadata.items()}
+            document = orjson.loads(self._body)
+            types = {
+                name: {str(each["type"]) for each in every}
+                for name, every in _data(document, dict).items()
+            }
+            return Listed(types, _partial(document))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise errors.Broken(f"the response is not metadata: {e!r}") from e
 
@@ -198,11 +221,18 @@ def _data(document: dict[str, Any], shape: type) -> Any:
     return content
 
 
-def _warnings(document: dict[str, Any]) -> list[Any]:
+def _partial(document: dict[str, Any]) -> str:
+    """Return what the response lacks: `isPartial` of VictoriaMetrics, and warnings of all others.
+
+    `infos` are only about the query.
+    """
     warnings = document.get("warnings") or []
     if not isinstance(warnings, list):
         raise errors.Broken(f"`warnings` in the response is {type(warnings).__name__}, not list")
-    return warnings
+    losses = [each for each in map(str, warnings) if not _NO_LOSS.match(each)]
+    if document.get("isPartial") is True:
+        losses.append("isPartial is true")
+    return shorten("; ".join(losses), _MAX_QUOTED)
 
 
 def _is_label_set(element: Any) -> bool:

@@ -1,15 +1,21 @@
-"""Whether Prometheus answers, judged by the requests that are sent to it anyway."""
+"""Whether Prometheus answers, and wholly, judged by the requests that are sent to it anyway."""
 
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import time
 from collections.abc import Callable
 
 from adapter import errors
 from rules.document.sources import DEFAULT
 
+log = logging.getLogger(__name__)
+
 _CREDENTIALS = frozenset({401, 403, 407})
+_WHOLE_AFTER = 60.0
+"""Seconds without a partial response after which responses count as whole: some queries need only
+what is left."""
 
 
 def setting(source: str, key: str) -> str:
@@ -37,14 +43,25 @@ class Reachability:
         self._answered = 0.0
         self._problem = ""
         self._since = 0.0
+        self._partial_since: float | None = None
+        self._partial_last = 0.0
 
     def now(self) -> float:
         """Return the time at which a request begins, for `failed`."""
         return self._clock()
 
-    def answered(self) -> None:
-        """Note an answer."""
-        self._answered, self._problem = self._clock(), ""
+    def answered(self, *, partial: str) -> None:
+        """Note a response, and what it lacks if it is partial; logged once, and at the end."""
+        now = self._clock()
+        self._answered, self._problem = now, ""
+        if partial:
+            if self._partial_since is None:
+                log.warning("Prometheus (source %s) is partial: %s", self._source, partial)
+                self._partial_since = now
+            self._partial_last = now
+        elif self._partial_since is not None and now - self._partial_last >= _WHOLE_AFTER:
+            log.info("Prometheus (source %s) is whole again", self._source)
+            self._partial_since = None
 
     def failed(self, error: errors.BackendError, *, began: float) -> None:
         """Note a failure of a request that began at `began`.
@@ -53,16 +70,24 @@ class Reachability:
         """
         problem = problem_of(error, self._source)
         if not problem:
-            self.answered()
+            self._answered, self._problem = self._clock(), ""
         elif began >= self._answered and problem != self._problem:
             self._problem, self._since = problem, self._clock()
 
     def check(self) -> str:
         """Return for /readyz what is known. The text does not quote Prometheus."""
         if self._problem:
-            since = dt.datetime.fromtimestamp(self._since, dt.UTC).isoformat(timespec="seconds")
-            return errors.Degradation(f"{self._problem}, since {since}")
+            return errors.Degradation(f"{self._problem}, since {_utc(self._since)}")
+        if self._partial_since is not None:
+            return errors.Degradation(
+                "sends partial responses (check its storage nodes, stores and replicas; the log "
+                f"quotes it), since {_utc(self._partial_since)}"
+            )
         return "answers" if self._answered else "not queried yet"
+
+
+def _utc(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
 
 
 def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:

@@ -178,7 +178,7 @@ async def _custom(case: Case, inventory: Inventory, evaluation: Evaluation) -> _
     planned = plan.custom(
         entry, namespace=case.namespace, names=case.objects, selector=case.selector
     )
-    values = await evaluation.values(planned)
+    values = (await evaluation.values(planned)).values
     return _Answer(
         values={name: value.milli for name, value in values.items()},
         queries=tuple(
@@ -194,7 +194,7 @@ async def _external(case: Case, inventory: Inventory, evaluation: Evaluation) ->
         causes = missing.of_metric(inventory, case.metric, None, {})
         return _Answer(causes=tuple(map(str, causes)))
     planned = plan.external(entry, namespace=case.namespace, selector=case.selector)
-    rows = await evaluation.rows(planned)
+    rows = (await evaluation.rows(planned)).values
     return _Answer(
         values={unit_tests.labels_text(each.labels or {}): each.value.milli for each in rows},
         queries=(planned.promql(),),

@@ -39,7 +39,11 @@ async def findings(prometheus: Prometheus) -> Sequence[Finding]:
     if math.isfinite(skew):
         found.append(cluster.clock("Prometheus", skew))
     found += _of_report(await detection.report(prometheus))
-    return [*found, await _scrapes(prometheus)]
+    found.append(await _scrapes(prometheus))
+    if isinstance(state := prometheus.reachability.check(), errors.Degradation):
+        cure = "restore what does not answer; --allow-partial-responses serves what is left"
+        found.append(warning("prometheus", state, cure=cure))
+    return found
 
 
 def _unreachable(error: errors.BackendError) -> Finding:

@@ -50,11 +50,11 @@ async def _observe(prometheus: Prometheus) -> detect.Observations:
     if not indexed.names:
         now = time.time()
         names = await prometheus.names(_ANY_SERIES, now - _LOOKBACK, now)
-        return detect.Observations(targets=targets, down=down, anything=bool(names))
+        return detect.Observations(targets=targets, down=down, anything=bool(names.content))
     present = frozenset[str]().union(*indexed.names.values())
     labels = [label for label in generations.LABELS if label in present]
     hostnames = [label for label in ("Hostname", "hostname") if label in present]
-    live, honored, direct, recently_foreign, *hostname_is_pod = await lister.names_in(
+    names_in = await lister.names_in(
         [
             _SELECTOR,
             f"{_FOREIGN} and {_TARGETS_WITH_POD}",
@@ -63,13 +63,16 @@ async def _observe(prometheus: Prometheus) -> detect.Observations:
             *(_HOSTNAME_IS_POD.format(label=label, selector=_SELECTOR) for label in hostnames),
         ]
     )
+    live, honored, direct, recently_foreign, *hostname_is_pod = names_in.content
     carriers = await lister.live(
         _SELECTOR, [(promql.matcher(label, "!=", ""),) for label in labels]
     )
     return detect.Observations(
         live={
             name: frozenset(
-                label for label, names in zip(labels, carriers, strict=True) if name in names
+                label
+                for label, names in zip(labels, carriers.content, strict=True)
+                if name in names
             )
             for name in live
         },

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
@@ -47,6 +47,7 @@ _MAX_SCOPES = 10_000
 _SHARED_QUERY = 100
 """Size of a shared query without samples."""
 
+T = TypeVar("T")
 _ObjectKey = tuple[str, ...]
 Usages = Mapping[str, Usage] | errors.BackendError | PlanError
 """Usage by object name, or why there is none."""
@@ -54,24 +55,34 @@ _Steps = tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated(Generic[T]):
+    """Values of a request."""
+
+    values: T
+    partial: str = ""
+    """What Prometheus says that they lack, for the log; empty if they are whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
     """Values of an external metric. Times are of the event loop."""
 
-    values: tuple[ExternalValue, ...]
+    evaluated: Evaluated[tuple[ExternalValue, ...]]
     began: float
     expires: float
 
     @property
     def size(self) -> int:
-        return len(self.values)
+        return len(self.evaluated.values)
 
 
 class Evaluation:
     """Evaluates plans on `prometheus`, or on that of `sources` which a rule names.
 
     Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
-    which objects one query of a rule may cover. Methods raise BackendError subclasses, and
-    PlanError if a query cannot be rendered.
+    which objects one query of a rule may cover. `allow_partial` is for rules that do not set
+    `allowPartialResponse`. Methods raise BackendError subclasses, Partial among them, and PlanError
+    if a query cannot be rendered.
     """
 
     def __init__(
@@ -81,11 +92,13 @@ class Evaluation:
         metrics: telemetry.EvaluationMetrics,
         sources: Mapping[str, Client] = MappingProxyType({}),
         freshness: float | None = None,
+        allow_partial: bool = False,
         sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queries = QueriesBySource(prometheus, sources, clock=clock)
         self._freshness = Freshness(freshness)
+        self._allow_partial = allow_partial
         self._metrics = metrics
         self._sharing = sharing
         self._scopes: LRUCache[_Steps, Scope] = LRUCache(_MAX_SCOPES)
@@ -112,10 +125,13 @@ class Evaluation:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
+    async def values(
+        self, plan: Plan, *, deadline: float | None = None, serve_partial: bool = False
+    ) -> Evaluated[Mapping[str, Value]]:
         """Return the value of each object that has one, in the order of `plan.names`.
 
         The same mapping is returned for equal requests as long as one evaluation answers them.
+        With `serve_partial`, Partial is raised only if there is no value at all.
         Raises AmbiguousSampleError if the rule forbids several samples of one object.
         """
         shared = self._shared_query(plan)
@@ -123,10 +139,12 @@ class Evaluation:
         snapshot = shared.lookup(requested)
         if snapshot is None:
             snapshot = await shared.evaluate(plan, deadline=deadline)
-        values = snapshot.answers.get(requested)
-        if values is None:
-            values = await self._answer(plan, shared, snapshot, deadline)
-        return values
+        evaluated = snapshot.answers.get(requested)
+        if evaluated is None:
+            evaluated = await self._answer(plan, shared, snapshot, deadline)
+        if (loss := self._loss(evaluated, plan.steps, serve_partial=serve_partial)) is not None:
+            raise loss
+        return evaluated
 
     async def usages(
         self, plans: Sequence[Plan], *, deadline: float | None = None
@@ -151,7 +169,7 @@ class Evaluation:
             else ()
         )
         return tuple(
-            next(missing) if snapshot is None else _usages(plan, snapshot)
+            next(missing) if snapshot is None else self._usages(plan, snapshot)
             for plan, snapshot in zip(plans, present, strict=True)
         )
 
@@ -164,11 +182,23 @@ class Evaluation:
             self.usage_status.failed(plan)
             return error
         self.usage_status.succeeded(plan, snapshot)
-        return _usages(plan, snapshot)
+        return self._usages(plan, snapshot)
+
+    def _usages(self, plan: Plan, snapshot: Snapshot) -> Usages:
+        """Return the usage by object name, and keep it with the samples.
+
+        A partial one is a failure: without some of its containers, a pod uses less.
+        """
+        requested = plan.namespace, plan.names
+        usages: Mapping[str, Usage] | None = snapshot.answers.get(requested)
+        if usages is None:
+            usages = MappingProxyType(resource.usage(plan, snapshot.of(plan.namespace)))
+            snapshot.answers.set(requested, usages, size=1 + len(plan.names))
+        return self._loss(Evaluated(values=usages, partial=snapshot.partial), plan.steps) or usages
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
-    ) -> tuple[ExternalValue, ...]:
+    ) -> Evaluated[tuple[ExternalValue, ...]]:
         """Return the values of an external metric, one per sample.
 
         The same tuple is returned for equal requests as long as one evaluation answers them.
@@ -184,7 +214,9 @@ class Evaluation:
                 deadline=deadline,
                 error_ttl=min(ERROR_TTL, self._freshness.of((plan.step,))),
             )
-        return rows.values
+        if (loss := self._loss(rows.evaluated, (plan.step,))) is not None:
+            raise loss
+        return rows.evaluated
 
     def status(self) -> str:
         """Return which rules are queried separately for each request, for /readyz."""
@@ -228,24 +260,51 @@ class Evaluation:
             self._scopes.set(steps, scope)
         return scope
 
+    def _loss(
+        self, evaluated: Evaluated[Any], steps: _Steps, *, serve_partial: bool = False
+    ) -> errors.Partial | None:
+        """Return the error for values that lack something, unless they may be served."""
+        if not evaluated.partial:
+            return None
+        if evaluated.values and (serve_partial or self._allows_partial(steps)):
+            return None
+        return errors.Partial(evaluated.partial)
+
+    def _allows_partial(self, steps: _Steps) -> bool:
+        """Return whether partial responses count as whole ones for all rules of `steps`."""
+        own = (step.rule.config.allow_partial_response for step in steps)
+        return all(self._allow_partial if each is None else each for each in own)
+
     async def _answer(
         self, plan: Plan, shared: SharedQuery, snapshot: Snapshot, deadline: float | None
-    ) -> Mapping[str, Value]:
-        """Aggregate the samples of a plan, and keep the answer with them."""
-        values = aggregate.custom(plan, snapshot.of(plan.namespace), now=snapshot.time)
-        if len(plan.steps) > 1:
+    ) -> Evaluated[Mapping[str, Value]]:
+        """Aggregate the samples of a plan, and keep the answer with them.
+
+        Nothing follows from the lack of a sample in a partial response.
+        """
+        values, whole = self._aggregate(plan, snapshot)
+        if len(plan.steps) > 1 and whole:
             if self._any_lost(plan, values):
                 now = asyncio.get_running_loop().time()
                 snapshot = await shared.evaluate(plan, deadline=deadline, after=now)
-                values = aggregate.custom(plan, snapshot.of(plan.namespace), now=snapshot.time)
-            self._note_values(plan, values)
+                values, whole = self._aggregate(plan, snapshot)
+            if whole:
+                self._note_values(plan, values)
         max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
         max_age = next((age for age in max_ages if age is not None), None)
         if max_age is not None:
-            values = self._with_last_values(plan, values, snapshot.time - max_age)
-        answer = MappingProxyType(values)
+            values = self._with_last_values(plan, values, snapshot.time - max_age, keep=whole)
+        answer: Evaluated[Mapping[str, Value]] = Evaluated(
+            values=MappingProxyType(values), partial=snapshot.partial
+        )
         snapshot.answers.set((plan.namespace, plan.names), answer, size=1 + len(plan.names))
         return answer
+
+    def _aggregate(self, plan: Plan, snapshot: Snapshot) -> tuple[dict[str, Value], bool]:
+        """Return the values, and whether the samples count as whole."""
+        whole = not snapshot.partial or self._allows_partial(plan.steps)
+        samples = snapshot.of(plan.namespace)
+        return aggregate.custom(plan, samples, now=snapshot.time, constants=whole), whole
 
     def _any_lost(self, plan: Plan, values: Mapping[str, Value]) -> bool:
         """Return whether an object has no value that had one lately.
@@ -265,15 +324,19 @@ class Evaluation:
                 self._had_value.discard((*_key(plan), name))
 
     def _with_last_values(
-        self, plan: Plan, values: Mapping[str, Value], oldest: float
+        self, plan: Plan, values: Mapping[str, Value], oldest: float, *, keep: bool
     ) -> dict[str, Value]:
-        """Add the last values, not older than `oldest`, of names without a value."""
+        """Add the last values, not older than `oldest`, of names without a value.
+
+        With `keep`, `values` are the next last values.
+        """
         complete: dict[str, Value] = {}
         for name in plan.names:
             key = (*_key(plan), name)
             if name in values:
                 complete[name] = values[name]
-                self._last_values.set(key, values[name])
+                if keep:
+                    self._last_values.set(key, values[name])
             elif (last := self._last_values.get(key)) is not None and last.time >= oldest:
                 complete[name] = last
         return complete
@@ -296,23 +359,14 @@ class Evaluation:
         counts.alone.inc()
         counts.duration.set(took)
         expires = answer.began + self._freshness.of((plan.step,), took)
-        return _Rows(values=values, began=answer.began, expires=expires)
+        evaluated = Evaluated(values=values, partial=result.partial)
+        return _Rows(evaluated=evaluated, began=answer.began, expires=expires)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _usages(plan: Plan, snapshot: Snapshot) -> Mapping[str, Usage]:
-    """Return the usage by object name, and keep it with the samples."""
-    requested = plan.namespace, plan.names
-    usages = snapshot.answers.get(requested)
-    if usages is None:
-        usages = MappingProxyType(resource.usage(plan, snapshot.of(plan.namespace)))
-        snapshot.answers.set(requested, usages, size=1 + len(plan.names))
-    return usages
 
 
 def _key(plan: Plan) -> _ObjectKey:

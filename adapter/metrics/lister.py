@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import Listed, QueryResult
 from rules import promql
 
 T = TypeVar("T")
@@ -39,6 +39,8 @@ class IndexedNames:
     """In the order in which Prometheus lists them."""
     exact: bool
     """False if from the index, which may still contain names that ended before the window."""
+    partial: bool = False
+    """Whether names and labels may be missing."""
 
 
 class Lister:
@@ -82,14 +84,14 @@ class Lister:
                 listed = await self._series(selector)
                 self._match_supported = False
                 return listed
-            if not names or await self._probe():
+            if not names.content or await self._probe():
                 return await self._with_labels(selector, names, labels, fits)
         return await self._series(selector)
 
     async def exact(self, selector: str) -> frozenset[str] | None:
         """List the names with a sample in the window, by a query that reads the samples.
 
-        Returns None if Prometheus sends warnings: a remote store may not have answered.
+        Returns None if the response is partial.
         """
         window = f"{int(self._max_age * 1000)}ms"
         series = promql.in_expression(selector)
@@ -98,27 +100,31 @@ class Lister:
         names = _names(result)
         if "" in names:
             raise errors.Broken(f"Prometheus returned series without a name for {query!r}")
-        return None if result.warnings else names
+        return None if result.partial else names
 
     async def live(
         self, selector: str, matchers: Sequence[Sequence[str]]
-    ) -> tuple[frozenset[str], ...]:
+    ) -> Listed[tuple[frozenset[str], ...]]:
         """List, for each of `matchers`, the names of the series that match now.
 
         Series that ended are stale and do not count.
         """
         return await self.names_in([promql.with_matchers(selector, each) for each in matchers])
 
-    async def names_in(self, vectors: Sequence[str]) -> tuple[frozenset[str], ...]:
+    async def names_in(self, vectors: Sequence[str]) -> Listed[tuple[frozenset[str], ...]]:
         """List the names of the series in each instant vector; as few queries as fit are sent."""
         queries = [f"group by (__name__) ({vector})" for vector in vectors]
         found = await gather_or_cancel(self._union(each) for each in _batches(queries))
-        return tuple(names for each in found for names in each)
+        return Listed(
+            tuple(names for each in found for names in each.content),
+            next((each.partial for each in found if each.partial), ""),
+        )
 
-    async def _union(self, queries: Sequence[str]) -> list[frozenset[str]]:
+    async def _union(self, queries: Sequence[str]) -> Listed[list[frozenset[str]]]:
         """Send queries as one; return the series names in the result of each."""
         if len(queries) == 1:
-            return [_names(await self._query(queries[0]))]
+            alone = await self._query(queries[0])
+            return Listed([_names(alone)], alone.partial)
         result = await self._query(
             " or ".join(
                 f'label_replace({query}, "{_ORDINAL}", "{number}", "", "")'
@@ -131,7 +137,7 @@ class Lister:
                 names[int(sample.labels[_ORDINAL])].add(sample.labels.get("__name__", ""))
         except (KeyError, ValueError, IndexError) as error:
             raise errors.Broken(f"a series has not the label of its query: {error!r}") from error
-        return [frozenset(each) for each in names]
+        return Listed([frozenset(each) for each in names], result.partial)
 
     async def labels(self, selector: str, name: str) -> frozenset[str]:
         """List all labels that the selector's series of this name carry, by the index.
@@ -141,27 +147,30 @@ class Lister:
         if not self._match_supported:
             return frozenset()
         narrowed = promql.with_matchers(selector, (promql.matcher("__name__", "=", name),))
-        return frozenset(await self._list(self._prometheus.label_names, narrowed))
+        return frozenset((await self._list(self._prometheus.label_names, narrowed)).content)
 
     async def _probe(self) -> bool:
         """Return whether `match[]` is supported; the first call needs a Prometheus with series."""
         async with self._probing:
             if self._match_supported is None:
                 names = await self._list(self._prometheus.names, _MATCHES_NOTHING)
-                self._match_supported = not names
+                self._match_supported = not names.content
             return self._match_supported
 
     async def _with_labels(
         self,
         selector: str,
-        names: tuple[str, ...],
+        listed: Listed[tuple[str, ...]],
         labels: Collection[str],
         fits: Callable[[str], bool] | None,
     ) -> IndexedNames:
         """List which labels the names carry, by one request for each label."""
+        names, partial = listed.content, listed.partial
         wanted = set(labels) if names else set()
         if names and fits:
-            wanted.update(filter(fits, await self._list(self._prometheus.label_names, selector)))
+            present = await self._list(self._prometheus.label_names, selector)
+            partial = partial or present.partial
+            wanted.update(filter(fits, present.content))
         ordered = sorted(wanted)
         carriers = await gather_or_cancel(
             self._list(
@@ -171,15 +180,19 @@ class Lister:
             for label in ordered
         )
         carried: dict[str, set[str]] = {name: set() for name in names}
-        for label, names_with_label in zip(ordered, carriers, strict=True):
-            for name in carried.keys() & names_with_label:
+        for label, with_label in zip(ordered, carriers, strict=True):
+            for name in carried.keys() & set(with_label.content):
                 carried[name].add(label)
-        return IndexedNames(names={name: frozenset(carried[name]) for name in names}, exact=False)
+        return IndexedNames(
+            names={name: frozenset(carried[name]) for name in names},
+            exact=False,
+            partial=bool(partial) or any(each.partial for each in carriers),
+        )
 
     async def _series(self, selector: str) -> IndexedNames:
         series = await self._list(self._prometheus.series, selector)
-        names = {name: frozenset(labels) for name, labels in sorted(series.items()) if name}
-        return IndexedNames(names=names, exact=True)
+        names = {name: frozenset(labels) for name, labels in sorted(series.content.items()) if name}
+        return IndexedNames(names=names, exact=True, partial=bool(series.partial))
 
     async def _list(
         self, method: Callable[[str, float, float], Coroutine[Any, Any, T]], selector: str

@@ -16,7 +16,6 @@ from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult
 from adapter.metrics.circuit_breaker import CircuitBreaker
 from rules.document.sources import DEFAULT
-from rules.query.aggregate import Sample
 
 T = TypeVar("T")
 
@@ -75,7 +74,7 @@ class Queries:
         async with self._slots_alone:
             return await self._run(promql)
 
-    async def vectors(self, texts: Iterable[str], *, merged: bool) -> Timed[list[Sequence[Sample]]]:
+    async def vectors(self, texts: Iterable[str], *, merged: bool) -> Timed[list[QueryResult]]:
         """Evaluate several queries at the same time, each of which must return a vector.
 
         They are for a single request unless `merged`. Raises BackendError subclasses: Broken for a
@@ -89,7 +88,7 @@ class Queries:
                 )
         first = min(answers, key=lambda each: each.began)
         return Timed(
-            result=[each.result.samples for each in answers],
+            result=[each.result for each in answers],
             began=first.began,
             at=first.at,
             took=max(each.took for each in answers),
@@ -131,7 +130,7 @@ class QueriesBySource:
 
     async def vectors(
         self, queries: Sequence[tuple[str, str]], *, merged: bool
-    ) -> Timed[list[Sequence[Sample]]]:
+    ) -> Timed[list[QueryResult]]:
         """Evaluate queries, given with their sources, as `Queries.vectors` does; in their order."""
         texts: dict[str, list[str]] = {}
         for source, text in queries:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 
 from adapter import errors, telemetry
 from adapter.metrics.lister import IndexedNames, Lister
@@ -83,6 +84,8 @@ class SeriesIndex:
         """When the first and the last successful relist started, in Unix seconds."""
         self._failing_since: float | None = None
         """When the first of consecutive failed relists started, in Unix seconds."""
+        self._partial = False
+        """Whether the last successful relist may lack names."""
         first, *others = self._places.values()
         where = f"{first} and {len(others)} more" if others else first
         self._unlisted = Degraded(where, "relist", "known metrics stay listed")
@@ -102,6 +105,7 @@ class SeriesIndex:
             failed=self._unlisted.failing,
             first_listed=self._first_succeeded,
             failing_since=self._failing_since,
+            partial=self._partial,
         )
         return dict.fromkeys(self._places, status)
 
@@ -121,7 +125,10 @@ class SeriesIndex:
         return listings
 
     async def relist(self, kinds: Kinds) -> bool:
-        """List names and labels, then refresh live labels. Return whether the listing succeeded."""
+        """List names and labels, then refresh live labels. Return whether the listing is whole.
+
+        A partial one adds names and labels, and removes none.
+        """
         started = self._clock()
         try:
             found = await self._lister.index(
@@ -135,7 +142,11 @@ class SeriesIndex:
                 for rule in self._places.values():
                     self._meter.failed(rule, outcome=type(error).__name__)
             return False
-        exact = None if found.exact else await self._exact()
+        if found.partial:
+            known = self._names or {}
+            more = {name: known.get(name, frozenset()) | each for name, each in found.names.items()}
+            found = replace(found, names={**known, **more})
+        exact = None if found.exact or found.partial else await self._exact()
         self._update(found, exact)
         await self.refresh_live_labels(kinds)
         self._succeeded = started
@@ -143,11 +154,15 @@ class SeriesIndex:
             self._first_succeeded = started
         self._unlisted.end()
         self._failing_since = None
-        if self._meter is not None:
+        self._partial = found.partial
+        if self._meter is not None and found.partial:
+            for rule in self._places.values():
+                self._meter.failed(rule, outcome="Partial")
+        elif self._meter is not None:
             for index, listing in self.listings().items():
                 names = len(listing.series)
                 self._meter.listed(self._places[index], names=names, at=started)
-        return True
+        return not found.partial
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
         """Query which of several labels that identify a resource live series carry now.
@@ -167,13 +182,13 @@ class SeriesIndex:
         required, optional = self._probes(ambiguous)
         carriers: dict[_Probe, frozenset[str]] = {}
         try:
-            await self._query(required, carriers)
-            await self._query(optional & _contested(ambiguous, carriers), carriers)
+            whole = await self._query(required, carriers)
+            whole &= await self._query(optional & _contested(ambiguous, carriers), carriers)
         except (errors.BackendError, RulesError) as error:
             self._live_unknown.begin(error)
             return
         self._live_unknown.end()
-        self._update_live(ambiguous, carriers)
+        self._update_live(ambiguous, carriers, whole=whole)
 
     def _probes(self, ambiguous: _Ambiguous) -> tuple[set[_Probe], set[_Probe]]:
         """Return the probes to query, and those to query only if others found live series.
@@ -198,23 +213,31 @@ class SeriesIndex:
 
     async def _query(
         self, probes: Iterable[_Probe], carriers: dict[_Probe, frozenset[str]]
-    ) -> None:
-        """Put the names of the live series that match each probe into `carriers`."""
+    ) -> bool:
+        """Put the names of the live series that match each probe into `carriers`.
+
+        Return whether all series were there to match.
+        """
         ordered = sorted(probes)
         names = await self._lister.live(self.selector, ordered)
-        carriers.update(zip(ordered, names, strict=True))
+        carriers.update(zip(ordered, names.content, strict=True))
+        return not names.partial
 
     def _update_live(
-        self, ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]]
+        self, ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]], *, whole: bool
     ) -> None:
+        """Replace the bindings in use by those of live series; unless `whole`, only add to them."""
         names = dict(self._names or {})
         live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {}
         for index, resources in ambiguous.items():
             last, current = self._live[index], live.setdefault(index, {})
             for resource, bindings in resources.items():
                 for name, labels in tuple(names.items()):
+                    kept = () if whole else last.get((name, resource), ())
                     carried = tuple(
-                        each for each in bindings if name in carriers.get(each.probe_matchers(), ())
+                        each
+                        for each in bindings
+                        if name in carriers.get(each.probe_matchers(), ()) or each in kept
                     )
                     live_labels = {
                         label

@@ -248,10 +248,10 @@ class SharedQuery:
         ]
         answer = await self._context.queries.vectors(texts, merged=merged)
         answered = self._now()
-        results = iter(answer.result)
+        results = iter([each.samples for each in answer.result])
         pairs = [(next(results), next(results) if each.recent else None) for each in queries]
         samples = await off_loop_if_large(
-            sum(map(len, answer.result)),
+            sum(len(each.samples) for each in answer.result),
             lambda: tuple(
                 aggregate.by_object(step, vector, by_namespace=by_namespace, recent=recent)
                 for step, (vector, recent) in zip(self._steps, pairs, strict=True)
@@ -269,6 +269,7 @@ class SharedQuery:
             expires=due + took if merged else due,
             time=answer.at,
             size=sum(len(vector) for vector, _ in pairs),
+            partial=next((each.partial for each in answer.result if each.partial), ""),
         )
 
 

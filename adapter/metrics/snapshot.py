@@ -61,10 +61,10 @@ class Snapshot:
     """Unix seconds of the evaluation."""
     size: int
     """Number of samples."""
-    answers: LRUCache[ObjectNames, Mapping[str, Any]] = field(
-        default_factory=lambda: LRUCache(_MAX_ANSWERS)
-    )
-    """Values, or usages if the steps are of `resourceRules`, by object name."""
+    partial: str
+    """What Prometheus says that the samples lack, for the log; empty if they are whole."""
+    answers: LRUCache[ObjectNames, Any] = field(default_factory=lambda: LRUCache(_MAX_ANSWERS))
+    """What `Evaluation` made of the samples: values, or usages for steps of `resourceRules`."""
 
     def of(self, namespace: str) -> tuple[SamplesByObject, ...]:
         """Return the samples of the objects of one namespace, for each step."""

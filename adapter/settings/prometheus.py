@@ -78,6 +78,14 @@ class Prometheus(Group):
         "`freshness`.",
         default="auto",
     )
+    allow_partial_responses: bool = flag(
+        "allow-partial-responses",
+        SWITCH,
+        "Serve values that lack what Prometheus says that its response lacks, as while a storage "
+        "node is down. Without it, requests for them fail, except those for the metrics of all "
+        "selected pods. A rule may set its own `allowPartialResponse`.",
+        default="false",
+    )
     token_file: str | None = flag(
         "prometheus-token-file",
         FILE,

@@ -16,6 +16,7 @@ class Reason(enum.Enum):
     NO_QUERY = "NoQuery"
     MISSING_RIGHT = "MissingRight"
     LIST_FAILED = "ListFailed"
+    PARTIAL_RESPONSE = "PartialResponse"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
     LABEL_DROPPED = "LabelDropped"

@@ -102,7 +102,7 @@ class QueryFacts:
     other_samples: int = 0
     """Number of the other samples, which the caller may not see."""
     error: str = ""
-    """Why the query failed."""
+    """Why the query failed, or that its response is partial."""
     series_count: int | None = None
     """Number of series of the objects, without what the query does with them."""
     newest: float | None = None

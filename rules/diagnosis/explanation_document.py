@@ -143,8 +143,9 @@ def _query_lines(query: Document) -> Iterator[str]:
             ages = f", the newest sample is {newest:.1f} s old, the oldest {oldest:.1f} s"
         yield from wrapped("  found   ", f"{query['seriesCount']} series of the objects{ages}")
     yield f"  promql  {query['promql']}"
-    if query["samples"] is None:
+    if query["error"]:
         yield from wrapped("  error   ", query["error"])
+    if query["samples"] is None:
         return
     others = query["otherSamples"]
     more = f"; not shown: {others} of other objects" if others else ""

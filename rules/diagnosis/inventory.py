@@ -23,6 +23,8 @@ class ListingStatus:
     """When the first successful relist started; None if that does not matter."""
     failing_since: float | None = None
     """When the first of the failed relists since the last success started."""
+    partial: bool = False
+    """Whether the last successful relist may lack series."""
 
 
 NEVER_LISTED = ListingStatus(listed=None, failed=False)

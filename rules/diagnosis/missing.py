@@ -7,6 +7,7 @@ callers who may read discovery get it. `samples` finds causes by further queries
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from rules.diagnosis import candidates, suggestions, wording
 from rules.diagnosis.cause import Cause, Reason
@@ -178,6 +179,16 @@ def failed_query(
     return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
 
 
+def partial_response(where: str) -> Cause:
+    """Return the cause for samples that may be missing from a response."""
+    sentence = (
+        f"{where}: Prometheus says that its response is partial, so samples may be missing: check "
+        "its storage nodes, stores and replicas; the adapter's log quotes it. "
+        "`allowPartialResponse` or --allow-partial-responses serves such values"
+    )
+    return Cause(reason=Reason.PARTIAL_RESPONSE, sentence=sentence)
+
+
 def missing_right(right: str, grant: str) -> Cause:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
     sentence = f"the adapter has no permission to {right}: {grant}"
@@ -341,6 +352,8 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
             reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, provisional=True
         )
     series, ago = inventory.series(rule), f"{wording.age(status.listed, inventory.now)} ago"
+    if not series and status.partial:
+        return replace(partial_response(produces), rule=rule.index)
     if not series:
         problem = f"Prometheus had no series of {query} {ago}. Check that the exporter is scraped"
     elif certain:

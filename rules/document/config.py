@@ -87,6 +87,8 @@ class Rule:
     merge: bool
     source: str
     """Name of the Prometheus that is queried."""
+    allow_partial_response: bool | None
+    """Whether partial responses count as whole ones; None for the server's setting."""
     where: Where
 
 
@@ -137,6 +139,7 @@ _RULE = (
     "minPodAge",
     "merge",
     "source",
+    "allowPartialResponse",
 )
 _RESOURCE_RULE = ("containerQuery", "nodeQuery", "resources", "containerLabel")
 
@@ -199,6 +202,7 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             min_pod_age=_positive(rule, "minPodAge"),
             merge=bool(rule.flag("merge")),
             source=rule.text("source") or DEFAULT,
+            allow_partial_response=rule.flag("allowPartialResponse"),
             where=where_of(record, node),
         )
         _warn_of_absent(rule, node)

@@ -100,17 +100,24 @@ def _only_recent(
     }
 
 
-def custom(plan: Plan, samples: Sequence[SamplesByObject], *, now: float = 0.0) -> dict[str, Value]:
+def custom(
+    plan: Plan,
+    samples: Sequence[SamplesByObject],
+    *,
+    now: float = 0.0,
+    constants: bool = True,
+) -> dict[str, Value]:
     """Return the values by object name, in the order of `plan.names`, without missing ones.
 
     `samples` has those of the plan's namespace for each step; objects that the plan does not name
-    are ignored. Constants get the time `now` (Unix seconds). Raises AmbiguousSampleError for
+    are ignored. With `constants`, missing objects get the constant of their rule, if it has one,
+    and the time `now` (Unix seconds). Raises AmbiguousSampleError for
     several samples of one object if the rule says `aggregate: error`.
     """
-    constants = (step.rule.config.on_missing.value for step in plan.steps)
-    constant = next((each for each in constants if each is not None), None)
+    of_rules = (step.rule.config.on_missing.value for step in plan.steps)
+    constant = next((each for each in of_rules if each is not None), None)
     missing = None
-    if constant is not None:
+    if constants and constant is not None:
         missing = Value(milli=quantity.milli(constant), time=now, samples=0)
     steps = tuple(zip(plan.steps, samples, strict=True))
     values = {}

@@ -150,6 +150,7 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
             freshness=None,
             max_sample_age=None,
             source=DEFAULT,
+            allow_partial_response=None,
             min_pod_age=None,
             merge=False,
             where=Where(

@@ -19,7 +19,7 @@ from adapter.cluster.object_index import Object
 from adapter.http import request_info, server
 from adapter.http.connection import Serve
 from adapter.http.request import Head
-from adapter.metrics.evaluation import Usages
+from adapter.metrics.evaluation import Evaluated, Usages
 from rules.diagnosis.cause import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
@@ -118,10 +118,12 @@ class Evaluation:
         """Queries of metrics.k8s.io that fail if `failure` is set."""
         self.waits = 0.0
 
-    async def values(self, plan: Plan, *, deadline: float | None = None) -> Mapping[str, Value]:
+    async def values(
+        self, plan: Plan, *, deadline: float | None = None, serve_partial: bool = False
+    ) -> Evaluated[Mapping[str, Value]]:
         await self._ask(plan)
         named = ((name, self.known.get((plan.resource, name))) for name in plan.names)
-        return {name: value for name, value in named if value is not None}
+        return Evaluated(values={name: value for name, value in named if value is not None})
 
     async def usages(
         self, plans: Sequence[Plan], *, deadline: float | None = None
@@ -140,9 +142,9 @@ class Evaluation:
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None
-    ) -> Sequence[ExternalValue]:
+    ) -> Evaluated[Sequence[ExternalValue]]:
         await self._ask(plan)
-        return self.external.get(plan.metric, ())
+        return Evaluated(values=self.external.get(plan.metric, ()))
 
     async def _ask(self, plan: Plan | ExternalPlan) -> None:
         self.calls.append(plan)

@@ -141,7 +141,8 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
         async def run_operation() -> None:
             if operation == "series":
                 now = time.time()
-                assert len(await prometheus.series(_SELECTOR, now - 600, now)) == _NAMES
+                series = await prometheus.series(_SELECTOR, now - 600, now)
+                assert len(series.content) == _NAMES
             elif operation == "refresh":
                 await previous.refresh_live_labels()
             else:

@@ -21,6 +21,7 @@ import pytest
 from adapter import errors
 from adapter.api import health
 from adapter.http import encoding, responses
+from adapter.metrics.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
@@ -100,18 +101,19 @@ class Prometheus(wired.Evaluation):
     The Prometheus of the recordings did the same.
     """
 
-    async def values(self, plan, *, deadline=None):
+    async def values(self, plan, **more):
         keys = await self._selector_keys(plan)
         if "SCALAR" in keys:
             raise errors.Broken("requested by the selector")
-        return {} if "EMPTYVEC" in keys else await super().values(plan)
+        return Evaluated(values={}) if "EMPTYVEC" in keys else await super().values(plan)
 
     async def rows(self, plan, *, deadline=None):
         keys = await self._selector_keys(plan)
         if "SCALAR" in keys:
             (time,) = {row.value.time for row in self.external["queue_len"]}
-            return [ExternalValue(labels=None, value=Value(milli=3000, time=time, samples=1))]
-        return [] if "EMPTYVEC" in keys else await super().rows(plan)
+            value = Value(milli=3000, time=time, samples=1)
+            return Evaluated(values=[ExternalValue(labels=None, value=value)])
+        return Evaluated(values=[]) if "EMPTYVEC" in keys else await super().rows(plan)
 
     async def _selector_keys(self, plan):
         keys = {requirement.key for requirement in plan.selector.requirements}

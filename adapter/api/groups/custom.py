@@ -17,6 +17,7 @@ from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target
 from adapter.errors import BackendError
 from adapter.http import encoding, negotiation
 from adapter.http.request_info import RequestInfo
+from adapter.metrics.evaluation import Evaluated
 from rules import quantity
 from rules.diagnosis import missing
 from rules.diagnosis.cause import Cause
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
 TRANSFORMS = negotiation.ONLY_UNCHANGED
+
+_NOTHING: Mapping[str, Value] = {}
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -85,12 +88,17 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     names, young = await _names(resolved, backend)
     query = _plan(resolved, names)
     target, kind = resolved.target, resolved.kind
-    values = await _evaluate(target, query, backend, deadline) if query else {}
-    causes = young
+    values, causes = _NOTHING, young
+    if query:
+        evaluated = await _evaluate(resolved, query, backend, deadline)
+        values = evaluated.values
+        if len(values) < len(names):
+            causes = (missing.without_value(query, values), *young)
+        if evaluated.partial:
+            where = str(query.steps[0].rule.config.where)
+            causes = (missing.partial_response(where), *causes)
     if not values:
         causes = await _explain(resolved, query, backend, young)
-    elif query and len(values) < len(names):
-        causes = (missing.without_value(query, values), *young)
     # `values` are of `names`: the same values have the same names.
     return Content(
         sources=(kind, values),
@@ -192,10 +200,18 @@ async def _without_young(
 
 
 async def _evaluate(
-    target: Target, query: Plan, backend: Backend, deadline: float
-) -> Mapping[str, Value]:
+    resolved: Question, query: Plan, backend: Backend, deadline: float
+) -> Evaluated[Mapping[str, Value]]:
+    """Return the values; of all selected pods also partial ones.
+
+    An HPA counts a pod without a value against the change: as idle before it adds replicas, as at
+    the target before it removes some. Any other value it takes for the whole; after an error it
+    keeps its replicas.
+    """
+    target = resolved.target
+    of_pods = target.name == ALL and resolved.kind.group_resource == PODS
     try:
-        return await backend.evaluation.values(query, deadline=deadline)
+        return await backend.evaluation.values(query, deadline=deadline, serve_partial=of_pods)
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:

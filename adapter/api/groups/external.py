@@ -72,7 +72,7 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         return Content(sources=(), build=partial(_build, metric, ()))
     query = plan.external(entry, namespace=info.namespace, selector=selector)
     try:
-        values = await backend.evaluation.rows(query, deadline=deadline)
+        evaluated = await backend.evaluation.rows(query, deadline=deadline)
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
     except PlanError as error:
@@ -81,9 +81,11 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except BackendError as error:
         raise failures.of_query(backend, subject, query, error) from error
-    if values:
-        causes = ()
-    else:
+    values = evaluated.values
+    causes = ()
+    if evaluated.partial:
+        causes = (missing.partial_response(str(query.step.rule.config.where)),)
+    elif not values:
         causes = await backend.missing_metrics.of_plan(query)
         backend.missing_metrics.log_causes(subject, causes)
     return Content(

@@ -46,6 +46,8 @@ def query_cause(
     rule: CompiledRule, error: BackendError, *, query: str = "", key: str = "metricsQuery"
 ) -> Cause:
     """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
+    if isinstance(error, errors.Partial):
+        return missing.partial_response(str(rule.config.where))
     return missing.failed_query(
         str(rule.config.where),
         refusal=error.refusal,

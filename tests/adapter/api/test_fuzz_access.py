@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from adapter.auth import authentication, authorization, filters, tokens, trust
 from adapter.http import server
+from adapter.metrics.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs
@@ -96,7 +97,8 @@ class Evaluation(wired.Evaluation):
 
     async def rows(self, plan, *, deadline=None):
         readable = plan.promql() == 'queue{namespace="ns"}'
-        return [ExternalValue(labels={}, value=value(READABLE if readable else SECRETS[0]))]
+        found = value(READABLE if readable else SECRETS[0])
+        return Evaluated(values=[ExternalValue(labels={}, value=found)])
 
 
 def build_router():

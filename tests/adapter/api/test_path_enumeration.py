@@ -20,6 +20,7 @@ from adapter.auth.attributes import authorizer_attributes
 from adapter.auth.user import User
 from adapter.errors import ApiError
 from adapter.http import request_info
+from adapter.metrics.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
@@ -121,14 +122,15 @@ class Reads:
     async def refresh(self):
         return None
 
-    async def values(self, plan, *, deadline=None):
+    async def values(self, plan, **more):
         self.read.add(("values", plan.resource, plan.namespace, plan.names, plan.metric))
         value = Value(milli=1000, time=100.5, samples=1)
-        return dict.fromkeys(plan.names, value)
+        return Evaluated(values=dict.fromkeys(plan.names, value))
 
     async def rows(self, plan, *, deadline=None):
         self.read.add(("rows", plan.namespace, plan.metric.lower()))
-        return [ExternalValue(labels={}, value=Value(milli=1000, time=100.5, samples=1))]
+        value = Value(milli=1000, time=100.5, samples=1)
+        return Evaluated(values=[ExternalValue(labels={}, value=value)])
 
     def of(self, group, info):
         """Return what `group` reads to answer `info`; no coroutine here ever waits."""

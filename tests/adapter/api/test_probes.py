@@ -35,7 +35,7 @@ class Backend:
     async def query(self, text):
         self.queries.append(text)
         await self.answering.wait()
-        return QueryResult(kind="vector", samples=(), warnings=())
+        return QueryResult(kind="vector", samples=())
 
     async def detection(self):
         raise errors.Unreachable("down")

@@ -142,12 +142,12 @@ async def test_matrix_has_no_samples(client):
 async def test_names_and_label_names_are_those_of_the_selector(client):
     selector = '{__name__=~"gpu_.*",pod!=""}'
 
-    assert await client.names(selector, *window()) == ("gpu_free", "gpu_used")
-    assert await client.label_names(selector, *window()) == ("node", "pod", "uuid")
+    assert (await client.names(selector, *window())).content == ("gpu_free", "gpu_used")
+    assert (await client.label_names(selector, *window())).content == ("node", "pod", "uuid")
 
 
 async def test_series_are_reduced_to_names_with_label_names(client):
-    label_names = await client.series('{__name__=~"gpu_.*"}', *window())
+    label_names = (await client.series('{__name__=~"gpu_.*"}', *window())).content
 
     assert label_names == {
         "gpu_free": {"pod"},
@@ -157,7 +157,7 @@ async def test_series_are_reduced_to_names_with_label_names(client):
 
 
 async def test_unmatched_selector_has_no_series(client):
-    assert await client.series("no_such_metric", *window()) == {}
+    assert (await client.series("no_such_metric", *window())).content == {}
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])
@@ -464,15 +464,53 @@ async def test_names_that_are_not_strings_are_broken(serve, session):
 async def test_null_means_no_names(serve, session):
     fake = await serve(fakes.says('{"status":"success","data":null}'))
 
-    assert await Prometheus(session, fake.url).names("up", *window()) == ()
+    assert (await Prometheus(session, fake.url).names("up", *window())).content == ()
 
 
-async def test_warnings_are_kept(serve, session):
-    fake = await serve(fakes.says(EMPTY[:-1] + ',"warnings":["a store is unreachable"]}'))
+@pytest.mark.parametrize(
+    ("more", "partial"),
+    [
+        ('"isPartial":false', ""),
+        ('"isPartial":true', "isPartial is true"),
+        ('"warnings":["a store is away","b, too"]', "a store is away; b, too"),
+        ('"warnings":["PromQL info: not a counter","PromQL warning: bad bucket"]', ""),
+        ('"warnings":["PromQL warning: bad bucket","a store is away"]', "a store is away"),
+        ('"warnings":["PromQL warning: bad bucket","5 more warning annotations omitted"]', ""),
+        ('"infos":["PromQL info: not a counter","5 more info annotations omitted"]', ""),
+    ],
+)
+async def test_a_response_says_what_it_lacks(serve, session, caplog, more, partial):
+    registry, fake = prometheus_client.CollectorRegistry(), await serve(fakes.says(""))
+    requests = telemetry.PrometheusRequestMetrics(registry)
+    client = Prometheus(session, fake.url, requests=requests)
+    for data, call in (
+        ('{"resultType":"vector","result":[]}', client.query("up")),
+        ("[]", client.names("up", *window())),
+        ("[]", client.label_names("up", *window())),
+        ("[]", client.series("up", *window())),
+    ):
+        fake.behave = fakes.says(f'{{"status":"success","data":{data},{more}}}')
+        assert (await call).partial == partial
 
-    result = await Prometheus(session, fake.url).query("up")
+    counted = [
+        sample.labels["outcome"]
+        for family in registry.collect()
+        for sample in family.samples
+        if sample.name == "gpu_metrics_adapter_prometheus_request_duration_seconds_count"
+    ]
+    assert set(counted) == {"Partial" if partial else "ok"}
+    assert [partial in each.message for each in caplog.records] == [True] * bool(partial)
+    assert ("sends partial responses" in client.reachability.check()) == bool(partial)
 
-    assert result.warnings == ("a store is unreachable",)
+
+@pytest.mark.parametrize("path", ["query", "names"])
+async def test_warnings_that_are_no_list_are_broken(serve, session, path):
+    data = '{"resultType":"vector","result":[]}' if path == "query" else "[]"
+    fake = await serve(fakes.says(f'{{"status":"success","data":{data},"warnings":"x"}}'))
+    client = Prometheus(session, fake.url)
+
+    with pytest.raises(errors.Broken, match="`warnings` in the response is str"):
+        await (client.query("up") if path == "query" else client.names("up", *window()))
 
 
 async def test_native_histograms_are_left_out(serve, session):
@@ -554,7 +592,8 @@ async def test_series_are_not_kept_while_they_are_read(serve, session, monkeypat
     elements = ",".join(f'{{"__name__":"a","pod":"{pod}"}}' for pod in range(10_000))
     fake = await serve(fakes.says(f'{{"status":"success","data":[{elements}]}}'))
 
-    assert await Prometheus(session, fake.url).series("up", *window()) == {"a": {"pod"}}
+    series = await Prometheus(session, fake.url).series("up", *window())
+    assert series.content == {"a": {"pod"}}
 
 
 async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_on(

@@ -49,8 +49,30 @@ def test_a_failure_lasts_since_the_first_one_until_an_answer(clock, error, probl
     assert prometheus.check() == f"{problem}, since 1970-01-01T00:01:00+00:00"
     assert isinstance(prometheus.check(), Degradation)
 
-    prometheus.answered()
+    prometheus.answered(partial="")
     assert prometheus.check() == "answers"
+
+
+def test_responses_are_whole_after_a_minute_without_a_partial_one(clock, caplog):
+    caplog.set_level("INFO")
+    prometheus = Reachability(clock, source="far")
+    for clock.now, partial in ((60.0, "store-1"), (70.0, ""), (90.0, "store-1"), (149.0, "")):
+        prometheus.answered(partial=partial)
+        assert prometheus.check() == (
+            "sends partial responses (check its storage nodes, stores and replicas; the log quotes "
+            "it), since 1970-01-01T00:01:00+00:00"
+        )
+    prometheus.failed(errors.Refused("bad query", status=400), began=150.0)
+    assert isinstance(prometheus.check(), Degradation)
+
+    clock.now = 151.0
+    prometheus.answered(partial="")
+
+    assert prometheus.check() == "answers"
+    assert [each.message for each in caplog.records] == [
+        "Prometheus (source far) is partial: store-1",
+        "Prometheus (source far) is whole again",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +91,7 @@ def test_an_answer_that_concerns_one_request_is_an_answer(clock, error):
 def test_one_slow_query_among_others_is_no_failure(clock):
     prometheus = Reachability(clock)
     clock.now = 20.0
-    prometheus.answered()
+    prometheus.answered(partial="")
     clock.now = 30.0
 
     prometheus.failed(errors.TimedOut("slow"), began=0.0)

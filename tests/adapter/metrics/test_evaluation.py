@@ -84,7 +84,7 @@ rules:
 
 
 async def test_sample_with_the_earlier_label_wins(evaluation):
-    values = await evaluation.values(plan_for("b", "a", "c"))
+    values = (await evaluation.values(plan_for("b", "a", "c"))).values
 
     assert {name: value.milli for name, value in values.items()} == {"b": 7500, "a": 15000}
     assert list(values) == ["b", "a"]
@@ -92,7 +92,7 @@ async def test_sample_with_the_earlier_label_wins(evaluation):
 
 
 async def test_plan_of_one_step(evaluation):
-    values = await evaluation.values(plan_for("a", "b", labels=("pod",)))
+    values = (await evaluation.values(plan_for("a", "b", labels=("pod",)))).values
 
     assert {name: value.milli for name, value in values.items()} == {"a": 99000, "b": 7500}
 
@@ -135,7 +135,7 @@ externalRules:
     ids=["vector", "scalar"],
 )
 async def test_external_metric_has_one_row_per_sample(evaluation, query, rows):
-    values = await evaluation.rows(external_plan(query))
+    values = (await evaluation.rows(external_plan(query))).values
 
     assert [
         (row.labels and {k: v for k, v in row.labels.items() if k != "__name__"}, row.value.milli)
@@ -146,7 +146,7 @@ async def test_external_metric_has_one_row_per_sample(evaluation, query, rows):
 @pytest.mark.parametrize(("more", "values"), [("", []), ("onNaN: zero", [0])])
 async def test_external_nan_is_left_out_or_zero_as_the_rule_says(evaluation, more, values):
     for sign in ("NaN", "Inf", "-Inf"):
-        rows = await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))
+        rows = (await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))).values
 
         assert [row.value.milli for row in rows] == values
 
@@ -175,25 +175,25 @@ async def test_last_value_is_used_until_its_max_age(running, session):
     kept = "onMissing: {lastKnown: 5m}"
     running.put('fleeting{namespace="n",pod="a"} 4')
     plan = plan_for("a", "b", series="fleeting", more=kept)
-    before = await evaluation.values(plan)
+    before = (await evaluation.values(plan)).values
 
     running.end('fleeting{namespace="n",pod="a"} 4')
     clock.ahead = 200
-    assert await evaluation.values(plan) == before  # with the time of the last sample
+    assert (await evaluation.values(plan)).values == before  # with the time of the last sample
 
     clock.ahead = 400
-    assert await evaluation.values(plan) == {}
+    assert (await evaluation.values(plan)).values == {}
 
 
 async def test_without_last_known_an_ended_series_has_no_value(running, session):
     evaluation = evaluation_on(Prometheus(session, running.url))
     running.put('forgotten{namespace="n",pod="a"} 4')
     plan = plan_for("a", series="forgotten")
-    assert set(await evaluation.values(plan)) == {"a"}
+    assert set((await evaluation.values(plan)).values) == {"a"}
 
     running.end('forgotten{namespace="n",pod="a"} 4')
 
-    assert await evaluation.values(plan) == {}
+    assert (await evaluation.values(plan)).values == {}
 
 
 async def test_least_recently_used_last_values_are_evicted(running, session, monkeypatch):
@@ -207,7 +207,7 @@ async def test_least_recently_used_last_values_are_evicted(running, session, mon
 
     running.end(*(f'many{{namespace="n",pod="{pod}"}} 1' for pod in "abc"))
 
-    values = await evaluation.values(plan_for("a", "b", "c", series="many", more=kept))
+    values = (await evaluation.values(plan_for("a", "b", "c", series="many", more=kept))).values
     assert list(values) == ["a", "c"]
 
 
@@ -228,8 +228,8 @@ async def test_object_missing_while_it_moves_between_exporters_is_queried_again(
     prometheus = MovingObject(*(True, False), *(False, False), *(False, True))
     evaluation = evaluation_on(prometheus)
 
-    before = await evaluation.values(plan_for("a"))
-    after = await evaluation.values(plan_for("a"))
+    before = (await evaluation.values(plan_for("a"))).values
+    after = (await evaluation.values(plan_for("a"))).values
 
     assert list(before) == list(after) == ["a"]
     assert prometheus.reported == []
@@ -242,7 +242,7 @@ async def test_objects_of_other_requests_do_not_hide_one_that_moves():
 
     await evaluation.values(plan_for("a"))
     await evaluation.values(plan_for("b"))
-    after = await evaluation.values(plan_for("a"))
+    after = (await evaluation.values(plan_for("a"))).values
 
     assert list(after) == ["a"]
     assert prometheus.reported == []
@@ -252,7 +252,7 @@ async def test_object_that_is_gone_is_queried_again_only_once():
     prometheus = MovingObject(*(True, False), *(False, False), *(False, False), *(False, False))
     evaluation = evaluation_on(prometheus)
 
-    answers = [await evaluation.values(plan_for("a")) for _ in range(3)]
+    answers = [(await evaluation.values(plan_for("a"))).values for _ in range(3)]
 
     assert [list(answer) for answer in answers] == [["a"], [], []]
     assert prometheus.reported == []
@@ -261,4 +261,83 @@ async def test_object_that_is_gone_is_queried_again_only_once():
 async def test_object_that_never_had_a_value_is_not_queried_again():
     prometheus = MovingObject(False, False)
 
-    assert await evaluation_on(prometheus).values(plan_for("a")) == {}
+    assert (await evaluation_on(prometheus).values(plan_for("a"))).values == {}
+
+
+class Lossy:
+    """Prometheus with the pods that a test says, and what it says that it lacks."""
+
+    def __init__(self) -> None:
+        self.pods: dict[str, float] = {}
+        self.partial = ""
+        self.queries = 0
+
+    async def query(self, promql: str) -> QueryResult:
+        self.queries += 1
+        samples = (
+            Sample(labels={"pod": name}, value=value, time=time.time())
+            for name, value in self.pods.items()
+        )
+        return QueryResult(kind="vector", samples=tuple(samples), partial=self.partial)
+
+
+async def milli(evaluation: Evaluation, planned: plan.Plan) -> dict[str, int]:
+    values = (await evaluation.values(planned, serve_partial=True)).values
+    return {name: value.milli for name, value in values.items()}
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+async def test_a_pod_that_a_partial_response_lacks_gets_no_constant(allowed):
+    prometheus = Lossy()
+    prometheus.pods, prometheus.partial = {"a": 5}, "store away"
+    planned = plan_for("a", "b", more="onMissing: {value: 0}", labels=("pod",))
+
+    found = await milli(evaluation_on(prometheus, allow_partial=allowed), planned)
+
+    assert found == ({"a": 5000, "b": 0} if allowed else {"a": 5000})
+
+
+async def test_last_values_are_used_for_losses_and_not_built_from_them():
+    prometheus = Lossy()
+    evaluation = evaluation_on(prometheus)
+    planned = plan_for("a", "b", more="onMissing: {lastKnown: 5m}", labels=("pod",))
+    prometheus.pods = {"a": 8, "b": 9}
+    assert await milli(evaluation, planned) == {"a": 8000, "b": 9000}
+
+    prometheus.pods, prometheus.partial = {"a": 1}, "store away"
+    assert await milli(evaluation, planned) == {"a": 1000, "b": 9000}
+
+    prometheus.pods, prometheus.partial = {}, ""
+    assert await milli(evaluation, planned) == {"a": 8000, "b": 9000}
+
+
+async def test_an_object_that_a_partial_response_lacks_is_not_queried_again():
+    prometheus = Lossy()
+    evaluation = evaluation_on(prometheus)
+    prometheus.pods = {"a": 8, "b": 9}
+    await milli(evaluation, plan_for("a", "b"))
+    both_steps = prometheus.queries
+
+    prometheus.pods, prometheus.partial = {"b": 9}, "store away"
+    assert await milli(evaluation, plan_for("a", "b")) == {"b": 9000}
+    assert prometheus.queries == 2 * both_steps
+
+    prometheus.partial = ""  # the value that it had is not forgotten
+    await milli(evaluation, plan_for("a", "b"))
+    assert prometheus.queries == 4 * both_steps
+
+
+async def test_shared_results_stay_partial():
+    prometheus = Lossy()
+    evaluation = evaluation_on(prometheus, freshness=60.0)
+    prometheus.pods, prometheus.partial = {"a": 5, "b": 6}, "store away"
+
+    planned = plan_for("a", labels=("pod",))
+    for _ in range(6):
+        with pytest.raises(errors.Partial, match="store away"):
+            await evaluation.values(planned)
+    assert (await evaluation.values(planned, serve_partial=True)).partial == "store away"
+    assert prometheus.queries < 6
+
+    with pytest.raises(errors.Partial):
+        await evaluation.values(plan_for("none", labels=("pod",)), serve_partial=True)

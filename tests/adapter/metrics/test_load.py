@@ -105,7 +105,7 @@ class Load:
         began = now()
         self.requests.append(began)
         try:
-            values = await self.evaluation.values(request)
+            values = (await self.evaluation.values(request)).values
         except errors.BackendError:
             self.failed.append(now())
             return

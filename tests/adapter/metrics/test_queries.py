@@ -95,7 +95,7 @@ def test_results_of_several_sources_are_in_the_order_of_the_queries():
 
     answer = virtual_time.run(run())
 
-    assert [vector[0].labels["query"] for vector in answer.result] == [
+    assert [each.samples[0].labels["query"] for each in answer.result] == [
         "other slow",
         "fast",
         "other fast",
@@ -132,5 +132,5 @@ def test_several_queries_begin_with_the_first_and_take_as_long_as_the_longest():
 
     answer = virtual_time.run(timed())
 
-    assert [vector[0].labels["query"] for vector in answer.result] == ["fast", "slow"]
+    assert [each.samples[0].labels["query"] for each in answer.result] == ["fast", "slow"]
     assert (answer.began, answer.took, answer.at) == (0.0, 30.0, 1e9)

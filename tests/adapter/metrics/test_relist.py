@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import inspect
+import json
 import logging
 import threading
 import time
@@ -592,19 +593,66 @@ async def test_names_of_the_index_stay_if_the_exact_query_fails(running, make, p
     assert "exact query failed, metrics that ended may stay listed: " in record.message
 
 
-async def test_partial_result_removes_no_names(running, make, proxy):
-    running.put('partly{namespace="n",pod="p"} 1')
-    nothing = (
-        '{"status":"success","data":{"resultType":"vector","result":[]},"warnings":["store away"]}'
+@pytest.mark.parametrize("ignores_match", [False, True])
+async def test_partial_responses_remove_nothing_and_add_what_is_new(
+    running, make, proxy, ignores_match
+):
+    one, two, new = names = [f"part{ignores_match}_{each}" for each in ("one", "two", "new")]
+    running.put(
+        f'{one}{{namespace="n",pod="p"}} 1',
+        f'{two}{{namespace="n",pod="p"}} 1',
+        f'{two}{{namespace="n",exported_pod="p"}} 1',
     )
+    data: dict[str, object] = {}
+
+    def partly(received: fakes.Received) -> fakes.Behaviour | None:
+        """Return what a store has that knows only the new name, which carries no label."""
+        if not data:
+            return None
+        labelled = received.path == NAMES and '!=""' in received.parameters["match[]"]
+        found = [] if labelled else data.get(received.path, [])
+        return fakes.says(json.dumps({"status": "success", "data": found, "isPartial": True}))
+
+    removed = frozenset({"match[]"} if ignores_match else ())
     fake = await proxy(
-        spoil=lambda received: fakes.says(nothing) if received.path == "/api/v1/query" else None
+        spoil=partly, without=lambda received: removed if received.path == NAMES else frozenset()
     )
-    relist = make(fake.url, rule("partly"))
-
+    meter = telemetry.RelistMetrics(registry := prometheus_client.CollectorRegistry())
+    text = rule(f'{{__name__=~"{"|".join(names)}"}}', labels=SWITCHING)
+    relist = make(fake.url, text, meter=meter)
     await relist.once()
+    assert listed(relist) == {one, two}
+    labels = pod_labels(relist, two)
+    assert labels == ("exported_pod", "pod")
 
-    assert metrics(relist) == {"partly"}
+    data[NAMES] = [new]
+    data["/api/v1/series"] = [{"__name__": new}]
+    data["/api/v1/query"] = {"resultType": "vector", "result": []}
+    for _ in range(2):
+        await relist.once()
+
+    assert listed(relist) == {one, two, new}
+    assert pod_labels(relist, two) == labels
+    assert relist.statuses[0].partial
+    outcome = {"rule": "rules[0]", "outcome": "Partial"}
+    assert registry.get_sample_value("gpu_metrics_adapter_relists_total", outcome) == 2
+
+    data.clear()
+    await relist.once()
+    assert not relist.statuses[0].partial
+
+
+def listed(relist: Relist) -> set[str]:
+    """The names of series, whatever their labels."""
+    return {series.name for series in relist.inventory.listings[0].series}
+
+
+async def test_a_partial_relist_is_repeated_like_a_failed_one(make, proxy):
+    fake = await proxy(fakes.says('{"status":"success","data":[],"isPartial":true}'))
+    relist = make(fake.url, rule("alone"), random=lambda: 0.0, interval=600)
+
+    async with following(relist):
+        await until(lambda: len(fake.requests) > 2)
 
 
 async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):

@@ -87,7 +87,7 @@ async def milli(
     evaluation: Evaluation, entry: catalog.Entry, *names: str, namespace: str = "a"
 ) -> dict[str, int]:
     planned = plan.custom(entry, namespace=namespace, names=names, selector=Selector())
-    return {name: value.milli for name, value in (await evaluation.values(planned)).items()}
+    return {name: value.milli for name, value in (await evaluation.values(planned)).values.items()}
 
 
 def evaluation_on(client, freshness: float = 0.0, clock=lambda: NOW) -> Evaluation:

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from adapter import errors
+from adapter.clients.prometheus_result import Listed
 from adapter.metrics.lister import IndexedNames
 from adapter.metrics.series_index import SeriesIndex
 from rules import ruleset
@@ -38,7 +39,7 @@ class Lister:
         return None
 
     async def live(self, selector, matchers):
-        return tuple(frozenset() for _ in matchers)
+        return Listed(tuple(frozenset() for _ in matchers))
 
 
 class Clock:

@@ -88,7 +88,7 @@ class Shared:
     registry: CollectorRegistry
 
     async def milli(self, request: Plan) -> dict[str, int]:
-        values = await self.evaluation.values(request)
+        values = (await self.evaluation.values(request)).values
         return {name: value.milli for name, value in values.items()}
 
     def counted(self, result: str) -> float:
@@ -168,8 +168,8 @@ async def make_busy(shared: Shared, first: Plan, second: Plan, third: Plan) -> N
 async def test_equal_questions_get_the_same_mapping_of_one_evaluation(shared):
     shared = shared()
 
-    first = await shared.evaluation.values(pods("p0", "p1"))
-    again = await shared.evaluation.values(pods("p0", "p1"))
+    first = (await shared.evaluation.values(pods("p0", "p1"))).values
+    again = (await shared.evaluation.values(pods("p0", "p1"))).values
 
     assert again is first
     assert {name: value.milli for name, value in first.items()} == {"p0": 1000, "p1": 5000}
@@ -301,7 +301,7 @@ async def test_constants_are_per_object(shared):
     entry = entry_of("used", more="onMissing: {value: 0.5}")
     await make_busy(shared, *(pods(name, entry=entry) for name in ("p0", "p1", "gone")))
 
-    values = await shared.evaluation.values(pods("gone", "p0", entry=entry))
+    values = (await shared.evaluation.values(pods("gone", "p0", entry=entry))).values
 
     assert [(name, value.milli) for name, value in values.items()] == [("gone", 500), ("p0", 1000)]
     assert values["gone"].time == pytest.approx(time.time(), abs=5)
@@ -573,12 +573,18 @@ externalRules:
     everything, one = selectors.parse(""), selectors.parse("gpu=0")
 
     rows = [
-        await shared.evaluation.rows(plan.external(entry, namespace="a", selector=selector))
+        (
+            await shared.evaluation.rows(plan.external(entry, namespace="a", selector=selector))
+        ).values
         for selector in (everything, everything, one)
     ]
 
     assert rows[0] is rows[1]
-    assert [row.value.milli for (row,) in rows] == [60_000, 60_000, 30_000]
+    assert [row.value.milli for (row,) in (each.values for each in rows)] == [
+        60_000,
+        60_000,
+        30_000,
+    ]
     assert len(shared.client.queries) == 2
 
 

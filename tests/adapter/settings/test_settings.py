@@ -43,6 +43,7 @@ def test_defaults_are_those_of_the_original():
             "headers": (),
             "timeout": 30.0,
             "query_freshness": None,
+            "allow_partial_responses": False,
             "token_file": None,
             "ca_file": None,
             "client_cert_file": None,
