@@ -14,18 +14,10 @@ from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
+from rules.selectors.selectors import EXPRESSION_OPERATORS
 
 _SELECTOR_VERBS = frozenset({"list", "watch", "deletecollection"})
 _VERBS_IN_PATHS = frozenset({"proxy", "watch"})
-_OPERATORS = {
-    "=": "In",
-    "==": "In",
-    "in": "In",
-    "!=": "NotIn",
-    "notin": "NotIn",
-    "exists": "Exists",
-    "!": "DoesNotExist",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +190,12 @@ def _label_requirements(text: str) -> list[dict[str, Any]]:
         _without_empty(
             {
                 "key": requirement.key,
-                "operator": _OPERATORS[requirement.operator],
+                "operator": EXPRESSION_OPERATORS[requirement.operator],
                 "values": list(requirement.values),
             }
         )
         for requirement in selector.requirements
-        if requirement.operator in _OPERATORS
+        if requirement.operator in EXPRESSION_OPERATORS
     ]
 
 
@@ -215,7 +207,7 @@ def _field_requirements(text: str) -> list[dict[str, Any]]:
     return [
         {
             "key": requirement.field,
-            "operator": _OPERATORS[requirement.operator],
+            "operator": EXPRESSION_OPERATORS[requirement.operator],
             "values": [requirement.value],
         }
         for requirement in requirements

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rules.selectors.selectors import Operator, Requirement, Selector
+from rules.selectors.selectors import EXPRESSION_OPERATORS, Operator, Requirement, Selector
 
 _OPERATORS: Mapping[str, Operator] = {
-    "In": "in",
-    "NotIn": "notin",
-    "Exists": "exists",
-    "DoesNotExist": "!",
+    EXPRESSION_OPERATORS[each]: each for each in ("in", "notin", "exists", "!")
 }
 
 

@@ -259,13 +259,16 @@ def _check_values(requirement: Requirement) -> None:
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 
-_EXPRESSIONS: Mapping[str, str] = {
+EXPRESSION_OPERATORS: Mapping[Operator, str] = {
+    "=": "In",
+    "==": "In",
+    "!=": "NotIn",
     "in": "In",
     "notin": "NotIn",
-    "!=": "NotIn",
     "exists": "Exists",
     "!": "DoesNotExist",
 }
+"""Operator -> that of a requirement in a LabelSelector object; `>` and `<` have none."""
 
 
 def label_selector(selector: Selector) -> dict[str, Any] | None:
@@ -280,7 +283,7 @@ def label_selector(selector: Selector) -> dict[str, Any] | None:
         if requirement.operator in ("=", "=="):
             equal[requirement.key] = requirement.values[0]
             continue
-        operator = _EXPRESSIONS.get(requirement.operator)
+        operator = EXPRESSION_OPERATORS.get(requirement.operator)
         if operator is None:
             raise SelectorError(f'"{requirement.operator}" isn\'t supported in label selectors')
         expression: dict[str, Any] = {"key": requirement.key, "operator": operator}
