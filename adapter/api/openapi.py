@@ -1,9 +1,10 @@
 """`/openapi/v2` and `/openapi/v3`: the OpenAPI documents of the API groups.
 
-They are sent in JSON, v2 also in protobuf.
-The documents are JSON files beside the modules in `api.groups`. They contain neither metric names
-nor the program's version, so all replicas serve the same hashes. The API server merges them with
-its own; definition names must not collide with those of Kubernetes.
+They are sent in JSON only, which is what the API server requests (`Downloader` of
+k8s.io/kube-aggregator); the original also has v2 in protobuf. The documents are JSON files beside
+the modules in `api.groups`. They contain neither metric names nor the program's version, so all
+replicas serve the same hashes. The API server merges them with its own; definition names must not
+collide with those of Kubernetes.
 
 https://github.com/kubernetes/kube-openapi/tree/master/pkg/handler
 https://github.com/kubernetes/kube-openapi/tree/master/pkg/handler3
@@ -23,7 +24,6 @@ from typing import Any
 import orjson
 from aiohttp import hdrs
 
-from adapter.api import openapi_protobuf
 from adapter.api.groups.group import Group
 from adapter.http import encoding, negotiation
 from adapter.http.request import Request
@@ -34,13 +34,6 @@ _V2 = "/openapi/v2"
 _V3 = "/openapi/v3"
 _BELOW_V3 = "/openapi/v3/"
 _YEAR = timedelta(days=365)
-_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-_V2_TYPES: Mapping[str, str] = {
-    encoding.JSON: encoding.JSON,
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf": _PROTOBUF,
-    _PROTOBUF: _PROTOBUF,
-}
-"""Media types that clients may request for v2, and what they get; the default first."""
 
 
 class OpenApi:
@@ -54,10 +47,7 @@ class OpenApi:
         for other in others:
             first["paths"] |= other["paths"]
             first["definitions"] |= other["definitions"]
-        self._v2 = {
-            encoding.JSON: _Document(_json(first)),
-            _PROTOBUF: _Document(openapi_protobuf.encode(first), _PROTOBUF),
-        }
+        self._v2 = _Document(_json(first))
         # Like the original, without the keys "apis" and "version": the API server has its own.
         self._v3 = {
             f"apis/{group.NAME}/{version}": _Document(_json(_load(group, f"{version}.openapi_v3")))
@@ -82,16 +72,14 @@ class OpenApi:
 
     def _answer_v2(self, request: Request) -> Answer:
         headers: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}
-        requested = _preferred(request, tuple(_V2_TYPES))
-        if requested is None:
+        if not _accepts_json(request):
             return _empty(406, headers)
-        document = self._v2[_V2_TYPES[requested]]
-        return dataclasses.replace(document.answer(request, headers), gzip_threshold=0)
+        return dataclasses.replace(self._v2.answer(request, headers), gzip_threshold=0)
 
     def _answer_v3(self, request: Request, info: RequestInfo) -> Answer:
         """Return one group version's document; immutable if the URL has its hash."""
         headers: dict[str, str] = {hdrs.VARY: hdrs.ACCEPT}
-        if _preferred(request, (encoding.JSON,)) is None:
+        if not _accepts_json(request):
             return _empty(406, headers)
         key = info.path.removeprefix(_BELOW_V3)
         document = self._v3.get(key)
@@ -115,9 +103,8 @@ class OpenApi:
 class _Document:
     """Encoded document with its ETag and its Last-Modified time."""
 
-    def __init__(self, body: bytes, content_type: str = encoding.JSON) -> None:
+    def __init__(self, body: bytes) -> None:
         self.body = body
-        self._content_type = content_type
         self.hash = hashlib.sha512(self.body).hexdigest().upper()
         self.headers: dict[str, str] = {hdrs.ETAG: f'"{self.hash}"'}
         self._modified = int(time.time())
@@ -129,7 +116,6 @@ class _Document:
         modified = email.utils.formatdate(self._modified, usegmt=True)
         return Answer(
             body=self.body,
-            content_type=self._content_type,
             headers={**headers, **self.headers, hdrs.LAST_MODIFIED: modified},
         )
 
@@ -160,8 +146,9 @@ def _json(document: encoding.Document) -> bytes:
     return encoding.encode(document).rstrip()
 
 
-def _preferred(request: Request, media_types: Sequence[str]) -> str | None:
-    return negotiation.preferred(request.headers.get(hdrs.ACCEPT, ""), media_types)
+def _accepts_json(request: Request) -> bool:
+    accept = request.headers.get(hdrs.ACCEPT, "")
+    return negotiation.preferred(accept, (encoding.JSON,)) is not None
 
 
 def _empty(status: int, headers: Mapping[str, str]) -> Answer:
