@@ -15,26 +15,24 @@ _MAX_SIZE = 32 << 20
 """Bytes of the bodies and the requests: 3 000 autoscalers of ten pods each."""
 _ENTRY_SIZE = 1024
 
+_Key = tuple[tuple[str, ...], Accepted]
+"""What a request means, and its form, encoding and layout. Other parameters of the URL would let
+one client have the same document encoded again and again."""
+
 
 class EncodedAnswers:
-    """Encoder that remembers its last result for each request (LRU)."""
+    """Encoder that remembers its last result for each path with its selectors (LRU)."""
 
     def __init__(self) -> None:
-        self.cache: LRUCache[tuple[RequestInfo, Accepted], tuple[tuple[object, ...], Answer]] = (
-            LRUCache(_MAX_SIZE)
-        )
-        """By request, and its form, encoding and layout."""
+        self.cache: LRUCache[_Key, tuple[tuple[object, ...], Answer]] = LRUCache(_MAX_SIZE)
         self._encoder = Encoder()
 
-    async def encode(
-        self, info: RequestInfo, content: Content, accepted: Accepted, *, remember: bool = True
-    ) -> Answer:
+    async def encode(self, info: RequestInfo, content: Content, accepted: Accepted) -> Answer:
         """Return the answer with `content`, remembered if its sources are the same objects.
 
         Raises ApiError if the object cannot be sent in the requested form.
-        Without `remember`, as for a request that cannot come again, the answer is not kept.
         """
-        key = info, accepted
+        key = info.meaning, accepted
         cached = self.cache.get(key)
         if cached is not None and _are_same(cached[0], content.sources):
             return cached[1]
@@ -46,8 +44,7 @@ class EncodedAnswers:
         )
         answer = Answer(body=body, content_type=accepted.encoding)
         size = _ENTRY_SIZE + info.size + len(answer.body) + content.size
-        if remember:
-            self.cache.set(key, (content.sources, answer), size=size)
+        self.cache.set(key, (content.sources, answer), size=size)
         return answer
 
 

@@ -83,8 +83,7 @@ def build_router(
                 error.causes_visible = await sees_causes(group, request)
             raise
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
-        remember = request.head.is_remembered
-        answer = await encoded.encode(info, content, accepted, remember=remember)
+        answer = await encoded.encode(info, content, accepted)
         if content.causes and known_to_see_causes(group, request):
             return responses.with_warning(answer, content.causes)
         return answer

@@ -119,6 +119,18 @@ class RequestInfo:
         )
 
     @functools.cached_property
+    def meaning(self) -> tuple[str, ...]:
+        """What a document can follow from: not all of the URL."""
+        return (
+            self.path,
+            *self.query.get("includeObject", ())[:1],
+            self.namespace,
+            self.label_selector,
+            self.field_selector,
+            self.metric_label_selector,
+        )
+
+    @functools.cached_property
     def without_namespace(self) -> RequestInfo:
         """The same request at cluster scope; always the same object."""
         return replace(self, namespace="")

@@ -1,12 +1,14 @@
 """Backends of the attacked adapter, as one process: `python -m tests.attack.backends FOLDER`.
 
 A fake API server that allows the autoscaler everything and everybody else nothing, each review
-taking REVIEW_SECONDS; and a fake Prometheus whose answers to queries with `gpu!=` are large.
+taking REVIEW_SECONDS; and a fake Prometheus whose answers to queries with `gpu!=` are large. A
+request to TENANTS_PODS gives the namespace TENANT pods with large labels.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,16 +21,61 @@ from tests.fakes import kubernetes, prometheus
 AUTOSCALER = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
 REVIEW_SECONDS = 0.02
 NAMESPACE, POD = "default", "bert-0"
+CROWD, CROWD_PODS = "crowd", 50
+"""A namespace with many pods that have values."""
+TENANT, TENANT_PODS = "tenant", 300
+TENANTS_PODS = f"/api/v1/namespaces/{TENANT}/pods"
+_LABEL_BYTES = 900_000
+_LARGE = re.compile(rb'"large": "([0-9]+)"')
+"""What stands for the labels of one of the tenant's pods, none of which two pods share."""
 
 _LABELS = f'"exported_namespace":"{NAMESPACE}","exported_pod":"{POD}","UUID":"u","gpu":"0"'
 _NAME = "DCGM_FI_DEV_GPU_UTIL"
 _SAMPLE = f'{{"metric":{{{_LABELS}}},"value":[1790000000.0,"22"]}}'
 _VECTOR = '{"status":"success","data":{"resultType":"vector","result":[%s]}}'
-_LARGE = (_VECTOR % ",".join([_SAMPLE] * (57 * 2**20 // len(_SAMPLE)))).encode()
+_CROWD = ",".join(
+    _SAMPLE.replace(NAMESPACE, CROWD).replace(POD, f"pod-{number}") for number in range(CROWD_PODS)
+)
+_LARGE_ANSWER = (_VECTOR % ",".join([_SAMPLE] * (57 * 2**20 // len(_SAMPLE)))).encode()
 
 
 def _decide(spec: dict[str, Any]) -> dict[str, Any]:
     return {"allowed": spec.get("user") == AUTOSCALER}
+
+
+@web.middleware
+async def _large_labels(request: web.Request, handler: Any) -> web.StreamResponse:
+    response = await handler(request)
+    if isinstance(response, web.Response) and isinstance(response.body, bytes):
+        response.body = _LARGE.sub(_labels, response.body)
+    return response
+
+
+def _labels(found: re.Match[bytes]) -> bytes:
+    texts = (
+        b'"%b-%d-%b":"v"' % (found[1], number, b"x" * 200) for number in range(_LABEL_BYTES // 216)
+    )
+    return b",".join(texts)
+
+
+def _tenant(cluster: kubernetes.Cluster) -> Any:
+    """Return the middleware that adds or removes the tenant's pods, and makes clients list."""
+
+    @web.middleware
+    async def change(request: web.Request, handler: Any) -> web.StreamResponse:
+        if request.path != TENANTS_PODS or request.method == "GET":
+            response: web.StreamResponse = await handler(request)
+            return response
+        pods = cluster.objects["pods"]
+        pods[:] = [each for each in pods if each["metadata"]["namespace"] != TENANT]
+        for number in range(TENANT_PODS if request.method == "POST" else 0):
+            labels = {"app": "bert", "large": f"{number}"}
+            cluster.add("pods", TENANT, f"pod-{number}", labels=labels, phase="Running")
+        cluster.forget()
+        cluster.end_watches()
+        return web.Response()
+
+    return change
 
 
 async def _slow_reviews(request: web.Request, handler: Any) -> web.StreamResponse:
@@ -46,9 +93,11 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
     elif received.path.endswith("/labels"):
         body = '{"status":"success","data":["exported_namespace","exported_pod","UUID","gpu"]}'
     elif "gpu!=" in received.parameters.get("query", ""):
-        return web.Response(body=_LARGE, content_type="application/json")
+        return web.Response(body=_LARGE_ANSWER, content_type="application/json")
     elif "label_replace(" in received.parameters.get("query", ""):
         body = _VECTOR % ""  # which of several labels are in use: nothing is known
+    elif CROWD in received.parameters.get("query", ""):
+        body = _VECTOR % f"{_SAMPLE},{_CROWD}"  # one query may be for both namespaces
     else:
         body = _VECTOR % _SAMPLE
     return web.Response(text=body, content_type="application/json")
@@ -60,9 +109,11 @@ async def main(folder: Path) -> None:
     cluster.resources.append(kubernetes.CONFIGMAPS)
     cluster.put(*kubernetes.TRUST, data=processes.trust(folder))
     cluster.add("pods", NAMESPACE, POD, labels={"app": "bert"}, phase="Running")
+    for number in range(CROWD_PODS):
+        cluster.add("pods", CROWD, f"pod-{number}", phase="Running")
     cluster.decide = _decide
     app = cluster.app()
-    app.middlewares.append(web.middleware(_slow_reviews))
+    app.middlewares.extend((web.middleware(_slow_reviews), _tenant(cluster), _large_labels))
     api_server = test_utils.TestServer(app)
     await api_server.start_server()
     kubernetes.kubeconfig(folder, api_server)

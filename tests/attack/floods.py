@@ -14,10 +14,13 @@ import json
 import socket
 import ssl
 import sys
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
-from tests.attack.backends import AUTOSCALER, NAMESPACE
+import yaml
+
+from tests.attack.backends import AUTOSCALER, CROWD, NAMESPACE, TENANT, TENANTS_PODS
 
 SECONDS = 3.0
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -89,6 +92,13 @@ class Flooder:
                     if answered == "429":
                         await asyncio.sleep(_RETRY)
         self.counts[status] += 1
+
+    async def change_cluster(self, method: str, path: str) -> None:
+        """Send a request to the fake API server."""
+        kubeconfig = yaml.safe_load((self._folder / "kubeconfig").read_text())
+        server = kubeconfig["clusters"][0]["cluster"]["server"].rstrip("/")
+        change = urllib.request.Request(server + path, method=method)
+        await asyncio.to_thread(urllib.request.urlopen, change)
 
     async def repeat(self, clients: int, send: Callable[[], Awaitable[None]]) -> None:
         """Call `send` again and again from several clients, until cancelled."""
@@ -281,6 +291,32 @@ async def large_answers(flooder: Flooder) -> None:
     )
 
 
+async def tenant_labels(flooder: Flooder) -> None:
+    """300 pods of one namespace with 900 kB of labels each, and their metric with a selector"""
+    await flooder.change_cluster("POST", TENANTS_PODS)
+    target = f"{_GROUP}/namespaces/{TENANT}/pods/*/duty_cycle_current?labelSelector=app%3Dx"
+    try:
+        await flooder.repeat(
+            2, lambda: flooder.send(target, [f"X-Remote-User: {AUTOSCALER}"], proxy=True)
+        )
+    finally:
+        await flooder.change_cluster("DELETE", TENANTS_PODS)
+
+
+async def yaml_answers(flooder: Flooder) -> None:
+    """YAML of 50 pods, each request with a query string of its own, from 64 clients with rights"""
+    numbers = iter(range(_MB))
+    headers = [f"X-Remote-User: {AUTOSCALER}", "Accept: application/yaml"]
+
+    def new_request() -> bytes:
+        number = next(numbers)
+        query = f"labelSelector=x!%3D{number}" if number % 2 else f"n={number}"
+        target = f"{_GROUP}/namespaces/{CROWD}/pods/*/duty_cycle_current?{query}"
+        return request(target, headers, close=False)
+
+    await flooder.repeat(64, lambda: flooder.keep_sending(new_request, proxy=True))
+
+
 async def selectors(flooder: Flooder) -> None:
     """1 MB of labelSelector from 4 anonymous clients"""
     selector = ",".join(f"k{number}%3Dv" for number in range(110_000))
@@ -373,6 +409,8 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         trailers,
         incomplete_heads,
         large_answers,
+        tenant_labels,
+        yaml_answers,
         selectors,
         accept,
         compressed_bodies,
@@ -386,12 +424,15 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
     )
 }
 
+_LONGER = {tenant_labels.__name__: 5}
+"""Floods that last so many times as long: the pods are listed first."""
+
 
 async def main(name: str, folder: Path, port: int) -> None:
     """Run one flood and print its counts."""
     flooder = Flooder(folder, port)
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(SECONDS * _LONGER.get(name, 1)):
             await FLOODS[name](flooder)
     print(json.dumps({name: round(count) for name, count in flooder.counts.items()}))
 

@@ -11,7 +11,7 @@ from adapter.http.encoding import JSON, YAML
 from adapter.http.negotiation import Accepted
 
 INFO = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
-SAME_TEXT = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
+OTHER = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/b/pods/*/m")
 COMPACT = Accepted(encoding=JSON)
 (TABLE,) = (each for each in negotiation.TABLE if each.version == "v1")
 KIND, VALUES, EQUAL_VALUES = object(), {"p": 1}, {"p": 1}
@@ -38,16 +38,23 @@ async def test_the_same_sources_give_the_same_answer(encoded):
     assert (encoded.cache.hits, encoded.cache.misses) == (1, 1)
 
 
-async def test_an_answer_that_is_not_remembered_leaves_nothing_behind(encoded):
-    first = await encoded.encode(SAME_TEXT, content(KIND), COMPACT, remember=False)
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [("n=1&timeout=5s", True), ("labelSelector=a", False), ("includeObject=None", False)],
+)
+async def test_only_what_the_document_follows_from_makes_another_answer(encoded, query, same):
+    info = request_info.parse(INFO.path, query)
 
-    assert await encoded.encode(SAME_TEXT, content(KIND), COMPACT) is not first
+    for _ in range(2):
+        await encoded.encode(info, content(KIND, VALUES), COMPACT)
+
+    assert len(encoded.cache) == (1 if same else 2)
 
 
 @pytest.mark.parametrize(
     ("info", "sources", "accepted"),
     [
-        (SAME_TEXT, (KIND, VALUES), COMPACT),
+        (OTHER, (KIND, VALUES), COMPACT),
         (INFO, (object(), VALUES), COMPACT),
         (INFO, (KIND, EQUAL_VALUES), COMPACT),
         (INFO, (KIND, VALUES), COMPACT._replace(pretty=True)),
@@ -68,6 +75,6 @@ async def test_anything_else_is_encoded_again(encoded, info, sources, accepted):
 async def test_what_the_sources_keep_in_memory_counts(encoded):
     large = Content(sources=(KIND,), size=64 << 20, build=lambda _: {})
 
-    first = await encoded.encode(SAME_TEXT, large, COMPACT)
+    first = await encoded.encode(OTHER, large, COMPACT)
 
-    assert await encoded.encode(SAME_TEXT, large, COMPACT) is not first
+    assert await encoded.encode(OTHER, large, COMPACT) is not first

@@ -61,12 +61,12 @@ async def build():
 @pytest.mark.parametrize(
     ("media_type", "items", "in_thread"),
     [
-        (JSON, 500, False),
-        (JSON, 501, True),
-        (PROTOBUF, 500, False),
-        (PROTOBUF, 501, True),
-        (YAML, 50, False),
-        (YAML, 51, True),
+        (JSON, 100, False),
+        (JSON, 101, True),
+        (PROTOBUF, 50, False),
+        (PROTOBUF, 51, True),
+        (YAML, 5, False),
+        (YAML, 6, True),
     ],
 )
 async def test_many_items_are_built_in_a_thread(build, media_type, items, in_thread):

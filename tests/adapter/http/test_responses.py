@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 import logging
+import threading
 import uuid
 
 import pytest
@@ -275,6 +276,25 @@ async def test_long_answers_are_compressed_if_gzip_is_accepted_without_parameter
     assert (got.headers.get("Vary") == "Accept-Encoding") is compressed
     body = gzip.decompress(got.body) if compressed else got.body
     assert body == b"x" * size
+
+
+async def test_a_long_body_is_compressed_once_in_a_thread(monkeypatch):
+    threads = []
+
+    def compress(*args, **options):
+        threads.append(threading.current_thread())
+        return original(*args, **options)
+
+    original = gzip.compress
+    monkeypatch.setattr(gzip, "compress", compress)
+    compressor, body = responses.Compressor(), b"x" * (128 * 1024 + 1)
+
+    first, second = await asyncio.gather(compressor.compress(body), compressor.compress(body))
+
+    assert gzip.decompress(first) == body
+    assert first is second is await compressor.compress(body)
+    assert await compressor.compress(b"short")
+    assert [each is threading.main_thread() for each in threads] == [False, True]
 
 
 async def test_a_malformed_url_gets_a_bare_400_and_one_log_line(caplog):

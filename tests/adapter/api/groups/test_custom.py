@@ -8,7 +8,6 @@ import dataclasses
 import pytest
 
 from adapter import errors
-from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups import GROUPS, custom, question
 from adapter.api.groups.group import Backend, Resource
 from adapter.http import encoding, request_info
@@ -132,21 +131,6 @@ async def test_a_question_is_remembered_as_long_as_its_request(backend):
     assert await question.resolve(info, backend) is await question.resolve(info, backend)
     del info
     assert len(backend.questions.cache) == 0
-
-
-@pytest.mark.parametrize(("headers", "size"), [({"X-A": "b"}, 1), ({"Authorization": "t"}, 0)])
-async def test_answers_to_requests_that_cannot_come_again_are_not_kept(
-    backend, objects, evaluation, headers, size
-):
-    encoded = EncodedAnswers()
-    handler = wired.build_router(backend.catalog(), objects, evaluation, encoded=encoded)
-
-    async with wired.listening(handler) as port:
-        for _ in range(3):
-            path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/nodes/n1/gpu_util"
-            assert (await wired.fetch(port, path, headers=headers)).status == 200
-
-    assert len(encoded.cache) == size
 
 
 @pytest.mark.parametrize("changed", ["catalog", "kinds"])
