@@ -17,6 +17,8 @@ _COMMON = hypothesis.settings(
 )
 hypothesis.settings.register_profile("dev", _COMMON, max_examples=25)
 hypothesis.settings.register_profile("ci", _COMMON, max_examples=300, derandomize=True)
+# The comparison of shared queries tries 15 times as many: 20 250.
+hypothesis.settings.register_profile("thorough", _COMMON, max_examples=1350)
 hypothesis.settings.load_profile("dev")
 
 _start = Daemon.start

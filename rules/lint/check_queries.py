@@ -17,6 +17,7 @@ from rules.errors import PlanError, Problem, TemplateExecError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.lint import gauges
 from rules.mapping import BoundMapping
+from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
 from rules.template import Template
 
@@ -52,7 +53,7 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
         )
     if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
         dropped = _dropped(compiled, bound, labels)
-        if dropped and any(_contains(each, promql_parser.AggregateExpr) for each in expressions):
+        if dropped and any(map(_drops_labels, expressions)):
             yield where.problem(
                 "warning",
                 "metricsQuery",
@@ -290,8 +291,11 @@ def _nodes(expression: promql_parser.Expr) -> list[promql_parser.Expr]:
     return found
 
 
-def _contains(expression: promql_parser.Expr, kind: type) -> bool:
-    return any(isinstance(each, kind) for each in _nodes(expression))
+def _drops_labels(expression: promql_parser.Expr) -> bool:
+    return any(
+        isinstance(each, promql_parser.AggregateExpr) and str(each.op) not in CHOOSES_SAMPLES
+        for each in _nodes(expression)
+    )
 
 
 def _selectors(expression: promql_parser.Expr) -> Iterator[promql_parser.VectorSelector]:

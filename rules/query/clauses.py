@@ -39,6 +39,8 @@ compute each sample from one series, or from the buckets of one histogram.
 `sort` is not among them. It orders equal values of one object differently among more samples, which
 changes what `topk` chooses, and the last digit of a sum of fractions.
 """
+CHOOSES_SAMPLES = frozenset(("topk", "bottomk", "limitk", "limit_ratio"))
+"""Aggregations that return some of their samples, with all labels, whatever `by` says."""
 _INSTEAD = {
     "topk": "use max by (<<.GroupBy>>)",
     "bottomk": "use min by (<<.GroupBy>>)",
@@ -191,7 +193,7 @@ def reads_the_same_labels(
     at: Construct, sources: Iterable[str], side: Side, wanted: Wanted
 ) -> None:
     """Refuse to copy the label of the namespace where only the shared query has it."""
-    if wanted.namespace in sources and not side.has_namespace:
+    if wanted.namespace and wanted.namespace in sources and not side.has_namespace:
         raise at.mixes(
             f"reads the label {wanted.namespace}, which its argument has only in shared queries",
             f"aggregate by (<<.GroupBy>>,{wanted.namespace})",

@@ -100,8 +100,9 @@ class Walk:
         if not operand.selected:
             clauses.groups_the_same(at, labels)
             resource = self.wanted.resource
-            anonymous = not labels.keeps(resource) and written != resource
-            return Side(anonymous=anonymous)
+            kept = name in clauses.CHOOSES_SAMPLES or labels.keeps(resource)
+            anonymous = operand.anonymous or not kept
+            return Side(anonymous=anonymous and written != resource)
         clauses.computes_each_object(at, name)
         clauses.keeps_objects(at, labels, self.wanted)
         clauses.writes_no_wanted_label(at, written, self.wanted)
@@ -120,7 +121,9 @@ class Walk:
         strings = _strings(node.args)
         if name in {"label_replace", "label_join"}:
             clauses.writes_no_wanted_label(at, strings[0], self.wanted)
-            clauses.reads_the_same_labels(at, strings[2:], selected, self.wanted)
+            # The last argument of label_replace() is a regular expression.
+            sources = strings[2:3] if name == "label_replace" else strings[2:]
+            clauses.reads_the_same_labels(at, sources, selected, self.wanted)
         elif name.startswith("histogram_"):
             clauses.writes_no_wanted_label(at, "le", self.wanted)
         return replace(selected, scalar=scalar)

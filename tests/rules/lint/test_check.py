@@ -45,6 +45,11 @@ def test_a_usual_rule_gives_no_warning():
             "aggregates without <<.GroupBy>> and drops the label pod",
         ),
         (
+            {"metricsQuery": "'topk(2, sum(<<.Series>>{<<.LabelMatchers>>}) by (namespace))'"},
+            "rules[0].metricsQuery",
+            "aggregates without <<.GroupBy>> and drops the label pod",
+        ),
+        (
             {"metricsQuery": "'sum(<<.Series>>{<<.LabelMatchers>>})'"},
             "rules[0].metricsQuery",
             "drops the label namespace, pod",
@@ -259,6 +264,10 @@ NAMESPACE_VALUE = '<<index .LabelValuesByName "namespace">>'
         {"seriesQuery": "'{__name__=~\"^up$\"}'", "name": "{as: x}"},
         {"seriesQuery": "'{a=\"b\"}'", "seriesFilters": "[{is: ^up$}]", "name": "{as: x}"},
         {"name": "{matches: u, as: x}"},
+        *(
+            {"metricsQuery": f"'{chosen}<<.Series>>{{<<.LabelMatchers>>}})'"}
+            for chosen in ("topk(2, ", "bottomk by (node) (2, ", "limitk(2, ", "limit_ratio(0.5, ")
+        ),
     ],
 )
 def test_a_custom_rule_gives_no_warning(changes):

@@ -60,6 +60,11 @@ CLUSTER = [
     f"{A} or sum without (pod) (B)",
     f"vector(0) or {A}",
     f"{SUM_A} or sum by (node) (B)",
+    f"{A} or topk(1, sum by (node) (B))",
+    f"{A} or max by (pod) (vector(0))",
+    f'label_replace({SUM_A}, "kind", "gpu", "", "")',
+    f'label_replace({SUM_A}, "kind", "$0", "pod", "namespace")',
+    f'label_join({SUM_A}, "kind", "", "")',
     f"{A} * on () group_left () count(B)",
     f"{A} # by (pod) of sum()",
     "<</* comment */>>A{<<.LabelMatchers>>}",
@@ -75,6 +80,21 @@ NAMESPACE = [
     (f"{A} or sum by (pod) (B)", "or", "adds series"),
     (f"{A} or sum without (node) (B)", "or", "adds series"),
     (f'{A} or count_values by (node) ("pod", B)', "or", "adds series"),
+    *(
+        (f"{A} or {chosen}", "or", "adds series")
+        for chosen in (
+            "topk(2, B)",
+            "bottomk(2, B)",
+            "limitk(2, B)",
+            "limit_ratio(0.5, B)",
+            "topk without (pod) (2, B)",
+            "topk by (node) (2, B)",
+            "topk(2, topk(3, B))",
+        )
+    ),
+    (f"topk(2, B) unless on (namespace, pod) {A}", "unless on (namespace, pod)", "adds series"),
+    (f"{SUM_A} or bottomk(1, B)", "or", "adds series"),
+    (f'{A} or count_values by (node) ("pod", vector(0))', "or", "adds series"),
     (f"{A} or last_over_time((vector(0) or B)[5m:1m])", "or", "adds series"),
     (f"vector(0) or {SUM_A}", "or", "matches on the label namespace, which one side"),
     (f"vector(0) or on (<<.GroupBy>>) {A}", "or on (<<.GroupBy>>)", "uses <<.GroupBy>> for"),
@@ -163,6 +183,7 @@ ALONE = [
     (f"B unless on (node) {A}", "unless on (node)", "does not match on the label pod"),
     (f"B and on (node) {A}", "and on (node)", "does not match on the label pod"),
     (f"{A} or on (node) B", "or on (node)", "does not match on the label pod"),
+    (f"{A} or on () topk(1, B)", "or on ()", "does not match on the label pod"),
     (f'label_replace({A}, "pod", "$1", "x", "(.*)")', "label_replace()", "changes the label pod"),
     (f'label_replace({A}, ("pod"), "$1", "x", "(.*)")', "label_replace()", "changes the label pod"),
     (f'count_values by (<<.GroupBy>>) (("pod"), {A})', "count_values by (pod)", "changes"),
@@ -227,6 +248,8 @@ def _assert_refused(query, expected, construct, reason):
         ("A{<<.LabelMatchers>>} and on (node) B", Scope.CLUSTER),
         ("B unless on (node) A{<<.LabelMatchers>>}", Scope.CLUSTER),
         ("sum by (pod) (A{<<.LabelMatchers>>})", Scope.ALONE),
+        ("A{<<.LabelMatchers>>} or on () topk(1, B)", Scope.ALONE),
+        (f'label_replace({SUM_A}, "kind", "gpu", "", "")', Scope.CLUSTER),
     ],
 )
 def test_objects_without_namespace(query, expected):

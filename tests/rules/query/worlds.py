@@ -98,7 +98,7 @@ class Client:
         self._connection = http.client.HTTPConnection("127.0.0.1", prometheus.port, timeout=60)
         self._time = time
         self.count = Counter[str]()
-        """How many queries were sent, shared ones failed, and values were compared."""
+        """How many queries were sent, shared ones failed, and answers were compared."""
 
     def close(self) -> None:
         """Close the connection."""
@@ -178,7 +178,8 @@ def differences(
             own = alone[question]
             for name in question.names:
                 key = question.namespace, name
-                client.count["values" if key in shared else "missing values"] += 1
+                client.count["answers"] += 1
+                client.count["answers with values"] += key in shared
                 if own is None or own.get(key) != shared.get(key):
                     yield f"{key} alone {own and own.get(key)}, of {merged} {shared.get(key)}"
 
