@@ -277,6 +277,6 @@ def test_shared_and_separate_queries_answer_the_same(client, refusals):
     assert scopes[Scope.ALONE] > scopes.total() / 5
     assert min(scopes[Scope.CLUSTER], scopes[Scope.NAMESPACE]) > scopes.total() / 10
     assert share > 0.3
-    assert client.count["shared queries that failed"] < client.count["shared queries"] / 10
+    assert client.count["shared queries that failed"] < client.count["shared queries"] / 6
     if scopes.total() > 2000:
         assert refusals.keys() >= CLAUSES
