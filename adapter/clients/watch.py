@@ -1,7 +1,8 @@
 """List and watch of one path of the Kubernetes API, like the loop of client-go's reflector.
 
 It lists, watches from the list's resourceVersion, resumes after the end of a watch, and lists again
-once the API server no longer has that resourceVersion. Failures are retried with backoff.
+once the API server no longer has that resourceVersion. Failures are retried with backoff, except
+that a watch whose connection fails is resumed at a short interval: this costs little.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ _WATCH = 120.0
 _GRACE = 15.0
 """Seconds after the `timeoutSeconds` of a watch until the client ends it."""
 _MIN_BACKOFF = 0.8
+"""Seconds; objects are out of date for less than a second after a lost connection returns."""
 _MAX_BACKOFF = 30.0
 _HEALTHY = 5.0
 """Seconds after which the end of a watch without events is not a failure."""
@@ -82,6 +84,7 @@ async def follow(
     failing = False
     while True:
         started = clock()
+        lost = False
         try:
             if not version:
                 version, items = await api.snapshot(
@@ -125,12 +128,16 @@ async def follow(
             refused = isinstance(error, errors.Refused) and error.status not in _KEEP_VERSION
             if refused or isinstance(error, errors.Broken):
                 version = ""
+            # Lists cost the API server much, and an answer may say that it is overloaded.
+            lost = bool(version) and isinstance(error, errors.Unreachable)
             report(error)
             level = logging.DEBUG if failing else logging.WARNING
             log.log(level, "watch of %s failed and is retried: %s", path, error)
             failing = True
-        await sleep(backoff * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-        backoff = min(2 * backoff, _MAX_BACKOFF)
+        pause = _MIN_BACKOFF if lost else backoff
+        await sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
+        if not lost:
+            backoff = min(2 * backoff, _MAX_BACKOFF)
 
 
 def _parse_event(path: str, line: Any, extract: Callable[[Any], T]) -> tuple[str, T | None, str]:

@@ -135,6 +135,28 @@ async def test_consecutive_failures_back_off_and_are_logged_once(caplog):
     assert len(caplog.records) == 1
 
 
+async def test_a_watch_whose_connection_fails_is_resumed_within_a_second(caplog):
+    source = Source(LIST, *[errors.Unreachable("refused")] * 9, [event("ADDED", 11)])
+
+    assert [kind for kind, _ in await source.events()] == ["LISTED", "ADDED"]
+    assert source.requests == [LISTING, *[("watch", "10")] * 10]
+    assert all(0.4 <= slept <= 0.8 for slept in source.slept)
+    assert len(set(source.slept)) == 9, "clients would come at the same time"
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("failure", [errors.TimedOut("slow"), errors.Refused("429", status=429)])
+async def test_a_lost_connection_does_not_shorten_the_backoff_after_answers(failure):
+    lost = errors.Unreachable("refused")
+    source = Source(LIST, *[failure] * 3, lost, *[failure] * 3)
+
+    await source.events()
+
+    bounds = [0.8, 1.6, 3.2, 0.8, 6.4, 12.8, 25.6]
+    for slept, bound in zip(source.slept, bounds, strict=True):
+        assert bound / 2 <= slept <= bound
+
+
 async def test_event_resets_the_backoff():
     failure = errors.Unreachable("cut")
     source = Source(*[failure] * 5, LIST, [event("ADDED", 11), failure], failure)
