@@ -204,3 +204,19 @@ async def test_impersonation_without_a_user_name_is_a_bad_request(requested, go_
     )
     assert refusal.headers == {"X-Content-Type-Options": "nosniff"}
     json.dumps(refusal.message)
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        Impersonation(user="", groups=("\udcff" * 60,) * 5000),
+        Impersonation(user="", uid="\udcff" * 300_000),
+        Impersonation(user="", extra={"k": ("v",) * 5000}),
+        Impersonation(user="", extra={f"k{number}": ("v",) for number in range(5000)}),
+    ],
+)
+async def test_the_refusal_repeats_the_start_of_a_long_impersonation_only(requested):
+    refusal = await Cluster("*").refuse(requested)
+
+    assert refusal.message.endswith("… without impersonating a user name")
+    assert len(refusal.message) < 1100
