@@ -11,7 +11,8 @@
     ├── Broken                   5xx, or a response that cannot be parsed
     │   └── NotInstantError          a query returned a matrix or a string
     ├── Partial                  the response lacks data that Prometheus has
-    └── TooLarge                 the response exceeded the size limit
+    ├── TooLarge                 the response or the query exceeded a limit, ours or Prometheus'
+    └── Overloaded               429 or 503 with Retry-After: no request is sent until then
     StartError               for the operator: the server cannot start with these settings
     Degradation              not raised, but returned by health checks that pass nevertheless
 
@@ -110,7 +111,7 @@ class BackendError(Exception):
     query: str = ""
     """The query that Prometheus refused, if it is short enough to be shown; else empty."""
     status: int = 0
-    """HTTP status of an error of the API server, and of Refused; else 0."""
+    """HTTP status of an error of the API server, of Refused and of Overloaded; else 0."""
 
     def without_frames(self) -> Self:
         """Return the error to be kept. Frames of a traceback may hold all that a response had."""
@@ -151,7 +152,11 @@ class Partial(BackendError):
 
 
 class TooLarge(BackendError):
-    """Response that exceeds the size limit."""
+    """Response that exceeds the size limit, or a query that exceeds a limit of Prometheus."""
+
+
+class Overloaded(BackendError):
+    """Response 429 or 503 that says when to send the next request, in `retry_after` seconds."""
 
 
 class Degradation(str):

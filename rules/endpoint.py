@@ -7,10 +7,14 @@ import urllib.parse
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
 """RFC 9110, 5.1; also empty."""
+_OF_ENDPOINT = re.compile(
+    r"(/api/v1(/(query|query_range|series|labels|metadata|read|write|remote_write))?|/graph)/*$"
+)
+"""End of the path of a URL below the base URL of a Prometheus."""
 
 
 def check_url(text: str) -> urllib.parse.SplitResult:
-    """Return the parts of an HTTP URL. Raises ValueError for any other text."""
+    """Return the parts of the base URL of a Prometheus. Raises ValueError for any other text."""
     message = "must be an http or https URL with a host"
     try:
         url = urllib.parse.urlsplit(text)
@@ -19,6 +23,8 @@ def check_url(text: str) -> urllib.parse.SplitResult:
         raise ValueError(message) from error
     if not valid:
         raise ValueError(message)
+    if found := _OF_ENDPOINT.search(url.path):
+        raise ValueError(f"must be the base URL of Prometheus: remove {found[0]} from its end")
     return url
 
 

@@ -8,22 +8,53 @@ from __future__ import annotations
 
 import ssl
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import aiohttp
 import yaml
 
 from adapter import errors
+from adapter.clients import abort
 from adapter.file_watcher import FileWatcher
 
 _COMMANDS = frozenset({"exec", "auth-provider"})
 """Keys of a user in a kubeconfig that make the Kubernetes client run a command."""
 
-Authorization = Callable[[], Awaitable[str]]
-"""Returns the current value of the Authorization header. Raises Unreachable."""
+_EXEC_PACE = 10.0
+"""Minimum seconds between two runs of an `exec` plugin after refusals."""
 
+
+class Authorization(Protocol):
+    """Returns the value of the Authorization header; `renew` reads it again. Raises Unreachable."""
+
+    async def __call__(self, *, renew: bool = False) -> str:
+        """Return the value."""
+        ...
+
+
+def authorized(authorization: Authorization) -> aiohttp.ClientMiddlewareType:
+    """Return a middleware that sends the Authorization header.
+
+    After a 401, it reads the value again, and repeats the request once if the value has changed.
+    """
+
+    async def middleware(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        sent = request.headers["Authorization"] = await authorization()
+        response = await handler(request)
+        if response.status != _UNAUTHORIZED or (new := await authorization(renew=True)) == sent:
+            return response
+        async with abort.abort_on_exit(response):
+            request.headers["Authorization"] = new
+        return await handler(request)
+
+    return middleware
+
+
+_UNAUTHORIZED = 401
 _MAX_AGE = 60.0
 """Seconds for which a token or a TLS file is used before it is read again, as in client-go."""
 
@@ -60,11 +91,17 @@ class TokenFile:
             max_age=_MAX_AGE,
         )
 
-    async def authorization(self) -> str:
+    async def authorization(self, *, renew: bool = False) -> str:
         """Return the Authorization header; see `Authorization`."""
+        if renew:
+            self.expire()
         return self._watcher.current()
 
-    def refresh(self, configuration: Any) -> None:
+    def expire(self) -> None:
+        """Read the file again."""
+        self._watcher.poll()
+
+    def __call__(self, configuration: Any) -> None:
         """Set the token in a configuration of the Kubernetes client."""
         configuration.api_key["BearerToken"] = self._watcher.current()
 
@@ -100,12 +137,17 @@ class ExecPlugin:
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._run_again_at = time.monotonic() + _MAX_AGE
+        self._ran = time.monotonic()
+        self._max_age = _MAX_AGE
 
-    async def refresh(self, configuration: Any) -> None:
+    def expire(self) -> None:
+        """Run the command again at the next use, but not within ten seconds of its last run."""
+        self._max_age = min(_MAX_AGE, _EXEC_PACE)
+
+    async def __call__(self, configuration: Any) -> None:
         """Set the token in a configuration of the Kubernetes client."""
-        if time.monotonic() >= self._run_again_at:
-            self._run_again_at = time.monotonic() + _MAX_AGE
+        if time.monotonic() - self._ran >= self._max_age:
+            self._ran, self._max_age = time.monotonic(), _MAX_AGE
             await self._loader.load_from_exec_plugin()
             if "BearerToken" in configuration.api_key:
                 configuration.api_key["BearerToken"] = self._loader.token
@@ -152,14 +194,14 @@ async def load_kubeconfig(configuration: Any, loader: Any, document: Any, folder
     await loader.load_and_set(configuration)
     if token_file:
         token = TokenFile(folder / token_file)
-        configuration.refresh_api_key_hook = token.refresh
-        token.refresh(configuration)
+        configuration.refresh_api_key_hook = token
+        token(configuration)
     elif "exec" in user:
         if "BearerToken" not in configuration.api_key and not configuration.cert_file:
             # The arguments and the environment of the command may be secret.
             command = user["exec"].get("command")
             raise errors.Unreachable(f"the exec command {command!r} returned no credentials")
-        configuration.refresh_api_key_hook = ExecPlugin(loader).refresh
+        configuration.refresh_api_key_hook = ExecPlugin(loader)
 
 
 async def from_configuration(configuration: Any) -> Credentials:
@@ -169,7 +211,9 @@ async def from_configuration(configuration: Any) -> Credentials:
             "insecure-skip-tls-verify and a certificate authority exclude each other: remove one"
         )
 
-    async def authorization() -> str:
+    async def authorization(*, renew: bool = False) -> str:
+        if renew and isinstance(hook := configuration.refresh_api_key_hook, TokenFile | ExecPlugin):
+            hook.expire()
         value: str = await configuration.get_api_key_with_prefix("BearerToken")
         return _check_header(value, "the token")
 

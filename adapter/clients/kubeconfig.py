@@ -50,8 +50,8 @@ async def load(
         token = credentials.TokenFile(
             Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
         )
-        configuration.refresh_api_key_hook = token.refresh
-        token.refresh(configuration)
+        configuration.refresh_api_key_hook = token
+        token(configuration)
         return configuration
     path = Path(kubeconfig)
     document = credentials.read_kubeconfig(path)

@@ -8,11 +8,13 @@ log only.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import email.utils
 import logging
 import re
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, TypeVar
 
@@ -22,7 +24,8 @@ import yarl
 
 from adapter import errors, telemetry
 from adapter.clients import abort, bodies, redirects
-from adapter.clients.credentials import Authorization
+from adapter.clients.circuit_breaker import CircuitBreaker
+from adapter.clients.credentials import Authorization, authorized
 from adapter.clients.held import MAX_HELD, Held
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
@@ -64,13 +67,26 @@ _MAX_ERROR = 64 << 10
 _MAX_QUOTED = 1000
 _MAX_SHOWN = 120
 """Characters of a refused query that its cause shows: it then fits in two lines of a terminal."""
-_EXECUTION_FAILED = 422
-_FAULT_OF_QUERY = frozenset({400, _EXECUTION_FAILED})
+_BAD_REQUEST, _EXECUTION_FAILED = 400, 422
+_FAULT_OF_QUERY = frozenset({_BAD_REQUEST, _EXECUTION_FAILED})
 """Statuses with which Prometheus refuses a query. Its text quotes the query and label sets."""
 _LABEL_SET = re.compile(r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
 """Labels of series in an error, such as `{pod="a"}`. The series may belong to other tenants."""
+_LIMIT = re.compile(
+    r"would load too many samples"  # Prometheus
+    r"|err-mimir-max-|the query exceeded the maximum"  # Mimir
+    r"|the query hit the (max|aggregated)"  # Cortex
+    r"|exceeded (series|chunks|samples|bytes|\w+ size) limit|limit \d+ violated"  # Thanos, Cortex
+    r"|-search\.max|(matching timeseries|time series found) exceed"  # VictoriaMetrics
+)
+"""What backends write if a query reaches a limit of series, samples, chunks or bytes."""
+_OVERLOADED = frozenset({429, 503})
+_MAX_WAIT = 60.0
+"""Maximum seconds for which Retry-After is followed."""
 _TLS_CONTEXT = re.compile(r" ssl:<[^>]*>")
 """Part of aiohttp's messages that says nothing."""
+_MIN_SECRET = 8
+"""Length of a value in the query string from which on it may be a secret."""
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
 _POST_RETRY = 300.0
@@ -80,14 +96,14 @@ _POST_RETRY = 300.0
 class Prometheus:
     """Client of one Prometheus.
 
-    `url` is the base URL; its query string is ignored. `authorization` is used unless `headers` or
-    the URL contain credentials. `tls_context` returns the TLS context of each new connection, by
-    default that of the session; `server_name` is the name in the server's certificate, by default
-    the host of the URL. `verb` is the HTTP method of queries; listings always use GET. `timeout`
-    bounds a request, in seconds. `source` is the name that rules use. Clients with the same `held`
-    have a common limit of the responses that they read. `clock` returns the Unix seconds for which
-    queries are evaluated, by default the time at Prometheus. Methods raise BackendError
-    subclasses only.
+    `url` is the base URL; its query string is sent with each request, except parameters that the
+    request sets itself. `authorization` is used unless `headers` or the URL contain credentials.
+    `tls_context` returns the TLS context of each new connection, by default that of the session;
+    `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
+    the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
+    `source` is the name that rules use. Clients with the same `held` have a common limit of the
+    responses that they read. `clock` returns the Unix seconds for which queries are evaluated, by
+    default the time at Prometheus. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -122,12 +138,16 @@ class Prometheus:
             authorization = None
         self._session = session
         self._base = base.with_path(base.path.rstrip("/"))
+        self._parameters = tuple(base.query.items())
+        self._secrets = _secrets(base)
         self._address = str(self._base.with_user(None))  # without credentials, for the log
-        self._same_origin = redirects.same_origin(
+        same_origin = redirects.same_origin(
             base, f"set {setting(source, 'url')} to the address of Prometheus itself"
         )
+        self._middlewares = (
+            (same_origin, authorized(authorization)) if authorization else (same_origin,)
+        )
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
-        self._authorization = authorization
         self._tls_context = tls_context
         self._server_name = server_name
         self._verb: Verb = verb
@@ -138,6 +158,8 @@ class Prometheus:
         self._post_refused_at: float | None = None
         self._source = source
         self.reachability = Reachability(source=source)
+        name = "Prometheus" if source == DEFAULT else f"the source {source}"
+        self._breaker = CircuitBreaker(name, clock=monotonic)
         self._held = (held or Held()).share()
 
     async def query(self, query: str) -> QueryResult:
@@ -218,6 +240,12 @@ class Prometheus:
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
+        with self._breaker.request():
+            return await self._exchange(verb, path, params, seconds, reader)
+
+    async def _exchange(
+        self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
+    ) -> T:
         subject = params.get("query") or params.get("match[]") or params.get("metric", "")
 
         def described() -> str:
@@ -230,14 +258,16 @@ class Prometheus:
             async with asyncio.timeout(seconds):
                 response = await self._session.request(
                     verb,
-                    self._base / path[1:],
+                    (self._base / path[1:]).with_query(
+                        [each for each in self._parameters if each[0] not in params]
+                    ),
                     params=params if verb == "GET" else None,
                     data=params if verb == "POST" else None,
-                    headers=await self._request_headers(),
+                    headers=self._headers,
                     timeout=aiohttp.ClientTimeout(),
                     ssl=self._tls_context() if self._tls_context else True,
                     server_hostname=self._server_name,
-                    middlewares=(self._same_origin,),
+                    middlewares=self._middlewares,
                 )
                 async with abort.abort_on_exit(response):
                     try:
@@ -249,7 +279,7 @@ class Prometheus:
             outcome = "Partial" if result.partial else "ok"
             self.reachability.answered(partial=result.partial)
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
-            error = _backend_error(e, described(), seconds)
+            error = _backend_error(e, described(), seconds, self._secrets)
             if error.refusal and len(subject) <= _MAX_SHOWN:
                 error.query = subject
             outcome = type(error).__name__
@@ -290,11 +320,6 @@ class Prometheus:
         finally:
             self._held.bytes -= held
 
-    async def _request_headers(self) -> Mapping[str, str]:
-        if self._authorization is None:
-            return self._headers
-        return {**self._headers, "Authorization": await self._authorization()}
-
 
 async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source: str) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
@@ -303,16 +328,25 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
         refusal = f"{kind}: {text}" if response.status in _FAULT_OF_QUERY else ""
-        if response.status == _EXECUTION_FAILED:
-            refusal = _LABEL_SET.sub("{...}", refusal)
+        limited = response.status != _BAD_REQUEST and bool(_LIMIT.search(text))
+        if response.status == _EXECUTION_FAILED or limited:
+            refusal = _LABEL_SET.sub("{...}", f"{kind}: {text}")
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        kind, text, refusal = response.reason or "", _excerpt(body), ""
+        kind, text, refusal, limited = response.reason or "", _excerpt(body), "", False
         if response.status == 404:
             text += (
                 f"; there is no Prometheus API below {base}: correct the path in "
                 f"{setting(source, 'url')}"
             )
     message = f"{response.status} {kind}: {text}"
+    if response.status in _OVERLOADED and (wait := _retry_after(response.headers)) > 0:
+        overloaded = errors.Overloaded(message)
+        overloaded.status, overloaded.retry_after = response.status, wait
+        raise overloaded
+    if limited:
+        too_large = errors.TooLarge(message)
+        too_large.refusal = refusal
+        raise too_large
     if kind == "timeout":
         raise errors.QueryTimedOut(message)
     if response.status // 100 == 4:
@@ -322,18 +356,60 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
     raise errors.Broken(message)
 
 
-def _backend_error(error: Exception, request: str, seconds: float) -> errors.BackendError:
-    """Convert an error of a request to a BackendError whose text starts with the request."""
-    text = _TLS_CONTEXT.sub("", shorten(str(error) or type(error).__name__, _MAX_QUOTED))
-    if isinstance(error, errors.Refused):
-        refused = errors.Refused(f"{request}: {text}", status=error.status)
-        refused.refusal = error.refusal
-        return refused
+def _retry_after(headers: Mapping[str, str]) -> float:
+    """Return the seconds, at most a minute, in Retry-After: a number or a date; 0 without it."""
+    text = headers.get("Retry-After", "")
+    try:
+        digits = text.isascii() and text.isdecimal()
+        seconds = float(text) if digits else (_date(text) - _now(headers)).total_seconds()
+    except ValueError:
+        return 0.0
+    return min(max(0.0, seconds), _MAX_WAIT)
+
+
+def _now(headers: Mapping[str, str]) -> dt.datetime:
+    """Return the server's time, whose clock may differ from ours."""
+    return _date(headers["Date"]) if "Date" in headers else dt.datetime.now(dt.UTC)
+
+
+def _date(text: str) -> dt.datetime:
+    """Parse a date of HTTP. Raises ValueError."""
+    date = email.utils.parsedate_to_datetime(text)
+    return date if date.tzinfo else date.replace(tzinfo=dt.UTC)
+
+
+def _secrets(url: yarl.URL) -> tuple[str, ...]:
+    """Return what a message must not repeat: values of the query string, as given and as sent."""
+    pairs = (pair.partition("=")[2] for pair in url.raw_query_string.split("&"))
+    values = {value for value in (*url.query.values(), *pairs) if len(value) >= _MIN_SECRET}
+    return tuple(sorted(values, key=len, reverse=True))
+
+
+def _backend_error(
+    error: Exception, request: str, seconds: float, secrets: Sequence[str]
+) -> errors.BackendError:
+    """Convert an error of a request to a BackendError whose text starts with the request.
+
+    The text has no `secrets`, which aiohttp and proxies repeat in messages about a URL.
+    """
+    text = _TLS_CONTEXT.sub("", str(error) or type(error).__name__)
+    refusal = error.refusal if isinstance(error, errors.BackendError) else ""
+    if isinstance(error, errors.TooLarge):
+        refusal = refusal or text
+    for secret in secrets:
+        text, refusal = text.replace(secret, "..."), refusal.replace(secret, "...")
+    text = shorten(text, _MAX_QUOTED)
+    message = f"{request}: {text}"
     if isinstance(error, errors.BackendError):
-        return type(error)(f"{request}: {text}")
+        again: errors.BackendError
+        if isinstance(error, errors.Refused):
+            again = errors.Refused(message, status=error.status)
+        else:
+            again = type(error)(message)
+        again.refusal, again.retry_after, again.status = refusal, error.retry_after, error.status
+        return again
     if isinstance(error, TimeoutError):
         return errors.TimedOut(f"{request}: no complete response within {seconds:.1f} s")
-    message = f"{request}: {text}"
     if isinstance(error, aiohttp.ClientConnectionError | OSError):
         return errors.Unreachable(message)
     if isinstance(error, aiohttp.ClientPayloadError) and not isinstance(

@@ -96,6 +96,8 @@ def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
         return f"cannot be reached (check {setting(source, 'url')})"
     if isinstance(error, errors.TimedOut):
         return f"does not respond in time (check its load, and {setting(source, 'timeout')})"
+    if isinstance(error, errors.Overloaded):
+        return f"asks to wait (status {error.status} with Retry-After; check its load and limits)"
     if type(error) is errors.Broken:
         return "fails, or sends responses that cannot be parsed"
     if isinstance(error, errors.Refused):

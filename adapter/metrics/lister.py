@@ -19,8 +19,8 @@ from rules import promql
 
 T = TypeVar("T")
 
-_MATCHES_NOTHING = '{__name__="gpu_metrics_adapter_probe",__name__="matches_nothing"}'
-"""A series selector that cannot match: no series has two names."""
+_MATCHES_NOTHING = '{namespace!="",namespace=""}'
+"""A series selector that cannot match. VictoriaMetrics refuses two matchers of `__name__`."""
 
 _MAX_IN_FLIGHT = 8
 _MAX_UNION = 4000
@@ -28,7 +28,7 @@ _MAX_UNION = 4000
 _ORDINAL = "gpu_metrics_adapter_query"
 """Label with the position of a query among those that are sent as one."""
 _MATCH_REFUSED = frozenset({400, 404, 422})
-"""Statuses of a backend that refuses `match[]`."""
+"""Statuses with which a backend refuses `match[]`, if it accepts the selector elsewhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,11 +150,19 @@ class Lister:
         return frozenset((await self._list(self._prometheus.label_names, narrowed)).content)
 
     async def _probe(self) -> bool:
-        """Return whether `match[]` is supported; the first call needs a Prometheus with series."""
+        """Return whether `match[]` is supported.
+
+        The first call needs a Prometheus with series, which has accepted another selector.
+        """
         async with self._probing:
             if self._match_supported is None:
-                names = await self._list(self._prometheus.names, _MATCHES_NOTHING)
-                self._match_supported = not names.content
+                try:
+                    names = await self._list(self._prometheus.names, _MATCHES_NOTHING)
+                    self._match_supported = not names.content
+                except errors.Refused as e:
+                    if e.status not in _MATCH_REFUSED:
+                        raise
+                    self._match_supported = False
             return self._match_supported
 
     async def _with_labels(

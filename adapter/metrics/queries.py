@@ -1,4 +1,4 @@
-"""Queries of plans, limited in number, and refused while Prometheus does not respond.
+"""Queries of plans, limited in number.
 
 Each Prometheus has limits of its own, so that one that is slow does not delay the others.
 """
@@ -14,7 +14,6 @@ from typing import Generic, Protocol, TypeVar
 from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult
-from adapter.metrics.circuit_breaker import CircuitBreaker
 from rules.document.sources import DEFAULT
 
 T = TypeVar("T")
@@ -53,21 +52,19 @@ class Timed(Generic[T]):
 class Queries:
     """Sends queries to one Prometheus. A query has the timeout of the client.
 
-    `name` is for messages. `clock` returns Unix seconds.
+    `clock` returns Unix seconds.
     """
 
     def __init__(
         self,
         client: Client,
         *,
-        name: str = "Prometheus",
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
-        self._breaker = CircuitBreaker(name, clock=lambda: asyncio.get_running_loop().time())
 
     async def run(self, promql: str) -> Timed[QueryResult]:
         """Evaluate a query for a single request. Raises BackendError subclasses."""
@@ -97,10 +94,9 @@ class Queries:
     async def _run(self, promql: str) -> Timed[QueryResult]:
         loop = asyncio.get_running_loop()
         async with self._slots:
-            with self._breaker.request():
-                began, at = loop.time(), self._clock()
-                result = await self._client.query(promql)
-                return Timed(result=result, began=began, at=at, took=loop.time() - began)
+            began, at = loop.time(), self._clock()
+            result = await self._client.query(promql)
+            return Timed(result=result, began=began, at=at, took=loop.time() - began)
 
 
 class QueriesBySource:
@@ -118,10 +114,7 @@ class QueriesBySource:
     ) -> None:
         self._by_source = {
             DEFAULT: Queries(prometheus, clock=clock),
-            **{
-                name: Queries(client, name=f"the source {name}", clock=clock)
-                for name, client in sources.items()
-            },
+            **{name: Queries(client, clock=clock) for name, client in sources.items()},
         }
 
     def of(self, source: str) -> Queries:

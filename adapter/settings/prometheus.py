@@ -18,8 +18,9 @@ def _url(text: str) -> str:
     return text
 
 
-def _without_user(url: str) -> str:
-    return re.sub("//[^/@]*@", "//...@", url)
+def _without_secrets(url: str) -> str:
+    """Return a URL without its user and its query string."""
+    return re.sub(r"\?[^#]*", "?...", re.sub("//[^/@]*@", "//...@", url))
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -48,8 +49,9 @@ class Prometheus(Group):
 
     url: str = flag(
         "prometheus-url",
-        FlagType(name="url", parse=_url, redact=_without_user),
-        "Base URL of Prometheus. The path is kept; a query string is ignored.",
+        FlagType(name="url", parse=_url, redact=_without_secrets),
+        "Base URL of Prometheus, without /api/v1. Its query string, such as `nocache=1`, is sent "
+        "with each request.",
         default="https://localhost",
     )
     verb: Literal["GET", "POST"] = flag(
@@ -151,6 +153,6 @@ class Prometheus(Group):
         elif (self.token_file or self.auth_incluster) and endpoint.is_plain_text(self.url):
             flag = "token-file" if self.token_file else "auth-incluster"
             yield (
-                f"--prometheus-url={_without_user(self.url)}: is not https, so everybody on the "
+                f"--prometheus-url={_without_secrets(self.url)}: is not https, so everybody on the "
                 f"path can read the token of --prometheus-{flag}; use https"
             )

@@ -19,6 +19,7 @@ class Reason(enum.Enum):
     PARTIAL_RESPONSE = "PartialResponse"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
+    LIMIT_EXCEEDED = "LimitExceeded"
     LABEL_DROPPED = "LabelDropped"
     NOT_FINITE = "NotFinite"
     OTHER_NAMESPACE = "OtherNamespace"

@@ -159,17 +159,29 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
 
 
 def failed_query(
-    where: str, *, refusal: str, problem: str, query: str = "", key: str = "metricsQuery"
+    where: str,
+    *,
+    refusal: str,
+    problem: str,
+    query: str = "",
+    key: str = "metricsQuery",
+    too_large: bool = False,
 ) -> Cause:
     """Return the cause for a query that failed; `key` is its key in the rule.
 
     `refusal` is Prometheus' error if it refused this query; otherwise `problem` says why Prometheus
     answers no query, if that is known: `cannot be reached`. `query` is the rendered query, if it is
-    short enough to be shown.
+    short enough to be shown. `too_large` says that it was refused because of a limit.
     """
     if refusal:
         error = wording.truncate(" ".join(refusal.split()))
         shown = f" {wording.code(query)}" if query else ""
+        if too_large:
+            sentence = (
+                f"{where}: the rendered query{shown} exceeds a limit: {error}. Select fewer series "
+                f"in `{key}`, or raise the limit where Prometheus or its proxy sets it"
+            )
+            return Cause(reason=Reason.LIMIT_EXCEEDED, sentence=sentence)
         sentence = (
             f"{where}: Prometheus refused the rendered query{shown} with {error}. Correct `{key}`"
         )

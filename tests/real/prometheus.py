@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -40,6 +40,7 @@ class Prometheus:
         web: str = "{}\n",
         headers: Mapping[str, str] = MappingProxyType({}),
         context: ssl.SSLContext | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
         (self.port,) = free_ports(1)
         self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
@@ -54,6 +55,7 @@ class Prometheus:
             f"--web.listen-address=127.0.0.1:{self.port}",
             "--web.enable-remote-write-receiver",
             "--log.level=warn",
+            *flags,
         ]
         readiness = urllib.request.Request(f"{self.url}/-/ready", headers=dict(headers))
         self._daemon = Daemon(
@@ -121,14 +123,17 @@ def run(
     web: str = "{}\n",
     headers: Mapping[str, str] = MappingProxyType({}),
     context: ssl.SSLContext | None = None,
+    flags: Sequence[str] = (),
 ) -> Iterator[Prometheus]:
     """Run Prometheus until the context ends.
 
     `config` is the text of prometheus.yml and may contain scrape configurations. `web` is the text
     of the web configuration file, which may require TLS and a password. `headers` and `context` are
-    then what the readiness probe needs to be let in.
+    then what the readiness probe needs to be let in. `flags` are further flags.
     """
-    prometheus = Prometheus(directory, config, web=web, headers=headers, context=context)
+    prometheus = Prometheus(
+        directory, config, web=web, headers=headers, context=context, flags=flags
+    )
     try:
         prometheus.start()
         yield prometheus

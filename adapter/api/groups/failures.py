@@ -54,6 +54,7 @@ def query_cause(
         problem=reachability.problem_of(error, rule.config.source),
         query=query,
         key=key,
+        too_large=isinstance(error, errors.TooLarge),
     )
 
 

@@ -319,6 +319,32 @@ async def test_a_token_file_is_reread(fake, account, monkeypatch, caplog, source
     ]
 
 
+async def accepts_the_new_token(request, received):
+    accepted = received.headers.get("Authorization") == "Bearer new"
+    return await fakes.says(EMPTY, status=200 if accepted else 401)(request, received)
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+@pytest.mark.parametrize("source", ["account", "kubeconfig", "flag"])
+async def test_a_token_file_is_reread_after_a_401(fake, account, source, verb):
+    fake.behave = accepts_the_new_token
+    flag = {
+        "account": "--prometheus-auth-incluster",
+        "kubeconfig": kubeconfig(account, user={"tokenFile": "token"}),
+        "flag": f"--prometheus-token-file={account}/token",
+    }[source]
+    parsed = settings.parse((f"--prometheus-url={fake.url}", f"--prometheus-verb={verb}", flag))
+    async with sources.connect_prometheus(parsed.prometheus) as client:
+        with pytest.raises(errors.Refused, match="401"):
+            await client.query("up")
+        (account / "token").write_text("new")
+        await client.query("up")
+
+    old = "Bearer from-the-kubelet"
+    assert sent(fake) == [old, old, "Bearer new"]
+    assert {each.parameters["query"] for each in fake.requests} == {"up"}
+
+
 async def test_a_token_file_is_not_reread_for_each_query(fake, account):
     parsed = settings.parse((f"--prometheus-url={fake.url}", "--prometheus-auth-incluster"))
     async with sources.connect_prometheus(parsed.prometheus) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import re
@@ -182,6 +183,77 @@ async def test_execution_error_is_refused_with_its_status(client):
     assert caught.value.status == 422
 
 
+async def test_limit_of_samples_is_not_a_wrong_query(real_servers, tmp_path, session):
+    with real.run(tmp_path, flags=("--query.max-samples=2",)) as server:
+        server.put('a{pod="x"} 1', 'a{pod="y"} 1', 'a{pod="z"} 1')
+
+        with pytest.raises(errors.TooLarge, match="too many samples") as caught:
+            await Prometheus(session, server.url).query("a")
+
+    assert caught.value.query == "a"
+    assert caught.value.refusal.startswith("execution: query processing would load too many")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "text"),
+    [
+        (
+            422,
+            "execution",
+            (
+                "expanding series: the query exceeded the maximum number of series (limit: 9 "
+                "series) (err-mimir-max-series-per-query). Consider reducing the time range"
+            ),
+        ),
+        (
+            422,
+            "execution",
+            "expanding series: the query hit the max number of series limit (limit: 9 series)",
+        ),
+        (422, "execution", "the query hit the aggregated data size limit (limit: 9 bytes)"),
+        (
+            500,
+            "internal",
+            (
+                "rpc error: code = ResourceExhausted desc = exceeded series limit: rpc error: code "
+                "= Code(422) desc = limit 12000 violated (got 12704)"
+            ),
+        ),
+        (
+            422,
+            "422",
+            "cannot select more than -search.maxSamplesPerQuery=9 samples; possible solutions",
+        ),
+        (
+            422,
+            "422",
+            (
+                'error when searching for tagFilters=[{__name__="secret"}] on the time range: the '
+                "number of matching timeseries exceeds 9; either narrow down the search or increase"
+            ),
+        ),
+    ],
+    ids=["mimir", "cortex", "cortex-bytes", "thanos", "victoriametrics", "victoriametrics-series"],
+)
+async def test_limits_of_other_backends_are_not_wrong_queries(serve, session, status, kind, text):
+    document = {"status": "error", "errorType": kind, "error": text}
+    fake = await serve(fakes.says(json.dumps(document), status=status))
+
+    with pytest.raises(errors.TooLarge) as caught:
+        await Prometheus(session, fake.url).query("up")
+
+    assert caught.value.refusal == f"{kind}: {text}".replace('{__name__="secret"}', "{...}")
+
+
+async def test_parse_error_that_quotes_a_limit_is_a_wrong_query(serve, session):
+    text = '1:2: parse error: unexpected "limit 9 violated"'
+    document = {"status": "error", "errorType": "bad_data", "error": text}
+    fake = await serve(fakes.says(json.dumps(document), status=400))
+
+    with pytest.raises(errors.Refused):
+        await Prometheus(session, fake.url).query("up")
+
+
 async def test_refusal_has_no_labels_of_series(running, client):
     # Callers see it, and the series may belong to another tenant.
     running.put('own{gpu="0"} 1', *(f'other{{gpu="0",pod="secret}}-{each}"}} 1' for each in (1, 2)))
@@ -197,14 +269,26 @@ async def test_refusal_has_no_labels_of_series(running, client):
 # Requests
 
 
-async def test_path_of_the_url_is_kept_and_its_query_string_is_not(serve, session):
-    fake = await serve(fakes.says(EMPTY))
-    client = Prometheus(session, f"{fake.url}some/prefix/?a=b#c")
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_path_and_query_string_of_the_url_are_sent_with_each_request(serve, session, verb):
+    targets = []
+
+    async def behave(request, received):
+        targets.append((request.path, request.query_string.partition("&query=")[0]))
+        return await fakes.says(EMPTY)(request, received)
+
+    fake = await serve(behave)
+    url = f"{fake.url}some/prefix/?nocache=1&extra_label=a%26b&extra_label=c&query=1&timeout=1#f"
+    client = Prometheus(session, url, verb=verb)
 
     await client.query("up")
+    with pytest.raises(errors.Broken):
+        await client.names("up", 0, 1)
 
-    assert fake.requests[0].path == "/some/prefix/api/v1/query"
-    assert "a" not in fake.requests[0].parameters
+    query, names = (each.parameters for each in fake.requests)
+    assert (query["nocache"], query["query"], query["timeout"]) == ("1", "up", "30000ms")
+    assert (names["nocache"], names["match[]"]) == ("1", "up")
+    assert targets[0] == ("/some/prefix/api/v1/query", "nocache=1&extra_label=a%26b&extra_label=c")
 
 
 async def test_timeout_is_sent(serve, session):
@@ -246,6 +330,29 @@ async def test_credentials_in_the_url_are_sent_and_never_logged(serve, session, 
     assert fake.requests[0].headers["Authorization"].startswith("Basic ")
     assert "secret" not in str(caught.value) + caplog.text
     assert f"GET http://{fake.url.removeprefix('http://').rstrip('/')}" in caplog.text
+
+
+async def redirects_forever(request, received):
+    raise web.HTTPFound(request.rel_url)
+
+
+async def repeats_the_target(request, received):
+    return web.Response(status=404, text=f"no {request.raw_path} and {request.query['token']}")
+
+
+@pytest.mark.parametrize("behave", [redirects_forever, repeats_the_target])
+async def test_values_of_the_query_string_are_sent_and_never_logged(serve, session, caplog, behave):
+    caplog.set_level(logging.DEBUG)
+    fake = await serve(behave)
+    client = Prometheus(session, f"{fake.url}?token=s3cret%2Fw0rd")
+
+    with pytest.raises(errors.BackendError) as caught:
+        await client.query("up")
+
+    assert fake.requests[0].parameters["token"] == "s3cret/w0rd"
+    logged = [each.getMessage() for each in caplog.records if each.name.startswith("adapter")]
+    assert logged
+    assert "s3cret" not in f"{caught.value} {logged} {client.reachability.check()}"
 
 
 async def test_each_request_is_logged_at_debug_level_without_credentials(serve, session, caplog):
@@ -726,3 +833,86 @@ async def test_broken_metadata_is_a_backend_error(serve, session, body):
 
     with pytest.raises(errors.Broken):
         await client.types("up")
+
+
+# Retry-After
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def overloaded(status: int, headers: dict[str, str]) -> fakes.Behaviour:
+    async def behave(request, received):
+        return web.Response(status=status, headers=headers, text="slow down")
+
+    return behave
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("retry_after", "date", "seconds"),
+    [
+        ("7", None, 7),
+        ("86400", None, 60),
+        ("Wed, 21 Oct 2015 07:28:30 GMT", "Wed, 21 Oct 2015 07:28:00 GMT", 30),
+        ("Wed, 21 Oct 2065 07:28:00 GMT", None, 60),
+    ],
+)
+async def test_no_request_is_sent_until_retry_after(
+    serve, session, status, retry_after, date, seconds
+):
+    clock = Clock()
+    headers = {"Retry-After": retry_after} | ({"Date": date} if date else {})
+    fake = await serve(overloaded(status, headers))
+    client = Prometheus(session, fake.url, monotonic=clock)
+
+    with pytest.raises(errors.Overloaded, match=f"{status} .*slow down") as caught:
+        await client.query("up")
+    assert caught.value.retry_after == seconds
+    assert f"status {status} with Retry-After" in client.reachability.check()
+
+    clock.now += seconds - 1
+    for send in (client.query("up"), client.names("up", 0, 1)):
+        with pytest.raises(
+            errors.Overloaded, match="is not queried for 1 s, as it asked"
+        ) as caught:
+            await send
+    assert caught.value.status == status
+    assert len(fake.requests) == 1
+    assert isinstance(client.reachability.check(), errors.Degradation)
+
+    clock.now += 1
+    fake.behave = fakes.says(EMPTY)
+    await client.query("up")
+    assert client.reachability.check() == "answers"
+
+
+@pytest.mark.parametrize(
+    "retry_after", ["", "0", "-1", "soon", "1e9", "Wed, 21 Oct 2015 07:28:00 GMT", "\u0663"]
+)
+async def test_retry_after_that_says_nothing_is_ignored(serve, session, retry_after):
+    fake = await serve(overloaded(429, {"Retry-After": retry_after}))
+    client = Prometheus(session, fake.url)
+
+    for _ in range(2):
+        with pytest.raises(errors.Refused, match="429"):
+            await client.query("up")
+
+    assert len(fake.requests) == 2
+
+
+async def test_a_dead_source_is_probed_once_a_second(unused_tcp_port, session):
+    clock = Clock()
+    client = Prometheus(
+        session, f"http://127.0.0.1:{unused_tcp_port}", source="down", monotonic=clock
+    )
+    for _ in range(5):
+        with pytest.raises(errors.Unreachable, match="Cannot connect"):
+            await client.query("up")
+
+    with pytest.raises(errors.Unreachable, match="the source down is not queried, because 5"):
+        await client.names("up", 0, 1)

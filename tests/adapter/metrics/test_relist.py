@@ -33,6 +33,7 @@ Make = Callable[..., Relist]
 
 PODS = GroupResource("", "pods")
 NAMES = "/api/v1/label/__name__/values"
+SERIES = "/api/v1/series"
 
 EXPORTED = LabelBinding(resource="exported_pod", namespace="namespace")
 DIRECT = LabelBinding(resource="pod", namespace="namespace")
@@ -325,7 +326,7 @@ async def test_rules_of_one_name_each_with_the_same_labels_share_requests(runnin
     }
     listings = relist.inventory.listings
     assert [len(listings[rule].series) for rule in range(3)] == [1, 0, 1]
-    assert all("named_0|named_1|named_2" in each or "probe" in each for each in selectors)
+    assert all("named_0|named_1|named_2" in each or 'namespace=""' in each for each in selectors)
 
 
 async def test_missing_name_is_listed_by_the_next_refresh(running, make):
@@ -484,6 +485,40 @@ async def test_series_are_fetched_if_match_is_ignored(running, make, proxy):
     assert metrics(relist) == {"ignored_a"}
     assert sum(each.path == NAMES for each in fake.requests) == 2  # the names and the probe
     assert await relist.labels(relist.inventory.ruleset.rules[0], "ignored_a") == frozenset()
+
+
+def matches_a_name_twice(received):
+    return str(received.parameters.get("match[]")).count("__name__") > 1
+
+
+async def test_two_matchers_of_a_name_are_never_sent(running, make, proxy):
+    # VictoriaMetrics refuses them.
+    running.put('twice_a{namespace="n",pod="p"} 1')
+    refused = fakes.says("metric name must not be set twice", status=422)
+    fake = await proxy(spoil=lambda received: refused if matches_a_name_twice(received) else None)
+    relist = make(fake.url, rule("twice_a"))
+
+    await relist.once()
+
+    assert metrics(relist) == {"twice_a"}
+    assert not any(each.path == SERIES for each in fake.requests)
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_series_are_fetched_if_the_probe_is_refused(running, make, proxy, status):
+    running.put('probed_a{namespace="n",pod="p"} 1')
+    refused = fakes.says("no", status=status)
+    fake = await proxy(
+        spoil=lambda received: (
+            refused if 'namespace=""' in str(received.parameters.get("match[]")) else None
+        )
+    )
+    relist = make(fake.url, rule("probed_a"))
+
+    await relist.once()
+
+    assert metrics(relist) == {"probed_a"}
+    assert any(each.path == SERIES for each in fake.requests)
 
 
 async def test_empty_result_does_not_count_as_support_of_match(running, make, proxy):

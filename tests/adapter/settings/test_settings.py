@@ -200,6 +200,7 @@ URL = "must be an http or https URL with a host"
         ("-v", "--v: needs a value: --v=INT"),
         ("-v=", "--v=: must be an integer"),
         ("--prometheus-url=http://u:secret@h:x", f"--prometheus-url=http://...@h:x: {URL}"),
+        ("--prometheus-url=http://h:x?key=secret", f"--prometheus-url=http://h:x?...: {URL}"),
     ],
 )
 def test_a_mistake_is_one_problem_that_names_the_flag(argv, problem):
@@ -219,6 +220,13 @@ def test_a_mistake_is_one_problem_that_names_the_flag(argv, problem):
         ("--prometheus-verb=PUT", "must be GET or POST"),
         ("--prometheus-verb=get", "must be GET or POST"),
         ("--prometheus-url=prometheus:9090", URL),
+        *(
+            (
+                f"--prometheus-url=http://p:9090/prefix{end}",
+                f"must be the base URL of Prometheus: remove {end} from its end",
+            )
+            for end in ("/api/v1", "/api/v1/", "/api/v1/query", "/api/v1/remote_write", "/graph")
+        ),
         ("--prometheus-url=http://", URL),
         ("--prometheus-url=http://[::1", URL),
         ("--prometheus-timeout=0s", "must be more than 0"),

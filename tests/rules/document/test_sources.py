@@ -84,6 +84,10 @@ def test_a_rule_names_a_source_of_any_file():
         ("a: 5", "2:6: error: sources.a: must be a mapping"),
         ("a: {url: ftp://p}", "2:12: error: sources.a.url: must be an http or https URL"),
         ("a: {url: 'http://p:x'}", "2:12: error: sources.a.url: must be an http or https URL"),
+        (
+            "a: {url: 'http://p/api/v1'}",
+            "2:12: error: sources.a.url: must be the base URL of Prometheus: remove /api/v1",
+        ),
         ("a: {url: 'http://u:secret@p'}", "2:12: error: sources.a.url: contains a user: put a"),
         (
             "a: {url: http://p, urls: x}",

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from adapter import errors
-from adapter.metrics.circuit_breaker import CircuitBreaker
+from adapter.clients.circuit_breaker import CircuitBreaker
 
 
 class Clock:

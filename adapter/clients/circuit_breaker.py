@@ -1,4 +1,4 @@
-"""Circuit breaker: fails at once while a server does not respond, instead of waiting for it."""
+"""Circuit breaker: fails at once while a server does not respond, or asked not to be queried."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _OPEN = 1.0
 class CircuitBreaker:
     """Opens after five consecutive failures to respond; then one request a second is a probe.
 
+    It also opens for the time that the server asks for by Retry-After, without probes.
+
     Only Unreachable and TimedOut count as failures: any other error is a response, as is the
     QueryTimedOut of one expensive query. `name` is the server's, for the message. `clock` is
     monotonic, in seconds.
@@ -28,13 +30,21 @@ class CircuitBreaker:
         self._last = ""
         """Text of the last failure; the error itself might keep what its response had."""
         self._next_probe = 0.0
+        self._wait_until = 0.0
+        self._status = 0
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         """Count the outcome of the request in this context. Raises Unreachable while open.
 
-        A cancelled request counts as nothing.
+        Raises Overloaded while the server asked to wait. A cancelled request counts as nothing.
         """
+        if (left := self._wait_until - self._clock()) > 0:
+            error = errors.Overloaded(
+                f"{self._name} is not queried for {left:.0f} s, as it asked: {self._last}"
+            )
+            error.status, error.retry_after = self._status, left
+            raise error
         if self._failures >= _FAILURES:
             now = self._clock()
             if now < self._next_probe:
@@ -52,6 +62,11 @@ class CircuitBreaker:
             self._failures += 1
             self._last = str(error)
             self._next_probe = self._clock() + _OPEN
+            raise
+        except errors.Overloaded as error:
+            self._failures = 0
+            self._last, self._status = str(error), error.status
+            self._wait_until = self._clock() + (error.retry_after or 0.0)
             raise
         except errors.BackendError:
             self._failures = 0
