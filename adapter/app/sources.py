@@ -22,6 +22,7 @@ from adapter.clients.credentials import (
     TokenFile,
 )
 from adapter.clients.held import Held
+from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from rules.document.sources import DEFAULT, PrometheusSource
 
@@ -47,9 +48,9 @@ async def connect_prometheus(
         if source is None:
             raise
         raise errors.StartError(f"{source.where}: {_as_keys(str(error))}") from error
-    connector = aiohttp.TCPConnector(limit=0)
+    addresses = OneAddress()
     proxy = credentials.proxy or proxies.proxy_for(flags.url)
-    async with aiohttp.ClientSession(connector=connector, proxy=proxy) as session:
+    async with aiohttp.ClientSession(connector=addresses.connector(), proxy=proxy) as session:
         yield Prometheus(
             session,
             flags.url,
@@ -61,6 +62,7 @@ async def connect_prometheus(
             timeout=flags.timeout,
             source=name,
             held=held,
+            addresses=addresses,
             requests=requests,
         )
 

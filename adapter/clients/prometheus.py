@@ -23,16 +23,19 @@ import orjson
 import yarl
 
 from adapter import errors, telemetry
+from adapter.background import gather_or_cancel
 from adapter.clients import abort, bodies, redirects
 from adapter.clients.circuit_breaker import CircuitBreaker
 from adapter.clients.credentials import Authorization, authorized
 from adapter.clients.held import MAX_HELD, Held
+from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
     Listed,
     QueryResult,
     QueryResultReader,
     Reader,
+    StartReader,
     StringsReader,
     TypesReader,
 )
@@ -60,6 +63,9 @@ few large responses would make all other requests fail."""
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
 _METADATA = "/api/v1/metadata"
+_RUNTIME = "/api/v1/status/runtimeinfo"
+_CONNECTIONS = 10
+"""Connections that find out whether replicas answer: one of two is missed once in 512 times."""
 _CHUNK = 16 << 10
 """Bytes that are parsed at once. The slowest input takes 40 ms, in which nothing else runs."""
 _MAX_ERROR = 64 << 10
@@ -102,8 +108,9 @@ class Prometheus:
     `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
     the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
     `source` is the name that rules use. Clients with the same `held` have a common limit of the
-    responses that they read. `clock` returns the Unix seconds for which queries are evaluated, by
-    default the time at Prometheus. Methods raise BackendError subclasses only.
+    responses that they read. `addresses` is the resolver of `session`. `clock` returns the Unix
+    seconds for which queries are evaluated, by default the time at Prometheus. Methods raise
+    BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -121,6 +128,7 @@ class Prometheus:
         timeout: float = 30.0,
         source: str = DEFAULT,
         held: Held | None = None,
+        addresses: OneAddress | None = None,
         requests: telemetry.PrometheusRequestMetrics | None = None,
         clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
@@ -157,7 +165,8 @@ class Prometheus:
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
         self._source = source
-        self.reachability = Reachability(source=source)
+        self.addresses = addresses
+        self.reachability = Reachability(source=source, addresses=addresses)
         name = "Prometheus" if source == DEFAULT else f"the source {source}"
         self._breaker = CircuitBreaker(name, clock=monotonic)
         self._held = (held or Held()).share()
@@ -207,6 +216,20 @@ class Prometheus:
             "GET", _METADATA, {"metric": series}, self._timeout, TypesReader()
         )
         return types.content.get(series, set())
+
+    async def processes(self) -> int:
+        """Return how many processes answer requests on several connections; 1 if they do not tell.
+
+        Replicas behind one address are seen only if new connections are balanced between them.
+        """
+        try:
+            started = await gather_or_cancel(
+                self._request("GET", _RUNTIME, {}, self._timeout, StartReader())
+                for _ in range(_CONNECTIONS)
+            )
+        except errors.BackendError:
+            return 1
+        return len({each.content for each in started})
 
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
@@ -283,7 +306,8 @@ class Prometheus:
             if error.refusal and len(subject) <= _MAX_SHOWN:
                 error.query = subject
             outcome = type(error).__name__
-            self.reachability.failed(error, began=began)
+            if self.reachability.failed(error, began=began) and self.addresses:
+                self.addresses.failed()
             raise error from e
         finally:
             elapsed = self._monotonic() - started

@@ -165,8 +165,8 @@ class LabelSetsReader:
         return Listed(self._label_names, _partial(document))
 
 
-class TypesReader:
-    """Reader of `/api/v1/metadata` for one series name; keeps the types."""
+class _WholeReader:
+    """Reader of a short document, which is parsed at the end."""
 
     def __init__(self) -> None:
         self._body = bytearray()
@@ -175,6 +175,21 @@ class TypesReader:
         """Keep a chunk; return its length."""
         self._body += chunk
         return len(chunk)
+
+
+class StartReader(_WholeReader):
+    """Reader of `/api/v1/status/runtimeinfo` that keeps the time of the start."""
+
+    def close(self) -> Listed[str]:
+        """Return the time as it is written."""
+        try:
+            return Listed(str(_data(orjson.loads(self._body), dict)["startTime"]), "")
+        except (KeyError, ValueError) as e:
+            raise errors.Broken(f"the response has no start time: {e!r}") from e
+
+
+class TypesReader(_WholeReader):
+    """Reader of `/api/v1/metadata` for one series name; keeps the types."""
 
     def close(self) -> Listed[dict[str, set[str]]]:
         """Return the types by series name."""

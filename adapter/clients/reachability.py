@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from adapter import errors
+from adapter.clients.one_address import OneAddress
 from rules.document.sources import DEFAULT
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,15 @@ class Reachability:
     `clock` returns Unix seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.time, *, source: str = DEFAULT) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        *,
+        source: str = DEFAULT,
+        addresses: OneAddress | None = None,
+    ) -> None:
         self._clock = clock
+        self._addresses = addresses
         self._source = source
         self._answered = 0.0
         self._problem = ""
@@ -63,8 +71,8 @@ class Reachability:
             log.info("Prometheus (source %s) is whole again", self._source)
             self._partial_since = None
 
-    def failed(self, error: errors.BackendError, *, began: float) -> None:
-        """Note a failure of a request that began at `began`.
+    def failed(self, error: errors.BackendError, *, began: float) -> bool:
+        """Note a failure of a request that began at `began`; return whether it begins a problem.
 
         It is ignored if another request was answered meanwhile: then only this one is slow.
         """
@@ -73,6 +81,8 @@ class Reachability:
             self._answered, self._problem = self._clock(), ""
         elif began >= self._answered and problem != self._problem:
             self._problem, self._since = problem, self._clock()
+            return True
+        return False
 
     def check(self) -> str:
         """Return for /readyz what is known. The text does not quote Prometheus."""
@@ -83,7 +93,12 @@ class Reachability:
                 "sends partial responses (check its storage nodes, stores and replicas; the log "
                 f"quotes it), since {_utc(self._partial_since)}"
             )
-        return "answers" if self._answered else "not queried yet"
+        if not self._answered:
+            return "not queried yet"
+        number = len(self._addresses.addresses) if self._addresses else 0
+        return (
+            f"answers; its name has {number} addresses, one is queried" if number > 1 else "answers"
+        )
 
 
 def _utc(seconds: float) -> str:

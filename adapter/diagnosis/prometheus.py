@@ -38,12 +38,32 @@ async def findings(prometheus: Prometheus) -> Sequence[Finding]:
     found = [ok("prometheus", "answers queries")]
     if math.isfinite(skew):
         found.append(cluster.clock("Prometheus", skew))
+    found += await _replicas(prometheus)
     found += _of_report(await detection.report(prometheus))
     found.append(await _scrapes(prometheus))
     if isinstance(state := prometheus.reachability.check(), errors.Degradation):
         cure = "restore what does not answer; --allow-partial-responses serves what is left"
         found.append(warning("prometheus", state, cure=cure))
     return found
+
+
+async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
+    """Return whether several servers answer at the URL, each with samples of its own."""
+    processes = await prometheus.processes()
+    addresses = len(prometheus.addresses.addresses) if prometheus.addresses else 1
+    if processes > 1:
+        return [
+            warning(
+                "prometheus-replicas",
+                f"{processes} Prometheus servers answer behind one address",
+                cause="values alternate, and a series that one of them lacks comes and goes",
+                cure="set sessionAffinity: ClientIP in its Service, or query one that deduplicates",
+            )
+        ]
+    if addresses > 1:
+        fact = f"the name has {addresses} addresses, of which one is queried while it answers"
+        return [ok("prometheus-replicas", fact)]
+    return []
 
 
 def _unreachable(error: errors.BackendError) -> Finding:

@@ -41,9 +41,11 @@ class Prometheus:
         headers: Mapping[str, str] = MappingProxyType({}),
         context: ssl.SSLContext | None = None,
         flags: Sequence[str] = (),
+        host: str = "127.0.0.1",
+        port: int | None = None,
     ) -> None:
-        (self.port,) = free_ports(1)
-        self.url = f"{'https' if context else 'http'}://127.0.0.1:{self.port}"
+        self.port = port or free_ports(1)[0]
+        self.url = f"{'https' if context else 'http'}://{host}:{self.port}"
         config_file, web_config_file = directory / "prometheus.yml", directory / "web.yml"
         config_file.write_text(config)
         web_config_file.write_text(web)
@@ -52,7 +54,7 @@ class Prometheus:
             f"--config.file={config_file}",
             f"--web.config.file={web_config_file}",
             f"--storage.tsdb.path={directory / 'data'}",
-            f"--web.listen-address=127.0.0.1:{self.port}",
+            f"--web.listen-address={host}:{self.port}",
             "--web.enable-remote-write-receiver",
             "--log.level=warn",
             *flags,

@@ -1,0 +1,137 @@
+"""Two Prometheus without common samples, at two addresses of one name and behind a balancer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Iterator
+from socket import AF_INET
+
+import aiohttp
+import pytest
+from aiohttp import abc
+
+from adapter import errors
+from adapter.clients.one_address import OneAddress
+from adapter.clients.prometheus import Prometheus
+from adapter.diagnosis import prometheus as diagnosis
+from adapter.diagnosis.report import State
+from tests.control_plane.daemon import free_ports
+from tests.real import prometheus as real
+
+FIRST, SECOND = "127.0.0.1", "127.0.0.2"
+
+
+class Names(abc.AbstractResolver):
+    """Resolves each name to both addresses; their order changes, as that of a headless Service."""
+
+    def __init__(self) -> None:
+        self._orders = itertools.cycle([(SECOND, FIRST), (FIRST, SECOND)])
+
+    async def resolve(self, host, port=0, family=AF_INET):
+        return [
+            abc.ResolveResult(hostname=host, host=each, port=port, family=AF_INET, proto=0, flags=0)
+            for each in next(self._orders)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def replicas(real_servers, tmp_path) -> Iterator[dict[str, real.Prometheus]]:
+    """By address: servers with the same port, each with a series that has its address."""
+    (port,) = free_ports(1)
+    with contextlib.ExitStack() as stack:
+        servers = {}
+        for host in (FIRST, SECOND):
+            folder = tmp_path / host
+            folder.mkdir()
+            servers[host] = real.Prometheus(folder, host=host, port=port)
+            stack.callback(servers[host].stop)
+            servers[host].start()
+            servers[host].put(f'replica{{host="{host}"}} 1')
+        yield servers
+
+
+@pytest.fixture
+async def client(replicas) -> AsyncIterator[Prometheus]:
+    addresses = OneAddress(Names())
+    async with aiohttp.ClientSession(connector=addresses.connector()) as session:
+        url = f"http://prometheus.test:{replicas[FIRST].port}"
+        yield Prometheus(session, url, addresses=addresses, timeout=5)
+
+
+async def asked(client: Prometheus) -> set[str]:
+    """Return the addresses of the servers that answer 16 queries at a time."""
+    results = await asyncio.gather(*(client.query("replica") for _ in range(16)))
+    return {each.labels["host"] for result in results for each in result.samples}
+
+
+async def test_one_address_is_queried_as_long_as_it_answers(client, replicas):
+    assert await asked(client) == {FIRST}
+    assert client.reachability.check() == "answers; its name has 2 addresses, one is queried"
+
+    await asyncio.to_thread(replicas[FIRST].kill)
+    with contextlib.suppress(errors.Unreachable):
+        await client.query("replica")
+    assert await asked(client) == {SECOND}
+
+    await asyncio.to_thread(replicas[FIRST].start)
+    assert await asked(client) == {SECOND}
+
+
+@contextlib.asynccontextmanager
+async def balanced(port: int) -> AsyncIterator[str]:
+    """Run a balancer that gives each connection to the next address; yield its URL."""
+    hosts = itertools.cycle([FIRST, SECOND])
+
+    async def copy(reader, writer):
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async def serve(reader, writer):
+        inner_reader, inner_writer = await asyncio.open_connection(next(hosts), port)
+        await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+
+
+async def test_doctor_warns_of_replicas_behind_one_address(replicas):
+    async with balanced(replicas[FIRST].port) as url, aiohttp.ClientSession() as session:
+        found = await diagnosis.findings(Prometheus(session, url))
+
+    (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    assert finding.state is State.WARNING
+    assert finding.fact == "2 Prometheus servers answer behind one address"
+
+
+async def test_doctor_says_how_many_addresses_there_are(client):
+    found = await diagnosis.findings(client)
+
+    (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    assert finding.state is State.OK
+    assert "2 addresses" in finding.fact
+
+
+async def test_doctor_says_nothing_about_one_server(replicas):
+    async with aiohttp.ClientSession() as session:
+        found = await diagnosis.findings(Prometheus(session, replicas[FIRST].url))
+
+    assert not [each for each in found if each.name == "prometheus-replicas"]
+
+
+async def test_the_next_address_is_first_after_failures():
+    addresses = OneAddress(Names())
+    tried = []
+    for _ in range(3):
+        tried.append([each["host"] for each in await addresses.resolve("prometheus.test")])
+        addresses.failed()
+    await addresses.close()
+
+    assert tried == [[FIRST, SECOND], [FIRST, SECOND], [SECOND, FIRST]]
