@@ -5,7 +5,8 @@ A request head may have 1 MiB and take 32 s, as in Go's server. Input that is no
 listener is in `server`.
 
 aiohttp's own connection class starts a task for each request, and writes head and body apart; this
-one takes half its CPU time. The parser is aiohttp's.
+one takes half its CPU time. The parser is aiohttp's. Each head gets a new one, because a parser
+keeps its last message; it gets the head alone, so nothing else of its state matters.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, cast
 
 from aiohttp import http_exceptions
 from aiohttp.http import HttpRequestParser, RawRequestMessage
-from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.streams import EMPTY_PAYLOAD
 
 from adapter.http.limits import Budget, Deadline
 from adapter.http.request import Request
@@ -36,12 +37,22 @@ CLOSE_SECONDS = 5.0
 """Time limit for the client to receive the rest of a response and close the connection."""
 WRITE_SECONDS = 30.0
 """A client that has received nothing of its response for so long is disconnected."""
-_PIECE = 256 << 10
-"""Bytes that are written at once. What is written is buffered without limit if the client does not
-read; after a piece, the next waits until the client has received most of it."""
+RECEIVED = 32 << 10
+"""Bytes that a read takes from the socket, and that wait decrypted or not behind a request. OpenSSL
+keeps a buffer for the most that it was given until the connection ends."""
+_PIECE = 64 << 10
+"""Bytes that are written at once; OpenSSL keeps a buffer for the largest piece, too. What is
+written is buffered without limit if the client does not read; so the next piece waits until it has.
+"""
 _UNSENT = 64 << 10
 """Bytes of a response that may be unsent while the connection counts as idle."""
+_END = b"\r\n\r\n"
+"""The end of each head: the parser rejects lines that end otherwise."""
 _MAX_HEADERS = 10_000
+_HEADER_SIZE = 400
+"""Bytes that a parsed header takes beside its characters."""
+_LARGE = 64 << 10
+"""Bytes of a head, with those of its headers, that is counted until its request is answered."""
 _VERSIONS = ((1, 0), (1, 1))
 _TOO_LARGE = "431 Request Header Fields Too Large"
 
@@ -57,7 +68,7 @@ class _Phase(enum.Enum):
 
 
 class _BodyBuffer:
-    """What the parser tells to pause while a body is not read. It never needs to: see `_read`."""
+    """What the parser tells to pause while a body is not read. It gets no body, only heads."""
 
     def pause_reading(self) -> None:
         pass
@@ -71,22 +82,22 @@ class Connection(asyncio.Protocol):
 
     One request is handled at a time, by one task per connection; what follows waits in the socket.
     At any time one deadline applies: that of the head, of the handler, of a response that the
-    client does not read, or of the pause between two requests. `partial_heads` has the sizes of the
-    heads that are not complete, of all connections.
+    client does not read, or of the pause between two requests. `heads` has the sizes of the heads,
+    of all connections, that are not complete, or that are large and not answered.
     """
 
     def __init__(
         self,
         serve: Serve,
         *,
-        partial_heads: Budget[Connection],
+        heads: Budget[Connection],
         head_seconds: float = HEAD_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
         closed: Callable[[Connection], object] = lambda _: None,
     ) -> None:
         self._serve = serve
-        self._partial_heads = partial_heads
+        self._heads = heads
         self._loop = asyncio.get_running_loop()
         self._head_seconds = head_seconds
         self._close_seconds = close_seconds
@@ -95,32 +106,20 @@ class Connection(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         """None after the end of the connection."""
         self._deadline = Deadline(self._loop)
-        self._parser: Any = HttpRequestParser(
-            _BodyBuffer(),  # type: ignore[arg-type]  # all that it uses
-            self._loop,
-            _PIECE,
-            max_line_size=HEAD_BYTES,
-            max_field_size=HEAD_BYTES,
-            max_headers=_MAX_HEADERS,
-            auto_decompress=False,
-            max_msg_queue_size=1,  # the parser keeps what follows a head
-        )
         self._phase = _Phase.READING
+        self._input = bytearray()
+        """What is received and not parsed: the beginning of a head, or what came behind one."""
         self._message: RawRequestMessage | None = None
         """The next request, until the task takes it."""
-        self._body: StreamReader = EMPTY_PAYLOAD
-        self._early = b""
-        """What the client sent before it got its response."""
-        self._within_head = False
-        """Whether the last data may have ended within a head."""
-        self._is_whole = False
-        """Whether the last data was one head, so that the parser keeps nothing of it."""
+        self._has_body = False
         self._last = False
         """Whether the connection ends after the present request; all other input is dropped."""
         self._request: Request | None = None
         """The request whose handler runs."""
-        self.has_requests = False
-        """Whether a request has been received."""
+        self.has_certificate = False
+        """Whether the client has shown a certificate of a trusted CA."""
+        self.idle_since = self._loop.time()
+        """When the last response was written, in the event loop's time."""
         self._task: asyncio.Task[None] | None = None
         self._wakeup: asyncio.Future[None] | None = None
         """What the task waits for between two requests."""
@@ -151,6 +150,9 @@ class Connection(asyncio.Protocol):
         """Start the time limit of the first request head."""
         self.transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
         self.transport.set_write_buffer_limits(high=_UNSENT)
+        self.has_certificate = bool(transport.get_extra_info("peercert"))
+        if transport.get_extra_info("sslcontext") is not None:
+            cast(Any, transport).set_read_buffer_limits(high=RECEIVED, low=RECEIVED)
         self._deadline.set(self._head_seconds, self.close)
 
     def connection_lost(self, exc: BaseException | None) -> None:  # noqa: ARG002 - asyncio's signature
@@ -158,19 +160,21 @@ class Connection(asyncio.Protocol):
         self.transport = None
         self._lost.set()
         self._deadline.cancel()
-        self._partial_heads.release(self)
+        self._heads.release(self)
+        self._input.clear()
         if self._task is not None:
             self._task.cancel()
+        self._task = self._wakeup = None  # cancelled, they refer to frames that refer to this
         self._closed(self)
 
     def data_received(self, data: bytes) -> None:
         """Parse `data`, or keep it until the request in progress is answered."""
         if self.transport is None or self._last:
             return
+        self._input += data
         if self._phase is _Phase.READING:
-            self._read(data)
+            self._read(len(data))
         else:
-            self._early += data
             self.transport.pause_reading()
 
     def eof_received(self) -> bool:
@@ -191,48 +195,67 @@ class Connection(asyncio.Protocol):
 
     # Input
 
-    def _read(self, data: bytes) -> None:
-        """Parse `data`, which may be empty; if a head is complete, let the task answer it."""
+    def _read(self, new: int) -> None:
+        """Parse the next head if it is complete, and let the task answer it.
+
+        The last `new` bytes of the input have not been searched for the end of the head.
+        """
+        if self._input.startswith((b"\r", b"\n")):
+            self._input = self._input.lstrip(b"\r\n")  # as the parser does
+        end = self._input.find(_END, max(0, len(self._input) - new - len(_END)))
+        size = len(self._input) if end < 0 else end + len(_END)
+        if size > HEAD_BYTES:
+            self._reject(http_exceptions.LineTooLong(b"", HEAD_BYTES))
+        elif end < 0:
+            self._count_partial(size)
+        else:
+            head = bytes(self._input[:size])
+            del self._input[:size]
+            self._parse(head)
+
+    def _count_partial(self, size: int) -> None:
+        """Start the time limit of a head with its first bytes, and count them."""
+        if size and not self._heads.size(self):
+            self._deadline.set(self._head_seconds, self.close)
+        self._heads.set(self, size)
+
+    def _parse(self, head: bytes) -> None:
+        """Let the task answer the request with this head, or reject it."""
+        parser = HttpRequestParser(
+            _BodyBuffer(),  # type: ignore[arg-type]  # all that it uses
+            self._loop,
+            _PIECE,
+            max_line_size=HEAD_BYTES,
+            max_field_size=HEAD_BYTES,
+            max_headers=_MAX_HEADERS,
+            auto_decompress=False,
+        )
         try:
-            messages, _, _ = self._parser.feed_data(data)
+            messages, _, _ = parser.feed_data(head)
         except http_exceptions.HttpProcessingError as error:
             self._reject(error)
             return
-        if data:
-            self._is_whole = not self._within_head and data.find(b"\r\n\r\n") == len(data) - 4
-            self._within_head = not data.endswith(b"\r\n\r\n")
-        if not messages:
-            self._count_head(len(data))
-            return
-        self._partial_heads.release(self)
-        ((message, self._body),) = messages
-        if message.version not in _VERSIONS:
+        if len(messages) != 1 or messages[0][0].version not in _VERSIONS:
             self._reject(http_exceptions.BadStatusLine("version"))
             return
-        if self._body is not EMPTY_PAYLOAD:
-            self._body.read_nowait()  # frees what came with the head
+        ((message, body),) = messages
+        size = len(head) + _HEADER_SIZE * len(message.raw_headers)
+        self._heads.set(self, size if size > _LARGE else 0)
+        self._has_body = body is not EMPTY_PAYLOAD
         self._last = (
-            self._body is not EMPTY_PAYLOAD
+            self._has_body
             or message.should_close
             or message.upgrade
             or message.method == "CONNECT"
             or message.version != _VERSIONS[-1]
         )
+        if self._last:
+            self._input.clear()
         self._phase, self._message = _Phase.HANDLING, message
-        self.has_requests = True
         if self._task is None:
             self._task = self._loop.create_task(self._run())
         elif self._wakeup is not None and not self._wakeup.done():
             self._wakeup.set_result(None)
-
-    def _count_head(self, size: int) -> None:
-        """Start the time limit of a head with its first bytes; reject one that is too large."""
-        if not self._partial_heads.size(self) and self._within_head:
-            self._deadline.set(self._head_seconds, self.close)
-        if size:
-            self._partial_heads.add(self, size)
-            if self._partial_heads.size(self) > HEAD_BYTES:
-                self._reject(http_exceptions.LineTooLong(b"", HEAD_BYTES))
 
     def _reject(self, error: Exception) -> None:
         """Send a bare 4xx for a request that cannot be parsed, and close."""
@@ -241,7 +264,7 @@ class Connection(asyncio.Protocol):
         else:
             status, reason = "400 Bad Request", type(error).__name__
         log.warning("rejected request from %s: %s (%s)", self.address(), status, reason)
-        self._partial_heads.release(self)
+        self._heads.release(self)
         if self.transport is not None:
             self.transport.write(_bare(status))
         self.close()
@@ -257,7 +280,11 @@ class Connection(asyncio.Protocol):
                     await self._wakeup
                 assert self._message is not None
                 request, self._message = Request(self._message, self), None
-                await self._answer(request)
+                response = await self._answer(request)
+                del request
+                self._heads.release(self)
+                await self._write(response)
+                del response
                 if self._last or self.transport is None or self.transport.is_closing():
                     return
                 if self._read_next(self.transport):
@@ -265,7 +292,7 @@ class Connection(asyncio.Protocol):
         finally:
             self._finish()
 
-    async def _answer(self, request: Request) -> None:
+    async def _answer(self, request: Request) -> bytes:
         self._request = request
         request.set_timeout(DEFAULT_TIMEOUT)
         try:
@@ -279,7 +306,7 @@ class Connection(asyncio.Protocol):
             if self._last:
                 response = response.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
         self._request, self._phase = None, _Phase.SENDING
-        await self._write(response)
+        return response
 
     async def _write(self, response: bytes) -> None:
         for start in range(0, len(response), _PIECE):
@@ -294,11 +321,10 @@ class Connection(asyncio.Protocol):
     def _read_next(self, transport: asyncio.Transport) -> bool:
         """Wait for the next request; return whether the client has sent it already."""
         self._phase = _Phase.READING
+        self.idle_since = self._loop.time()
         self._deadline.set(KEEPALIVE, self.close)
-        self._parser.message_consumed()
-        early, self._early = self._early, b""
-        if early or not self._is_whole:
-            self._read(early)
+        if self._input:
+            self._read(len(self._input))
         has_next = self._message is not None
         if not has_next and not transport.is_reading():
             transport.resume_reading()
@@ -312,7 +338,7 @@ class Connection(asyncio.Protocol):
         self._phase, self._last = _Phase.READING, True
         if self.transport is None:
             return
-        if self._body.is_eof():
+        if not self._has_body:
             self.close()
             return
         if not self.transport.is_reading():
@@ -353,6 +379,7 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Close the connection once what is written has been sent."""
         self._last = True
+        self._input.clear()
         if self.transport is not None:
             self.transport.close()
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 _TICK = 10.0
 """Maximum seconds until the timer of a deadline runs. It runs also while nothing is due, so that a
 later deadline does not have to start a timer, which would take 2 µs for each request."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Of malloc.h."""
+_MALLOC_BYTES = 128 << 10
+"""glibc's initial value of both."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -63,9 +68,12 @@ class Budget(Generic[K]):
         self._sizes: dict[K, int] = {}
         self._sum = 0
 
-    def add(self, owner: K, size: int) -> None:
-        """Add to the size of an owner."""
-        self._sizes[owner] = self._sizes.get(owner, 0) + size
+    def set(self, owner: K, size: int) -> None:
+        """Replace the size of an owner."""
+        self.release(owner)
+        if not size:
+            return
+        self._sizes[owner] = size
         self._sum += size
         if self._sum > self._limit:
             largest = max(self._sizes, key=self._sizes.__getitem__)
@@ -79,3 +87,15 @@ class Budget(Generic[K]):
     def release(self, owner: K) -> None:
         """Forget an owner."""
         self._sum -= self._sizes.pop(owner, 0)
+
+
+def return_freed_buffers() -> None:
+    """Let malloc return each buffer of 128 KiB or more to the system when it is freed.
+
+    glibc begins with that, but raises both thresholds to the largest buffer that was ever freed, up
+    to 32 MiB. Then buffers of connections lie among objects that live longer, and keep the heap.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # only glibc has it
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _MALLOC_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _MALLOC_BYTES)

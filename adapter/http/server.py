@@ -1,8 +1,9 @@
 """Listener: accepts connections, limits their number, and runs the TLS handshake.
 
 A connection costs a few kilobytes until its first byte arrives; only then are the buffers of TLS
-allocated. At a limit, a connection of the address that has the most is closed, so one address does
-not keep out the others. The connections themselves are in `connection`, routing in `api.router`.
+allocated. Beyond a limit, an idle connection is closed for a new one: first those without a client
+certificate, of the address that has the most, and of these the one that is idle for longest. The
+connections themselves are in `connection`, routing in `api.router`.
 """
 
 from __future__ import annotations
@@ -14,19 +15,18 @@ import logging
 import socket
 import ssl
 from asyncio import sslproto
-from collections.abc import Callable, Collection
-from typing import TypeVar
 
 from adapter.background import gather_or_cancel
 from adapter.http.connection import (
     CLOSE_SECONDS,
     DEFAULT_TIMEOUT,
     HEAD_SECONDS,
+    RECEIVED,
     WRITE_SECONDS,
     Connection,
     Serve,
 )
-from adapter.http.limits import Budget
+from adapter.http.limits import Budget, return_freed_buffers
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,9 @@ MAX_PENDING = MAX_CONNECTIONS = 1024
 The in-flight limits of Kubernetes allow 600 requests, and an API server may open a connection for
 each of them at the same moment.
 """
-MAX_PARTIAL_HEADS = 64 << 20
-"""Bytes of all request heads that are not complete. Parsed, they take the same once more."""
+MAX_HEADS = 64 << 20
+"""Bytes of all request heads that are not complete, or large and not answered. Parsed, a head takes
+twice its bytes, and up to five times if it has characters beyond the BMP."""
 
 _BACKLOG = 128
 """Connections that the kernel holds until they are accepted. In a flood, clients beyond them repeat
@@ -48,8 +49,6 @@ _RETRY_SECONDS = 1.0
 # asyncio allocates this buffer, by default 256 KiB, for each TLS connection. A record has 16 KiB.
 # uvloop's buffer has 256 KiB, too, but only the part takes memory that was used.
 sslproto.SSLProtocol.max_size = 32 << 10
-
-_T = TypeVar("_T")
 
 
 class Listener:
@@ -69,7 +68,7 @@ class Listener:
         write_seconds: float = WRITE_SECONDS,
         max_pending: int = MAX_PENDING,
         max_connections: int = MAX_CONNECTIONS,
-        max_partial_heads: int = MAX_PARTIAL_HEADS,
+        max_heads: int = MAX_HEADS,
     ) -> None:
         self._ssl_context = ssl_context
         self._host = host
@@ -85,7 +84,7 @@ class Listener:
         self._new_connection = functools.partial(
             Connection,
             serve,
-            partial_heads=Budget(max_partial_heads, self._give_up),
+            heads=Budget(max_heads, self._give_up),
             head_seconds=head_seconds,
             close_seconds=close_seconds,
             write_seconds=write_seconds,
@@ -116,7 +115,9 @@ class Listener:
             backlog=_BACKLOG,
             reuse_port=self._reuse_port,
         )
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVED)
         self._listener.setblocking(False)
+        return_freed_buffers()
         self._listen()
 
     async def close(self) -> None:
@@ -150,11 +151,13 @@ class Listener:
             return
         accepted.setblocking(False)
         if len(self._pending) >= self._max_pending:
-            victim = _victim(
-                self._pending,
-                lambda task: self._pending[task].address,
-                lambda task: self._pending[task].has_data,
-            )
+            counts = collections.Counter(each.address for each in self._pending.values())
+
+            def precedence(task: asyncio.Task[None]) -> tuple[int, bool]:
+                pending = self._pending[task]
+                return -counts[pending.address], pending.has_data
+
+            victim = min(self._pending, key=precedence)
             victim.cancel()
             self._pending.pop(victim)
         arrival = _Arrival(accepted, address)
@@ -190,24 +193,29 @@ class Listener:
             self._register(connection, arrival.address)
 
     def _give_up(self, connection: Connection) -> None:
-        log.warning("closed connection of %s: too many incomplete heads", connection.address())
+        log.warning("closed connection of %s: too many large request heads", connection.address())
         connection.abort()
 
     def _forget(self, connection: Connection) -> None:
         self._connections.pop(connection, None)
 
     def _register(self, connection: Connection, address: str) -> None:
-        self._connections[connection] = address
-        if len(self._connections) > self._max_connections:
+        """Add a connection. Beyond the limit, close an idle one, or this one if there is none."""
+        if len(self._connections) >= self._max_connections:
             idle = [each for each in self._connections if each.is_idle]
-            victim = _victim(
-                idle or [connection],
-                self._connections.__getitem__,
-                lambda each: each.has_requests and not each.is_closing,
-            )
+            counts = collections.Counter(map(self._connections.__getitem__, idle))
+
+            def precedence(each: Connection) -> tuple[bool, bool, int, float]:
+                count = counts[self._connections[each]]
+                return not each.is_closing, each.has_certificate, -count, each.idle_since
+
+            victim = min(idle, key=precedence, default=connection)
             # At once: a close may take 5 s. Until then, this connection would be chosen again.
-            del self._connections[victim]
+            self._connections.pop(victim, None)
             victim.abort()
+            if victim is connection:
+                return
+        self._connections[connection] = address
 
 
 class _Arrival:
@@ -241,15 +249,3 @@ class _Arrival:
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
-
-
-def _victim(
-    candidates: Collection[_T], address: Callable[[_T], str], used: Callable[[_T], bool]
-) -> _T:
-    """Return the candidate to close.
-
-    It is one of the address that has the most, if possible one that the client has not used, and
-    of these the first.
-    """
-    counts = collections.Counter(map(address, candidates))
-    return min(candidates, key=lambda each: (-counts[address(each)], used(each)))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import tracemalloc
+import weakref
 
 import pytest
 from hypothesis import example, given
@@ -68,7 +70,7 @@ def exchange(pieces, serve=echo):
 
     async def run():
         budget = Budget(64 << 20, lambda each: each.abort())
-        tested = connection.Connection(serve, partial_heads=budget)
+        tested = connection.Connection(serve, heads=budget)
         transport = Transport()
         tested.connection_made(transport)
         for piece in pieces:
@@ -232,13 +234,52 @@ async def test_trailers_and_bodies_take_no_memory():
     assert peak < 16 << 20
 
 
+@pytest.mark.parametrize("small", [b"ab:\r\n" * 9_990, b"A: " + b"x" * 300_000 + b"\r\n"])
+async def test_heads_that_are_not_answered_are_limited_together(small, caplog):
+    async def busy(_):
+        await asyncio.Event().wait()
+
+    async with listening(busy, max_heads=1 << 20) as port:
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, writer in streams:
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n" + small + b"\r\n")
+        async with asyncio.timeout(10):
+            while "too many large request heads" not in caplog.text:  # noqa: ASYNC110 - a log line
+                await asyncio.sleep(0.01)
+        for _, writer in streams:
+            writer.transport.abort()
+
+
+async def test_a_closed_connection_is_freed_without_the_garbage_collector():
+    created = weakref.WeakSet()
+
+    def serve(request):
+        created.add(request.client)
+        return echo(request)
+
+    gc.collect()
+    gc.disable()
+    try:
+        async with listening(serve) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(get(b"/a"))
+            await reader.readuntil(b"/a\n")
+            assert len(created) == 1
+            writer.transport.abort()
+            async with asyncio.timeout(5):
+                while created:  # noqa: ASYNC110 - the end has no event
+                    await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+
+
 async def test_incomplete_heads_are_limited_together(caplog):
-    async with listening(max_partial_heads=1 << 20) as port:
+    async with listening(max_heads=1 << 20) as port:
         streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         for number, (_, writer) in enumerate(streams):
             writer.write(b"GET / HTTP/1.1\r\nA: " + b"x" * (300_000 + 10_000 * number))
         async with asyncio.timeout(10):
-            while "too many incomplete heads" not in caplog.text:  # noqa: ASYNC110 - a log line
+            while "too many large request heads" not in caplog.text:  # noqa: ASYNC110 - a log line
                 await asyncio.sleep(0.01)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(LAST)

@@ -8,9 +8,12 @@ import datetime as dt
 import gc
 import socket
 import ssl
+import tempfile
 from asyncio import sslproto
+from pathlib import Path
 
 import pytest
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from adapter.http import connection, responses, server
 from adapter.tls import context as tls
@@ -18,8 +21,11 @@ from certs.issue import issue_temporary
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
+from tests.certificates import Holder
 
 BUNDLE = issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC))
+CLIENT_CA = Holder("front-proxy-ca", ca=True)
+CLIENT = Holder("front-proxy-client", CLIENT_CA, usages=(ExtendedKeyUsageOID.CLIENT_AUTH,))
 NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
 HEALTHZ = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
@@ -30,9 +36,10 @@ def build_router():
 
 
 @contextlib.asynccontextmanager
-async def listening(*, handler=None, **options):
+async def listening(*, handler=None, client_cas=b"", **options):
     """Yield the port of a TLS server, and its listener."""
-    context = tls.context(BUNDLE)
+    cas = ssl.PEM_cert_to_DER_cert(client_cas.decode()) if client_cas else b""
+    context = tls.context(BUNDLE, client_cas=cas)
     listener = server.Listener(
         handler or build_router(),
         "127.0.0.1",
@@ -59,8 +66,14 @@ def client_context():
 
 
 @contextlib.asynccontextmanager
-async def connected(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_context())
+async def connected(port, source="127.0.0.1", *, certificate=False):
+    context = client_context()
+    if certificate:
+        with tempfile.TemporaryDirectory() as folder:
+            CLIENT.client(context, Path(folder))
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", port, ssl=context, local_addr=(source, 0)
+    )
     try:
         yield reader, writer
     finally:
@@ -336,16 +349,41 @@ async def test_an_arrival_of_the_busiest_address_is_closed_first():
             assert all(is_open(each) for each in (other, *rest))
 
 
-async def test_idle_connections_are_limited_and_used_ones_kept():
-    async with listening(max_connections=2) as (port, _), connected(port) as (used, writer):
+async def request_once(reader, writer):
+    """Send a request and return whether it is answered."""
+    with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.IncompleteReadError):
         writer.write(HEALTHZ + b"\r\n")
-        await used.readuntil(b"\r\n\r\nok")
-        async with connected(port) as (unused, _), connected(port) as (newest, _):
-            async with asyncio.timeout(5):
-                assert await unused.read() == b""
-            writer.write(HEALTHZ + b"\r\n")
-            await used.readuntil(b"\r\n\r\nok")
-            assert not newest.at_eof()
+        async with asyncio.timeout(5):
+            return (await reader.readuntil(b"\r\n\r\nok")).endswith(b"ok")
+    return False
+
+
+@pytest.mark.parametrize("sources", [("127.0.0.1",), ("127.0.0.1", "127.0.0.2", "127.0.0.3")])
+async def test_the_connection_that_is_idle_for_longest_is_closed_for_a_new_one(sources):
+    """Also if all have been used, from one address or from as many as there are connections."""
+    async with listening(max_connections=3) as (port, _), contextlib.AsyncExitStack() as stack:
+        sources = sources * (3 // len(sources))
+        idle = [await stack.enter_async_context(connected(port, source)) for source in sources]
+        for each in (idle[1], idle[0], idle[2]):
+            assert await request_once(*each)
+            await asyncio.sleep(0.01)  # uvloop's clock counts milliseconds
+        new = await stack.enter_async_context(connected(port))
+        assert await request_once(*new)
+
+        assert [await request_once(*each) for each in idle] == [True, False, True]
+
+
+async def test_a_client_without_certificate_displaces_none_with_one():
+    async with (
+        listening(max_connections=2, client_cas=CLIENT_CA.pem) as (port, _),
+        connected(port, certificate=True) as proxy,
+    ):
+        assert await request_once(*proxy)
+        for _ in range(3):
+            async with connected(port) as first, connected(port) as second:
+                assert await request_once(*second)
+                assert not await request_once(*first)
+        assert await request_once(*proxy)
 
 
 def unresponsive(port, request):

@@ -1,0 +1,81 @@
+"""Memory that a connection keeps after its request is answered: the RSS of a server process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import ssl
+
+import pytest
+
+from adapter.http import server
+from adapter.tls import context as tls
+from certs.issue import issue_temporary
+from tests.bench import processes
+
+CONNECTIONS = 40
+MAX_KIB = 256
+"""With these for each of 1 024 connections, RSS stays below half the limit of the Deployment."""
+
+
+def get(path, header=b""):
+    return b"GET /" + path + b" HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n"
+
+
+KINDS = {
+    "long header": get(b"2", b"A: " + b"x" * 1_000_000 + b"\r\n"),
+    "not ASCII": get(b"2", b"A: " + "😀".encode() + b"x" * 1_000_000 + b"\r\n"),
+    "many headers": get(b"2", b"ab:\r\n" * 9_990),
+    "large answer": get(b"250000"),
+    "beginning of a head": get(b"2") + get(b"2", b"ab:\r\n" * 9_990)[:-2],
+}
+
+
+async def serve(request):
+    """Answer with a body that has the size that the path names."""
+    size = int(request.target[1:].partition("?")[0])
+    return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + bytes(size)
+
+
+async def main(folder):
+    """Listen until the process ends."""
+    bundle = issue_temporary(("127.0.0.1",), now=dt.datetime.now(dt.UTC))
+    listener = server.Listener(serve, "127.0.0.1", 0, ssl_context=tls.context(bundle))
+    listener.start()
+    processes.write_result(folder, "port", listener.port)
+    await asyncio.Event().wait()
+
+
+async def hold(port, sent, stack):
+    """Send a request, read its response, and keep the connection."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+    stack.callback(_abort, writer)
+    writer.write(sent)
+    head = await reader.readuntil(b"\r\n\r\n")
+    await reader.readexactly(int(head.split(b"Length: ")[1].split()[0]))
+
+
+def _abort(writer):
+    writer.transport.abort()
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_kept_connection_keeps_little(kind, tmp_path):
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    start = f"import sys, asyncio, pathlib, uvloop; from {__name__} import main; "
+    start += f"{loop}.run(main(pathlib.Path(sys.argv[1])))"
+    with processes.start_python(tmp_path, "-c", start, str(tmp_path)) as pid:
+        port = processes.read_result(tmp_path, "port")
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):
+                await hold(port, KINDS[kind], stack)
+            before = processes.mebibytes(pid, "VmRSS")
+            for _ in range(CONNECTIONS):
+                await hold(port, KINDS[kind], stack)
+            kept = (processes.mebibytes(pid, "VmRSS") - before) * 1024 / CONNECTIONS
+
+    assert kept < MAX_KIB
