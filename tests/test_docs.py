@@ -29,6 +29,8 @@ PAGES = tuple(
 FOLDERS = "adapter|certs|docs|manifests|rules|tests"
 
 FOREIGN_FLAGS = {
+    "--endpoint-group-strict",  # thanos query
+    "--endpoint-strict",  # thanos query
     "--help",
     "--horizontal-pod-autoscaler-tolerance",  # kube-controller-manager
     "--kubernetes-gpu-id-type",  # dcgm-exporter

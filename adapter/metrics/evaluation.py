@@ -181,8 +181,12 @@ class Evaluation:
         except (errors.BackendError, PlanError) as error:
             self.usage_status.failed(plan)
             return error
-        self.usage_status.succeeded(plan, snapshot)
-        return self._usages(plan, snapshot)
+        usages = self._usages(plan, snapshot)
+        if isinstance(usages, errors.Partial):
+            self.usage_status.failed(plan)
+        else:
+            self.usage_status.succeeded(plan, snapshot)
+        return usages
 
     def _usages(self, plan: Plan, snapshot: Snapshot) -> Usages:
         """Return the usage by object name, and keep it with the samples.

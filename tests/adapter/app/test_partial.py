@@ -9,6 +9,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from adapter import settings
+from adapter.diagnosis import checks
 from tests.fakes import prometheus as fakes
 from tests.presets import api
 from tests.presets.api import GROUP, Api
@@ -155,6 +157,8 @@ async def test_usage_fails_because_a_pod_would_lack_containers(tmp_path, partial
         status, document = await served.get(USAGE)
         assert (status, document["items"]) == (200, [])
         assert "PartialResponse" in await warning(served, USAGE)
+        async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as response:
+            assert "[!]usage degraded: resourceRules.cpu" in await response.text()
 
 
 async def test_partial_responses_are_degraded_health_and_counted(tmp_path, partial, url):
@@ -189,6 +193,18 @@ async def test_a_rule_or_the_flag_allows_partial_values_with_a_warning(tmp_path,
             assert "PartialResponse" in await warning(served, path)
         assert len((await served.get(USAGE))[1]["items"]) == 1
         assert (await served.get(OF_POD.replace("used", "allowed")))[0] == 500
+
+
+async def test_doctor_says_what_is_partial(partial, url):
+    flags = settings.parse([f"--prometheus-url={url}"]).prometheus
+    partial.marks = {"isPartial": True}
+
+    found = await checks._prometheus(flags)
+
+    assert [each.state for each in found if each.fact == "answers queries"] == ["ok"]
+    (finding,) = [each for each in found if "sends partial responses" in each.fact]
+    assert finding.state == "warning"
+    assert "--allow-partial-responses" in finding.cure
 
 
 async def test_a_metric_that_a_partial_relist_did_not_find_has_that_cause(tmp_path, partial, url):
