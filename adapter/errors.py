@@ -110,6 +110,8 @@ class BackendError(Exception):
     Prometheus, only if it refused the query."""
     query: str = ""
     """The query that Prometheus refused, if it is short enough to be shown; else empty."""
+    query_length: int = 0
+    """Length in a URL of the longest query of the request that failed, if it was not shared."""
     status: int = 0
     """HTTP status of an error of the API server, of Refused and of Overloaded; else 0."""
 

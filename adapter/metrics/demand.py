@@ -24,7 +24,8 @@ _STORM_WINDOW = 10.0
 _FEW_NAMES = 300
 """Number of names up to which they are matched."""
 _MAX_MATCHED = 2000
-"""Maximum number of names that are matched, 60 kB of PromQL, while most samples are not wanted.
+"""Maximum number of names that are matched, while most samples are not wanted. If the query is then
+longer than `plan.MAX_LENGTH`, names are matched only after one without them returned too much.
 
 With 10 000 pods, a matched name costs Prometheus 18 µs and an unwanted sample 8 µs; the adapter
 needs another 10 µs for each sample. So matching is cheaper if less than half of them are wanted."""

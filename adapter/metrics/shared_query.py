@@ -137,6 +137,12 @@ class SharedQuery:
     def _error_ttl(self) -> float:
         return min(ERROR_TTL, self._freshness)
 
+    @property
+    def _may_be_wide(self) -> bool:
+        """Whether a query may select objects of all names."""
+        now = self._now()
+        return self._shared and self._fallback.wide(now) and not self._fallback.demoted(now)
+
     def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
         merged, alone = self._merged, self._context.alone.get((self.id, requested), now)
         if merged is None or not merged.coverage.covers(requested):
@@ -176,9 +182,32 @@ class SharedQuery:
             return
         if self._namespaces is not None:
             objects = replace(objects, namespaces=self._namespaces)
+        try:
+            objects, queries = self._render(objects, by_namespace=self._namespaces is None)
+        except PlanError as error:
+            self._counts.refused.inc()
+            self._fallback.cannot_merge(str(error), now)
+            return
         coverage = Coverage.of(objects)
-        task = self._context.start(self._evaluate_merged(objects, coverage))
+        wide = objects.names is None
+        task = self._context.start(self._evaluate_merged(queries, coverage, wide=wide))
         self._flight = _Flight(coverage=coverage, began=now, ahead=ahead, task=task)
+
+    def _render(
+        self, objects: Objects, *, by_namespace: bool
+    ) -> tuple[Objects, tuple[StepQueries, ...]]:
+        """Render the queries of all steps, without names if that is possible and they are too long.
+
+        Return the objects that they cover, too. Raises PlanError.
+        """
+        queries = tuple(
+            plan.queries(step, objects, self._selector, by_namespace=by_namespace)
+            for step in self._steps
+        )
+        too_long = objects.names is not None and plan.longest(queries) > plan.MAX_LENGTH
+        if too_long and self._may_be_wide:
+            return self._render(replace(objects, names=None), by_namespace=by_namespace)
+        return objects, queries
 
     def _on_due(self, snapshot: Snapshot) -> None:
         """Begin the next evaluation if requests are frequent, else forget the present one."""
@@ -196,23 +225,15 @@ class SharedQuery:
             self._size = size
             self._resized(size)
 
-    async def _evaluate_merged(self, objects: Objects, coverage: Coverage) -> None:
+    async def _evaluate_merged(
+        self, queries: Sequence[StepQueries], coverage: Coverage, *, wide: bool
+    ) -> None:
         """Replace the present evaluation; keep a failure for the callers that wait."""
         try:
-            by_namespace = self._namespaces is None
-            queries = [
-                plan.queries(step, objects, self._selector, by_namespace=by_namespace)
-                for step in self._steps
-            ]
             snapshot = await self._run(queries, coverage, merged=True)
-        except PlanError as error:
-            self._counts.refused.inc()
-            self._fallback.cannot_merge(str(error), self._now())
         except errors.BackendError as error:
             self._counts.refused.inc()
-            self._fallback.failed(
-                error, wide=objects.names is None, now=self._now(), error_ttl=self._error_ttl
-            )
+            self._fallback.failed(error, wide=wide, now=self._now(), error_ttl=self._error_ttl)
         except Exception as error:  # a bug, which must not fail every request of the rule
             self._counts.refused.inc()
             log.exception("%s: the evaluation for several requests has a bug", self._where)
@@ -220,7 +241,7 @@ class SharedQuery:
         else:
             self._merged = snapshot
             self._fallback.succeeded()
-            if objects.names is None:
+            if wide:
                 self._returned = _objects_in(snapshot)
             self._counts.merged.inc()
             self._note_size()
@@ -230,8 +251,18 @@ class SharedQuery:
 
     async def _evaluate_alone(self, request: Plan) -> Snapshot:
         namespaces = (request.namespace,) if request.namespace else ()
-        coverage = Coverage.of(Objects(namespaces=namespaces, names=request.names))
-        snapshot = await self._run(request.queries(), coverage, merged=False)
+        objects, queries = self._render(
+            Objects(namespaces=namespaces, names=request.names), by_namespace=False
+        )
+        try:
+            snapshot = await self._run(queries, Coverage.of(objects), merged=False)
+        except errors.BackendError as error:
+            error.query_length = plan.longest(queries)
+            if objects.names is None:
+                self._fallback.failed(error, wide=True, now=self._now(), error_ttl=self._error_ttl)
+                if not self._may_be_wide:
+                    return await self._evaluate_alone(request)
+            raise
         self._counts.alone.inc()
         return snapshot
 

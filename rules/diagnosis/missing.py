@@ -191,6 +191,16 @@ def failed_query(
     return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
 
 
+def long_query(where: str, length: int) -> Cause:
+    """Return the cause for a query that was refused because of its length, in bytes of a URL."""
+    sentence = (
+        f"{where}: Prometheus or a proxy before it refused a query of {length} bytes, because it "
+        "matches each name. Write the query so that it can be shared (`check` prints what prevents "
+        "it), or raise the limit (VictoriaMetrics: -search.maxQueryLen)"
+    )
+    return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
+
+
 def partial_response(where: str) -> Cause:
     """Return the cause for samples that may be missing from a response."""
     sentence = (

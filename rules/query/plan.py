@@ -12,6 +12,7 @@ label names that are not classic ones are quoted.
 from __future__ import annotations
 
 import re
+import urllib.parse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +23,12 @@ from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.selectors.selectors import Requirement, Selector
 from rules.template import Template
+
+MAX_LENGTH = 7168
+"""Length in a URL up to which a query matches names; above, they are omitted if its rule permits.
+
+Proxies accept request lines of 8 KiB, which contain the path and other parameters, too.
+VictoriaMetrics accepts queries of 16 KiB, also by POST."""
 
 _METACHARACTER = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ENDS_STRING = re.compile(r"""["'`\\\x00-\x1f]""")
@@ -155,6 +162,12 @@ def queries(
         values=render(step.source, step.binding, objects, selector, by_namespace=by_namespace),
         recent=_recent(step.source, step.binding, objects, selector, by_namespace=by_namespace),
     )
+
+
+def longest(queries: Iterable[StepQueries]) -> int:
+    """Return the length that the longest of the queries has in a URL."""
+    texts = (text for each in queries for text in (each.values, each.recent) if text)
+    return max(len(urllib.parse.quote(text)) for text in texts)
 
 
 def render(

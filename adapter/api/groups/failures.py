@@ -13,7 +13,7 @@ from adapter.errors import ApiError, BackendError
 from rules.diagnosis import missing
 from rules.diagnosis.cause import Cause
 from rules.kinds import GroupResource
-from rules.query.plan import ExternalPlan, Plan
+from rules.query.plan import MAX_LENGTH, ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
 _FORBIDDEN = 403
@@ -42,12 +42,19 @@ def of_list(
     return errors.internal("unable to list matching resources", [cause])
 
 
+_TOO_LONG = frozenset({413, 414, 431})
+"""Statuses with which proxies refuse the length of a request."""
+
+
 def query_cause(
     rule: CompiledRule, error: BackendError, *, query: str = "", key: str = "metricsQuery"
 ) -> Cause:
     """Return the cause for a query that failed; `query` is shown, `key` is its key in the rule."""
     if isinstance(error, errors.Partial):
         return missing.partial_response(str(rule.config.where))
+    too_long = error.status in _TOO_LONG or "too long" in error.refusal
+    if too_long and error.query_length > MAX_LENGTH:
+        return missing.long_query(str(rule.config.where), error.query_length)
     return missing.failed_query(
         str(rule.config.where),
         refusal=error.refusal,
