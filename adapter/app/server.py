@@ -10,7 +10,8 @@ import contextlib
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 
@@ -55,6 +56,7 @@ _DEFAULT_PRESET = "gpu-dcgm"
 _LIST_QPS, _LIST_BURST = 100.0, 200
 """Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
 _RATE_FLAGS = "--client-qps and --client-burst"
+_REPLICAS_INTERVAL = 600.0
 _DETECTION_TIMEOUT = 10.0
 """Seconds; the server listens only once it has its rules."""
 
@@ -93,6 +95,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             meter=telemetry.RelistMetrics(registry),
         )
         background.start("relist", relist.run())
+        background.start("replicas", _count_replicas(relist, (prometheus, *others.values())))
         evaluation = Evaluation(
             prometheus,
             metrics=telemetry.EvaluationMetrics(registry),
@@ -282,6 +285,15 @@ async def _draining(closing: asyncio.Event, seconds: float) -> AsyncIterator[Non
         await asyncio.sleep(seconds)
     finally:
         closing.set()
+
+
+async def _count_replicas(relist: Relist, clients: Sequence[Prometheus]) -> NoReturn:
+    """Count every ten minutes how many servers answer behind one address, for /readyz."""
+    await relist.attempted.wait()
+    while True:
+        for client in clients:
+            await client.processes()
+        await asyncio.sleep(_REPLICAS_INTERVAL)
 
 
 def _check_kinds(objects: ClusterObjects | FileObjects) -> None:

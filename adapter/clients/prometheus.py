@@ -223,13 +223,17 @@ class Prometheus:
         Replicas behind one address are seen only if new connections are balanced between them.
         """
         try:
-            started = await gather_or_cancel(
-                self._request("GET", _RUNTIME, {}, self._timeout, StartReader())
-                for _ in range(_CONNECTIONS)
-            )
+            first = await self._started()
+            others = await gather_or_cancel(self._started() for _ in range(_CONNECTIONS))
         except errors.BackendError:
             return 1
-        return len({each.content for each in started})
+        self.reachability.processes = len({first, *others})
+        return self.reachability.processes
+
+    async def _started(self) -> str:
+        """Return when the process that answers was started."""
+        start = await self._request("GET", _RUNTIME, {}, self._timeout, StartReader())
+        return start.content
 
     def _post_was_refused(self) -> bool:
         at = self._post_refused_at
@@ -306,7 +310,8 @@ class Prometheus:
             if error.refusal and len(subject) <= _MAX_SHOWN:
                 error.query = subject
             outcome = type(error).__name__
-            if self.reachability.failed(error, began=began) and self.addresses:
+            # Many backends do not serve that path, and serve queries.
+            if path != _RUNTIME and self.reachability.failed(error, began=began) and self.addresses:
                 self.addresses.failed()
             raise error from e
         finally:

@@ -45,6 +45,8 @@ class Reachability:
         source: str = DEFAULT,
         addresses: OneAddress | None = None,
     ) -> None:
+        self.processes = 1
+        """Number of servers that answered when they were counted."""
         self._clock = clock
         self._addresses = addresses
         self._source = source
@@ -95,6 +97,11 @@ class Reachability:
             )
         if not self._answered:
             return "not queried yet"
+        if self.processes > 1:
+            return errors.Degradation(
+                f"{self.processes} servers answer behind one address, so values alternate (set "
+                "sessionAffinity: ClientIP in its Service)"
+            )
         number = len(self._addresses.addresses) if self._addresses else 0
         return (
             f"answers; its name has {number} addresses, one is queried" if number > 1 else "answers"

@@ -18,6 +18,7 @@ from adapter.clients.prometheus import Prometheus
 from adapter.diagnosis import prometheus as diagnosis
 from adapter.diagnosis.report import State
 from tests.control_plane.daemon import free_ports
+from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
 FIRST, SECOND = "127.0.0.1", "127.0.0.2"
@@ -104,9 +105,12 @@ async def balanced(port: int) -> AsyncIterator[str]:
 
 async def test_doctor_warns_of_replicas_behind_one_address(replicas):
     async with balanced(replicas[FIRST].port) as url, aiohttp.ClientSession() as session:
-        found = await diagnosis.findings(Prometheus(session, url))
+        client = Prometheus(session, url)
+        found = await diagnosis.findings(client)
 
     (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    assert isinstance(client.reachability.check(), errors.Degradation)
+    assert client.reachability.check().startswith("2 servers answer behind one address")
     assert finding.state is State.WARNING
     assert finding.fact == "2 Prometheus servers answer behind one address"
 
@@ -124,6 +128,18 @@ async def test_doctor_says_nothing_about_one_server(replicas):
         found = await diagnosis.findings(Prometheus(session, replicas[FIRST].url))
 
     assert not [each for each in found if each.name == "prometheus-replicas"]
+
+
+async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(aiohttp_server):
+    fake = fakes.Prometheus(fakes.says("no", status=404))
+    server = await aiohttp_server(fake.app())
+    async with aiohttp.ClientSession() as session:
+        client = Prometheus(session, str(server.make_url("/")))
+
+        assert await client.processes() == 1
+
+    assert client.reachability.check() == "not queried yet"
+    assert len(fake.requests) == 1
 
 
 async def test_the_next_address_is_first_after_failures():
