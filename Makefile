@@ -43,7 +43,7 @@ playground: setup ## Watch an HPA follow GPU load, without cluster and GPU (KUBE
 	@exec $(BIN)/python -m tests.playground --generation=$(GENERATION) --nodes=$(NODES) \
 	  $(if $(filter-out file,$(origin LOAD)),--load=$(LOAD))
 
-quick: $(READY) ## Run the tests that start no server, in less than a minute
+quick: $(READY) ## Run the tests that start no server
 	$(BIN)/pytest -n 2 -m "not real" --ignore=tests/walkthroughs $(ARGS)
 
 # Each file runs in one worker, so that its servers start once.

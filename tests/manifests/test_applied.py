@@ -8,7 +8,6 @@ import contextlib
 import datetime as dt
 import gc
 import re
-import time
 
 import pytest
 import yaml
@@ -112,7 +111,7 @@ def published(applied):
 
 # asyncio forgets a TLS connection that the API server closes while reading is paused.
 @pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
-async def test_two_replicas_share_a_ca_and_are_available_within_three_seconds(applied, kube):
+async def test_two_replicas_share_a_ca_and_are_available_at_once(applied, kube):
     one, other = Replica(kube), Replica(kube)
 
     assert await asyncio.gather(one.controller.attempt(), other.controller.attempt()) == [
@@ -128,11 +127,10 @@ async def test_two_replicas_share_a_ca_and_are_available_within_three_seconds(ap
             await asyncio.to_thread(
                 applied.api_service, name, service=NAME, namespace=NAMESPACE, port=port
             )
-        started = time.monotonic()
         running = asyncio.create_task(one.apiservices.run())
         for name in API_SERVICES:
-            await asyncio.to_thread(applied.wait_available, name, seconds=10)
-        assert time.monotonic() - started < 3
+            # Without a change of the APIService, the aggregator tries again only after 30 s.
+            await asyncio.to_thread(applied.wait_available, name, seconds=20)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 

@@ -143,8 +143,6 @@ def test_the_server_is_available_within_seconds_and_authorizes_users(
     assert not any(spec.get("insecureSkipTLSVerify") for spec in bundles)
     assert status_after_outage == 200
     print(f"\nseconds until Available (from start, from listening): {durations}; {OUTAGE=} s")
-    # The time before listening is mostly the start of the interpreter.
-    assert max(listening for _, listening in durations) < 3, log
     token = cluster.account_kubeconfig(NAME, NAMESPACE).read_text().split("token")[1]
     assert token.strip('": \n}')[:40] not in log
     assert base64.b64decode(secret["data"]["tls.key"]).decode() not in log

@@ -225,12 +225,11 @@ async def test_the_timeout_covers_all_attempts(cluster, token_reviews, monkeypat
     assert tokens.TIMEOUT == 10.0
     monkeypatch.setattr(tokens, "TIMEOUT", 0.7)
     cluster.fail("/apis/authentication", status=500, times=5)
-    start = asyncio.get_running_loop().time()
 
     message = await rejection(token_reviews())
 
     assert message == "TokenReview failed: no answer within 0.7 s"
-    assert asyncio.get_running_loop().time() - start < 1.5
+    assert len(cluster.requests) <= 2  # the second one follows after 0.5 s, the third after 1.25 s
 
 
 async def test_an_unreachable_api_server_rejects_the_token(api_server, api):

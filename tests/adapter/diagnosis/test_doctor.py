@@ -456,7 +456,7 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
     monkeypatch.setattr(report, "_TIMEOUT", 0.05)
 
     async def hang():
-        await asyncio.sleep(10)
+        await asyncio.Event().wait()
 
     async def refuse():
         raise errors.Refused("GET /x: 403: user a may not", status=403)
@@ -472,10 +472,8 @@ async def test_one_check_hides_no_other_and_each_is_bounded(monkeypatch):
 
     checks = (hang, refuse, fail, break_down, succeed)
     steps = [Step(name=each.__name__, run=each) for each in checks]
-    began = time.monotonic()
     findings = await report.run(steps)
 
-    assert time.monotonic() - began < 2
     states = [State.FAILURE, State.SKIPPED, State.FAILURE, State.FAILURE, State.OK]
     assert [each.state for each in findings] == states
     assert findings[3].fact == "the check failed: KeyError('items')"

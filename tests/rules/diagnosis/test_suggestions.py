@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import difflib
 
 import pytest
 
@@ -26,20 +26,32 @@ def test_similar_names_are_suggested(name, similar):
     )
 
 
+@pytest.fixture
+def compared(monkeypatch):
+    """The names that were compared so far."""
+    names = []
+    set_seq1 = difflib.SequenceMatcher.set_seq1
+
+    def record(matcher, name):
+        if name:  # the matcher itself sets an empty one
+            names.append(name)
+        set_seq1(matcher, name)
+
+    monkeypatch.setattr(difflib.SequenceMatcher, "set_seq1", record)
+    return names
+
+
 @pytest.mark.parametrize("typed", ["app_metric_1717_totl", "apq_metric_1717_total"])
-def test_the_most_similar_of_very_many_names_is_found_quickly(typed):
+def test_the_most_similar_of_very_many_names_is_found_with_few_comparisons(typed, compared):
     known = {f"app_metric_{number}_total" for number in range(20_000)}
-    began = time.process_time()
 
     assert suggestions.similar_names(typed, known)[0] == "app_metric_1717_total"
-    assert time.process_time() - began < 0.5
+    assert len(compared) <= 200
 
 
-def test_a_very_long_name_gets_no_suggestions():
-    began = time.perf_counter()
-
+def test_a_very_long_name_is_compared_with_none(compared):
     assert suggestions.similar_names("a" * 1_000_000, {"a" * 1000}) == []
-    assert time.perf_counter() - began < 1
+    assert compared == []
 
 
 def suggestion(metric, *, preset="gpu-dcgm", resource=PODS):
