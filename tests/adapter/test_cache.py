@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from adapter.cache import LRUCache, SingleFlight, SingleFlightCache
+from tests.waiting import Clock
 
 
 class Backend:
@@ -27,13 +28,6 @@ class Backend:
         if self.failure:
             raise self.failure
         return len(self.keys)
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def cache_of(backend, *, ttl=10.0, max_size=3, **options):

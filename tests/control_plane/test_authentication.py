@@ -13,6 +13,7 @@ from adapter.auth.trust import RequestHeaderConfig, Trust, TrustSource
 from adapter.clients import kubernetes
 from tests.certificates import Holder
 from tests.control_plane.credentials import FRONT_PROXY
+from tests.waiting import until
 
 AUTHENTICATION_CONFIG = (
     "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
@@ -66,12 +67,6 @@ async def connect(control_plane, accounts):
         yield _connect
 
 
-async def wait_until(condition):
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - no event to wait for
-            await asyncio.sleep(0.02)
-
-
 def same(pem, *holders):
     return pem.split() == b"\n".join(each.pem for each in holders).split()
 
@@ -90,10 +85,10 @@ async def test_trust_is_read_and_changes_are_followed(control_plane, connect):
     control_plane.admin.call(
         "PATCH", AUTHENTICATION_CONFIG, patch, content_type="application/merge-patch+json"
     )
-    await wait_until(lambda: len(states) == 2)
+    await until(lambda: len(states) == 2)
     # The API server recreates the ConfigMap at once from its own flags.
     control_plane.admin.call("DELETE", AUTHENTICATION_CONFIG)
-    await wait_until(lambda: len(states) == 4)
+    await until(lambda: len(states) == 4)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

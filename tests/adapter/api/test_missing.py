@@ -30,6 +30,7 @@ from tests.presets import api
 from tests.presets.api import GROUP
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus
+from tests.waiting import Clock
 
 PODS = GroupResource("", "pods")
 RULES = """
@@ -42,17 +43,9 @@ rules:
 SUBJECT = "pods/utilisation in namespace default"
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 class FakeRelist:

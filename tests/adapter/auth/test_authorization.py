@@ -12,6 +12,7 @@ from adapter.auth.authorization import ALWAYS_ALLOWED_PATHS, AlwaysAllowedPaths,
 from adapter.auth.user import User
 from adapter.http import request_info
 from tests.fakes import kubernetes
+from tests.waiting import Clock
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"
@@ -47,13 +48,6 @@ def test_always_allowed_paths_match_exactly_or_by_prefix(paths, path, allowed):
 
 
 # SubjectAccessReviews
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 def access_reviews(cluster):

@@ -9,6 +9,7 @@ from multidict import CIMultiDict
 from adapter import errors
 from adapter.auth import tokens
 from adapter.auth.user import User
+from tests.waiting import Clock
 
 SECRET = "s3cret.t0ken"
 JANE = {
@@ -53,13 +54,6 @@ def test_only_the_first_authorization_header_counts():
 
 
 # TokenReviews
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from adapter.auth.trust import FILES_INTERVAL, RequestHeaderConfig, Trust, Trust
 from certs.bundle import CertificateError
 from tests import certificates
 from tests.fakes import kubernetes
+from tests.waiting import until
 
 CLIENT = certificates.Holder("client-ca", ca=True).pem.decode()
 PROXY = certificates.Holder("front-proxy-ca", ca=True).pem.decode()
@@ -52,12 +53,6 @@ async def running(source):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the conditions have no events
-            await asyncio.sleep(0.01)
 
 
 async def test_the_config_map_has_all_settings(cluster, api):

@@ -7,14 +7,7 @@ import pytest
 
 from adapter import errors
 from adapter.clients.circuit_breaker import CircuitBreaker
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.waiting import Clock
 
 
 def fail(breaker: CircuitBreaker, error: BaseException) -> None:
@@ -37,7 +30,7 @@ def is_open(breaker: CircuitBreaker) -> bool:
 
 
 def test_five_failures_open_it_and_the_error_names_the_last_one():
-    breaker = opened(Clock())
+    breaker = opened(Clock(100.0))
 
     with (
         pytest.raises(errors.Unreachable, match=r"^Prometheus is not queried.*too slow$"),
@@ -47,7 +40,7 @@ def test_five_failures_open_it_and_the_error_names_the_last_one():
 
 
 def test_one_request_a_second_is_a_probe():
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = opened(clock)
     clock.now += 1
 
@@ -58,7 +51,7 @@ def test_one_request_a_second_is_a_probe():
 
 
 def test_failed_probe_opens_it_for_another_second():
-    clock = Clock()
+    clock = Clock(100.0)
     breaker = opened(clock)
     clock.now += 1
     fail(breaker, errors.Unreachable("no route"))
@@ -78,7 +71,7 @@ def test_failed_probe_opens_it_for_another_second():
     ],
 )
 def test_any_response_counts_as_success(response):
-    breaker = CircuitBreaker("Prometheus", clock=Clock())
+    breaker = CircuitBreaker("Prometheus", clock=Clock(100.0))
     for _ in range(4):
         fail(breaker, errors.Unreachable("no route"))
     if response is None:
@@ -93,7 +86,7 @@ def test_any_response_counts_as_success(response):
 
 
 def test_cancelled_requests_do_not_count():
-    breaker = CircuitBreaker("Prometheus", clock=Clock())
+    breaker = CircuitBreaker("Prometheus", clock=Clock(100.0))
     for _ in range(10):
         fail(breaker, asyncio.CancelledError())
 

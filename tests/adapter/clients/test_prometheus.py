@@ -21,6 +21,7 @@ from adapter.clients import held, prometheus
 from adapter.clients.prometheus import Prometheus
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
+from tests.waiting import Clock
 
 Serve = Callable[[fakes.Behaviour], Awaitable[fakes.Prometheus]]
 
@@ -838,13 +839,6 @@ async def test_broken_metadata_is_a_backend_error(serve, session, body):
 # Retry-After
 
 
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
 def overloaded(status: int, headers: dict[str, str]) -> fakes.Behaviour:
     async def behave(request, received):
         return web.Response(status=status, headers=headers, text="slow down")
@@ -865,7 +859,7 @@ def overloaded(status: int, headers: dict[str, str]) -> fakes.Behaviour:
 async def test_no_request_is_sent_until_retry_after(
     serve, session, status, retry_after, date, seconds
 ):
-    clock = Clock()
+    clock = Clock(1000.0)
     headers = {"Retry-After": retry_after} | ({"Date": date} if date else {})
     fake = await serve(overloaded(status, headers))
     client = Prometheus(session, fake.url, monotonic=clock)
@@ -906,7 +900,7 @@ async def test_retry_after_that_says_nothing_is_ignored(serve, session, retry_af
 
 
 async def test_a_dead_source_is_probed_once_a_second(unused_tcp_port, session):
-    clock = Clock()
+    clock = Clock(1000.0)
     client = Prometheus(
         session, f"http://127.0.0.1:{unused_tcp_port}", source="down", monotonic=clock
     )

@@ -7,13 +7,7 @@ import pytest
 from adapter import errors
 from adapter.clients.reachability import Reachability, problem_of
 from adapter.errors import Degradation
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
+from tests.waiting import Clock
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from adapter.cluster.objects import ClusterObjects
 from rules.kinds import GroupResource
 from rules.selectors import selectors
 from tests.fakes import kubernetes
+from tests.waiting import until
 
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")
@@ -67,12 +68,6 @@ async def running(objects):
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
-
-
-async def until(condition):
-    async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize(

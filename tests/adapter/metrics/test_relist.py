@@ -28,6 +28,7 @@ from rules.query import catalog
 from rules.query.label_binding import LabelBinding
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
+from tests.waiting import until
 
 Make = Callable[..., Relist]
 
@@ -127,12 +128,6 @@ async def following(relist: Relist) -> AsyncIterator[None]:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def until(condition: Callable[[], object], *, seconds: float = 10) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.02)
 
 
 # Names

@@ -12,6 +12,7 @@ from adapter.metrics.lister import IndexedNames
 from adapter.metrics.series_index import SeriesIndex
 from rules import ruleset
 from rules.kinds import Kinds
+from tests.waiting import Clock
 
 RULES = """
 rules:
@@ -40,14 +41,6 @@ class Lister:
 
     async def live(self, selector, matchers):
         return Listed(tuple(frozenset() for _ in matchers))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
 from rules.selectors import selectors
 from tests.real import prometheus as real
+from tests.waiting import until
 
 PODS = GroupResource("", "pods")
 NODES = GroupResource("", "nodes")
@@ -308,12 +309,6 @@ async def test_constants_are_per_object(shared):
 
 
 # Freshness
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - Prometheus has no event to wait for
-            await asyncio.sleep(0.005)
 
 
 async def test_freshness_zero_queries_for_every_request(shared):

@@ -1,0 +1,24 @@
+"""A clock that a test sets, and waiting for a condition that has no event."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass
+class Clock:
+    """Clock that stands still unless a test changes `now`."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def until(condition: Callable[[], object], *, seconds: float = 30) -> None:
+    """Return once `condition()` is true. The limit only ends a test that would wait forever."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - there is no event to wait for
+            await asyncio.sleep(0.005)
