@@ -150,13 +150,18 @@ class Relist:
     def inventory(self) -> Inventory:
         """What is known about each rule's series, to explain why a metric is missing."""
         snapshot = self._snapshot
+        # A relist that has just ended is not yet in the catalog.
+        statuses = {
+            rule: status if rule in snapshot.listings else replace(status, listed=None)
+            for rule, status in self.statuses.items()
+        }
         return Inventory(
             ruleset=self._ruleset,
             catalog=snapshot.catalog,
             kinds=snapshot.kinds,
             listings=snapshot.listings,
             series_by_metric=snapshot.metrics,
-            statuses=self.statuses,
+            statuses=statuses,
             now=self._clock(),
         )
 

@@ -76,9 +76,19 @@ def series_without_label(
 def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Cause] = ()) -> tuple[Cause, ...]:
     """Return why a plan that Prometheus answered gave no value for any object.
 
-    `found` has the causes of the first steps that `samples` found.
+    `found` has the causes of the first steps that `samples` found. Until every rule was listed, the
+    labels by which it was queried are guesses, so nothing else counts.
     """
     causes = []
+    rules = {step.rule.index: step.rule for step in plan.steps}
+    guessed = [
+        unseen
+        for index, rule in rules.items()
+        if inventory.statuses.get(index, NEVER_LISTED).listed is None
+        and (unseen := _unseen(inventory, rule, plan.metric))
+    ]
+    if guessed:
+        return _most_specific(guessed)
     for place, step in enumerate(plan.steps):
         rule, label = step.rule, step.binding.namespace
         series = [each for each in inventory.series(rule) if each.name == step.series]

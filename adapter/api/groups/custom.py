@@ -20,7 +20,7 @@ from adapter.http.request_info import RequestInfo
 from adapter.metrics.evaluation import Evaluated
 from rules import quantity
 from rules.diagnosis import missing
-from rules.diagnosis.cause import Cause
+from rules.diagnosis.cause import Cause, Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
 from rules.query import plan
@@ -30,6 +30,9 @@ from rules.query.plan import Plan
 from rules.selectors import selectors
 
 log = logging.getLogger(__name__)
+
+_UNKNOWN = frozenset({Reason.NOT_LISTED_YET, Reason.RELIST_FAILED})
+"""Causes by which an empty list may have values."""
 
 NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
@@ -223,7 +226,11 @@ async def _evaluate(
 async def _explain(
     resolved: Question, query: Plan | None, backend: Backend, young: tuple[Cause, ...]
 ) -> tuple[Cause, ...]:
-    """Raise ApiError (404) for an answer without values, or log and return why a list is empty."""
+    """Log and return why a list is empty.
+
+    Raises ApiError (404) for one object, and while the labels of the series are not known: a list
+    must not be empty only because the wrong label was queried.
+    """
     target, entry = resolved.target, resolved.entry
     causes: tuple[Cause, ...]
     if not entry.listed:
@@ -239,6 +246,8 @@ async def _explain(
         causes = (*await backend.missing_metrics.of_plan(query), *young)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
+    if any(each.reason in _UNKNOWN for each in causes):
+        raise not_found(target, backend, causes)
     backend.missing_metrics.log_causes(str(target), causes)
     return causes
 
