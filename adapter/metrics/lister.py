@@ -27,6 +27,11 @@ _MAX_UNION = 4000
 """Characters of several queries that are sent as one; proxies accept URLs of 8 KiB."""
 _ORDINAL = "gpu_metrics_adapter_query"
 """Label with the position of a query among those that are sent as one."""
+_AT_ONCE = 100
+"""Labels that are compared with templates before other tasks run: 2 ms."""
+_MAX_FITTING = 500
+"""Labels that templates use, of one selector; each is one request. Resources in lower case come
+first: a template reads any case."""
 _MATCH_REFUSED = frozenset({400, 404, 422})
 """Statuses with which a backend refuses `match[]`, if it accepts the selector elsewhere."""
 
@@ -70,9 +75,9 @@ class Lister:
     ) -> IndexedNames:
         """List the names of the selector's series, and which of `labels` each of them carries.
 
-        With `fits`, also checks every label of these series for which it returns true. Uses the
-        index, which is cheap. If Prometheus ignores or refuses `match[]` there, lists all series
-        instead.
+        With `fits`, also checks every label of these series for which it returns true; other
+        labels are dropped. Uses the index, which is cheap. If Prometheus ignores or refuses
+        `match[]` there, lists all series instead.
         """
         if self._match_supported is not False:
             try:
@@ -81,12 +86,12 @@ class Lister:
                 if self._match_supported or e.status not in _MATCH_REFUSED:
                     raise
                 # Either `match[]` is not supported, or the selector is wrong: then this raises.
-                listed = await self._series(selector)
+                listed = await self._series(selector, labels, fits)
                 self._match_supported = False
                 return listed
             if not names.content or await self._probe():
                 return await self._with_labels(selector, names, labels, fits)
-        return await self._series(selector)
+        return await self._series(selector, labels, fits)
 
     async def exact(self, selector: str) -> frozenset[str] | None:
         """List the names with a sample in the window, by a query that reads the samples.
@@ -178,7 +183,7 @@ class Lister:
         if names and fits:
             present = await self._list(self._prometheus.label_names, selector)
             partial = partial or present.partial
-            wanted.update(filter(fits, present.content))
+            wanted |= await _fitting(present.content, fits)
         ordered = sorted(wanted)
         carriers = await gather_or_cancel(
             self._list(
@@ -197,9 +202,19 @@ class Lister:
             partial=bool(partial) or any(each.partial for each in carriers),
         )
 
-    async def _series(self, selector: str) -> IndexedNames:
+    async def _series(
+        self, selector: str, labels: Collection[str], fits: Callable[[str], bool] | None
+    ) -> IndexedNames:
+        """List all series, with those of their labels that `index` is to check."""
         series = await self._list(self._prometheus.series, selector)
-        names = {name: frozenset(labels) for name, labels in sorted(series.content.items()) if name}
+        wanted = set(labels)
+        if fits:
+            wanted |= await _fitting(tuple(set().union(*series.content.values())), fits)
+        names = {
+            name: frozenset(wanted & carried)
+            for name, carried in sorted(series.content.items())
+            if name
+        }
         return IndexedNames(names=names, exact=True, partial=bool(series.partial))
 
     async def _list(
@@ -213,6 +228,17 @@ class Lister:
     async def _query(self, query: str) -> QueryResult:
         async with self._slots:
             return await self._prometheus.query(query)
+
+
+async def _fitting(labels: Sequence[str], fits: Callable[[str], bool]) -> set[str]:
+    """Return the labels that fit. A series may have 100 000, so other tasks run in between."""
+    fitting: set[str] = set()
+    for first in range(0, len(labels), _AT_ONCE):
+        fitting.update(filter(fits, labels[first : first + _AT_ONCE]))
+        await asyncio.sleep(0)
+    if len(fitting) > _MAX_FITTING:
+        return set(sorted(fitting, key=lambda each: (not each.islower(), each))[:_MAX_FITTING])
+    return fitting
 
 
 def _batches(queries: Sequence[str]) -> Iterator[list[str]]:

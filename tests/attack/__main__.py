@@ -25,7 +25,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.attack.backends import AUTOSCALER, NAMESPACE, POD
+from tests.attack import floods
+from tests.attack.backends import AUTOSCALER, LABELLED, NAMESPACE, POD
 from tests.attack.floods import FLOODS, SECONDS, request
 from tests.bench import bare, processes
 from tests.certificates import Holder
@@ -36,6 +37,12 @@ _METRIC = (
     f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/{POD}/duty_cycle_current"
 )
 _ROOT = Path(__file__).parents[2]
+_TEMPLATE_RULE = f"""
+rules:
+- seriesQuery: '{LABELLED}{{namespace!=""}}'
+  resources: {{template: "<<.Resource>>"}}
+  metricsQuery: sum by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})
+"""
 _INTERVAL = 0.1
 _TIMEOUT = 20.0
 """Seconds after which a probe counts as failed."""
@@ -139,7 +146,10 @@ def backends() -> Iterator[Testbed]:
 def attack(name: str, testbed: Testbed, source: Path = _ROOT) -> Result:
     """Start the adapter of `source`, run a flood, and return its measurements."""
     (port,) = free_ports(1)
-    flags = processes.flags(testbed.folder, testbed.prometheus, port)
+    flags = [*processes.flags(testbed.folder, testbed.prometheus, port)]
+    if name == floods.label_names.__name__:
+        (testbed.folder / "rules.yaml").write_text(_TEMPLATE_RULE)
+        flags += (f"--config={testbed.folder / 'rules.yaml'}", "--metrics-relist-interval=1s")
     with processes.start_python(testbed.folder, "-m", "adapter", *flags, source=source) as adapter:
         return asyncio.run(_measure(name, testbed, port, adapter))
 

@@ -8,6 +8,7 @@ request to TENANTS_PODS gives the namespace TENANT pods with large labels.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from pathlib import Path
@@ -25,6 +26,13 @@ CROWD, CROWD_PODS = "crowd", 50
 """A namespace with many pods that have values."""
 TENANT, TENANT_PODS = "tenant", 300
 TENANTS_PODS = f"/api/v1/namespaces/{TENANT}/pods"
+_PROBE = 'namespace=""'
+"""Part of the selector by which the adapter finds out whether `match[]` is supported."""
+LABELLED = "labelled"
+"""A series name with 100 000 label names."""
+_LABELS_OF_LABELLED = json.dumps(
+    {"status": "success", "data": ["namespace", "pod", *(f"label_{n}" for n in range(100_000))]}
+)
 _LABEL_BYTES = 900_000
 _LARGE = re.compile(rb'"large": "([0-9]+)"')
 """What stands for the labels of one of the tenant's pods, none of which two pods share."""
@@ -89,7 +97,11 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
     if received.path.endswith("/series"):
         body = f'{{"status":"success","data":[{{"__name__":"{_NAME}",{_LABELS}}}]}}'
     elif received.path.endswith("/values"):
-        body = f'{{"status":"success","data":["{_NAME}"]}}'
+        match = received.parameters["match[]"]
+        name = LABELLED if LABELLED in match else _NAME
+        body = json.dumps({"status": "success", "data": [] if _PROBE in match else [name]})
+    elif received.path.endswith("/labels") and LABELLED in received.parameters["match[]"]:
+        body = _LABELS_OF_LABELLED
     elif received.path.endswith("/labels"):
         body = '{"status":"success","data":["exported_namespace","exported_pod","UUID","gpu"]}'
     elif "gpu!=" in received.parameters.get("query", ""):

@@ -317,6 +317,11 @@ async def yaml_answers(flooder: Flooder) -> None:
     await flooder.repeat(64, lambda: flooder.keep_sending(new_request, proxy=True))
 
 
+async def label_names(flooder: Flooder) -> None:
+    """100 000 label names on one metric, listed every second for a rule with a template"""
+    await asyncio.sleep(SECONDS)
+
+
 async def selectors(flooder: Flooder) -> None:
     """1 MB of labelSelector from 4 anonymous clients"""
     selector = ",".join(f"k{number}%3Dv" for number in range(110_000))
@@ -411,6 +416,7 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         large_answers,
         tenant_labels,
         yaml_answers,
+        label_names,
         selectors,
         accept,
         compressed_bodies,

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import collections
+
 import aiohttp
 import pytest
+from aiohttp import web
 
 from adapter import errors
 from adapter.clients.prometheus import Prometheus
+from adapter.metrics import lister as lister_module
 from adapter.metrics.lister import Lister
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
@@ -79,3 +84,47 @@ async def test_backend_that_drops_the_label_is_broken(start):
 
     with pytest.raises(errors.Broken, match="has not the label of its query"):
         await lister.live(SELECTOR, [('pod!=""',), ('node!=""',)])
+
+
+@pytest.mark.parametrize("match_supported", [True, False])
+async def test_of_very_many_labels_only_those_that_fit_are_kept_and_other_tasks_run(
+    start, monkeypatch, match_supported
+):
+    labels = [*(f"l{number}" for number in range(20_000)), *(f"P{number}" for number in range(20))]
+    monkeypatch.setattr(lister_module, "_MAX_FITTING", 3)
+    calls: list[int] = []
+    turns = 0
+
+    async def behave(request, received):
+        data: object = ["many", "other"]
+        if received.path.endswith("/series"):
+            data = [{"__name__": "many", "pod": "p", "node": "n", **dict.fromkeys(labels, "x")}]
+        elif received.path.endswith("/labels"):
+            data = ["__name__", "pod", "node", *labels]
+        elif received.parameters["match[]"] == lister_module._MATCHES_NOTHING and match_supported:
+            data = []
+        elif "pod" in received.parameters["match[]"]:
+            data = ["many"]
+        return web.json_response({"status": "success", "data": data})
+
+    def fits(label):
+        calls.append(turns)
+        return label == "pod" or label.startswith("P")
+
+    async def count():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    _, lister = await start(behave)
+    counting = asyncio.create_task(count())
+
+    found = await lister.index("many", ("node",), fits)
+    counting.cancel()
+
+    assert found.names["many"] >= {"pod"}
+    assert found.names["many"] <= {"pod", "node", "P0", "P1"}
+    assert found.exact is not match_supported
+    assert len(calls) == 20_022
+    assert max(collections.Counter(calls).values()) <= 100
