@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TextIO
+
+from rules.quoting import escaped
 
 _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
@@ -30,13 +31,6 @@ _MAX_KINDS = 1_000
 """Kinds that are counted; the code has fewer than 100."""
 _MAX_EXAMPLE = 200
 
-_UNPRINTABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f"  # C0 (line breaks, the escape of terminals), DEL, C1
-    "\u2028\u2029"  # line and paragraph separators
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reorder text that has two directions
-    "\ud800-\udfff]"  # lone surrogates
-)
-
 
 class TextFormatter(logging.Formatter):
     """Formats a record as klog does, in one line, followed by the indented lines of a traceback.
@@ -51,13 +45,13 @@ class TextFormatter(logging.Formatter):
         """Return the line; control characters are escaped, and a long message is cut."""
         moment = f"{self.formatTime(record, self.datefmt)}.{int(record.msecs * 1000):06}"
         place = f"{record.filename}:{record.lineno}"
-        message = _cut(record.message, _printable)
+        message = _cut(record.message, escaped)
         return f"{_severity(record)[0].upper()}{moment} {record.process:7} {place}] {message}"
 
     def formatException(self, ei: _ExcInfo) -> str:  # noqa: N802 (of the base class)
         """Return the traceback; no line of it can look like that of another message."""
         text = _cut_traceback(super().formatException(ei))
-        return "\n".join(f"  {_printable(line)}" for line in text.split("\n"))
+        return "\n".join(f"  {escaped(line)}" for line in text.split("\n"))
 
 
 class JsonFormatter(logging.Formatter):
@@ -185,7 +179,3 @@ class LogHandler(logging.StreamHandler[TextIO]):
             self._window_end = 0.0
         finally:
             self.release()
-
-
-def _printable(text: str) -> str:
-    return _UNPRINTABLE.sub(lambda each: each[0].encode("unicode_escape").decode(), text)

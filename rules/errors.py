@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from rules.quoting import escaped, shorten
 
 Severity = Literal["error", "warning", "note"]
 
@@ -25,10 +28,11 @@ class Problem:
     """Counted from 1; 0 if unknown."""
 
     def __str__(self) -> str:
+        """Return one line, and indented lines if the message has several; safe to print."""
         position = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
-        return ": ".join(
-            part for part in (position, self.severity, self.path, self.message) if part
-        )
+        parts = (position, self.severity, shorten(self.path))
+        message = re.sub(r"\n(?! )", "\n  ", escaped(self.message, keep="\n"))
+        return f"{escaped(': '.join(filter(None, parts)))}: {message}"
 
 
 class RulesError(Exception):

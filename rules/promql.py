@@ -25,8 +25,10 @@ _OPERATORS = {
     "MatchOp.NotRe": "!~",
 }
 _MAX_TOKENS = 2000
+# An unclosed string or bracket ends with the text. If it did not match, its end would be searched
+# for again at each of the quotes in it, which takes a minute for 40 kB.
 _TOKEN = re.compile(
-    r"""(?P<string>"(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*')
+    r"""(?P<string>"(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z))
       | (?P<raw>`[^`]*`)
       | (?P<comment>\#[^\n]*)
       | (?P<brace>[{}])
@@ -35,7 +37,8 @@ _TOKEN = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _KEYWORD = re.compile(
-    r"""(?: "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*` | \#[^\n]* | \{[^{}]*\} | \[[^\]]*\]
+    r"""(?: "(?:\\.|[^"\\])*(?:"|\\?\Z) | '(?:\\.|[^'\\])*(?:'|\\?\Z) | `[^`]*` | \#[^\n]*
+        | \{[^{}]*\} | \[[^\]]*(?:\]|\Z)
         | \b(?:by|without|on|ignoring|group_left|group_right|bool)\b(?:\s*\([^()]*\))?
         | \boffset\s*- | @\s*\w+
       ) | (?P<keyword> \b(?:and|or|unless|atan2)\b | [a-z_]\w*(?=\s*(?:\(|\bby\b|\bwithout\b))
@@ -60,9 +63,12 @@ def parse(query: str) -> promql_parser.Expr:
     Raises PlanError with the reason of promql-parser, and for more than 2000 tokens: its time is
     quadratic in them, and deep nesting crashes the process.
     """
-    tokens = list(_tokens(query))
-    if sum(kind not in {"comment", "space"} for kind, _ in tokens) > _MAX_TOKENS:
-        raise PlanError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
+    tokens, count = [], 0
+    for kind, token in _tokens(query):
+        tokens.append((kind, token))
+        count += kind not in {"comment", "space"}
+        if count > _MAX_TOKENS:  # the rest of a long text is not read
+            raise PlanError(f"it has more than {_MAX_TOKENS} tokens, too many to check")
     # promql-parser reads escapes in raw strings, which have none.
     text = "".join(quote(token[1:-1]) if kind == "raw" else token for kind, token in tokens)
     try:

@@ -1,4 +1,4 @@
-"""Go string literals, and shortened or counted texts, for messages and for PromQL."""
+"""Go string literals, and shortened, escaped or counted texts, for messages and PromQL."""
 
 from __future__ import annotations
 
@@ -26,6 +26,19 @@ def shorten(text: str, limit: int = MAX_ECHO) -> str:
 def counted(number: int, noun: str) -> str:
     """Return the number and the noun in its singular or plural: `1 pod`, `2 pods`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def escaped(text: str, *, keep: str = "") -> str:
+    r"""Return `text` with each character that is not printable, but those of `keep`, as `\x1b`.
+
+    Whoever writes a file, a label or a request could otherwise forge lines or control a terminal.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or each in keep else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def quote(text: str) -> str:

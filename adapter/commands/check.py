@@ -13,7 +13,7 @@ from adapter.commands import check_inputs
 from rules import ruleset
 from rules.errors import ConfigError, Problem
 from rules.lint import check, check_sharing
-from rules.quoting import counted
+from rules.quoting import counted, escaped
 from rules.ruleset import RuleSet
 
 _HELP = f"""Usage: gpu-metrics-adapter check FILE... [FLAGS]
@@ -50,7 +50,7 @@ def main(argv: Sequence[str]) -> int:
     except ConfigError as error:
         return _report(error.problems)
     for note in inputs.notes:
-        print(note)
+        print(escaped(note))
     try:
         loaded = ruleset.compile(inputs.parsed)
     except ConfigError as error:
@@ -73,13 +73,13 @@ def _report_live(
     try:
         lines, found = asyncio.run(check_live.report(loaded, prometheus))
     except (errors.BackendError, errors.StartError) as error:
-        print(f"Prometheus cannot be queried: {error}", file=sys.stderr)
+        print(f"Prometheus cannot be queried: {escaped(str(error))}", file=sys.stderr)
         _report(problems)
         return 1
     finally:
         log.setLevel(logging.NOTSET)
     for line in lines:
-        print(line)
+        print(escaped(line, keep="\n"))
     return _report((*problems, *found))
 
 

@@ -12,6 +12,7 @@ from rules.diagnosis import explanation_document
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report
 from rules.hpa.reading import Observation
+from rules.quoting import escaped
 
 
 async def explain(client: Client, namespace: str, name: str, *, as_json: bool) -> bool:
@@ -32,7 +33,7 @@ async def explain(client: Client, namespace: str, name: str, *, as_json: bool) -
         print(json.dumps({**document, "explanations": list(explanations.values())}, indent=2))
     else:
         for line in _lines(observed, decided, explanations):
-            print(explanation_document.escaped(line))
+            print(escaped(line, keep="\n"))
         print(explanation_document.last_line(verdict))
     return not observed.blocked and all(each.replicas is not None for each in observed.proposals)
 

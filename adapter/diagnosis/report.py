@@ -13,8 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from adapter import errors
-from rules.diagnosis import explanation_document
-from rules.quoting import counted
+from rules.quoting import counted, escaped
 
 _TIMEOUT = 9.0
 """Seconds for one check; all run at the same time."""
@@ -113,7 +112,7 @@ def _printable(finding: Finding) -> Finding:
     Whoever may create an autoscaler chooses the text of a metric's name.
     """
     name, fact, cause, cure = (
-        explanation_document.escaped(" ".join(text.split()))
+        escaped(" ".join(text.split()))
         for text in (finding.name, finding.fact, finding.cause, finding.cure)
     )
     return replace(finding, name=name, fact=fact, cause=cause, cure=cure)

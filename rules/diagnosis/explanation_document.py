@@ -10,7 +10,7 @@ from rules.diagnosis.explanation import Explanation, QueryFacts, Shown
 from rules.diagnosis.samples import NOT_FINITE
 from rules.document.sources import DEFAULT
 from rules.query.aggregate import Sample
-from rules.quoting import counted
+from rules.quoting import counted, escaped
 
 T = TypeVar("T")
 
@@ -82,15 +82,7 @@ def lines(explained: Document) -> Iterator[str]:
 
     Labels are whatever an exporter writes, so control characters are escaped.
     """
-    return map(escaped, _lines(explained))
-
-
-def escaped(text: str) -> str:
-    r"""Return a text in which control characters except line breaks are written as `\x1b`."""
-    return "".join(
-        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode()
-        for each in text
-    )
+    return (escaped(line, keep="\n") for line in _lines(explained))
 
 
 def last_line(verdict: str) -> str:

@@ -13,10 +13,15 @@ from collections.abc import Collection, Iterator, Sequence
 from rules import quantity
 from rules.document.yaml import Entry, MappingNode, Node, Scalar, SequenceNode, join
 from rules.errors import DurationError, Problem, Severity
+from rules.quoting import shorten
 
 _TRUE = frozenset(["y", "Y", "yes", "Yes", "YES", "true", "True", "TRUE", "on", "On", "ON"])
 _FALSE = frozenset(["n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"])
 """As in resolve.go of yaml.v2; PyYAML reads y and n as text."""
+
+_MAX_TEXT = 65_536
+_MAX_ITEMS = 5_000
+"""Maximum characters of a text and items of a list, which bound the work that a file can cause."""
 
 _TYPES = {"bool": "a boolean", "int": "a number", "float": "a number", "timestamp": "a date"}
 
@@ -157,7 +162,10 @@ class Fields:
     def items(self, key: str) -> Iterator[tuple[str, Node]]:
         """Yield path and value of each item of a list; nothing when absent."""
         node, path = self.get(key), join(self.path, key)
-        if isinstance(node, SequenceNode):
+        if isinstance(node, SequenceNode) and len(node.items) > _MAX_ITEMS:
+            message = f"has {len(node.items)} items, more than {_MAX_ITEMS}: remove some"
+            self.error(key, message)
+        elif isinstance(node, SequenceNode):
             for index, item in enumerate(node.items):
                 self.record.nodes[f"{path}[{index}]"] = item
                 yield f"{path}[{index}]", item
@@ -195,7 +203,14 @@ def warn_of_type(record: Record, path: str, node: Scalar) -> None:
 
 def _entries(record: Record, node: Node | None, path: str) -> Iterator[Entry]:
     if isinstance(node, MappingNode):
-        yield from node.entries.values()
+        for entry in node.entries.values():
+            texts = [each for each in (entry.key, entry.value) if isinstance(each, Scalar)]
+            long = next((each for each in texts if len(each.value) > _MAX_TEXT), None)
+            if long is None:
+                yield entry
+            else:
+                message = f"has {len(long.value)} characters, more than {_MAX_TEXT}: shorten it"
+                record.report("error", join(path, shorten(entry.key.text, 40)), long, message)
     elif node is not None and not is_null(node):
         record.report("error", path, node, f"must be a mapping, not {_kind(node)}")
 
@@ -205,7 +220,7 @@ def _kind(node: Node) -> str:
         return "a mapping"
     if isinstance(node, SequenceNode):
         return "a list"
-    return repr(node.value)
+    return repr(shorten(node.value, 100))
 
 
 def _unknown(key: str, known: Collection[str]) -> str:

@@ -17,6 +17,7 @@ from yaml.composer import Composer, ComposerError
 from yaml.resolver import Resolver
 
 from rules.errors import Problem, Severity
+from rules.quoting import shorten
 
 _MAX_DEPTH = 100
 _MAX_NODES = 1_000_000
@@ -254,7 +255,7 @@ class _Builder:
         line, column = _advance(source[:start], *_position(node))
         natural = _RESOLVER.resolve(yaml.ScalarNode, value, (True, False))  # type: ignore[no-untyped-call]
         if node.tag.startswith(_CORE) and tag != "str" and node.tag != natural:
-            message = f"the tag !!{tag} does not fit {value!r}: remove the tag"
+            message = f"the tag !!{tag} does not fit {shorten(value, 100)!r}: remove the tag"
             self.report("error", message, line, column, path)
         return Scalar(
             value=value, tag=tag, style=style, source=source[start:], line=line, column=column
@@ -279,7 +280,8 @@ class _Builder:
             if not isinstance(key, Scalar):
                 self.report("error", "a key must be text", key.line, key.column, path)
             elif name in lines:
-                message = f"the key {name!r} is already set on line {lines[name]}: remove one"
+                repeated = shorten(name, 100)
+                message = f"the key {repeated!r} is already set on line {lines[name]}: remove one"
                 self.report("error", message, key.line, key.column, below)
             else:
                 lines[name] = key.line

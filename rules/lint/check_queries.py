@@ -269,7 +269,7 @@ def _unusable(query: Template, renderings: Sequence[str | None]) -> str:
     reasons = [promql.problem_of(text) for text in texts]
     if None in reasons:
         return ""
-    rendered = f"; rendered: {texts[0].strip()}" if texts[0] != query.source else ""
+    rendered = f"; rendered: {promql.one_line(texts[0])}" if texts[0] != query.source else ""
     return (
         f"does not look like PromQL ({reasons[0]}){rendered}. If Prometheus rejects it too, every "
         "request for the rule's metrics fails"

@@ -150,6 +150,24 @@ def test_invalid_query_has_a_problem(query, problem):
     assert problem in (promql.problem_of(query) or "")
 
 
+def test_a_query_is_read_only_until_it_has_too_many_tokens(monkeypatch):
+    tokens, read = promql._tokens, []
+    monkeypatch.setattr(promql, "_tokens", lambda text: (read.append(t) or t for t in tokens(text)))
+
+    assert promql.problem_of("(" * 800_000)
+    assert len(read) < 3000
+
+
+@pytest.mark.parametrize("end", ["", "\\"])
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_an_unclosed_string_is_read_once(quote, end):
+    text = quote + f"\\{quote}#" * 20_000 + end
+
+    assert len(list(promql._tokens(text))) == 1
+    assert promql.without_comments(text) == text
+    assert promql.keyword_offset(f"a + {text}", ["+"], 0) == 2
+
+
 def test_long_regular_expression_counts_as_one_token():
     names = "|".join(f"pod-{number}" for number in range(5000))
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.quoting import quote
+from rules.quoting import escaped, quote
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,9 @@ from rules.quoting import quote
 )
 def test_text_is_quoted_as_in_go(text, quoted):
     assert quote(text) == quoted
+
+
+def test_what_is_not_printable_is_escaped():
+    hostile = "ä\x1b[2J\u202e\u2028\ud800\n"
+    assert escaped(hostile) == r"ä\x1b[2J\u202e\u2028\ud800\n"
+    assert escaped(hostile, keep="\n") == r"ä\x1b[2J\u202e\u2028\ud800" + "\n"

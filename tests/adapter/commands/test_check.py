@@ -168,6 +168,31 @@ def test_manifests_without_any_rules_give_a_warning(check) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        'rules: [{"A": 1}]',
+        'rules: [{name: {"A": 1}}]',
+        '"A": 1',
+        'sources: {"A": {url: "A"}}',
+        'rules: [{metricsQuery: "A", seriesQuery: "A", source: "A", aggregate: "A"}]',
+        'rules: [{metricsQuery: "<<A", seriesQuery: "x{A", name: {matches: "(A", as: "A"}}]',
+        'rules: [{metricsQuery: "<<A", resources: {overrides: {"A": {resource: "A"}}}}]',
+        'rules: [{seriesQuery: a, metricsQuery: "A(", resources: {template: "A"}}]',
+        '{kind: ConfigMap, metadata: {name: "A"}, data: {"A": "rules: [x]"}}',
+        '{rules: {custom: [{"A": 1}]}, prometheus: {url: "A"}}',
+        "rules: [A",
+    ],
+)
+def test_text_of_a_file_forges_no_line_and_controls_no_terminal(check, text: str) -> None:
+    hostile = r"\e[2J\nFORGED\u202e"
+
+    _, lines = check(text.replace("A", hostile))
+
+    assert all(line.isprintable() for line in lines), lines
+    assert not any(line.startswith("FORGED") for line in lines), lines
+
+
 def test_other_manifests_beside_rules_give_no_warning(check) -> None:
     Path("other.yaml").write_text(SERVICE)
 

@@ -208,6 +208,29 @@ def test_an_error_has_the_position_and_the_path_of_its_key(text, error):
     assert error in message
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "error"),
+    [
+        ("rules:\n- metricsQuery: ", "", "2:17: error: rules[0].metricsQuery: has 800000 charac"),
+        ("rules:\n- ? ", "\n  : x", "has 800000 characters, more than 65536: shorten it"),
+        ("rules: ", "", "1:8: error: rules: has 800000 characters"),
+        ("rules:\n- ", "", "rules[0]: must be a mapping, not '(((("),
+        (
+            f"rules:{f'{chr(10)}- (' * 5_001}",
+            "",
+            "2:1: error: rules: has 5001 items, more than",
+        ),
+        ("rules:\n- !!int ", "", "the tag !!int does not fit '(((("),
+        ("", "", "must be a mapping, not '(((("),
+    ],
+)
+def test_a_long_text_is_refused_and_not_repeated(before, after, error):
+    messages = _errors(f"{before}{'(' * 800_000}{after}")
+
+    assert any(error in each for each in messages), messages
+    assert max(map(len, messages)) < 2000
+
+
 def test_all_errors_of_a_file_are_reported_at_once():
     text = "rules:\n- seriesQuery: [a]\n  name: 5\n  nme: x\n- 7\nfoo: 1\n"
 
