@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack bench react image \
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack backends bench react image \
   control-plane playground walkthroughs citizenship
 
 help: ## Print this list
@@ -99,6 +99,9 @@ citizenship: setup ## Try whether a cluster is none the worse for the adapter: t
 
 attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
 	@$(BIN)/python -m tests.attack $(ARGS)
+
+backends: setup ## Build VictoriaMetrics, Thanos and Prometheus 3 for the tests (ARGS=thanos for one)
+	@$(BIN)/python -m tests.backends.programs $(ARGS)
 
 bench: setup ## Measure what requests cost, as ratios within one run (PEER='command {flags}' for a second server)
 	@$(BIN)/python -m tests.bench $(ARGS)

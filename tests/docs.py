@@ -24,6 +24,7 @@ from adapter.settings import reference
 from adapter.settings.flag import fields_of
 from adapter.settings.settings import GROUPS
 from rules import presets
+from tests.backends.servers import BACKENDS
 from tests.presets.table import LACKING, METRICS, NODES, PRESETS, TITLES, VARIANTS
 from tests.presets.worlds import GOLDEN
 
@@ -165,6 +166,16 @@ def _summary(module: Path) -> str:
     return re.split(r"(?<=\.)\s", " ".join(docstring.split()))[0]
 
 
+def backends() -> str:
+    """Return what the tests of the backends require of each."""
+    rows = (
+        (each.title, each.answers, each.age, each.partial, each.limits, each.settings)
+        for each in BACKENDS.values()
+    )
+    header = ("Backend", "Right answers", "Age of a value", "Partial answers", "Limits", "Set")
+    return _table(header, rows)
+
+
 def make_targets() -> str:
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
@@ -183,6 +194,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "rules": lambda: layers("rules"),
     },
     "docs/flags.md": {"flags": flags},
+    "docs/install.md": {"backends": backends},
     "docs/operations.md": {"metrics": own_metrics},
     "docs/presets.md": {
         "presets": preset_list,

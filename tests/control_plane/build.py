@@ -9,24 +9,18 @@ the same modules. Several processes may call this at once.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import os
 import shutil
-import signal
 import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from adapter.demo import binary, debian
 from adapter.demo.debian import NoProgramError
-from tests.control_plane import go_modules
+from tests.control_plane import go_build, go_modules
 
 VERSION = "1.36.3"
 ETCD = debian.Program(
@@ -37,9 +31,6 @@ ETCD = debian.Program(
     home="https://etcd.io/docs/latest/install/",
 )
 
-_COMPILER_FLAGS = ("-gcflags=all=-N -l -dwarf=false", "-gcflags=std=-dwarf=false")
-"""No optimisation and no debug information: the build is a fifth shorter and the programs use
-somewhat more CPU. Go's standard library, which contains the cryptography, stays optimised."""
 _VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
@@ -142,121 +133,26 @@ def _build(
     progress_seconds: float,
     task: str,
 ) -> None:
-    """Build the programs into the cache, unless another process has just done so.
-
-    `targets` has the Go package or file of each program's name.
-    """
-    names = ", ".join(targets)
+    """Build the programs into the cache. `targets` has the Go package or file of each name."""
     if not go_modules.folder(version).exists():
         raise NoProgramError(
             f"no go.mod for Kubernetes {version}: set $KUBERNETES to "
             f"{' or '.join(go_modules.versions())}, "
             f"or run `python -m tests.control_plane.go_modules {version}`"
         )
-    if not shutil.which("go", path=environ.get("PATH")):
-        raise NoProgramError(
-            f"{names} {version} not found, and Go is needed to build them: install Go "
-            "(https://go.dev/dl/) or set $KUBEBUILDER_ASSETS to a folder that has the programs"
-        )
-    folder = _cache_folder(version, environ)
-    folder.mkdir(parents=True, exist_ok=True)
-    with _exclusive(folder.with_name(f"{folder.name}.lock"), f"Kubernetes {version}"):
-        missing = {name: each for name, each in targets.items() if not (folder / name).exists()}
-        if not missing:
-            return
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".") as scratch:
-            _go_build([*missing.values()], version, Path(scratch), environ, progress_seconds, task)
-            for name, target in missing.items():
-                (Path(scratch) / Path(target).stem).rename(folder / name)
-
-
-@contextlib.contextmanager
-def _exclusive(lock: Path, what: str) -> Iterator[None]:
-    with lock.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            _print(f"waiting for another process that builds {what}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _go_build(
-    targets: Sequence[str],
-    version: str,
-    into: Path,
-    environ: Mapping[str, str],
-    progress_seconds: float,
-    task: str,
-) -> None:
     major, minor, _ = version.split(".")
     stamps = {"gitVersion": f"v{version}", "gitMajor": major, "gitMinor": minor}
-    linker_flags = [
-        "-s -w",
-        *(f"-X {package}.{k}={v}" for package in _VERSION_PACKAGES for k, v in stamps.items()),
-    ]
-    command = ["go", "build", "-v", "-buildvcs=false", "-ldflags", " ".join(linker_flags)]
-    command += [*_COMPILER_FLAGS, "-o", f"{into}/", *targets]
-    source = go_modules.folder(version)
-    go_environ = {
-        **environ,
-        "CGO_ENABLED": "0",  # no C compiler is needed
-        "GOWORK": "off",
-        # Fewer garbage collections of the compiler, for a third more memory.
-        "GOGC": environ.get("GOGC", "400"),
-        # An interrupted Go leaves its temporary files behind; here they are deleted.
-        "GOTMPDIR": str(into),
-    }
-    _print(task)
-    started = time.monotonic()
-    packages: list[str] = []
-    # In its own session, so that a signal also reaches the compilers that Go starts.
-    with subprocess.Popen(
-        command,
-        cwd=source,
-        env=go_environ,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        assert process.stderr
-        reader = threading.Thread(target=packages.extend, args=(process.stderr,), daemon=True)
-        try:
-            reader.start()
-            while not _exited(process, progress_seconds):
-                elapsed = _duration(time.monotonic() - started)
-                _print(f"{task} ... {elapsed}, {len(packages)} packages")
-            reader.join()
-        except BaseException:
-            # On SIGINT Go waits for its compilers, so nothing writes into the folder any more
-            # when it is deleted.
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGINT)
-            raise
-    if process.returncode:
-        raise NoProgramError(
-            f"`go build` failed in {source}:\n{''.join(packages[-20:])}"
-            "check that Go can download Kubernetes' modules, "
-            "or set $KUBEBUILDER_ASSETS to a folder that has the programs"
-        )
-    _print(f"{task}: done in {_duration(time.monotonic() - started)}")
-
-
-def _exited(process: subprocess.Popen[str], timeout: float) -> bool:
-    try:
-        process.wait(timeout)
-    except subprocess.TimeoutExpired:
-        return False
-    return True
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
-
-
-def _print(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    go_build.build(
+        targets,
+        go_modules.folder(version),
+        _cache_folder(version, environ),
+        environ,
+        stamps={f"{package}.{k}": v for package in _VERSION_PACKAGES for k, v in stamps.items()},
+        title=f"Kubernetes {version}",
+        task=task,
+        otherwise="set $KUBEBUILDER_ASSETS to a folder that has the programs",
+        progress_seconds=progress_seconds,
+    )
 
 
 if __name__ == "__main__":

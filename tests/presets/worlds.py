@@ -91,6 +91,15 @@ def files(variant: str) -> tuple[str, ...]:
     return tuple(f"{variant}/{each.name}" for each in sorted(path.glob("*.prom")))
 
 
+def stored(exposed: Mapping[str, str], file: str, scheme: str) -> dict[str, str]:
+    """Return the labels of a series as Prometheus stores them: it renames those in conflict."""
+    target = _target_labels(_node(file), scheme)
+    if scheme == "honored":
+        return {**target, **exposed}
+    own = {(f"exported_{name}" if name in target else name): each for name, each in exposed.items()}
+    return {**own, **target}
+
+
 @contextmanager
 def exporters(folder: Path = EXPORTERS) -> Iterator[int]:
     """Serve the expositions below `folder`; yield the port."""

@@ -29,8 +29,49 @@ _NO_PROXY_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Ignores HTTP_PROXY: every server that the tests contact listens on this machine."""
 
 
-class Prometheus:
-    """Prometheus process that keeps its port and its data between stop and start."""
+class Client:
+    """Client of a server that has the HTTP API of Prometheus, and remote write."""
+
+    def __init__(self, url: str, write_url: str = "") -> None:
+        self.url = url
+        self._write_url = write_url or f"{url}/api/v1/write"
+
+    def put(self, *lines: str, at: float | None = None) -> None:
+        """Write samples given in the text format (`foo{pod="a"} 1`).
+
+        `at` is their timestamp in Unix seconds; the default is now.
+        """
+        self.write(samples(lines), at=at)
+
+    def end(self, *lines: str, at: float | None = None) -> None:
+        """Write staleness markers for the series of these samples."""
+        self.write(((labels, remote_write.STALE) for labels, _ in samples(lines)), at=at)
+
+    def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
+        """Write samples given as labels (with `__name__`) and a value."""
+        millis = int((time.time() if at is None else at) * 1000)
+        body = remote_write.encode((labels, [(millis, value)]) for labels, value in samples)
+        request = urllib.request.Request(self._write_url, data=body, headers=remote_write.HEADERS)
+        with _NO_PROXY_OPENER.open(request, timeout=60):
+            pass
+
+    def query(self, promql: str) -> list[dict[str, Any]]:
+        """Return the samples of an instant query: dictionaries of `metric` and `value`."""
+        result: list[dict[str, Any]] = self.get("/api/v1/query", query=promql)["result"]
+        return result
+
+    def get(self, path: str, **parameters: str) -> Any:
+        """Return the `data` field of an API response."""
+        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
+        with _NO_PROXY_OPENER.open(url, timeout=60) as response:
+            return json.load(response)["data"]
+
+
+class Prometheus(Client):
+    """Prometheus process that keeps its port and its data between stop and start.
+
+    `program` is its path, by default that of the Prometheus on this machine.
+    """
 
     def __init__(
         self,
@@ -43,14 +84,15 @@ class Prometheus:
         flags: Sequence[str] = (),
         host: str = "127.0.0.1",
         port: int | None = None,
+        program: Path | None = None,
     ) -> None:
         self.port = port or free_ports(1)[0]
-        self.url = f"{'https' if context else 'http'}://{host}:{self.port}"
+        super().__init__(f"{'https' if context else 'http'}://{host}:{self.port}")
         config_file, web_config_file = directory / "prometheus.yml", directory / "web.yml"
         config_file.write_text(config)
         web_config_file.write_text(web)
         command = [
-            binary.find(),
+            program or binary.find(),
             f"--config.file={config_file}",
             f"--web.config.file={web_config_file}",
             f"--storage.tsdb.path={directory / 'data'}",
@@ -84,38 +126,6 @@ class Prometheus:
         """Send SIGKILL and wait for the exit."""
         self._daemon.kill()
 
-    def put(self, *lines: str, at: float | None = None) -> None:
-        """Write samples given in the text format (`foo{pod="a"} 1`).
-
-        `at` is their timestamp in Unix seconds; the default is now.
-        """
-        self.write(samples(lines), at=at)
-
-    def end(self, *lines: str, at: float | None = None) -> None:
-        """Write staleness markers for the series of these samples."""
-        self.write(((labels, remote_write.STALE) for labels, _ in samples(lines)), at=at)
-
-    def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
-        """Write samples given as labels (with `__name__`) and a value."""
-        millis = int((time.time() if at is None else at) * 1000)
-        body = remote_write.encode((labels, [(millis, value)]) for labels, value in samples)
-        request = urllib.request.Request(
-            f"{self.url}/api/v1/write", data=body, headers=remote_write.HEADERS
-        )
-        with _NO_PROXY_OPENER.open(request, timeout=60):
-            pass
-
-    def query(self, promql: str) -> list[dict[str, Any]]:
-        """Return the samples of an instant query: dictionaries of `metric` and `value`."""
-        result: list[dict[str, Any]] = self.get("/api/v1/query", query=promql)["result"]
-        return result
-
-    def get(self, path: str, **parameters: str) -> Any:
-        """Return the `data` field of an API response."""
-        url = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
-        with _NO_PROXY_OPENER.open(url, timeout=60) as response:
-            return json.load(response)["data"]
-
 
 @contextlib.contextmanager
 def run(
@@ -126,6 +136,7 @@ def run(
     headers: Mapping[str, str] = MappingProxyType({}),
     context: ssl.SSLContext | None = None,
     flags: Sequence[str] = (),
+    program: Path | None = None,
 ) -> Iterator[Prometheus]:
     """Run Prometheus until the context ends.
 
@@ -134,7 +145,13 @@ def run(
     then what the readiness probe needs to be let in. `flags` are further flags.
     """
     prometheus = Prometheus(
-        directory, config, web=web, headers=headers, context=context, flags=flags
+        directory,
+        config,
+        web=web,
+        headers=headers,
+        context=context,
+        flags=flags,
+        program=program,
     )
     try:
         prometheus.start()

@@ -27,7 +27,7 @@ from rules.kinds import Kinds
 from rules.lint import check
 from rules.ruleset import CompiledRule, RuleSet
 from tests.real import prometheus
-from tests.real.prometheus import Prometheus
+from tests.real.prometheus import Client
 from tests.rules.lint import live, series
 from tests.rules.lint.live import Observed
 
@@ -97,13 +97,20 @@ def predictions(problems: Iterable[Problem]) -> list[set[str]]:
     ]
 
 
-def write_series(server: Prometheus, every: Iterable[RuleSet]) -> None:
-    """Write the series of all configurations, with samples of the last and the next minute."""
+def write_series(
+    server: Client, every: Iterable[RuleSet], *, at: float | None = None, before: int = 60
+) -> int:
+    """Write the series of all configurations, with samples until a minute after `at`.
+
+    Returns how many series there are. `at` is by default now, `before` is for
+    how many seconds before it there are samples.
+    """
     kinds = Kinds.builtin()
     labels = {tuple(sorted(each.items())) for rules in every for each in series.of(rules, kinds)}
-    begin = time.time() - 60
-    for second in range(0, 120, 2):  # some queries compute a rate over five seconds
+    begin = (time.time() if at is None else at) - before
+    for second in range(0, before + 60, 2):  # some queries compute a rate over five seconds
         server.write(((dict(each), second + 1.0) for each in labels), at=begin + second)
+    return len(labels)
 
 
 def observed(found: Observed) -> set[str]:

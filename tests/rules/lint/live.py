@@ -48,22 +48,28 @@ class Observed:
     leaks: bool = False
     """Whether objects in a namespace without series get values, too."""
 
+    documents: dict[str, tuple[int, tuple[object, ...]]] = field(default_factory=dict)
+    """Path -> status and values of each answer."""
+
     def note(self, resource: str, outcome: str) -> None:
         """Keep the outcome, unless another request failed already."""
         if self.answers.get(resource, "value") == "value":
             self.answers[resource] = outcome
 
 
-async def observe(rules: RuleSet, url: str, folder: Path) -> tuple[list[Observed], dict[str, int]]:
+async def observe(
+    rules: RuleSet, url: str, folder: Path, *, at: float | None = None
+) -> tuple[list[Observed], dict[str, int]]:
     """Return what is observed for each rule, in order, and how many pods and nodes have usage.
 
-    `folder` is where the file of the objects is written.
+    `folder` is where the file of the objects is written, `at` the Unix seconds for which queries
+    are evaluated, by default the time at the server.
     """
     file = folder / "objects.json"
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*_items(rules)]}))
     objects = FileObjects([file])
     async with aiohttp.ClientSession() as session:
-        prometheus = Prometheus(session, url)
+        prometheus = Prometheus(session, url, clock=None if at is None else lambda: at)
         relist = Relist(rules, prometheus, lambda: objects.kinds, interval=600.0, max_age=600.0)
         await relist.once()
         evaluation = Evaluation(
@@ -98,9 +104,9 @@ async def _observed(rule: CompiledRule, relist: Relist, port: int, kinds: Kinds)
             if each.source.series not in series.names(rule):
                 continue
             path = f"{_EXTERNAL}/namespaces/{{}}/{each.metric}"
-            found.note("external", await _outcome(port, path.format(namespace)))
+            found.note("external", await _outcome(port, path.format(namespace), found))
             if each.namespaced:
-                found.leaks |= await _outcome(port, path.format(_OTHER)) == "value"
+                found.leaks |= await _outcome(port, path.format(_OTHER), found) == "value"
         return found
     named, own = series.objects(rule, kinds), series.names(rule)
     entries = [each for each in relist.catalog.entries if each.sources[0].rule is rule]
@@ -110,10 +116,10 @@ async def _observed(rule: CompiledRule, relist: Relist, port: int, kinds: Kinds)
             continue  # another configuration has these series, for other objects
         namespace, name = named[entry.resource]
         for requested in (name, "*"):
-            outcome = await _outcome(port, _path(entry, namespace, requested))
+            outcome = await _outcome(port, _path(entry, namespace, requested), found)
             found.note(str(entry.resource), outcome)
         if entry.namespaced:
-            found.leaks |= await _outcome(port, _path(entry, _OTHER, name)) == "value"
+            found.leaks |= await _outcome(port, _path(entry, _OTHER, name), found) == "value"
     return found
 
 
@@ -124,14 +130,15 @@ def _path(entry: Entry, namespace: str, name: str) -> str:
     return f"{_CUSTOM}/{place}{entry.resource}/{name}/{entry.metric}"
 
 
-async def _outcome(port: int, path: str) -> str:
+async def _outcome(port: int, path: str, found: Observed) -> str:
     status, items = await _get(port, path)
+    found.documents[path] = (status, tuple(each["value"] for each in items))
     if status == 200:
         return "value" if items else "no value"
     return {404: "no value", 500: "error"}.get(status, str(status))
 
 
-async def _get(port: int, path: str) -> tuple[int, list[object]]:
+async def _get(port: int, path: str) -> tuple[int, list[dict[str, object]]]:
     reply = await wired.fetch(port, path)
     document = json.loads(reply.body)
     return reply.status, document.get("items") or []

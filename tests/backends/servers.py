@@ -1,0 +1,226 @@
+"""Starts each backend on loopback: servers with Prometheus' API, some made of several processes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.backends import programs
+from tests.backends.programs import Program
+from tests.control_plane.daemon import Daemon, free_ports
+from tests.real import prometheus
+from tests.real.prometheus import Client
+
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A backend that runs."""
+
+    url: str
+    """What `--prometheus-url` is, without a query string."""
+    shards: Sequence[Client]
+    """Where samples are written; all of them are in the answers of `url`."""
+    parts: Sequence[Daemon] = ()
+    """The processes that hold the samples, if an answer can be partial."""
+
+    @property
+    def client(self) -> Client:
+        """Client that queries the backend, and writes samples to its first shard."""
+        return self.shards[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """How a backend is started and set up, and what the documents say about it."""
+
+    title: str
+    program: Program
+    start: Callable[[Path, Path, ExitStack], Server]
+    """Takes the program, a folder, and the stack that stops what was started."""
+    parameters: str = ""
+    """Query string that `--prometheus-url` needs."""
+    answers: str = "all 544"
+    """How many answers over public configurations are those of Prometheus 2."""
+    age: str = "now"
+    partial: str = "not possible: one process"
+    limits: str
+    settings: str
+
+    def url(self, server: Server) -> str:
+        """Return what `--prometheus-url` is."""
+        return f"{server.url}?{self.parameters}" if self.parameters else server.url
+
+
+@contextlib.contextmanager
+def running(backend: Backend, folder: Path) -> Iterator[Server]:
+    """Run a backend, whose program must be here, until the context ends."""
+    program = programs.find(backend.program)
+    assert program is not None
+    with ExitStack() as stack:
+        yield backend.start(program, folder, stack)
+
+
+def _daemon(
+    stack: ExitStack, name: str, command: Sequence[str | Path], folder: Path, ready: str
+) -> Daemon:
+    """Start a process, and wait until the URL `ready` answers with 200."""
+    daemon = Daemon(name, command, folder / f"{name}.log", lambda: prometheus.status(ready) == 200)
+    stack.callback(daemon.kill)
+    daemon.start()
+    return daemon
+
+
+def _victoria_metrics(program: Path, folder: Path, stack: ExitStack) -> Server:
+    (port,) = free_ports(1)
+    url = f"http://{_HOST}:{port}"
+    command = [
+        program,
+        f"-storageDataPath={folder / 'data'}",
+        f"-httpListenAddr={_HOST}:{port}",
+        "-loggerLevel=WARN",
+    ]
+    _daemon(stack, "victoria-metrics", command, folder, f"{url}/health")
+    return Server(url=url, shards=[Client(url)])
+
+
+def _victoria_metrics_cluster(program: Path, folder: Path, stack: ExitStack) -> Server:
+    """Start two storage nodes, and for each a vminsert that writes to it alone."""
+    select, *ports = free_ports(9)
+    url = f"http://{_HOST}:{select}/select/0/prometheus"
+    storages, shards, nodes = [], [], []
+    for number in range(2):
+        http, insert, query, writer = ports[4 * number : 4 * number + 4]
+        storages.append(
+            _daemon(
+                stack,
+                f"vmstorage-{number}",
+                [
+                    program / "vmstorage",
+                    f"-storageDataPath={folder / f'data-{number}'}",
+                    f"-httpListenAddr={_HOST}:{http}",
+                    f"-vminsertAddr={_HOST}:{insert}",
+                    f"-vmselectAddr={_HOST}:{query}",
+                ],
+                folder,
+                f"http://{_HOST}:{http}/health",
+            )
+        )
+        nodes.append(f"{_HOST}:{query}")
+        _daemon(
+            stack,
+            f"vminsert-{number}",
+            [
+                program / "vminsert",
+                f"-storageNode={_HOST}:{insert}",
+                f"-httpListenAddr={_HOST}:{writer}",
+            ],
+            folder,
+            f"http://{_HOST}:{writer}/health",
+        )
+        write_url = f"http://{_HOST}:{writer}/insert/0/prometheus/api/v1/write"
+        shards.append(Client(url, write_url))
+    command = [
+        program / "vmselect",
+        f"-storageNode={','.join(nodes)}",
+        f"-httpListenAddr={_HOST}:{select}",
+        f"-cacheDataPath={folder / 'cache'}",
+    ]
+    _daemon(stack, "vmselect", command, folder, f"http://{_HOST}:{select}/health")
+    return Server(url=url, shards=shards, parts=storages)
+
+
+def _prometheus_3(program: Path, folder: Path, stack: ExitStack) -> Server:
+    server = stack.enter_context(prometheus.run(folder, program=program))
+    return Server(url=server.url, shards=[server])
+
+
+def _thanos(program: Path, folder: Path, stack: ExitStack) -> Server:
+    """Start two Prometheus, each with a sidecar, and a querier of both."""
+    http, grpc, *ports = free_ports(6)
+    url = f"http://{_HOST}:{http}"
+    sidecars, endpoints, shards = [], [], []
+    for number in range(2):
+        place = folder / f"shard-{number}"
+        place.mkdir()
+        config = json.dumps({"global": {"external_labels": {"shard": str(number)}}})
+        server = stack.enter_context(prometheus.run(place, config))
+        own_http, own_grpc = ports[2 * number : 2 * number + 2]
+        command = [
+            program,
+            "sidecar",
+            f"--prometheus.url={server.url}",
+            f"--tsdb.path={place / 'data'}",
+            f"--http-address={_HOST}:{own_http}",
+            f"--grpc-address={_HOST}:{own_grpc}",
+        ]
+        ready = f"http://{_HOST}:{own_http}/-/ready"
+        sidecars.append(_daemon(stack, f"sidecar-{number}", command, folder, ready))
+        endpoints.append(f"--endpoint={_HOST}:{own_grpc}")
+        shards.append(Client(url, f"{server.url}/api/v1/write"))
+    command = [
+        program,
+        "query",
+        f"--http-address={_HOST}:{http}",
+        f"--grpc-address={_HOST}:{grpc}",
+        "--query.replica-label=shard",
+        *endpoints,
+    ]
+    _daemon(stack, "thanos-query", command, folder, f"{url}/-/ready")
+    prometheus.wait_for(
+        lambda: prometheus.status(f"{url}/api/v1/query?query=1") == 200, "Thanos answers"
+    )
+    return Server(url=url, shards=shards, parts=sidecars)
+
+
+_NOCACHE = {"parameters": "nocache=1", "age": "now; 30 s without `nocache=1`"}
+_LENGTH = "16 384 bytes of a query (`-search.maxQueryLen`)"
+
+BACKENDS = {
+    "victoria-metrics-debian": Backend(
+        title="VictoriaMetrics 1.79.5",
+        program=programs.OLD_VICTORIA_METRICS,
+        start=_victoria_metrics,
+        limits=_LENGTH,
+        settings="`?nocache=1`",
+        **_NOCACHE,
+    ),
+    "victoria-metrics": Backend(
+        title="VictoriaMetrics 1.150.0",
+        program=programs.VICTORIA_METRICS,
+        start=_victoria_metrics,
+        limits=_LENGTH,
+        settings="`?nocache=1`",
+        **_NOCACHE,
+    ),
+    "victoria-metrics-cluster": Backend(
+        title="VictoriaMetrics 1.150.0, cluster",
+        program=programs.VICTORIA_METRICS_CLUSTER,
+        start=_victoria_metrics_cluster,
+        partial="refused with `PartialResponse`",
+        limits=_LENGTH,
+        settings="`/select/0/prometheus?nocache=1`",
+        **_NOCACHE,
+    ),
+    "prometheus-3": Backend(
+        title="Prometheus 3.16.0",
+        program=programs.PROMETHEUS_3,
+        start=_prometheus_3,
+        limits="50 million samples of a query",
+        settings="nothing",
+    ),
+    "thanos": Backend(
+        title="Thanos 0.42.4",
+        program=programs.THANOS,
+        start=_thanos,
+        partial="refused with `PartialResponse`",
+        limits="none by default",
+        settings="a replica label in the querier",
+    ),
+}
+"""Key of the tests -> backend."""

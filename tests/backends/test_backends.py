@@ -1,0 +1,197 @@
+"""Each backend that is here, compared with Prometheus 2; `make backends` builds the others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from adapter.clients import prometheus as clients
+from adapter.metrics.lister import Lister
+from tests.backends import compare, programs, servers
+from tests.backends.compare import Answers
+from tests.backends.servers import BACKENDS, Backend, Server
+from tests.presets import api
+from tests.presets.table import LACKING, METRICS, PRESETS, VARIANTS
+from tests.presets.worlds import GOLDEN, SCHEMES, World
+from tests.real import prometheus
+
+_RULES = """\
+rules:
+- seriesQuery: queue_length
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: sum by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})
+externalRules:
+- seriesQuery: queue_length
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: sum by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})
+"""
+_EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue_length"
+_POD = f"{api.GROUP}/namespaces/shop/pods"
+_MANY = 1_000
+"""Pods whose names are longer together than a query may be in VictoriaMetrics."""
+
+
+@pytest.fixture(scope="module")
+def expected(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    """What Prometheus 2 answers over the public configurations."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    with prometheus.run(folder) as server:
+        return compare.answers(server, folder)
+
+
+@pytest.fixture(scope="module", params=BACKENDS)
+def backend(real_servers: None, request: pytest.FixtureRequest) -> Backend:
+    found = BACKENDS[request.param]
+    if programs.find(found.program) is None:
+        pytest.skip(programs.missing(found.program))
+    return found
+
+
+@pytest.fixture(scope="module")
+def server(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with servers.running(backend, tmp_path_factory.mktemp("backend")) as running:
+        yield running
+
+
+def test_answers_over_public_configurations_are_those_of_prometheus_2(
+    expected: Answers, backend: Backend, server: Server, tmp_path: Path
+) -> None:
+    found = compare.answers(server.client, tmp_path)
+
+    assert backend.answers == f"all {len(expected)}"
+    assert not compare.differences(expected, found)
+
+
+async def test_presets_have_their_expected_values(
+    backend: Backend, server: Server, tmp_path: Path
+) -> None:
+    if backend.parameters:
+        return  # VictoriaMetrics lists new series too late for one server of all exporters
+    objects = api.manifests(GOLDEN["pods"])
+    for variant, presets in VARIANTS.items():
+        for scheme in SCHEMES[:1]:
+            lines = compare.exposition(World(variant, scheme))
+            await _put(server, lines)
+            flags = [f"--preset={preset}" for preset in presets]
+            async with api.serving(tmp_path, backend.url(server), objects, flags) as served:
+                for metric in dict.fromkeys(each for preset in presets for each in PRESETS[preset]):
+                    assert await _pods(served, metric) == _expected(variant, metric), variant
+            server.client.end(*lines)
+
+
+async def test_a_value_is_as_old_as_the_documents_say(backend: Backend, server: Server) -> None:
+    now = time.time()
+    server.client.put('age{pod="a"} 1', at=now - 45)
+    await _put(server, ['age{pod="a"} 2'], at=now)
+
+    async with aiohttp.ClientSession() as session:
+        urls = (backend.url(server), server.url)
+        each = [await clients.Prometheus(session, url).query("age") for url in urls]
+
+    assert [result.samples[0].value for result in each] == [2, 1 if backend.parameters else 2]
+
+
+async def test_names_are_listed_by_the_index(backend: Backend, server: Server) -> None:
+    await _put(server, ['indexed{pod="a"} 1'])
+
+    async with aiohttp.ClientSession() as session:
+        client = clients.Prometheus(session, backend.url(server))
+        found = await Lister(client, max_age=300).index(
+            '{__name__=~"indexed|nothing.*"}', ["pod", "x"]
+        )
+
+    assert found.names == {"indexed": {"pod"}}
+    assert not found.exact, "`match[]` is not used"
+
+
+async def test_an_autoscaler_of_a_thousand_pods_gets_values(
+    backend: Backend, server: Server, tmp_path: Path
+) -> None:
+    pods = [f"inference-server-{number:04}-5f7d9c8b6d-x4k7w" for number in range(_MANY)]
+    lines = [f'queue_length{{namespace="many",pod="{pod}"}} 3' for pod in pods]
+    await _put(server, lines)
+    objects = api.manifests(f"many/{pod}" for pod in pods)
+
+    async with api.serving(tmp_path, backend.url(server), objects, rules=_RULES) as served:
+        status, document = await served.get(f"{api.GROUP}/namespaces/many/pods/*/queue_length")
+    server.client.end(*lines)
+
+    assert status == 200, document
+    assert {each["describedObject"]["name"] for each in document["items"]} == {*pods}
+
+
+async def test_a_partial_answer_is_not_taken_for_the_whole(
+    backend: Backend, server: Server, tmp_path: Path
+) -> None:
+    if not server.parts:
+        return  # one process has all
+    for shard, pod, value in zip(server.shards, ("a", "b"), (210, 390), strict=True):
+        await _put(server, [f'queue_length{{namespace="shop",pod="{pod}"}} {value}'], shard=shard)
+    objects = api.manifests(["shop/a", "shop/b"])
+    flags = ["--query-freshness=0"]
+
+    async with api.serving(tmp_path, backend.url(server), objects, flags, rules=_RULES) as served:
+        status, document = await served.get(_EXTERNAL)
+        assert (status, document["items"][0]["value"]) == (200, "600")
+        server.parts[1].kill()
+        try:
+            async with asyncio.timeout(30):
+                while (reply := await served.get(_EXTERNAL))[0] == 200:
+                    assert reply[1]["items"][0]["value"] == "600"
+            assert "PartialResponse" in json.dumps(reply[1]), reply
+            assert (await served.get(f"{_POD}/a/queue_length"))[0] == 500
+            assert await served.pods("shop", "queue_length") == {"a": 210}
+        finally:
+            server.parts[1].start()
+
+
+async def _put(
+    server: Server,
+    lines: list[str],
+    *,
+    at: float | None = None,
+    shard: prometheus.Client | None = None,
+) -> None:
+    """Write samples, and wait until all of them are found."""
+    (shard or server.client).put(*lines, at=at)
+    samples = [*prometheus.samples(lines)]
+    # An empty label is no label, and VictoriaMetrics rounds to 15 digits.
+    written = {
+        (frozenset((each, text) for each, text in labels.items() if text), f"{float(value):.9g}")
+        for labels, value in samples
+    }
+    names = "|".join({labels["__name__"]: None for labels, _ in samples})
+    # Only VictoriaMetrics knows `nocache`.
+    query = {"query": f'{{__name__=~"{names}"}}', "nocache": "1"}
+
+    def found() -> bool:
+        result = server.client.get("/api/v1/query", **query)["result"]
+        return written <= {
+            (frozenset(each["metric"].items()), f"{float(each['value'][1]):.9g}") for each in result
+        }
+
+    await asyncio.to_thread(prometheus.wait_for, found, f"{names} are found", seconds=20)
+
+
+async def _pods(served: api.Api, metric: str) -> Mapping[str, Fraction]:
+    return {
+        f"{namespace}/{name}": value
+        for namespace in sorted({pod.split("/")[0] for pod in GOLDEN["pods"]})
+        for name, value in (await served.pods(namespace, metric)).items()
+    }
+
+
+def _expected(variant: str, metric: str) -> Mapping[str, Fraction]:
+    if metric in LACKING.get(variant, ()):
+        return {}
+    key = METRICS[metric].golden
+    return {
+        pod: Fraction(round(values[key] * 1000), 1000) for pod, values in GOLDEN["pods"].items()
+    }
