@@ -17,7 +17,7 @@ help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Create .venv from the lock; fetch Prometheus unless it is installed
-	@$(BIN)/python -m adapter.demo.binary >/dev/null
+	@$(BIN)/python -m adapter.local_prometheus.binary >/dev/null
 
 # --no-compile: Python compiles modules on import; most modules are never imported.
 $(READY): tests/requirements.lock setup.cfg pyproject.toml

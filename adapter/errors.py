@@ -1,6 +1,6 @@
 """Errors: answers to API clients, failures of backends, failures to start, degraded health.
 
-    ApiError                 answer to the client: a metav1.Status, built in `http.responses`
+    ApiError                 answer to the client: a metav1.Status of `apimachinery`
     └── TextError                answer as text/plain, as Kubernetes' filters give it
     Unauthenticated          for the log: credentials were rejected
     BackendError             for the log: Prometheus or the API server did not answer as expected
@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
-from rules.diagnosis.cause import Cause
+from rules.causes.cause import Cause
 from rules.quoting import shorten
 
 NOSNIFF: Mapping[str, str] = MappingProxyType({"X-Content-Type-Options": "nosniff"})
@@ -40,7 +40,7 @@ class ApiError(Exception):
     """Error answer in Kubernetes' wording; a message of more than 16 KiB is cut.
 
     `details` follows metav1.StatusDetails; None omits the key, an empty mapping is sent as `{}`.
-    `causes` quote the rules and are sent only if `causes_visible` is set.
+    `causes` quote the rules; only those of `showing_causes` are sent.
     """
 
     def __init__(
@@ -62,6 +62,19 @@ class ApiError(Exception):
         self.causes = tuple(causes)
         self.causes_visible = False
         self.headers = dict(headers or {})
+
+    def showing_causes(self) -> ApiError:
+        """Return the same answer for a caller who may see the causes."""
+        shown = ApiError(
+            self.code,
+            self.message,
+            reason=self.reason,
+            details=self.details,
+            causes=self.causes,
+            headers=self.headers,
+        )
+        shown.causes_visible = True
+        return shown
 
 
 def bad_request(message: str) -> ApiError:

@@ -16,7 +16,7 @@ from adapter import settings
 from adapter.__main__ import main
 from adapter.commands import SUMMARIES
 from rules import presets, ruleset
-from rules.diagnosis.cause import Reason
+from rules.causes.cause import Reason
 from rules.document import config, sources
 from tests import docs
 

@@ -13,10 +13,10 @@ from aiohttp import hdrs
 
 from adapter.api.encoder import Encoder
 from adapter.api.groups.group import Group, Resource
+from adapter.apimachinery import encoding, negotiation, responses
+from adapter.apimachinery.negotiation import Accepted, Transform
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.cache import LRUCache
-from adapter.http import encoding, negotiation, responses
-from adapter.http.negotiation import Accepted, Transform
-from adapter.http.request_info import RequestInfo
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"

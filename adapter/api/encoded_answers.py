@@ -6,10 +6,10 @@ import operator
 
 from adapter.api.encoder import Encoder
 from adapter.api.groups.group import Content
+from adapter.apimachinery.negotiation import Accepted
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.apimachinery.responses import Answer
 from adapter.cache import LRUCache
-from adapter.http.negotiation import Accepted
-from adapter.http.request_info import RequestInfo
-from adapter.http.responses import Answer
 
 _MAX_SIZE = 32 << 20
 """Bytes of the bodies and the requests: 3 000 autoscalers of ten pods each."""

@@ -1,6 +1,6 @@
 """Building and encoding of documents; large ones in a thread, so that the event loop keeps serving.
 
-The encodings are in `http.encoding`. `encoded_answers` and `discovery` remember the result.
+The encodings are in `apimachinery.encoding`. `encoded_answers` and `discovery` remember the result.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import gc
 from collections.abc import Callable, Hashable
 from concurrent import futures
 
+from adapter.apimachinery import encoding
+from adapter.apimachinery.negotiation import Accepted
 from adapter.cache import SingleFlight
-from adapter.http import encoding
-from adapter.http.negotiation import Accepted
 
 _MAX_ON_LOOP = {encoding.JSON: 100, encoding.PROTOBUF: 50, encoding.YAML: 5}
 """Maximum number of items that are encoded on the event loop, which takes 1 ms: hundreds of

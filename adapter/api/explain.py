@@ -1,6 +1,6 @@
 """`?explain=true` of a metric's URL: how the answer comes about, step by step.
 
-Collects the facts; `rules.diagnosis.explanation` draws the conclusions. The causes are those of the
+Collects the facts; `rules.causes.explanation` draws the conclusions. The causes are those of the
 API's own answer, which is requested, too.
 """
 
@@ -15,19 +15,19 @@ from typing import Any
 from adapter import errors
 from adapter.api.groups import custom, external, question
 from adapter.api.groups.group import Backend, Content, Group, Planned
+from adapter.apimachinery import encoding
+from adapter.apimachinery.negotiation import UNCHANGED
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.apimachinery.responses import Answer
 from adapter.auth.in_flight import MaxInFlight
 from adapter.background import gather_or_cancel
 from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
-from adapter.http import encoding
-from adapter.http.negotiation import UNCHANGED
-from adapter.http.request_info import RequestInfo
-from adapter.http.responses import Answer
 from rules import promql
-from rules.diagnosis import explanation, explanation_document, missing, samples
-from rules.diagnosis.cause import Cause
-from rules.diagnosis.explanation import Asked, Explanation, QueryFacts
-from rules.diagnosis.inventory import Inventory
+from rules.causes import explanation, explanation_document, missing, samples
+from rules.causes.cause import Cause
+from rules.causes.explanation import Asked, Explanation, QueryFacts
+from rules.causes.inventory import Inventory
 from rules.errors import RulesError
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
@@ -155,7 +155,7 @@ class Explainer:
         lacking = tuple(name for name in plan.names if name not in present)
         if not lacking:
             return ()
-        return await backend.missing_metrics.of_plan(replace(plan, names=lacking))
+        return await backend.collector.of_plan(replace(plan, names=lacking))
 
     async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:
         if plan is None:

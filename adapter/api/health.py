@@ -19,10 +19,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import adapter
 from adapter import telemetry
+from adapter.apimachinery import encoding
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.apimachinery.responses import PLAIN, Answer
 from adapter.errors import NOSNIFF, Degradation
-from adapter.http import encoding
-from adapter.http.request_info import RequestInfo
-from adapter.http.responses import PLAIN, Answer
 from rules.quoting import quote_shortened
 
 log = logging.getLogger(__name__)

@@ -25,10 +25,10 @@ import orjson
 from aiohttp import hdrs
 
 from adapter.api.groups.group import Group
-from adapter.http import encoding, negotiation
+from adapter.apimachinery import encoding, negotiation
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.apimachinery.responses import Answer
 from adapter.http.request import Request
-from adapter.http.request_info import RequestInfo
-from adapter.http.responses import Answer
 
 _V2 = "/openapi/v2"
 _V3 = "/openapi/v3"

@@ -1,11 +1,12 @@
 """Routing of every request by its decoded path, with the checks of the original's router.
 
-Connections are in `http.connection`, conversion to HTTP responses in `http.responses`.
+Connections are in `http.connection`, conversion to HTTP responses in `apimachinery.responses`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from aiohttp import hdrs
 
@@ -16,10 +17,11 @@ from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
-from adapter.http import encoding, negotiation, responses
+from adapter.apimachinery import encoding, negotiation, responses
+from adapter.apimachinery.call import EVERYBODY, Call
+from adapter.apimachinery.heads import Heads
 from adapter.http.connection import DEFAULT_TIMEOUT, Serve
-from adapter.http.request import Heads, Request
-from adapter.http.request_info import RequestInfo
+from adapter.http.request import Request
 
 _WATCH_TYPES = tuple(
     f"{each};stream=watch" for each in encoding.PRODUCED if each in negotiation.STREAMED
@@ -48,7 +50,8 @@ def build_router(
     encoded = encoded or EncodedAnswers()
     heads = heads or Heads()
 
-    async def route(request: Request, info: RequestInfo) -> responses.Answer:
+    async def route(call: Call) -> responses.Answer:
+        request, info = call.request, call.info
         path = info.path
         if path == "/version" or path.startswith("/version/"):
             _check(request, found=path == "/version", produced=(encoding.JSON,))
@@ -64,46 +67,43 @@ def build_router(
         found = info.version in group.VERSIONS and group.routes(info.below_version)
         _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
         if explainer is not None and explain.requested(info):
-            return await explain_from(explainer, group, request, info)
-        return await answer_from(group, request, info)
+            return await explain_from(explainer, group, call)
+        return await answer_from(group, call)
 
-    async def explain_from(
-        explainer: Explainer, group: Group, request: Request, info: RequestInfo
-    ) -> responses.Answer:
-        if not await sees_causes(group, request):
+    async def explain_from(explainer: Explainer, group: Group, call: Call) -> responses.Answer:
+        if not await call.caller.may_read(_document(group)):
             raise explain.forbidden(_document(group))
-        return await explainer.answer(group, info, backend, deadline=request.deadline)
+        return await explainer.answer(group, call.info, backend, deadline=call.request.deadline)
 
-    async def answer_from(group: Group, request: Request, info: RequestInfo) -> responses.Answer:
-        heads.remember(request)
+    async def answer_from(group: Group, call: Call) -> responses.Answer:
+        request, info = call.request, call.info
+        heads.remember(request, call.head)
         try:
             content = await group.answer(info, backend, deadline=request.deadline)
         except errors.ApiError as error:
-            if error.causes:
-                error.causes_visible = await sees_causes(group, request)
+            # Causes quote the rules, so only callers who may read the list of metrics see them.
+            if error.causes and await call.caller.may_read(_document(group)):
+                raise error.showing_causes() from error.__cause__
             raise
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
         answer = await encoded.encode(info, content, accepted)
-        if content.causes and known_to_see_causes(group, request):
+        # An answer with values does not wait for the review. The next one has the warning.
+        if content.causes and call.caller.is_known_to_read(_document(group)):
             return responses.with_warning(answer, content.causes)
         return answer
 
-    async def sees_causes(group: Group, request: Request) -> bool:
-        # Causes quote the rules, so only callers who may read the list of metrics see them.
-        return guard is None or await _can_read(request, _document(group))
+    async def route_for_everybody(call: Call) -> responses.Answer:
+        return await route(replace(call, caller=EVERYBODY))
 
-    def known_to_see_causes(group: Group, request: Request) -> bool:
-        # An answer with values does not wait for the review. The next one has the warning.
-        known = request.known_to_read_discovery
-        return guard is None or (known is not None and known(_document(group)))
+    guarded = route_for_everybody if guard is None else guard(route)
 
-    guarded = route if guard is None else guard(route)
-
-    async def handle(request: Request, info: RequestInfo) -> responses.Answer:
-        group = discovery.group(info.path)
+    async def handle(call: Call) -> responses.Answer:
+        group = discovery.group(call.info.path)
         if group is not None:
-            info = group.to_object_scope(info, backend.objects.kinds)
-        return await guarded(request, info)
+            info = group.to_object_scope(call.info, backend.objects.kinds)
+            if info is not call.info:
+                call = replace(call, info=info)
+        return await guarded(call)
 
     return responses.error_middleware(handle, heads=heads, timeout=timeout, closing=closing)
 
@@ -111,10 +111,6 @@ def build_router(
 def _document(group: Group) -> str:
     """Return the path of the discovery document with the group's metrics."""
     return f"/apis/{group.NAME}/{group.VERSIONS[0]}"
-
-
-async def _can_read(request: Request, path: str) -> bool:
-    return request.can_read_discovery is not None and await request.can_read_discovery(path)
 
 
 def _check(

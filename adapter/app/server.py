@@ -22,11 +22,12 @@ from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend
-from adapter.api.missing import MissingMetrics
 from adapter.api.openapi import OpenApi
-from adapter.api.probes import Probes
+from adapter.apimachinery.heads import Heads
 from adapter.app import rule_files, security, sources
 from adapter.background import Background
+from adapter.causes.collector import CauseCollector
+from adapter.causes.evidence import Probes
 from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
@@ -36,12 +37,11 @@ from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
 from adapter.cluster.rights import Right, Rights, objects_right
 from adapter.cluster.watch_cache import WatchCaches
+from adapter.evaluation.evaluation import Evaluation
 from adapter.http import server
 from adapter.http.connection import Serve
-from adapter.http.request import Heads
-from adapter.metrics import detection
-from adapter.metrics.evaluation import Evaluation
-from adapter.metrics.relist import Relist
+from adapter.series import detection
+from adapter.series.relist import Relist
 from adapter.settings import Settings, Source
 from rules import presets
 from rules.document.sources import DEFAULT
@@ -111,7 +111,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             resources=(
                 resource.compile(ruleset.resource_rules) if ruleset.resource_rules else None
             ),
-            missing_metrics=MissingMetrics(
+            collector=CauseCollector(
                 lambda: relist.inventory,
                 relist.labels,
                 metrics=telemetry.CauseMetrics(registry),
@@ -126,7 +126,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 ),
             ),
         )
-        background.start("cause log", backend.missing_metrics.run())
+        background.start("cause log", backend.collector.run())
         port = settings.serving.port
         discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
         openapi = OpenApi(groups)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from adapter import errors
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.auth.user import User
-from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors

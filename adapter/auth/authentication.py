@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from adapter import errors, telemetry
+from adapter.apimachinery.heads import MAX_REMEMBERED, Head
 from adapter.auth import request_headers, tokens
 from adapter.auth.peer import Peer
 from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import ANONYMOUS, User
 from adapter.auth.x509 import certificate_user, common_name
 from adapter.cache import LRUCache, WeakCache
-from adapter.http.request import MAX_REMEMBERED, Head
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs, Verified
 

@@ -10,8 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import dataclass
 
 from adapter import errors
+from adapter.apimachinery import responses
+from adapter.apimachinery.call import Call
+from adapter.apimachinery.heads import MAX_REMEMBERED, Head
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.auth import request_headers
 from adapter.auth.attributes import Attributes, authorizer_attributes
 from adapter.auth.authentication import Authenticator
@@ -21,9 +26,6 @@ from adapter.auth.in_flight import MaxInFlight
 from adapter.auth.peer import Peers
 from adapter.auth.user import User
 from adapter.cache import LRUCache
-from adapter.http import responses
-from adapter.http.request import MAX_REMEMBERED, Head, Request
-from adapter.http.request_info import RequestInfo
 
 log = logging.getLogger(__name__)
 
@@ -62,16 +64,14 @@ class Guard:
     def __call__(self, respond: responses.Handler) -> responses.Handler:
         """Return `respond` behind the filters; it raises ApiError for rejected requests."""
 
-        async def guarded(request: Request, info: RequestInfo) -> responses.Answer:
-            peer = self.peers.get(request.client)
-            user = await self._authenticator.authenticate(peer, request.head)
-            attributes = await self._authorizer_attributes(request.head, user, info)
-            user = attributes.user
-            await self._authorizer.authorize(attributes, target=request.target)
+        async def guarded(call: Call) -> responses.Answer:
+            peer = self.peers.get(call.request.client)
+            user = await self._authenticator.authenticate(peer, call.head)
+            attributes = await self._authorizer_attributes(call.head, user, call.info)
+            await self._authorizer.authorize(attributes, target=call.request.target)
             with self._in_flight(attributes):
-                request.can_read_discovery = lambda path: self._can_read(user, path)
-                request.known_to_read_discovery = lambda path: self._known_to_read(user, path)
-                return await respond(request, info)
+                caller = _AuthorizedCaller(self, attributes.user)
+                return await respond(Call(call.request, call.head, call.info, caller))
 
         return guarded
 
@@ -92,11 +92,11 @@ class Guard:
             self.attributes.set(head, (info, attributes), size=head.size)
         return attributes
 
-    async def _can_read(self, user: User, path: str) -> bool:
+    async def can_read(self, user: User, path: str) -> bool:
         """Return whether `user` may get `path`; False if the review fails or takes too long."""
         return await self._review(_to_get(user, path), timeout=_CAN_READ_TIMEOUT)
 
-    def _known_to_read(self, user: User, path: str) -> bool:
+    def is_known_to_read(self, user: User, path: str) -> bool:
         """Return whether `user` may get `path`; False, and start a review, if that is not known."""
         attributes = _to_get(user, path)
         decision = self._authorizer.known(attributes)
@@ -129,6 +129,20 @@ class Guard:
         if not limit.free and MASTERS in attributes.user.groups:
             return contextlib.nullcontext()
         return limit
+
+
+@dataclass(frozen=True, slots=True)
+class _AuthorizedCaller:
+    """Caller whose request has passed the filters."""
+
+    guard: Guard
+    user: User
+
+    async def may_read(self, path: str) -> bool:
+        return await self.guard.can_read(self.user, path)
+
+    def is_known_to_read(self, path: str) -> bool:
+        return self.guard.is_known_to_read(self.user, path)
 
 
 def _to_get(user: User, path: str) -> Attributes:

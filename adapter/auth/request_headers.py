@@ -10,9 +10,9 @@ from types import MappingProxyType
 
 from multidict import MultiMapping
 
+from adapter.apimachinery.request_info import BAD_ESCAPE, unquote
 from adapter.auth.trust import RequestHeaderConfig
 from adapter.auth.user import NO_EXTRA, Extra, Impersonation, User, with_authenticated_group
-from adapter.http.request_info import BAD_ESCAPE, unquote
 
 
 def front_proxy_user(headers: MultiMapping[str], config: RequestHeaderConfig) -> User | None:

@@ -13,8 +13,8 @@ from typing import Any
 import orjson
 
 from adapter import errors
+from adapter.apimachinery import encoding
 from adapter.clients.kubernetes import Kube
-from adapter.http import encoding
 
 _BACKOFF = (0.5, 0.75, 1.125, 1.6875)
 """Seconds before each retry, without jitter."""

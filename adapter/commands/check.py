@@ -68,7 +68,7 @@ def _report_live(
     from adapter import errors
     from adapter.commands import check_live
 
-    log = logging.getLogger("adapter.metrics")
+    log = logging.getLogger("adapter.series")
     log.setLevel(logging.ERROR)  # the report has the warnings
     try:
         lines, found = asyncio.run(check_live.report(loaded, prometheus))

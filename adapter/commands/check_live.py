@@ -11,12 +11,12 @@ from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import check_usage
-from adapter.metrics import trial
-from adapter.metrics.relist import Relist
-from adapter.metrics.trial import Trial
+from adapter.evaluation import trial
+from adapter.evaluation.trial import Trial
+from adapter.series.relist import Relist
 from rules import promql
-from rules.diagnosis import wording
-from rules.diagnosis.inventory import Inventory
+from rules.causes import wording
+from rules.causes.inventory import Inventory
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds

@@ -21,9 +21,10 @@ from aiohttp import web
 from adapter import errors, settings
 from adapter.app import server as app
 from adapter.commands import serve, shutdown
-from adapter.demo import binary, debian, exporter, manifests, prometheus
+from adapter.demo import exporter, manifests
 from adapter.demo.fleet import Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS
+from adapter.local_prometheus import binary, debian, process
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import SWITCH, choice, integer
 from rules.errors import ConfigError
@@ -120,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
     except (
         errors.StartError,
         debian.NoProgramError,
-        prometheus.PrometheusFailedError,
+        process.PrometheusFailedError,
         ConfigError,
     ) as error:
         print(error, file=sys.stderr)
@@ -165,13 +166,13 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
 
     exporters = await _serve_exporters(exporter.application(fleet, generation, seconds), stack)
     _say(f"{len(fleet.gpus)} GPUs on {options.nodes} nodes, exporter: {generation.summary}")
-    config = prometheus.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
+    config = process.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")
     prometheus_url = await stack.enter_async_context(
-        prometheus.running(
+        process.running(
             program,
             config,
-            prometheus.free_port(),
+            process.free_port(),
             folder,
             "--storage.tsdb.retention.time=1h",
         )

@@ -66,7 +66,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(installation: Installation, prometheus: settings.Prometheus | None) -> int:
-    from adapter.diagnosis import checks, client, report
+    from adapter.doctor import checks, client, report
 
     logging.getLogger("adapter").setLevel(logging.CRITICAL)  # the report has what matters
     try:

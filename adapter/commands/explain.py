@@ -10,11 +10,11 @@ from typing import Literal
 from urllib.parse import quote
 
 from adapter import settings
-from adapter.diagnosis import hpa
-from adapter.diagnosis.client import CannotTellError, Client, connected
+from adapter.doctor import autoscaler
+from adapter.doctor.client import CannotTellError, Client, connected
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice
-from rules.diagnosis import explanation_document
+from rules.causes import explanation_document
 from rules.hpa.reading import CUSTOM, EXTERNAL, Request
 
 _VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
@@ -99,7 +99,7 @@ async def _run(options: _Options, parts: Sequence[str], metric: str) -> int:
     async with connected(options.kubeconfig) as client:
         if not metric:
             namespace, name = parts
-            complete = await hpa.explain(client, namespace, name, as_json=as_json)
+            complete = await autoscaler.explain(client, namespace, name, as_json=as_json)
             return _VALUES if complete else _NO_VALUE
         document = await client.explanation(await _request(client, options, parts, metric))
     if as_json:

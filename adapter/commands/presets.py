@@ -14,7 +14,7 @@ from typing import Literal
 
 from adapter import errors, settings
 from adapter.app import sources
-from adapter.metrics import detection
+from adapter.series import detection
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import choice
 from rules import presets

@@ -16,12 +16,12 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, settings, telemetry
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import check_inputs
-from adapter.demo import binary, debian, prometheus, remote_write
-from adapter.metrics.evaluation import Evaluation
-from adapter.metrics.relist import Relist
+from adapter.evaluation.evaluation import Evaluation
+from adapter.local_prometheus import binary, debian, process, remote_write
+from adapter.series.relist import Relist
 from rules import quantity, ruleset, unit_tests
-from rules.diagnosis import missing
-from rules.diagnosis.inventory import Inventory
+from rules.causes import missing
+from rules.causes.inventory import Inventory
 from rules.errors import ConfigError, Problem, RulesError
 from rules.kinds import Kinds
 from rules.query import plan
@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> int:
         ConfigError,
         debian.NoProgramError,
         errors.BackendError,
-        prometheus.PrometheusFailedError,
+        process.PrometheusFailedError,
         _FailedWriteError,
     ) as error:
         print(error, file=sys.stderr)
@@ -96,9 +96,7 @@ async def _run(test: UnitTest, rules: RuleSet, program: Path) -> list[str]:
     """Return the failures of a test."""
     with tempfile.TemporaryDirectory(prefix="rule-test-") as folder:
         async with (
-            prometheus.running(
-                program, "{}\n", prometheus.free_port(), Path(folder), *_FLAGS
-            ) as url,
+            process.running(program, "{}\n", process.free_port(), Path(folder), *_FLAGS) as url,
             aiohttp.ClientSession() as session,
         ):
             await _write(session, url, test)

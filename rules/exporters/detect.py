@@ -1,6 +1,6 @@
 """Detects which GPU exporters a Prometheus scrapes, and which presets read them.
 
-`analyze` evaluates `Observations`, which `adapter.metrics.detection` queries. The texts of findings
+`analyze` evaluates `Observations`, which `adapter.series.detection` queries. The texts of findings
 are in `advice`.
 """
 

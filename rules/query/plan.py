@@ -1,6 +1,6 @@
 """Plans: what is queried to answer one request, as plain data, and the PromQL of it.
 
-`rules.query.catalog` has the rules, series and labels of a metric; `adapter.metrics.evaluation`
+`rules.query.catalog` has the rules, series and labels of a metric; `adapter.evaluation.evaluation`
 evaluates plans. A plan is rendered only when it is queried: most are answered from an evaluation
 that another request started.
 

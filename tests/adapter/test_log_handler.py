@@ -11,8 +11,8 @@ import time
 import pytest
 
 from adapter import errors, log_handler
+from adapter.apimachinery import responses
 from adapter.commands import serve
-from adapter.http import responses
 from adapter.log_handler import LogHandler
 from tests.adapter import wired
 
@@ -208,8 +208,8 @@ async def test_a_thousand_failed_requests_write_some_tens_of_short_lines(stream)
     logger.addHandler(handler)
     logger.propagate = False  # pytest keeps every record
 
-    async def fail(request, info):
-        raise errors.Broken(f"{info.path}\n{FORGED}" + "x" * 5_000)
+    async def fail(call):
+        raise errors.Broken(f"{call.info.path}\n{FORGED}" + "x" * 5_000)
 
     request = b"GET /apis/g/v/pods HTTP/1.1\r\nHost: x\r\n\r\n"
     try:

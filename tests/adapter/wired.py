@@ -15,12 +15,13 @@ from prometheus_client import CollectorRegistry
 from adapter.api import discovery, groups, health, router
 from adapter.api.groups.group import Backend
 from adapter.api.openapi import OpenApi
+from adapter.apimachinery import request_info
+from adapter.apimachinery.heads import Head
 from adapter.cluster.object_index import Object
-from adapter.http import request_info, server
+from adapter.evaluation.evaluation import Evaluated, Usages
+from adapter.http import server
 from adapter.http.connection import Serve
-from adapter.http.request import Head
-from adapter.metrics.evaluation import Evaluated, Usages
-from rules.diagnosis.cause import Cause, Reason
+from rules.causes.cause import Cause, Reason
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
@@ -154,8 +155,8 @@ class Evaluation:
             raise self.failure
 
 
-class MissingMetrics:
-    """Fake MissingMetrics with one cause for everything; records the calls."""
+class CauseCollector:
+    """Fake CauseCollector with one cause for everything; records the calls."""
 
     def __init__(self) -> None:
         self.calls: list[object] = []
@@ -184,7 +185,7 @@ def build_router(
     evaluation: Evaluation,
     *,
     resources: ResourceQueries | None = None,
-    missing_metrics: MissingMetrics | None = None,
+    collector: CauseCollector | None = None,
     port: int = 6443,
     live: Sequence[health.Check] = (),
     ready: Sequence[health.Check] = (),
@@ -202,7 +203,7 @@ def build_router(
         catalog=lambda: catalog,
         objects=objects,
         evaluation=evaluation,
-        missing_metrics=missing_metrics or MissingMetrics(),
+        collector=collector or CauseCollector(),
         resources=resources,
     )
     return router.build_router(

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from adapter.demo import binary, debian
-from adapter.demo.debian import NoProgramError
+from adapter.local_prometheus import binary, debian
+from adapter.local_prometheus.debian import NoProgramError
 from tests.control_plane import go_build
 
 

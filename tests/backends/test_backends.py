@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from adapter.clients import prometheus as clients
-from adapter.metrics.lister import Lister
+from adapter.series.lister import Lister
 from tests.backends import compare, programs, servers
 from tests.backends.compare import Answers
 from tests.backends.servers import BACKENDS, Backend, Server

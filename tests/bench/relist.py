@@ -32,7 +32,7 @@ import prometheus_client
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics.relist import Relist
+from adapter.series.relist import Relist
 from rules import ruleset
 from rules.kinds import Kinds
 from tests.bench import processes

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapter.demo import child
+from adapter.local_prometheus import child
 from tests.bench import api_server, bare, client, processes, workload
 from tests.bench.client import Endpoint
 from tests.bench.workload import Size

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import yaml
 
-from adapter.demo import prometheus
+from adapter.local_prometheus import process
 
 STATE_METRICS = "/kube-state-metrics"
 """Path of kube-state-metrics on the exporters' port."""
 
 
 def config(nodes: Sequence[str], exporters_port: int, *, rules: Path | None = None) -> str:
-    """Return the text of prometheus.yml; scrapes and evaluates rules every second."""
+    """Return the text of process.yml; scrapes and evaluates rules every second."""
     state_metrics = {
         "job_name": "kube-state-metrics",
         "honor_labels": True,
@@ -39,7 +39,7 @@ def config(nodes: Sequence[str], exporters_port: int, *, rules: Path | None = No
             "global": dict.fromkeys(intervals, "1s"),
             "rule_files": [str(rules)] if rules else [],
             "scrape_configs": [
-                prometheus.job(nodes, exporters_port, honor_labels=True),
+                process.job(nodes, exporters_port, honor_labels=True),
                 state_metrics,
             ],
         }

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from adapter.demo import binary, debian
-from adapter.demo.debian import NoProgramError
+from adapter.local_prometheus import binary, debian
+from adapter.local_prometheus.debian import NoProgramError
 from tests.control_plane import go_build, go_modules
 
 VERSION = "1.36.3"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from pathlib import Path
 
-from adapter.demo import child
+from adapter.local_prometheus import child
 
 READY_TIMEOUT = 90.0
 """Seconds until a started process must be ready, on a machine that also does other work."""

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 
-from adapter.demo.debian import NoProgramError
+from adapter.local_prometheus.debian import NoProgramError
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from adapter.demo.debian import NoProgramError
+from adapter.local_prometheus.debian import NoProgramError
 
 _COMPILER_FLAGS = ("-gcflags=all=-N -l -dwarf=false", "-gcflags=std=-dwarf=false")
 """No optimisation and no debug information: the build is a fifth shorter and the programs use

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from adapter.demo.debian import NoProgramError
+from adapter.local_prometheus.debian import NoProgramError
 from tests.control_plane import build, go_modules
 
 NAMES = ("kube-apiserver", "kube-controller-manager", "kubectl")

@@ -20,8 +20,8 @@ import pytest
 
 from adapter import errors
 from adapter.api import health
-from adapter.http import encoding, responses
-from adapter.metrics.evaluation import Evaluated
+from adapter.apimachinery import encoding, responses
+from adapter.evaluation.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs

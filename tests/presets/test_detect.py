@@ -17,7 +17,7 @@ from aiohttp import web
 from adapter import errors
 from adapter.__main__ import main
 from adapter.clients.prometheus import Prometheus
-from adapter.metrics import detection
+from adapter.series import detection
 from rules.exporters import detect
 from tests.fakes import prometheus as fakes
 from tests.presets import worlds

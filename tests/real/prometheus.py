@@ -21,8 +21,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.demo import binary, remote_write
-from adapter.demo.remote_write import Labels
+from adapter.local_prometheus import binary, remote_write
+from adapter.local_prometheus.remote_write import Labels
 from tests.control_plane.daemon import Daemon, free_ports
 
 _NO_PROXY_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))

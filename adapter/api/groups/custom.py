@@ -11,16 +11,17 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 
 from adapter import errors
-from adapter.api.groups import failures, question
+from adapter.api.groups import question
 from adapter.api.groups.group import Backend, Content, Planned, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
+from adapter.apimachinery import encoding, negotiation
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.causes import failures
 from adapter.errors import BackendError
-from adapter.http import encoding, negotiation
-from adapter.http.request_info import RequestInfo
-from adapter.metrics.evaluation import Evaluated
+from adapter.evaluation.evaluation import Evaluated
 from rules import quantity
-from rules.diagnosis import missing
-from rules.diagnosis.cause import Cause, Reason
+from rules.causes import missing
+from rules.causes.cause import Cause, Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
 from rules.query import plan
@@ -165,7 +166,9 @@ async def _list(resolved: Question, backend: Backend) -> tuple[str, ...]:
             resolved.listed, namespace=resolved.target.namespace, selector=resolved.selector
         )
     except BackendError as error:
-        raise failures.of_list(backend, str(resolved.target), resolved.listed, error) from error
+        raise failures.of_list(
+            backend.collector, str(resolved.target), resolved.listed, error
+        ) from error
 
 
 async def _check_not_finished(target: Target, kind: Kind, backend: Backend) -> None:
@@ -195,7 +198,7 @@ async def _without_young(
     try:
         young = await backend.objects.younger(names, namespace=namespace, seconds=min_age)
     except BackendError as error:
-        raise failures.of_list(backend, str(resolved.target), PODS, error) from error
+        raise failures.of_list(backend.collector, str(resolved.target), PODS, error) from error
     if not young:
         return names, ()
     cause = missing.too_young(resolved.entry, young, namespace=namespace)
@@ -218,7 +221,7 @@ async def _evaluate(
     except PlanError as error:
         raise not_found(target, backend, [missing.no_query(error)]) from error
     except BackendError as error:
-        raise failures.of_query(backend, str(target), query, error) from error
+        raise failures.of_query(backend.collector, str(target), query, error) from error
     except AmbiguousSampleError as error:
         raise errors.internal("unable to fetch metrics") from error
 
@@ -235,7 +238,7 @@ async def _explain(
     causes: tuple[Cause, ...]
     if not entry.listed:
         # Neither a relist nor this query returned a series, so the metric does not exist.
-        causes = await backend.missing_metrics.of_metric(entry.metric, entry.resource)
+        causes = await backend.collector.of_metric(entry.metric, entry.resource)
         raise not_found(target, backend, causes)
     if query is None and young:
         causes = young
@@ -243,12 +246,12 @@ async def _explain(
         selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
     else:
-        causes = (*await backend.missing_metrics.of_plan(query), *young)
+        causes = (*await backend.collector.of_plan(query), *young)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
     if any(each.reason in _UNKNOWN for each in causes):
         raise not_found(target, backend, causes)
-    backend.missing_metrics.log_causes(str(target), causes)
+    backend.collector.log_causes(str(target), causes)
     return causes
 
 

@@ -12,15 +12,16 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from adapter import errors
-from adapter.api.groups import failures, options
+from adapter.api.groups import options
 from adapter.api.groups.group import Backend, Content, Planned, Resource
+from adapter.apimachinery import encoding, negotiation
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.causes import failures
 from adapter.errors import ApiError, BackendError, NotInstantError
-from adapter.http import encoding, negotiation
-from adapter.http.request_info import RequestInfo
 from rules import quantity
-from rules.diagnosis import missing
-from rules.diagnosis.cause import Cause
-from rules.diagnosis.wording import printable
+from rules.causes import missing
+from rules.causes.cause import Cause
+from rules.causes.wording import printable
 from rules.errors import PlanError
 from rules.kinds import Kinds
 from rules.names import is_namespace
@@ -64,8 +65,8 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
     subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
     entry = backend.catalog().external_entry(metric)
     if entry is None:
-        causes = await backend.missing_metrics.of_metric(metric)
-        backend.missing_metrics.log_causes(subject, causes)
+        causes = await backend.collector.of_metric(metric)
+        backend.collector.log_causes(subject, causes)
         raise _not_found(metric, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
     if entry.namespaced and not _can_exist(info.namespace):
@@ -77,17 +78,17 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         raise ApiError(500, "encountered an unexpected query result type") from error
     except PlanError as error:
         cause = missing.no_query(error)
-        backend.missing_metrics.log_causes(subject, [cause])
+        backend.collector.log_causes(subject, [cause])
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except BackendError as error:
-        raise failures.of_query(backend, subject, query, error) from error
+        raise failures.of_query(backend.collector, subject, query, error) from error
     values = evaluated.values
     causes = ()
     if evaluated.partial:
         causes = (missing.partial_response(str(query.step.rule.config.where)),)
     elif not values:
-        causes = await backend.missing_metrics.of_plan(query)
-        backend.missing_metrics.log_causes(subject, causes)
+        causes = await backend.collector.of_plan(query)
+        backend.collector.log_causes(subject, causes)
     return Content(
         sources=(values,),
         items=len(values),

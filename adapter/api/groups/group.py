@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from adapter.api.missing import MissingMetrics
+from adapter.apimachinery.encoding import Document
+from adapter.apimachinery.negotiation import Transform
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.cache import WeakCache
+from adapter.causes.collector import CauseCollector
 from adapter.cluster.object_index import Object
-from adapter.http.encoding import Document
-from adapter.http.negotiation import Transform
-from adapter.http.request_info import RequestInfo
-from adapter.metrics.evaluation import Evaluation
-from rules.diagnosis.cause import Cause
+from adapter.evaluation.evaluation import Evaluation
+from rules.causes.cause import Cause
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog, Entry, ExternalEntry
 from rules.query.plan import ExternalPlan, Plan
@@ -100,7 +100,7 @@ class Backend:
     catalog: Callable[[], Catalog]
     objects: Objects
     evaluation: Evaluation
-    missing_metrics: MissingMetrics
+    collector: CauseCollector
     resources: ResourceQueries | None = None
     """The queries of `resourceRules`; None without them, and then metrics.k8s.io is not served."""
     questions: Questions = field(default_factory=Questions)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from adapter import errors
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.errors import ApiError
-from adapter.http.request_info import RequestInfo
 from rules.errors import SelectorError
 from rules.quoting import quote_shortened
 from rules.selectors import selectors

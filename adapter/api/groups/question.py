@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from adapter import errors
 from adapter.api.groups import options
 from adapter.api.groups.group import Backend
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.errors import ApiError, BackendError
-from adapter.http.request_info import RequestInfo
-from rules.diagnosis import missing
-from rules.diagnosis.cause import Cause
-from rules.diagnosis.wording import printable
+from rules.causes import missing
+from rules.causes.cause import Cause
+from rules.causes.wording import printable
 from rules.errors import SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kind, Kinds
 from rules.names import is_namespace, is_object_name
@@ -99,7 +99,7 @@ def not_found(
     target: Target, backend: Backend, causes: Sequence[Cause], *, name: str = ""
 ) -> ApiError:
     """Log `causes` and return the original's 404."""
-    backend.missing_metrics.log_causes(str(target), causes)
+    backend.collector.log_causes(str(target), causes)
     subject = f"{target.resource_in_url} {name}" if name else target.resource_in_url
     return ApiError(
         404,
@@ -152,7 +152,7 @@ async def _resolve_kind(target: Target, backend: Backend) -> tuple[Kinds, Kind]:
     except UnknownResourceError as error:
         cause = missing.unknown_resource(target.resource_in_url, kinds)
         if target.name == ALL:
-            backend.missing_metrics.log_causes(str(target), [cause])
+            backend.collector.log_causes(str(target), [cause])
             raise errors.internal("unable to list matching resources", [cause]) from error
         raise not_found(target, backend, [cause]) from error
 
@@ -161,7 +161,7 @@ async def _entry(target: Target, kind: Kind, catalog: Catalog, backend: Backend)
     """Return the catalog's entry. Raises ApiError (404) if there is none at the target's scope."""
     entry = catalog.entry(kind.group_resource, target.metric)
     if entry is None:
-        causes = await backend.missing_metrics.of_metric(target.metric, kind.group_resource)
+        causes = await backend.collector.of_metric(target.metric, kind.group_resource)
         raise not_found(target, backend, causes)
     if entry.namespaced != bool(target.namespace):
         cause = missing.other_scope(entry.resource, namespaced=entry.namespaced)

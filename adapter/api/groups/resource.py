@@ -12,19 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from adapter import errors
-from adapter.api.groups import failures, options, resource_documents
+from adapter.api.groups import options, resource_documents
 from adapter.api.groups.group import Backend, Content, Resource
 from adapter.api.groups.resource_documents import Measured
+from adapter.apimachinery import negotiation
+from adapter.apimachinery.encoding import Document
+from adapter.apimachinery.negotiation import Transform
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.causes import failures
 from adapter.cluster.object_index import Object
 from adapter.errors import ApiError, BackendError
-from adapter.http import negotiation
-from adapter.http.encoding import Document
-from adapter.http.negotiation import Transform
-from adapter.http.request_info import RequestInfo
-from adapter.metrics.evaluation import Usages
-from rules.diagnosis import missing, usage
-from rules.diagnosis.cause import Cause
-from rules.diagnosis.wording import printable
+from adapter.evaluation.evaluation import Usages
+from rules.causes import missing, usage
+from rules.causes.cause import Cause
+from rules.causes.wording import printable
 from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query import resource
 from rules.query.catalog import Catalog
@@ -94,7 +95,9 @@ async def _list(
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
     except BackendError as error:
-        raise failures.of_list(backend, _subject(kind, info.namespace), kind, error) from error
+        raise failures.of_list(
+            backend.collector, _subject(kind, info.namespace), kind, error
+        ) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
     by_namespace = _by_namespace(objects)
@@ -110,7 +113,7 @@ async def _list(
         causes = (missing.no_match(kind, namespace=info.namespace, selector=selected),)
     failure = _failure(found)
     if failure is not None or not any(map(_have_both, usages[::2], usages[1::2])):
-        backend.missing_metrics.log_causes(_subject(kind, info.namespace), causes, failure)
+        backend.collector.log_causes(_subject(kind, info.namespace), causes, failure)
 
     def build(transform: Transform) -> Document:
         parts = zip(by_namespace.values(), usages[::2], usages[1::2], strict=True)
@@ -141,7 +144,7 @@ async def _get(
         found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
     except BackendError as error:
         subject = _subject(kind, info.namespace, info.name)
-        raise failures.of_list(backend, subject, kind, error) from error
+        raise failures.of_list(backend.collector, subject, kind, error) from error
     if found is None:
         # Like the original, which names a node in the singular.
         raise _not_found("", "node" if kind == NODES else "pods", info.name)
@@ -152,7 +155,7 @@ async def _get(
         causes = _causes(plans, evaluated)
         qualified = f"{found.namespace}/{found.name}" if found.namespace else found.name
         subject = _subject(kind, found.namespace, found.name)
-        backend.missing_metrics.log_causes(subject, causes, _failure(evaluated))
+        backend.collector.log_causes(subject, causes, _failure(evaluated))
         raise _not_found(NAME, _KINDS[kind].lower(), qualified, causes)
     (measured,) = _measured(kind, (found,), cpu, memory, queries.window_ns)
     return Content(

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from adapter import errors
+from adapter.apimachinery.encoding import Document, timestamp
+from adapter.apimachinery.negotiation import UNCHANGED, Transform
+from adapter.apimachinery.request_info import RequestInfo
 from adapter.cluster.object_index import Object
 from adapter.errors import ApiError
-from adapter.http.encoding import Document, timestamp
-from adapter.http.negotiation import UNCHANGED, Transform
-from adapter.http.request_info import RequestInfo
 from rules import quantity
 from rules.query.resource import Usage
 from rules.quoting import quote_shortened

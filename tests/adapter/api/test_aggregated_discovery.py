@@ -11,7 +11,7 @@ import pytest
 
 from adapter.api import discovery
 from adapter.api.groups.group import Resource
-from adapter.http import request_info
+from adapter.apimachinery import request_info
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog, Entry
 from tests.adapter import wired

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.diagnosis.cause import Reason
+from rules.causes.cause import Reason
 from tests.presets import api
 from tests.presets.api import GROUP, Api
 from tests.real import prometheus

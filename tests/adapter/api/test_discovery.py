@@ -10,7 +10,7 @@ import pytest
 
 from adapter.api import discovery, encoder
 from adapter.api.groups import custom
-from adapter.http import encoding, request_info
+from adapter.apimachinery import encoding, request_info
 from rules.kinds import GroupResource
 from rules.query.catalog import Catalog, Entry
 

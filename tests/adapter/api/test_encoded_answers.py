@@ -6,9 +6,9 @@ import pytest
 
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.groups.group import Content
-from adapter.http import negotiation, request_info
-from adapter.http.encoding import JSON, YAML
-from adapter.http.negotiation import Accepted
+from adapter.apimachinery import negotiation, request_info
+from adapter.apimachinery.encoding import JSON, YAML
+from adapter.apimachinery.negotiation import Accepted
 
 INFO = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/a/pods/*/m")
 OTHER = request_info.parse("/apis/custom.metrics.k8s.io/v1beta2/namespaces/b/pods/*/m")

@@ -9,10 +9,10 @@ import pytest
 
 from adapter.api import encoder
 from adapter.api.encoder import Encoder
+from adapter.apimachinery import encoding
+from adapter.apimachinery.encoding import JSON, PROTOBUF, YAML
+from adapter.apimachinery.negotiation import Accepted
 from adapter.errors import ApiError
-from adapter.http import encoding
-from adapter.http.encoding import JSON, PROTOBUF, YAML
-from adapter.http.negotiation import Accepted
 from rules import ruleset
 from rules.kinds import PODS, Kinds
 from rules.query import catalog as catalogs

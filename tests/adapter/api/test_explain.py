@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -16,7 +18,7 @@ from adapter.api.explain import Explainer
 from adapter.clients.prometheus_result import QueryResult
 from adapter.errors import Refused, Unreachable
 from rules import kinds, ruleset
-from rules.diagnosis.inventory import Inventory
+from rules.causes.inventory import Inventory
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
 from rules.query.aggregate import Sample
@@ -206,13 +208,13 @@ def deciding(*, may_read: bool) -> Callable[[Any], Any]:
     """Return filters whose caller may read the metric, and discovery if `may_read`."""
 
     def guard(respond: Any) -> Any:
-        async def answer(request: Any, info: Any) -> Any:
+        async def answer(call: Any) -> Any:
             async def can_read(path: str) -> bool:
                 assert path == GROUP
                 return may_read
 
-            request.can_read_discovery = can_read
-            return await respond(request, info)
+            caller = SimpleNamespace(may_read=can_read)
+            return await respond(dataclasses.replace(call, caller=caller))
 
         return answer
 

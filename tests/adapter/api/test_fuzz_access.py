@@ -14,8 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from adapter.auth import authentication, authorization, filters, tokens, trust
+from adapter.evaluation.evaluation import Evaluated
 from adapter.http import server
-from adapter.metrics.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import GroupResource, Kinds
 from rules.query import catalog as catalogs

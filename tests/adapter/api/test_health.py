@@ -9,8 +9,8 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from adapter.api import health
+from adapter.apimachinery import request_info
 from adapter.errors import Degradation
-from adapter.http import request_info
 
 API = ("/apis", "/apis/custom.metrics.k8s.io")
 

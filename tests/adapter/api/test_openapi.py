@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from adapter.api import groups
-from adapter.http import encoding
+from adapter.apimachinery import encoding
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Value
 from rules.query.catalog import Catalog, Entry

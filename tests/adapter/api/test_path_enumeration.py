@@ -16,11 +16,11 @@ from adapter.api import discovery, groups
 from adapter.api.groups import external
 from adapter.api.groups.group import Backend
 from adapter.api.openapi import OpenApi
+from adapter.apimachinery import request_info
 from adapter.auth.attributes import authorizer_attributes
 from adapter.auth.user import User
 from adapter.errors import ApiError
-from adapter.http import request_info
-from adapter.metrics.evaluation import Evaluated
+from adapter.evaluation.evaluation import Evaluated
 from rules import ruleset
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
@@ -109,7 +109,7 @@ class Reads:
             catalog=lambda: self.catalog,
             objects=self,
             evaluation=self,
-            missing_metrics=wired.MissingMetrics(),
+            collector=wired.CauseCollector(),
         )
 
     async def names(self, resource, *, namespace, selector):

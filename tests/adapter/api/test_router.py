@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 from datetime import UTC, datetime
 
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.http import connection, encoding, responses, server
+from adapter.apimachinery import encoding, responses
+from adapter.apimachinery.call import EVERYBODY, UNKNOWN
+from adapter.http import connection, server
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from rules import ruleset
@@ -140,10 +143,11 @@ async def test_only_callers_who_may_read_discovery_get_the_warning_of_a_remember
     values = {(PODS, name): Value(milli=1, time=0.0, samples=1) for name in known}
 
     def guard(respond):
-        async def answer(request, info):
-            allowed = request.headers.get("X-Allowed") == "yes"
-            request.known_to_read_discovery = lambda _: allowed
-            return await respond(request, info)
+        async def answer(call):
+            allowed = call.request.headers.get("X-Allowed") == "yes"
+            return await respond(
+                dataclasses.replace(call, caller=EVERYBODY if allowed else UNKNOWN)
+            )
 
         return answer
 
@@ -181,8 +185,8 @@ async def test_the_guard_runs_before_routing(target):
     guarded_paths = []
 
     def guard(handler):
-        async def guarded(request, info):
-            guarded_paths.append(info.path)
+        async def guarded(call):
+            guarded_paths.append(call.info.path)
             raise errors.ApiError(403, "forbidden", reason="Forbidden")
 
         return guarded
@@ -205,9 +209,9 @@ async def test_named_cluster_scoped_objects_are_authorized_at_cluster_scope(path
     namespaces = []
 
     def guard(handler):
-        async def guarded(request, info):
-            namespaces.append(info.namespace)
-            return await handler(request, info)
+        async def guarded(call):
+            namespaces.append(call.info.namespace)
+            return await handler(call)
 
         return guarded
 
@@ -354,7 +358,7 @@ async def test_the_handler_is_cancelled_when_the_client_disconnects():
     started, stopped = asyncio.Event(), asyncio.Event()
 
     def guard(handler):
-        async def guarded(request, info):
+        async def guarded(call):
             started.set()
             try:
                 await asyncio.sleep(30)

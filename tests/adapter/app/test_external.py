@@ -157,7 +157,7 @@ async def test_the_cause_of_an_empty_list_is_logged_once(
     served: Api, caplog: pytest.LogCaptureFixture, metric: str, cause: str
 ) -> None:
     # A metric without series is no warning while the adapter starts.
-    caplog.set_level(logging.DEBUG, "adapter.api.cause_log")
+    caplog.set_level(logging.DEBUG, "adapter.causes.log")
     for _ in range(2):
         status, document = await served.get(f"{GROUP}/namespaces/default/{metric}")
         assert (status, document["items"]) == (200, [])

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from adapter import settings
-from adapter.diagnosis import checks
+from adapter.doctor import checks
 from tests.fakes import prometheus as fakes
 from tests.presets import api
 from tests.presets.api import GROUP, Api

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.demo.remote_write import STALE
+from adapter.local_prometheus.remote_write import STALE
 from tests import quantity
 from tests.presets import api
 from tests.presets.api import Api

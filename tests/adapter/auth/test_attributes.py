@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from adapter.apimachinery import request_info
 from adapter.auth.attributes import Attributes, authorizer_attributes, forbidden, review_spec
 from adapter.auth.user import User
-from adapter.http import request_info
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2"
 EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1"

@@ -13,9 +13,9 @@ import aiohttp
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from adapter.apimachinery import responses
 from adapter.auth import authentication, authorization, filters, tokens
 from adapter.auth.trust import RequestHeaderConfig, Trust
-from adapter.http import responses
 from adapter.http.server import Listener
 from adapter.tls.context import ReloadingContext
 from certs.issue import issue_temporary
@@ -74,7 +74,7 @@ class Server:
         self.trust = Trust(client_cas=client_ca.pem, proxy_cas=proxy_ca.pem, headers=HEADERS)
         self.tls.request_client_certs((self.trust.client_cas, self.trust.proxy_cas))
 
-    async def welcome(self, request, info):
+    async def welcome(self, call):
         return responses.Answer(body=b"welcome", content_type="text/plain")
 
 

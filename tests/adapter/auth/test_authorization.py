@@ -7,10 +7,10 @@ import json
 import pytest
 
 from adapter import errors
+from adapter.apimachinery import request_info
 from adapter.auth.attributes import authorizer_attributes
 from adapter.auth.authorization import ALWAYS_ALLOWED_PATHS, AlwaysAllowedPaths, Authorizer
 from adapter.auth.user import User
-from adapter.http import request_info
 from tests.fakes import kubernetes
 from tests.waiting import Clock
 

@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
+from adapter.apimachinery import responses
+from adapter.apimachinery.heads import Heads
 from adapter.auth import authentication, authorization, filters, tokens, trust
 from adapter.auth.in_flight import WaitingForReview
-from adapter.http import responses
-from adapter.http.request import Heads
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
@@ -62,10 +62,10 @@ def build_router(api, *, gate=None, guard=None, heads=None, **limits):
     guard = guard or build_guard(api, **limits)
 
     def guard_and_gate(respond):
-        async def answer(request, info):
+        async def answer(call):
             if gate is not None:
                 await gate.pass_through()
-            return await respond(request, info)
+            return await respond(call)
 
         return guard(answer)
 
@@ -550,12 +550,9 @@ async def test_a_200_costs_one_review(port, cluster):
 async def reading(api):
     """A function that sends a request and returns whether its user is known to read discovery."""
 
-    def respond(request, info):
-        async def answer():
-            known = request.known_to_read_discovery(DISCOVERY)
-            return responses.Answer(body=str(known).encode())
-
-        return answer()
+    async def respond(call):
+        known = call.caller.is_known_to_read(DISCOVERY)
+        return responses.Answer(body=str(known).encode())
 
     handler = responses.error_middleware(build_guard(api)(respond))
     async with wired.listening(handler) as port:

@@ -17,6 +17,7 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from adapter import errors
+from adapter.apimachinery import responses
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
 from adapter.auth.filters import Guard
@@ -25,7 +26,6 @@ from adapter.auth.tokens import TokenReviews
 from adapter.auth.trust import RequestHeaderConfig, Trust
 from adapter.auth.user import User
 from adapter.auth.x509 import certificate_user
-from adapter.http import responses
 from adapter.http.server import Listener
 from adapter.tls.context import ReloadingContext
 from certs.bundle import Bundle, CertificateError
@@ -315,7 +315,7 @@ class Server:
             Authenticator(lambda: TRUST, reviews, clock=NOW.timestamp)
         )
 
-        async def welcome(request, info):
+        async def welcome(call):
             return responses.Answer(body=b"welcome", content_type="text/plain")
 
         respond = Guard(self.authenticator, Authorizer(FakeApi()))(welcome)

@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from adapter import errors
+from adapter.apimachinery import encoding
 from adapter.clients import kubeconfig, kubernetes
 from adapter.clients.prometheus import Prometheus
-from adapter.http import encoding
 from tests import effort
 from tests.fakes import prometheus as fakes
 

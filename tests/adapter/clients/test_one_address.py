@@ -15,8 +15,8 @@ from aiohttp import abc
 from adapter import errors
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
-from adapter.diagnosis import prometheus as diagnosis
-from adapter.diagnosis.report import State
+from adapter.doctor import backend as diagnosis
+from adapter.doctor.report import State
 from tests.control_plane.daemon import free_ports
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.demo import exposition, manifests, prometheus, trace
+from adapter.demo import exposition, manifests, trace
 from adapter.demo.fleet import BOARD_POWER, MEMORY, Fleet
 from adapter.demo.generations import GENERATIONS
+from adapter.local_prometheus import process
 from rules import presets, ruleset
 
 
@@ -99,7 +100,7 @@ def test_the_manifests_contain_every_pod_and_node() -> None:
 
 
 def test_the_scrape_configuration_has_a_target_for_each_node() -> None:
-    text = prometheus.config(("a-1", "a-2"), 1234, honor_labels=True)
+    text = process.config(("a-1", "a-2"), 1234, honor_labels=True)
 
     assert text.count("127.0.0.1:1234") == 2
     assert "honor_labels: true" in text

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter.http import connection, responses, server
+from adapter.apimachinery import responses
+from adapter.http import connection, server
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from rules.kinds import Kinds
@@ -217,7 +218,7 @@ class Paused(asyncio.Protocol):
 async def test_shutdown_waits_until_a_response_is_received():
     answered = asyncio.Event()
 
-    async def respond(request, info):
+    async def respond(call):
         answered.set()
         return responses.Answer(body=b"x" * 50_000)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import promql_parser
 
-from adapter.demo.remote_write import Labels
+from adapter.local_prometheus.remote_write import Labels
 from rules import promql
 from rules.errors import PlanError, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds

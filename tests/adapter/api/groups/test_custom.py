@@ -10,10 +10,10 @@ import pytest
 from adapter import errors
 from adapter.api.groups import GROUPS, custom, question
 from adapter.api.groups.group import Backend, Resource
-from adapter.http import encoding, request_info
-from adapter.http.negotiation import UNCHANGED
+from adapter.apimachinery import encoding, request_info
+from adapter.apimachinery.negotiation import UNCHANGED
 from rules import ruleset
-from rules.diagnosis.cause import Reason
+from rules.causes.cause import Reason
 from rules.errors import AmbiguousSampleError
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
@@ -87,12 +87,12 @@ def evaluation():
 
 
 @pytest.fixture
-def missing_metrics():
-    return wired.MissingMetrics()
+def collector():
+    return wired.CauseCollector()
 
 
 @pytest.fixture
-def backend(objects, evaluation, missing_metrics):
+def backend(objects, evaluation, collector):
     compiled = ruleset.load([("rules.yaml", RULES)])
     listings = {
         rule.index: Listing(series=(Series(name=name, labels=LABELS),))
@@ -103,7 +103,7 @@ def backend(objects, evaluation, missing_metrics):
         catalog=lambda: catalog,
         objects=objects,
         evaluation=evaluation,
-        missing_metrics=missing_metrics,
+        collector=collector,
     )
 
 
@@ -303,7 +303,7 @@ async def test_metrics_without_a_value_get_the_404_of_the_original(backend, path
     ],
 )
 async def test_a_404_has_its_cause_and_the_cause_is_logged(
-    backend, objects, missing_metrics, path, subject, reason
+    backend, objects, collector, path, subject, reason
 ):
     objects.finished = {"finished"}
 
@@ -311,33 +311,31 @@ async def test_a_404_has_its_cause_and_the_cause_is_logged(
 
     assert [cause.reason for cause in error.causes] == [reason]
     assert not error.causes_visible  # the router decides
-    assert missing_metrics.causes_visible == [(subject, error.causes)]
+    assert collector.causes_visible == [(subject, error.causes)]
 
 
-async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, missing_metrics):
+async def test_the_cause_of_an_empty_list_is_logged(backend, evaluation, collector):
     evaluation.known = {}
 
     document = await answer(backend, "/namespaces/default/pods/*/gpu_util")
 
     assert document["items"] == []
-    assert missing_metrics.calls == evaluation.calls
-    ((subject, (cause,)),) = missing_metrics.causes_visible
+    assert collector.calls == evaluation.calls
+    ((subject, (cause,)),) = collector.causes_visible
     assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_SAMPLE)
 
 
-async def test_nothing_is_diagnosed_if_values_are_found(backend, missing_metrics):
+async def test_nothing_is_diagnosed_if_values_are_found(backend, collector):
     await answer(backend, "/namespaces/default/pods/*/gpu_util")
 
-    assert missing_metrics.calls == missing_metrics.causes_visible == []
+    assert collector.calls == collector.causes_visible == []
 
 
-async def test_a_selector_without_objects_is_the_cause_without_a_diagnosis(
-    backend, missing_metrics
-):
+async def test_a_selector_without_objects_is_the_cause_without_a_diagnosis(backend, collector):
     await answer(backend, "/namespaces/default/pods/*/gpu_util", "labelSelector=app%3Dnone")
 
-    ((subject, (cause,)),) = missing_metrics.causes_visible
-    assert missing_metrics.calls == []
+    ((subject, (cause,)),) = collector.causes_visible
+    assert collector.calls == []
     assert (subject, cause.reason) == ("pods/gpu_util in namespace default", Reason.NO_OBJECT)
 
 
@@ -589,12 +587,12 @@ async def test_a_young_pod_alone_gets_404_with_the_cause_and_is_not_queried(aged
     assert evaluation.calls == []
 
 
-async def test_a_list_of_young_pods_is_empty_and_has_the_cause(aged, objects, missing_metrics):
+async def test_a_list_of_young_pods_is_empty_and_has_the_cause(aged, objects, collector):
     objects.ready = {}
     document = await answer(aged, "/namespaces/default/pods/*/gpu_util")
 
     assert document["items"] == []
-    ((_, (cause,)),) = missing_metrics.causes_visible
+    ((_, (cause,)),) = collector.causes_visible
     assert cause.reason is Reason.POD_TOO_YOUNG
     assert cause.provisional
     assert cause.sentence.endswith("none is Ready")

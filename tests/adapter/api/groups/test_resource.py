@@ -51,14 +51,14 @@ def objects():
 
 @pytest.fixture
 def missing():
-    return wired.MissingMetrics()
+    return wired.CauseCollector()
 
 
 @pytest.fixture
 async def get(evaluation, objects, missing):
     """A function that GETs a target and returns the status, the document and the warning."""
     handler = wired.build_router(
-        Catalog.empty(), objects, evaluation, resources=queries(), missing_metrics=missing
+        Catalog.empty(), objects, evaluation, resources=queries(), collector=missing
     )
     async with wired.listening(handler) as port:
 

@@ -1,0 +1,1 @@
+"""Kubernetes over HTTP: request info, content negotiation, encodings, Status."""

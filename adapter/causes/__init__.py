@@ -1,0 +1,1 @@
+"""Why a metric has no value: collects the evidence, logs and counts the causes."""

@@ -1,0 +1,142 @@
+"""Causes of missing metrics for API answers and the log.
+
+`rules.causes` finds the causes. This module gives it the present labels of series and what
+`probes` finds, and caches the result. `cause_log` logs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn
+
+from adapter import errors, telemetry
+from adapter.cache import SingleFlightCache
+from adapter.causes.evidence import Probes
+from adapter.causes.log import CauseLog
+from rules.causes import missing
+from rules.causes.cause import Cause, Reason
+from rules.causes.inventory import Inventory
+from rules.causes.wording import printable
+from rules.errors import RulesError
+from rules.kinds import GroupResource
+from rules.query.plan import ExternalPlan, Plan
+from rules.ruleset import CompiledRule
+
+log = logging.getLogger(__name__)
+
+_CAUSES_TTL = 5.0
+_LABELS_TTL = 60.0
+_LABELS_TIMEOUT = 2.0
+"""Seconds to wait for Prometheus; causes do without the present labels after that."""
+_SERIES_TIMEOUT = 2.0
+"""Seconds to wait for the better causes of all rules without series together."""
+_CACHE_SIZE = 1024
+_MAX_CACHED_NAME = 1000
+"""Characters; a client must not fill the cache with long names."""
+
+
+class CauseCollector:
+    """Finds, caches and logs the causes of missing metrics; `run` logs their ends.
+
+    `inventory` returns the present snapshot. `labels` returns the labels of one series of a rule,
+    and may raise BackendError or RulesError; it is called at most once a minute for each series.
+    `probes` finds causes by further queries. `clock` is monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        inventory: Callable[[], Inventory],
+        labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
+        *,
+        probes: Probes,
+        metrics: telemetry.CauseMetrics,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._inventory = inventory
+        self._probes = probes
+        self._metrics = metrics
+        self._query_labels = labels
+        self._clock = clock
+        self._causes = SingleFlightCache(
+            self._find_causes, ttl=lambda _, __: _CAUSES_TTL, max_size=_CACHE_SIZE, clock=clock
+        )
+        self._labels = SingleFlightCache(
+            self._find_labels, ttl=lambda _, __: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
+        )
+        self._log = CauseLog(clock=clock)
+
+    async def of_metric(
+        self, metric: str, resource: GroupResource | None = None
+    ) -> tuple[Cause, ...]:
+        """Return why no series provides `metric`; `resource` is None for an external metric.
+
+        Empty if a series appeared meanwhile.
+        """
+        if len(metric) > _MAX_CACHED_NAME:
+            return await self._find_causes((metric, resource))
+        return await self._causes.get((metric, resource))
+
+    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+        """Return why a plan that Prometheus answered gave no value."""
+        found = await self._probes.of_plan(plan)
+        inventory = self._inventory()
+        if isinstance(plan, ExternalPlan):
+            return (missing.of_query(inventory, plan, found),)
+        return missing.of_plan(inventory, plan, found)
+
+    def log_causes(
+        self, subject: str, causes: Sequence[Cause], error: errors.BackendError | None = None
+    ) -> None:
+        """Count and log why `subject` has no value, as `CauseLog.add`; `error` is only logged."""
+        if causes:
+            self._metrics.missing(causes[0].reason.value)
+        self._log.add(subject, causes, error)
+
+    async def run(self) -> NoReturn:
+        """Log the end of causes until cancelled."""
+        await self._log.run()
+
+    async def _find_causes(self, key: tuple[str, GroupResource | None]) -> tuple[Cause, ...]:
+        metric, resource = key
+        inventory = self._inventory()
+        unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
+        labels = await asyncio.gather(
+            *(self._labels.get((rule, series.name)) for rule, series in unlabelled)
+        )
+        by_series = {
+            (rule.index, series.name): present
+            for (rule, series), present in zip(unlabelled, labels, strict=True)
+        }
+        causes = missing.of_metric(inventory, metric, resource, by_series)
+        found: list[tuple[Cause, ...]] = [(cause,) for cause in causes]
+        try:
+            async with asyncio.timeout(_SERIES_TIMEOUT):
+                for place, cause in enumerate(causes):
+                    found[place] = await self._with_series(cause)
+        except TimeoutError:
+            log.info("the causes of %s took longer than %g s", printable(metric), _SERIES_TIMEOUT)
+        return tuple(itertools.chain.from_iterable(found))
+
+    async def _with_series(self, cause: Cause) -> tuple[Cause, ...]:
+        """Return a better cause than that a rule has no series, if there is one."""
+        if cause.reason is not Reason.NO_SERIES or cause.rule is None:
+            return (cause,)
+        ruleset = self._inventory().ruleset
+        rule = (*ruleset.rules, *ruleset.external)[cause.rule]
+        found = await self._probes.of_rule(rule)
+        if any(each.reason is Reason.OTHER_EXPORTER for each in found):
+            return (*found, cause)
+        return found or (cause,)
+
+    async def _find_labels(self, key: tuple[CompiledRule, str]) -> frozenset[str]:
+        rule, series = key
+        try:
+            async with asyncio.timeout(_LABELS_TIMEOUT):
+                return await self._query_labels(rule, series)
+        except (errors.BackendError, RulesError, TimeoutError) as error:
+            log.info("cannot query the labels of series %s: %r", series, error)
+            return frozenset()

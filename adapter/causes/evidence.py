@@ -1,0 +1,175 @@
+"""Queries to Prometheus for the causes of an empty answer: few, cheap, bounded and remembered.
+
+`rules.causes.samples` says what to query and what follows. `missing` gives the causes to
+clients and to the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+from adapter import errors
+from adapter.background import gather_or_cancel
+from adapter.cache import SingleFlightCache
+from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.rate_limit import TokenBucket
+from rules import promql
+from rules.causes import ended, missing, samples
+from rules.causes.cause import Cause
+from rules.document.sources import DEFAULT
+from rules.errors import RulesError
+from rules.exporters import detect, generations
+from rules.query.aggregate import Sample
+from rules.query.plan import ExternalPlan, Plan
+from rules.ruleset import CompiledRule
+
+K = TypeVar("K")
+
+log = logging.getLogger(__name__)
+
+_TTL = 30.0
+_EXPORTERS_TTL = 300.0
+"""A detection takes two or three dozen queries."""
+_MAX_SIZE = 20_000
+"""Rules, plans and names of objects that are remembered."""
+_TIMEOUT = 2.0
+"""Seconds for all queries of one diagnosis."""
+_AT_ONCE = 2
+_PER_SECOND, _BURST = 5.0, 20
+"""Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded."""
+
+
+_Query = Callable[[str], Awaitable[QueryResult]]
+
+
+class Probes:
+    """Finds causes by further queries, and remembers them.
+
+    `query` evaluates PromQL, and so do those of `sources` for the rules that name one; `detection`
+    finds the exporters. All may raise BackendError.
+    `presets` are loaded already. `clock` is monotonic, `now` returns Unix seconds.
+    """
+
+    def __init__(
+        self,
+        query: _Query,
+        detection: Callable[[], Awaitable[detect.Report]],
+        *,
+        sources: Mapping[str, _Query] = MappingProxyType({}),
+        presets: Collection[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._queries = {DEFAULT: query, **sources}
+        self._detection = detection
+        self._presets = frozenset(presets)
+        self._now = now
+        self._clock = clock
+        self._bucket = TokenBucket(_PER_SECOND, _BURST, clock=clock)
+        self._plans = SingleFlightCache(
+            self._diagnose,
+            ttl=lambda _, __: _TTL,
+            max_size=_MAX_SIZE,
+            size=lambda plan: 1 + (len(plan.names) if isinstance(plan, Plan) else 0),
+            clock=clock,
+        )
+        self._rules = SingleFlightCache(
+            self._find_ended, ttl=lambda _, __: _TTL, max_size=_MAX_SIZE, clock=clock
+        )
+        self._exporters = SingleFlightCache(
+            self._detect, ttl=lambda _, __: _EXPORTERS_TTL, max_size=1, clock=clock
+        )
+
+    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+        """Return a cause for each of the first steps; empty if it cannot be queried now."""
+        return await self._find(self._plans, plan)
+
+    async def of_rule(self, rule: CompiledRule) -> tuple[Cause, ...]:
+        """Return why a rule has no series: they ended, or those of another exporter exist.
+
+        Only for a rule that reads one series name; empty if neither is known.
+        """
+        if rule.pinned_series is None:
+            return ()
+        return await self._find(self._rules, rule)
+
+    async def _find(
+        self, cache: SingleFlightCache[K, tuple[Cause, ...]], key: K
+    ) -> tuple[Cause, ...]:
+        """Return the causes of `key`, remembered or new; old ones while no query may be sent."""
+        entry = cache.entries.get(key)
+        if entry is not None and self._clock() < entry[1]:
+            return entry[0]
+        if key not in cache.in_flight:
+            old = entry[0] if entry is not None else ()
+            # Nothing suspends between this check and the start of the call, so callers that wake
+            # together cannot all pass it.
+            if len(self._plans.in_flight) + len(self._rules.in_flight) >= _AT_ONCE:
+                return old
+            try:
+                await self._bucket.take(0.0)
+            except errors.TimedOut:
+                return old
+        return await cache.find(key)
+
+    async def _diagnose(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+        try:
+            questions = samples.questions(plan)
+            return tuple(await gather_or_cancel(map(self._answer, questions)))
+        except RulesError as error:  # a selector that cannot be narrowed
+            log.info("no further query for the cause: %s", error)
+            return ()
+
+    async def _answer(self, question: samples.Question) -> Cause:
+        query = self._queries[question.rule.config.source]
+        results = dict(await _run(query, samples.queries(question)))
+        results |= await _run(query, samples.further(question, results))
+        return samples.conclude(question, results, self._now())
+
+    async def _find_ended(self, rule: CompiledRule) -> tuple[Cause, ...]:
+        query = self._queries[rule.config.source]
+        selector = promql.in_expression(rule.config.series_query)
+        results = await _run(query, ended.series(selector))
+        cause = ended.of_rule(rule, results, self._now())
+        if cause is not None:
+            return (cause,)
+        if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
+            exporters = await self._exporters.get(None)
+            return tuple(
+                missing.other_exporter(rule, each.generation.title, each.presets)
+                for each in exporters
+                if each.presets and not self._presets.issuperset(each.presets)
+            )
+        return ()
+
+    async def _detect(self, _: None) -> tuple[detect.DetectedExporter, ...]:
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                report = await self._detection()
+        except (errors.BackendError, TimeoutError) as error:
+            log.info("the exporters cannot be detected: %r", error)
+            return ()
+        return report.exporters
+
+
+async def _run(query: _Query, queries: Mapping[str, str]) -> Mapping[str, Sequence[Sample]]:
+    """Return the results of those queries that succeed in time, by key."""
+    results: dict[str, Sequence[Sample]] = {}
+
+    async def run(key: str, text: str) -> None:
+        try:
+            results[key] = (await query(text)).samples
+        except errors.BackendError as error:
+            log.info("a query for the cause failed: %s", error)
+
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            await gather_or_cancel(run(key, text) for key, text in queries.items())
+    except TimeoutError:
+        log.info("the queries for the cause took longer than %g s", _TIMEOUT)
+    return results

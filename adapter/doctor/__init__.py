@@ -1,0 +1,1 @@
+"""What looks at an installation from outside: the checks of `doctor`, and `explain`."""

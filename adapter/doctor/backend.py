@@ -1,0 +1,137 @@
+"""Checks of `doctor`: Prometheus, its GPU exporters, pod labels, scrapes and clock."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+
+from adapter import errors
+from adapter.clients import reachability
+from adapter.clients.prometheus import Prometheus
+from adapter.doctor import installation
+from adapter.doctor.report import Finding, failure, ok, skipped, warning
+from adapter.series import detection
+from rules import promql
+from rules.document.sources import DEFAULT
+from rules.exporters import detect, generations
+from rules.exporters.advice import Finding as Observation
+
+_SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
+_AGE = f"time() - timestamp({_SELECTOR})"
+_MAX_AGE = 90.0
+"""Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
+_HARMLESS = frozenset({"idle", "mig", "mig-by-profiling", "dra", "no-profiling"})
+"""Codes of observations that need no action."""
+_LABELS = frozenset({"no-pods"})
+"""Codes of observations about labels of pods."""
+
+
+async def findings(prometheus: Prometheus) -> Sequence[Finding]:
+    """Return whether Prometheus answers, and if it does, what is wrong with its series."""
+    began = time.time()
+    try:
+        result = await prometheus.query("time()")
+    except errors.BackendError as error:
+        return [_unreachable(error)]
+    skew = (began + time.time()) / 2 - (result.samples[0].value if result.samples else math.nan)
+    found = [ok("prometheus", "answers queries")]
+    if math.isfinite(skew):
+        found.append(installation.clock("Prometheus", skew))
+    found += await _replicas(prometheus)
+    found += _of_report(await detection.report(prometheus))
+    found.append(await _scrapes(prometheus))
+    if isinstance(state := prometheus.reachability.check(), errors.Degradation):
+        cure = "restore what does not answer; --allow-partial-responses serves what is left"
+        found.append(warning("prometheus", state, cure=cure))
+    return found
+
+
+async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
+    """Return whether several servers answer at the URL, each with samples of its own."""
+    processes = await prometheus.processes()
+    addresses = len(prometheus.addresses.addresses) if prometheus.addresses else 1
+    if processes > 1:
+        return [
+            warning(
+                "prometheus-replicas",
+                f"{processes} Prometheus servers answer behind one address",
+                cause="values alternate, and a series that one of them lacks comes and goes",
+                cure="set sessionAffinity: ClientIP in its Service, or query one that deduplicates",
+            )
+        ]
+    if addresses > 1:
+        fact = f"the name has {addresses} addresses, of which one is queried while it answers"
+        return [ok("prometheus-replicas", fact)]
+    return []
+
+
+def _unreachable(error: errors.BackendError) -> Finding:
+    status = error.status if isinstance(error, errors.Refused) else 0
+    if status in {401, 403, 407}:
+        fact = f"Prometheus refuses the credentials ({status})"
+        cure = f"set {reachability.credentials_setting(DEFAULT)}"
+    elif status == 404:
+        fact, cure = "there is no Prometheus at this URL", "correct --prometheus-url"
+    elif isinstance(error, errors.Unreachable):
+        fact, cure = "Prometheus cannot be reached", "correct --prometheus-url, or the network"
+    elif isinstance(error, errors.TimedOut):
+        fact, cure = "Prometheus does not respond in time", "check its load and the network"
+    else:
+        fact, cure = "what answers is not Prometheus, or it fails", "check --prometheus-url"
+    return failure("prometheus", fact, cause=str(error), cure=cure)
+
+
+def _of_report(report: detect.Report) -> Iterator[Finding]:
+    if not report.exporters:
+        texts = [each.text for each in report.findings]
+        yield warning(
+            "exporters",
+            "Prometheus has no series of a GPU exporter",
+            cause=" ".join(texts[:1]),
+            cure=" ".join(texts[1:]) or "none is needed if all rules are about other series",
+        )
+        return
+    flags = " ".join(report.flags) or "no preset reads it"
+    titles = ", ".join(each.generation.title for each in report.exporters)
+    yield ok("exporters", f"{titles}: {flags}")
+    for exporter in report.exporters:
+        yield _of_labels(exporter)
+        for each in exporter.findings:
+            if each.code not in _HARMLESS | _LABELS:
+                yield _observed(exporter, each)
+
+
+def _of_labels(exporter: detect.DetectedExporter) -> Finding:
+    title = exporter.generation.title
+    for each in exporter.findings:
+        if each.code in _LABELS:
+            fact = f"the series of {title} name no pod"
+            return warning("pod-labels", fact, cause=each.text, cure="let the exporter report pods")
+    if not exporter.pods:
+        return skipped("pod-labels", f"the series of {title} name no pod now: no GPU is in use")
+    return ok("pod-labels", f"series of {title} name pods by {exporter.pods[0]}")
+
+
+def _observed(exporter: detect.DetectedExporter, observation: Observation) -> Finding:
+    name = f"exporter {exporter.generation.title}"
+    return warning(name, observation.text, cure="`presets detect` has the details")
+
+
+async def _scrapes(prometheus: Prometheus) -> Finding:
+    """Return how old the samples of GPU exporters are."""
+    newest, oldest = [
+        (await prometheus.query(f"{function}({_AGE})")).samples for function in ("min", "max")
+    ]
+    if not newest or not oldest:
+        return skipped("scrapes", "Prometheus has no series of a GPU exporter")
+    fact = f"samples of GPU exporters are {newest[0].value:.0f} s to {oldest[0].value:.0f} s old"
+    if oldest[0].value <= _MAX_AGE:
+        return ok("scrapes", fact)
+    return warning(
+        "scrapes",
+        fact,
+        cause="the scrape interval is long, or scrapes fail; from 5 minutes on, Prometheus "
+        "ignores samples (--query.lookback-delta)",
+        cure="set scrape_interval to 15s for the GPU exporters, and check /targets",
+    )

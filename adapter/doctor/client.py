@@ -1,0 +1,116 @@
+"""Requests to the API server with the rights of the caller, for `explain`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from adapter import errors
+from adapter.clients.kubernetes import Kube
+from rules.causes import explanation_document
+from rules.errors import UnreadableError
+from rules.hpa import reading
+from rules.hpa.reading import Failure, Reply, Request, Steps, T
+
+_QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
+_DOCTOR = "Run: gpu-metrics-adapter doctor"
+
+
+async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> T:
+    """Await the reply to each request that `steps` yields, and return its result."""
+    try:
+        request = next(steps)
+        while True:
+            request = steps.send(await reply(request))
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+
+
+class CannotTellError(Exception):
+    """The API server does not answer the question; the message says why and what to do."""
+
+
+@contextlib.asynccontextmanager
+async def connected(kubeconfig: str | None) -> AsyncIterator[Client]:
+    """Yield a client as kubectl finds it: FILE, $KUBECONFIG, ~/.kube/config, or in the cluster.
+
+    Raises CannotTellError.
+    """
+    try:
+        kube = await Kube.connect(
+            kubeconfig or kubeconfig_path(), qps=_QPS, burst=_BURST, timeout=_TIMEOUT
+        )
+    except errors.BackendError as error:
+        raise CannotTellError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
+    try:
+        yield Client(kube)
+    finally:
+        await kube.close()
+
+
+def kubeconfig_path() -> str | None:
+    """Return the file that kubectl would read first; None if there is none."""
+    files = os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    files.append(str(Path.home() / ".kube" / "config"))
+    return next((each for each in files if each and Path(each).is_file()), None)
+
+
+class Client:
+    """Client of one API server."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    async def run(self, steps: Steps[T]) -> T:
+        """Send the requests that `steps` yields, and return its result."""
+        return await run(steps, self._reply)
+
+    async def explanation(self, request: Request) -> Mapping[str, Any]:
+        """Return the Explanation of a request for a metric. Raises CannotTellError."""
+        reply = await self._reply(
+            Request(path=request.path, params={**request.params, "explain": "true"})
+        )
+        group = request.path.split("/")[2]
+        if isinstance(reply, Failure):
+            raise CannotTellError(_problem(reply, group))
+        if reply.get("kind") != explanation_document.KIND:
+            raise CannotTellError(
+                f"{group} is served by a program that does not explain: another adapter, or an "
+                f"older gpu-metrics-adapter. {_DOCTOR}"
+            )
+        return reply
+
+    async def version(self) -> str:
+        """Return the version of the custom metrics API. Raises CannotTellError."""
+        try:
+            return await self.run(reading.version())
+        except UnreadableError as error:
+            failure = Failure(status=error.status, message=str(error))
+            raise CannotTellError(_problem(failure, reading.CUSTOM)) from error
+
+    async def _reply(self, request: Request) -> Reply:
+        try:
+            document: Mapping[str, Any] = await self._kube.get(request.path, request.params)
+        except errors.BackendError as error:
+            return Failure(status=error.status, message=error.refusal or str(error))
+        return document
+
+
+def _problem(failure: Failure, group: str) -> str:
+    message = " ".join(failure.message.split()).rstrip(".")
+    if failure.status == 404:
+        return (
+            f"the cluster has no APIService for {group}: the adapter, or this part of its "
+            f"manifests, is not installed. {_DOCTOR}"
+        )
+    if failure.status == 503:
+        return f"the APIService for {group} is not available: {message}. {_DOCTOR}"
+    if failure.status in {401, 403}:
+        return f"you lack a right: {message}"
+    if failure.status == 429:
+        return "the adapter explains only two requests at a time. Try again in a few seconds"
+    return f"{message}. {_DOCTOR}"

@@ -1,0 +1,1 @@
+"""What the values of metrics are: queries that requests share, and their results."""

@@ -1,0 +1,378 @@
+"""Evaluation of plans: from the samples that Prometheus returns to the values of objects.
+
+`shared_query` sends the queries, and shares them between requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from adapter import errors, telemetry
+from adapter.background import gather_or_cancel
+from adapter.cache import LRUCache
+from adapter.evaluation.fallback import Demoted
+from adapter.evaluation.freshness import Freshness
+from adapter.evaluation.queries import Client, QueriesBySource, off_loop_if_large
+from adapter.evaluation.recent import ERROR_TTL, Recent
+from adapter.evaluation.shared_query import Context, SharedQuery
+from adapter.evaluation.snapshot import Snapshot
+from adapter.evaluation.usage_status import UsageStatus
+from rules.errors import PlanError
+from rules.query import aggregate, resource, scope
+from rules.query.aggregate import ExternalValue, Value
+from rules.query.catalog import Source, Step
+from rules.query.label_binding import LabelBinding
+from rules.query.plan import ExternalPlan, Plan
+from rules.query.resource import Usage
+from rules.query.scope import Scope, Sharing
+from rules.selectors.selectors import Selector
+
+_MAX_LAST_VALUES = 100_000
+"""Maximum number of objects whose last value is kept, for `onMissing: {lastKnown: …}`."""
+_MAX_HAD_VALUE = 100_000
+"""Maximum number of objects that are known to have had a value, for plans of several steps."""
+
+_MAX_SHARED = 500_000
+"""Maximum number of samples and requested names of all shared queries together: 150 MiB."""
+_MAX_ALONE = 100_000
+"""Maximum number of samples of all evaluations for single requests."""
+_MAX_ROWS = 50_000
+"""Maximum number of samples of all external metrics."""
+_MAX_SCOPES = 10_000
+_SHARED_QUERY = 100
+"""Size of a shared query without samples."""
+
+T = TypeVar("T")
+_ObjectKey = tuple[str, ...]
+Usages = Mapping[str, Usage] | errors.BackendError | PlanError
+"""Usage by object name, or why there is none."""
+_Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated(Generic[T]):
+    """Values of a request."""
+
+    values: T
+    partial: str = ""
+    """What Prometheus says that they lack, for the log; empty if they are whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """Values of an external metric. Times are of the event loop."""
+
+    evaluated: Evaluated[tuple[ExternalValue, ...]]
+    began: float
+    expires: float
+
+    @property
+    def size(self) -> int:
+        return len(self.evaluated.values)
+
+
+class Evaluation:
+    """Evaluates plans on `prometheus`, or on that of `sources` which a rule names.
+
+    Deadlines are times of the running event loop; `clock` returns Unix seconds. `sharing` returns
+    which objects one query of a rule may cover. `allow_partial` is for rules that do not set
+    `allowPartialResponse`. Methods raise BackendError subclasses, Partial among them, and PlanError
+    if a query cannot be rendered.
+    """
+
+    def __init__(
+        self,
+        prometheus: Client,
+        *,
+        metrics: telemetry.EvaluationMetrics,
+        sources: Mapping[str, Client] = MappingProxyType({}),
+        freshness: float | None = None,
+        allow_partial: bool = False,
+        sharing: Callable[[Source, LabelBinding], Sharing] = scope.sharing,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._queries = QueriesBySource(prometheus, sources, clock=clock)
+        self._freshness = Freshness(freshness)
+        self._allow_partial = allow_partial
+        self._metrics = metrics
+        self._sharing = sharing
+        self._scopes: LRUCache[_Steps, Scope] = LRUCache(_MAX_SCOPES)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._shared: LRUCache[tuple[_Steps, Selector, str], SharedQuery] = LRUCache(_MAX_SHARED)
+        self._demoted = Demoted()
+        self._context = Context(
+            queries=self._queries,
+            freshness=self._freshness,
+            alone=Recent(_MAX_ALONE),
+            start=self._start,
+            demoted=self._demoted,
+            metrics=metrics,
+        )
+        self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
+        self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
+        self._had_value: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_HAD_VALUE)
+        self.usage_status = UsageStatus(clock)
+
+    async def close(self) -> None:
+        """Cancel the evaluations for several requests."""
+        self._context.closing.set()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def values(
+        self, plan: Plan, *, deadline: float | None = None, serve_partial: bool = False
+    ) -> Evaluated[Mapping[str, Value]]:
+        """Return the value of each object that has one, in the order of `plan.names`.
+
+        The same mapping is returned for equal requests as long as one evaluation answers them.
+        With `serve_partial`, Partial is raised only if there is no value at all.
+        Raises AmbiguousSampleError if the rule forbids several samples of one object.
+        """
+        shared = self._shared_query(plan)
+        requested = plan.namespace, plan.names
+        snapshot = shared.lookup(requested)
+        if snapshot is None:
+            snapshot = await shared.evaluate(plan, deadline=deadline)
+        evaluated = snapshot.answers.get(requested)
+        if evaluated is None:
+            evaluated = await self._answer(plan, shared, snapshot, deadline)
+        if (loss := self._loss(evaluated, plan.steps, serve_partial=serve_partial)) is not None:
+            raise loss
+        return evaluated
+
+    async def usages(
+        self, plans: Sequence[Plan], *, deadline: float | None = None
+    ) -> tuple[Usages, ...]:
+        """Return the usage of the objects of each plan of `resourceRules`, or its failure.
+
+        All requests are counted before the first is evaluated. So one query covers the objects of
+        many namespaces, if the scope of its rule permits it.
+        """
+        shared = [self._shared_query(plan) for plan in plans]
+        present = [
+            each.lookup((plan.namespace, plan.names))
+            for each, plan in zip(shared, plans, strict=True)
+        ]
+        missing = iter(
+            await gather_or_cancel(
+                self._usages_of_new(plan, each, deadline)
+                for each, plan, snapshot in zip(shared, plans, present, strict=True)
+                if snapshot is None
+            )
+            if None in present
+            else ()
+        )
+        return tuple(
+            next(missing) if snapshot is None else self._usages(plan, snapshot)
+            for plan, snapshot in zip(plans, present, strict=True)
+        )
+
+    async def _usages_of_new(
+        self, plan: Plan, shared: SharedQuery, deadline: float | None
+    ) -> Usages:
+        try:
+            snapshot = await shared.evaluate(plan, deadline=deadline)
+        except (errors.BackendError, PlanError) as error:
+            self.usage_status.failed(plan)
+            return error
+        usages = self._usages(plan, snapshot)
+        if isinstance(usages, errors.Partial):
+            self.usage_status.failed(plan)
+        else:
+            self.usage_status.succeeded(plan, snapshot)
+        return usages
+
+    def _usages(self, plan: Plan, snapshot: Snapshot) -> Usages:
+        """Return the usage by object name, and keep it with the samples.
+
+        A partial one is a failure: without some of its containers, a pod uses less.
+        """
+        requested = plan.namespace, plan.names
+        usages: Mapping[str, Usage] | None = snapshot.answers.get(requested)
+        if usages is None:
+            usages = MappingProxyType(resource.usage(plan, snapshot.of(plan.namespace)))
+            snapshot.answers.set(requested, usages, size=1 + len(plan.names))
+        return self._loss(Evaluated(values=usages, partial=snapshot.partial), plan.steps) or usages
+
+    async def rows(
+        self, plan: ExternalPlan, *, deadline: float | None = None
+    ) -> Evaluated[tuple[ExternalValue, ...]]:
+        """Return the values of an external metric, one per sample.
+
+        The same tuple is returned for equal requests as long as one evaluation answers them.
+        """
+        key = plan.step, plan.selector, plan.namespace
+        counts = self._metrics.of_rule(plan.step.rule.config.where.path)
+        if (rows := self._rows.get(key, asyncio.get_running_loop().time())) is not None:
+            counts.shared.inc()
+        else:
+            rows = await self._rows.run(
+                key,
+                lambda: self._evaluate_rows(plan),
+                deadline=deadline,
+                error_ttl=min(ERROR_TTL, self._freshness.of((plan.step,))),
+            )
+        if (loss := self._loss(rows.evaluated, (plan.step,))) is not None:
+            raise loss
+        return rows.evaluated
+
+    def status(self) -> str:
+        """Return which rules are queried separately for each request, for /readyz."""
+        demoted = self._demoted.rules(asyncio.get_running_loop().time())
+        if not demoted:
+            return "no query is replaced by separate ones"
+        return errors.Degradation(
+            f"{', '.join(demoted)}: queried separately for each request, see the log"
+        )
+
+    def _shared_query(self, plan: Plan) -> SharedQuery:
+        scope = self._scope(plan.steps)
+        key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
+        if (known := self._shared.get(key)) is not None:
+            return known
+
+        def resized(size: int) -> None:
+            if self._shared.get(key) is shared:  # not if it has been evicted
+                self._shared.set(key, shared, size=_SHARED_QUERY + size)
+
+        namespaces = (plan.namespace,) if plan.namespace else ()
+        shared = SharedQuery(
+            plan.steps,
+            plan.selector,
+            scope,
+            namespaces=None if scope is Scope.CLUSTER and plan.namespace else namespaces,
+            resized=resized,
+            context=self._context,
+        )
+        self._shared.set(key, shared, size=_SHARED_QUERY)
+        return shared
+
+    def _scope(self, steps: _Steps) -> Scope:
+        """Return the narrowest scope of the steps, which are evaluated together."""
+        scope = self._scopes.get(steps)
+        if scope is None:
+            order = list(Scope)
+            scope = max(
+                (self._sharing(step.source, step.binding).scope for step in steps), key=order.index
+            )
+            self._scopes.set(steps, scope)
+        return scope
+
+    def _loss(
+        self, evaluated: Evaluated[Any], steps: _Steps, *, serve_partial: bool = False
+    ) -> errors.Partial | None:
+        """Return the error for values that lack something, unless they may be served."""
+        if not evaluated.partial:
+            return None
+        if evaluated.values and (serve_partial or self._allows_partial(steps)):
+            return None
+        return errors.Partial(evaluated.partial)
+
+    def _allows_partial(self, steps: _Steps) -> bool:
+        """Return whether partial responses count as whole ones for all rules of `steps`."""
+        own = (step.rule.config.allow_partial_response for step in steps)
+        return all(self._allow_partial if each is None else each for each in own)
+
+    async def _answer(
+        self, plan: Plan, shared: SharedQuery, snapshot: Snapshot, deadline: float | None
+    ) -> Evaluated[Mapping[str, Value]]:
+        """Aggregate the samples of a plan, and keep the answer with them.
+
+        Nothing follows from the lack of a sample in a partial response.
+        """
+        values, whole = self._aggregate(plan, snapshot)
+        if len(plan.steps) > 1 and whole:
+            if self._any_lost(plan, values):
+                now = asyncio.get_running_loop().time()
+                snapshot = await shared.evaluate(plan, deadline=deadline, after=now)
+                values, whole = self._aggregate(plan, snapshot)
+            if whole:
+                self._note_values(plan, values)
+        max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
+        max_age = next((age for age in max_ages if age is not None), None)
+        if max_age is not None:
+            values = self._with_last_values(plan, values, snapshot.time - max_age, keep=whole)
+        answer: Evaluated[Mapping[str, Value]] = Evaluated(
+            values=MappingProxyType(values), partial=snapshot.partial
+        )
+        snapshot.answers.set((plan.namespace, plan.names), answer, size=1 + len(plan.names))
+        return answer
+
+    def _aggregate(self, plan: Plan, snapshot: Snapshot) -> tuple[dict[str, Value], bool]:
+        """Return the values, and whether the samples count as whole."""
+        whole = not snapshot.partial or self._allows_partial(plan.steps)
+        samples = snapshot.of(plan.namespace)
+        return aggregate.custom(plan, samples, now=snapshot.time, constants=whole), whole
+
+    def _any_lost(self, plan: Plan, values: Mapping[str, Value]) -> bool:
+        """Return whether an object has no value that had one lately.
+
+        The steps are evaluated at slightly different times, so an object that moves from one
+        exporter's series to another's may have no sample in any of them.
+        """
+        return any(
+            self._had_value.get((*_key(plan), name)) for name in plan.names if name not in values
+        )
+
+    def _note_values(self, plan: Plan, values: Mapping[str, Value]) -> None:
+        for name in plan.names:
+            if name in values:
+                self._had_value.set((*_key(plan), name), True)
+            else:
+                self._had_value.discard((*_key(plan), name))
+
+    def _with_last_values(
+        self, plan: Plan, values: Mapping[str, Value], oldest: float, *, keep: bool
+    ) -> dict[str, Value]:
+        """Add the last values, not older than `oldest`, of names without a value.
+
+        With `keep`, `values` are the next last values.
+        """
+        complete: dict[str, Value] = {}
+        for name in plan.names:
+            key = (*_key(plan), name)
+            if name in values:
+                complete[name] = values[name]
+                if keep:
+                    self._last_values.set(key, values[name])
+            elif (last := self._last_values.get(key)) is not None and last.time >= oldest:
+                complete[name] = last
+        return complete
+
+    async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
+        loop = asyncio.get_running_loop()
+        answer = await self._queries.of(plan.step.rule.config.source).run(plan.promql())
+        answered, result = loop.time(), answer.result
+        if result.kind not in {"vector", "scalar"}:
+            raise errors.NotInstantError(
+                f"the query returns a {result.kind}; "
+                "an external rule needs an instant vector or a scalar"
+            )
+        scalar = result.kind == "scalar"
+        values = await off_loop_if_large(
+            len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
+        )
+        took = answer.took + loop.time() - answered
+        counts = self._metrics.of_rule(plan.step.rule.config.where.path)
+        counts.alone.inc()
+        counts.duration.set(took)
+        expires = answer.began + self._freshness.of((plan.step,), took)
+        evaluated = Evaluated(values=values, partial=result.partial)
+        return _Rows(evaluated=evaluated, began=answer.began, expires=expires)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _key(plan: Plan) -> _ObjectKey:
+    """Return what identifies a plan, without the names of its objects."""
+    return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)

@@ -1,0 +1,1 @@
+"""Finds or downloads a Prometheus, and runs it on this machine."""

@@ -1,0 +1,125 @@
+"""Runs a real Prometheus as a child process that scrapes the fleet every second."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from adapter.local_prometheus import child
+
+_START_TIMEOUT = 60.0
+"""Seconds; a slow disk delays the start."""
+_STOP_TIMEOUT = 10.0
+
+
+class PrometheusFailedError(Exception):
+    """Prometheus exited or was not ready in time; `str()` has the last lines of its log."""
+
+
+def config(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> str:
+    """Return a configuration that scrapes the exporter of each node every second."""
+    return yaml.safe_dump(
+        {
+            "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
+            "scrape_configs": [job(nodes, exporters, honor_labels=honor_labels)],
+        }
+    )
+
+
+def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str, Any]:
+    """Return a scrape job for all nodes, whose exporters share the port `exporters`.
+
+    The target labels are those that prometheus-operator adds for a ServiceMonitor. Without
+    `honor_labels`, Prometheus renames the exporter's `pod` and `namespace` to `exported_pod` and
+    `exported_namespace`.
+    """
+    targets = [
+        {
+            "targets": [f"127.0.0.1:{exporters}"],
+            "labels": {
+                "__metrics_path__": f"/{node}/metrics",
+                "instance": f"{node}:9400",
+                "node": node,
+                "namespace": "gpu-operator",
+                "pod": f"nvidia-dcgm-exporter-{node.rpartition('-')[2]}",
+                "container": "nvidia-dcgm-exporter",
+                "service": "nvidia-dcgm-exporter",
+                "endpoint": "gpu-metrics",
+            },
+        }
+        for node in nodes
+    ]
+    return {
+        "job_name": "nvidia-dcgm-exporter",
+        "honor_labels": honor_labels,
+        "static_configs": targets,
+    }
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.asynccontextmanager
+async def running(
+    program: Path, configuration: str, port: int, folder: Path, *flags: str
+) -> AsyncIterator[str]:
+    """Run `program` in `folder`; yield its URL once it is ready. Raises PrometheusFailedError."""
+    (folder / "prometheus.yml").write_text(configuration, encoding="utf-8")
+    log = folder / "prometheus.log"
+    command = child.command(
+        program,
+        f"--config.file={folder / 'prometheus.yml'}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        f"--web.listen-address=127.0.0.1:{port}",
+        *flags,
+    )
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            stdout=output,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C must not end it before the server
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        await _wait_until_ready(process, url, log)
+        yield url
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            try:
+                await asyncio.wait_for(process.wait(), _STOP_TIMEOUT)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+
+async def _wait_until_ready(process: asyncio.subprocess.Process, url: str, log: Path) -> None:
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _START_TIMEOUT
+    async with aiohttp.ClientSession() as session:
+        while process.returncode is None and loop.time() < deadline:
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                async with session.get(
+                    f"{url}/-/ready", timeout=aiohttp.ClientTimeout(2)
+                ) as response:
+                    if response.status == 200:
+                        return
+            await asyncio.sleep(0.1)
+    state = f"was not ready after {_START_TIMEOUT:g} s" if process.returncode is None else "exited"
+    raise PrometheusFailedError(f"Prometheus {state}; its last log lines:\n{_last_lines(log)}")
+
+
+def _last_lines(log: Path) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-5:])

@@ -1,1 +1,0 @@
-"""Which metrics exist and what their values are, as Prometheus reports them."""

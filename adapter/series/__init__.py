@@ -1,0 +1,1 @@
+"""Which metrics exist: series names and labels, listed periodically from Prometheus."""

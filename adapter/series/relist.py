@@ -1,0 +1,305 @@
+"""Relists: which series exist, listed periodically for each selector, and the catalog of them.
+
+Each `seriesQuery` is listed on its own, so one that fails keeps its last listing and does not
+affect the others. How a selector is listed is the responsibility of `series_index`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import gc
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import NoReturn
+
+from adapter import errors, telemetry
+from adapter.background import gather_or_cancel
+from adapter.clients.prometheus import Prometheus
+from adapter.series.lister import Lister
+from adapter.series.series_index import SeriesIndex
+from rules import promql
+from rules.causes import candidates
+from rules.causes.candidates import SeriesByMetric
+from rules.causes.inventory import Inventory, ListingStatus
+from rules.document.sources import DEFAULT
+from rules.kinds import Kinds
+from rules.query import catalog
+from rules.query.catalog import Catalog, Listing
+from rules.ruleset import CompiledRule, RuleSet
+
+_JITTER = 0.1
+"""Part of the interval by which a relist is earlier or later, so that replicas spread out."""
+_FIRST_BACKOFF = 1.0
+_MAX_BACKOFF = 60.0
+_KINDS_INTERVAL = 1.0
+"""Seconds between checks whether the cluster's kinds changed."""
+_MAX_REPORTED = 5
+"""Rules that the health check names."""
+_NAMES_PER_SELECTOR = 50
+"""Selectors go into URLs, which some proxies limit to 8 kB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Snapshot:
+    """A catalog and what it was built from."""
+
+    listings: Mapping[int, Listing]
+    kinds: Kinds
+    catalog: Catalog
+    metrics: SeriesByMetric
+
+
+class Relist:
+    """Keeps the catalog up to date while `run` runs.
+
+    Rules are listed on `prometheus`, or on that of `sources` which they name.
+    `interval` (between relists of one selector), `max_age` (window in which a series needs a
+    sample), `refresh_interval` (between queries for the labels that live series carry) and
+    `timeout` (until `attempted` is set at the latest) are in seconds. `clock` returns Unix
+    seconds, `random` numbers in [0, 1) for the jitter.
+    """
+
+    def __init__(
+        self,
+        ruleset: RuleSet,
+        prometheus: Prometheus,
+        kinds: Callable[[], Kinds],
+        *,
+        sources: Mapping[str, Prometheus] = MappingProxyType({}),
+        interval: float,
+        max_age: float,
+        refresh_interval: float = 30.0,
+        timeout: float = 10.0,
+        meter: telemetry.RelistMetrics | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._ruleset = ruleset
+        self._kinds = kinds
+        self._interval = interval
+        self._refresh_interval = refresh_interval
+        self._timeout = timeout
+        self._monotonic = monotonic
+        self._random = random
+        self._clock = clock
+        self._listers = {
+            source: Lister(client, max_age=max_age, clock=clock)
+            for source, client in {DEFAULT: prometheus, **sources}.items()
+        }
+        self._indexes = tuple(
+            SeriesIndex(
+                selector,
+                rules,
+                self._listers[source],
+                clock=clock,
+                monotonic=monotonic,
+                meter=meter,
+            )
+            for source, selector, rules in _selectors(ruleset)
+        )
+        self._unattempted = set(self._indexes)
+        self._listings: Mapping[int, Listing] = {}
+        """By `CompiledRule.index`; a rule is absent until its first successful relist."""
+        self._snapshot = _build(ruleset, self._listings, kinds())
+        self._building = asyncio.Lock()
+        self.attempted = asyncio.Event()
+        """Set once every rule was listed or failed, and after `timeout`."""
+        if not self._indexes:
+            self.attempted.set()
+
+    @property
+    def catalog(self) -> Catalog:
+        """The last catalog built; up to a few seconds older than the latest listing."""
+        return self._snapshot.catalog
+
+    @property
+    def statuses(self) -> Mapping[int, ListingStatus]:
+        """Status of each rule, by `CompiledRule.index`."""
+        return {
+            rule: status for index in self._indexes for rule, status in index.statuses().items()
+        }
+
+    def check(self) -> str:
+        """Report the rules for /readyz. Never raises: an unready adapter blocks deletions."""
+        rules = (*self._ruleset.rules, *self._ruleset.external)
+        statuses = self.statuses
+        problems = []
+        if failing := [rule for rule in rules if statuses[rule.index].failed]:
+            named = [_since(rule, statuses[rule.index]) for rule in failing[:_MAX_REPORTED]]
+            more = len(failing) - len(named)
+            problems.append(f"cannot list {', '.join(named)}{f' and {more} more' if more else ''}")
+        if not rules and self._ruleset.resource_rules is None:
+            problems.append("no rule is loaded")
+        elif (
+            rules
+            and len(self._listings) == len(rules)
+            and not any(listing.series for listing in self._listings.values())
+        ):
+            problems.append("no rule selects a series that Prometheus has")
+        summary = f"{len(rules) - len(failing)} of {len(rules)} rules listed at the last attempt"
+        if problems:
+            return errors.Degradation("; ".join((summary, *problems)))
+        return summary
+
+    @property
+    def inventory(self) -> Inventory:
+        """What is known about each rule's series, to explain why a metric is missing."""
+        snapshot = self._snapshot
+        # A relist that has just ended is not yet in the catalog.
+        statuses = {
+            rule: status if rule in snapshot.listings else replace(status, listed=None)
+            for rule, status in self.statuses.items()
+        }
+        return Inventory(
+            ruleset=self._ruleset,
+            catalog=snapshot.catalog,
+            kinds=snapshot.kinds,
+            listings=snapshot.listings,
+            series_by_metric=snapshot.metrics,
+            statuses=statuses,
+            now=self._clock(),
+        )
+
+    async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        """Query the labels that a series name of a rule carries; empty if that is unknown.
+
+        Raises BackendError, and RulesError for a selector that cannot be narrowed to the name.
+        """
+        lister = self._listers[rule.config.source]
+        return await lister.labels(rule.config.series_query, series)
+
+    async def once(self) -> None:
+        """List every rule now; failures are logged and shown by `statuses`."""
+        await gather_or_cancel(self._relist(index) for index in self._indexes)
+
+    async def refresh_live_labels(self) -> None:
+        """Query now, for every rule, which of several labels for one resource live series carry."""
+        await gather_or_cancel(self._refresh(index) for index in self._indexes)
+
+    async def run(self) -> NoReturn:
+        """List every rule periodically until cancelled."""
+        timeout = asyncio.get_running_loop().call_later(self._timeout, self.attempted.set)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for index in self._indexes:
+                    tasks.create_task(self._follow(index), name=f"relist {index.selector}")
+                await self._follow_kinds()
+        finally:
+            timeout.cancel()
+
+    async def _follow(self, index: SeriesIndex) -> NoReturn:
+        failures = 0
+        while True:
+            kinds = self._kinds()  # before the relist: API discovery may end while it is under way
+            failures = 0 if await self._relist(index) else failures + 1
+            due = self._monotonic() + self._pause(failures)
+            # With other kinds, a template may map other labels: list them at once.
+            while self._kinds() == kinds and (left := due - self._monotonic()) > 0:
+                await asyncio.sleep(min(left, self._refresh_interval))
+                if self._kinds() == kinds and self._monotonic() < due:
+                    await self._refresh(index)
+
+    async def _follow_kinds(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(_KINDS_INTERVAL)
+            if self._kinds() is not self._snapshot.kinds:
+                await self._rebuild()
+
+    def _pause(self, failures: int) -> float:
+        """Return the seconds until the next relist after so many failures in a row."""
+        if not failures:
+            return self._interval * (1 + _JITTER * (2 * self._random() - 1))
+        backoff = _FIRST_BACKOFF * 2.0 ** min(failures - 1, 10)
+        return min(backoff, _MAX_BACKOFF, self._interval) * (0.5 + self._random() / 2)
+
+    async def _relist(self, index: SeriesIndex) -> bool:
+        succeeded = await index.relist(self._kinds())
+        await self._publish(index)
+        self._unattempted.discard(index)
+        if not self._unattempted:
+            self.attempted.set()
+        return succeeded
+
+    async def _refresh(self, index: SeriesIndex) -> None:
+        """Update the labels of live series; if series are missing, list them anew."""
+        if index.complete:
+            await index.refresh_live_labels(self._kinds())
+        else:
+            await index.relist(self._kinds())
+        await self._publish(index)
+
+    async def _publish(self, index: SeriesIndex) -> None:
+        self._listings = {**self._listings, **index.listings()}
+        await self._rebuild()
+
+    async def _rebuild(self) -> None:
+        async with self._building:
+            # In a thread: 10 000 names take a second, in which the event loop would serve nobody.
+            self._snapshot = await asyncio.to_thread(
+                _update, self._snapshot, self._ruleset, self._listings, self._kinds()
+            )
+
+
+def _build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> _Snapshot:
+    """Build a snapshot; rules without a listing are listed by the name that they pin, if any."""
+    return _Snapshot(
+        listings=listings,
+        kinds=kinds,
+        catalog=catalog.build(ruleset, {**catalog.pinned_listings(ruleset), **listings}, kinds),
+        metrics=candidates.series_by_metric(ruleset, listings),
+    )
+
+
+def _update(
+    snapshot: _Snapshot, ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds
+) -> _Snapshot:
+    """Build a new snapshot, or keep the catalog if neither listings nor kinds changed."""
+    if (listings, kinds) == (snapshot.listings, snapshot.kinds):
+        return replace(snapshot, kinds=kinds)
+    # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
+    # cycles to collect.
+    gc.disable()
+    try:
+        return _build(ruleset, listings, kinds)
+    finally:
+        gc.enable()
+
+
+def _since(rule: CompiledRule, status: ListingStatus) -> str:
+    since = dt.datetime.fromtimestamp(status.failing_since or 0.0, dt.UTC)
+    return f"{rule.config.where.path} since {since.isoformat(timespec='seconds')}"
+
+
+def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, str, tuple[CompiledRule, ...]]]:
+    """Yield the selectors to list, each with its source and with the rules that it serves.
+
+    Rules with the same source and selector share it. Of one source, rules whose selector is one
+    bare name and which map the same labels, as in presets, share a selector of all their names:
+    every result is by name.
+    """
+    groups: dict[tuple[str, str, frozenset[str]], list[CompiledRule]] = {}
+    for rule in (*ruleset.rules, *ruleset.external):
+        resources, source = rule.config.resources, rule.config.source
+        if promql.bare_name(rule.config.series_query) is None or resources.template:
+            key = (source, rule.config.series_query, frozenset[str]())
+        else:
+            key = (source, "", frozenset(override.label for override in resources.overrides))
+        groups.setdefault(key, []).append(rule)
+    for (source, selector, _), rules in groups.items():
+        if selector:
+            yield source, selector, tuple(rules)
+            continue
+        names = sorted({rule.config.series_query.strip() for rule in rules})
+        for first in range(0, len(names), _NAMES_PER_SELECTOR):
+            some = names[first : first + _NAMES_PER_SELECTOR]
+            any_of = f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
+            yield (
+                source,
+                some[0] if len(some) == 1 else any_of,
+                tuple(rule for rule in rules if rule.config.series_query.strip() in some),
+            )

@@ -1,0 +1,333 @@
+"""Index of the series of one selector: names, and the labels that can identify objects.
+
+A `SeriesIndex` belongs to the rules that share a selector. It keeps its last good answer when
+Prometheus fails. `lister` sends the queries, `relist` decides when.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from adapter import errors, telemetry
+from adapter.series.lister import IndexedNames, Lister
+from rules import promql
+from rules.causes.inventory import ListingStatus
+from rules.errors import RulesError
+from rules.kinds import GroupResource, Kinds
+from rules.query import label_binding
+from rules.query.catalog import Listing, Series
+from rules.query.label_binding import LabelBinding
+from rules.ruleset import CompiledRule
+
+logger = logging.getLogger(__name__)
+
+_EXACT_PACE = 100
+"""Minimum pause between exact queries, as a multiple of the duration of the last one."""
+_ABSENT_SECONDS = 3600.0
+"""How long a name is kept after Prometheus' index last had it, if no exact query succeeds."""
+
+_Bindings = tuple[LabelBinding, ...]
+_Ambiguous = Mapping[int, Mapping[GroupResource, _Bindings]]
+"""By rule: the resources that several labels can identify, with all bindings of each."""
+_Probe = tuple[str, ...]
+"""Matchers of the series that carry the labels of one binding."""
+
+
+class SeriesIndex:
+    """Index of the series of one selector, refreshed by `relist` and `refresh_live_labels`."""
+
+    def __init__(
+        self,
+        selector: str,
+        rules: tuple[CompiledRule, ...],
+        lister: Lister,
+        *,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        meter: telemetry.RelistMetrics | None = None,
+    ) -> None:
+        self.selector = selector
+        self._rules = rules
+        self._places = {
+            rule.index: rule.config.where.path or f"{rule.section}[{rule.index}]" for rule in rules
+        }
+        """By rule: its position in its file, `rules[3]`."""
+        self._pinned_names = {
+            rule.index: name
+            for rule in rules
+            if (name := promql.bare_name(rule.config.series_query)) is not None
+        }
+        self._override_labels = frozenset(
+            override.label for rule in rules for override in rule.config.resources.overrides
+        )
+        self._lister = lister
+        self._clock = clock
+        self._monotonic = monotonic
+        self._meter = meter
+
+        self._names: Mapping[str, frozenset[str]] | None = None
+        """Series names with their label names; None before the first success."""
+        self._last_indexed: Mapping[str, float] = {}
+        """When Prometheus' index last had each of `_names`, in monotonic time."""
+        self._ended: frozenset[str] = frozenset()
+        """Names that the last exact query did not find, and that the index still has."""
+        self._exact_queried: float | None = None
+        self._exact_seconds = 0.0
+        self._live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {
+            rule.index: {} for rule in rules
+        }
+
+        self._first_succeeded: float | None = None
+        self._succeeded: float | None = None
+        """When the first and the last successful relist started, in Unix seconds."""
+        self._failing_since: float | None = None
+        """When the first of consecutive failed relists started, in Unix seconds."""
+        self._partial = False
+        """Whether the last successful relist may lack names."""
+        first, *others = self._places.values()
+        where = f"{first} and {len(others)} more" if others else first
+        self._unlisted = Degraded(where, "relist", "known metrics stay listed")
+        self._inexact = Degraded(where, "exact query", "metrics that ended may stay listed")
+        self._live_unknown = Degraded(where, "query of live labels", "the last ones stay in use")
+
+    @property
+    def complete(self) -> bool:
+        """Whether the last good listing has a name, and every name that rules pin."""
+        names = self._names or {}
+        return bool(names) and all(name in names for name in self._pinned_names.values())
+
+    def statuses(self) -> dict[int, ListingStatus]:
+        """Return the status of each rule, by index."""
+        status = ListingStatus(
+            listed=self._succeeded,
+            failed=self._unlisted.failing,
+            first_listed=self._first_succeeded,
+            failing_since=self._failing_since,
+            partial=self._partial,
+        )
+        return dict.fromkeys(self._places, status)
+
+    def listings(self) -> dict[int, Listing]:
+        """Return the listing of each rule, by index; empty before the first success."""
+        if self._names is None:
+            return {}
+        # All rules share these, because there may be thousands.
+        series = {name: Series(name=name, labels=self._names[name]) for name in sorted(self._names)}
+        every = tuple(series.values())
+        listings: dict[int, Listing] = {}
+        for index, live in self._live.items():
+            own = every
+            if (pinned := self._pinned_names.get(index)) is not None:
+                own = (series[pinned],) if pinned in series else ()
+            listings[index] = Listing(series=own, live=dict(live))
+        return listings
+
+    async def relist(self, kinds: Kinds) -> bool:
+        """List names and labels, then refresh live labels. Return whether the listing is whole.
+
+        A partial one adds names and labels, and removes none.
+        """
+        started = self._clock()
+        try:
+            found = await self._lister.index(
+                self.selector, self._override_labels, self._template_filter(kinds)
+            )
+        except (errors.BackendError, RulesError) as error:
+            self._unlisted.begin(error)
+            if self._failing_since is None:
+                self._failing_since = started
+            if self._meter is not None:
+                for rule in self._places.values():
+                    self._meter.failed(rule, outcome=type(error).__name__)
+            return False
+        if found.partial:
+            known = self._names or {}
+            more = {name: known.get(name, frozenset()) | each for name, each in found.names.items()}
+            found = replace(found, names={**known, **more})
+        exact = None if found.exact or found.partial else await self._exact()
+        self._update(found, exact)
+        await self.refresh_live_labels(kinds)
+        self._succeeded = started
+        if self._first_succeeded is None:
+            self._first_succeeded = started
+        self._unlisted.end()
+        self._failing_since = None
+        self._partial = found.partial
+        if self._meter is not None and found.partial:
+            for rule in self._places.values():
+                self._meter.failed(rule, outcome="Partial")
+        elif self._meter is not None:
+            for index, listing in self.listings().items():
+                names = len(listing.series)
+                self._meter.listed(self._places[index], names=names, at=started)
+        return not found.partial
+
+    async def refresh_live_labels(self, kinds: Kinds) -> None:
+        """Query which of several labels that identify a resource live series carry now.
+
+        Includes labels that the last relist did not find: exporters may have changed since. The
+        last answer stays in use while no live series are found.
+        """
+        if not self._names:
+            return
+        labels = self._override_labels.union(*self._names.values())
+        ambiguous = {
+            rule.index: label_binding.ambiguous_bindings(
+                rule, rule.mapping.bind(kinds), labels, kinds
+            )
+            for rule in self._rules
+        }
+        required, optional = self._probes(ambiguous)
+        carriers: dict[_Probe, frozenset[str]] = {}
+        try:
+            whole = await self._query(required, carriers)
+            whole &= await self._query(optional & _contested(ambiguous, carriers), carriers)
+        except (errors.BackendError, RulesError) as error:
+            self._live_unknown.begin(error)
+            return
+        self._live_unknown.end()
+        self._update_live(ambiguous, carriers, whole=whole)
+
+    def _probes(self, ambiguous: _Ambiguous) -> tuple[set[_Probe], set[_Probe]]:
+        """Return the probes to query, and those to query only if others found live series.
+
+        The second set has bindings that are the only one in use: they stay in use until another
+        is found. Nearly all series match them, so they are the expensive ones.
+        """
+        required: set[_Probe] = set()
+        optional: set[_Probe] = set()
+        for index, resources in ambiguous.items():
+            for resource, bindings in resources.items():
+                candidates = {each.resource or each.namespace for each in bindings}
+                in_use = {
+                    self._live[index].get((name, resource), ())
+                    for name, labels in (self._names or {}).items()
+                    if candidates & labels
+                }
+                for each in bindings:
+                    probes = optional if in_use == {(each,)} else required
+                    probes.add(each.probe_matchers())
+        return required, optional - required
+
+    async def _query(
+        self, probes: Iterable[_Probe], carriers: dict[_Probe, frozenset[str]]
+    ) -> bool:
+        """Put the names of the live series that match each probe into `carriers`.
+
+        Return whether all series were there to match.
+        """
+        ordered = sorted(probes)
+        names = await self._lister.live(self.selector, ordered)
+        carriers.update(zip(ordered, names.content, strict=True))
+        return not names.partial
+
+    def _update_live(
+        self, ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]], *, whole: bool
+    ) -> None:
+        """Replace the bindings in use by those of live series; unless `whole`, only add to them."""
+        names = dict(self._names or {})
+        live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {}
+        for index, resources in ambiguous.items():
+            last, current = self._live[index], live.setdefault(index, {})
+            for resource, bindings in resources.items():
+                for name, labels in tuple(names.items()):
+                    kept = () if whole else last.get((name, resource), ())
+                    carried = tuple(
+                        each
+                        for each in bindings
+                        if name in carriers.get(each.probe_matchers(), ()) or each in kept
+                    )
+                    live_labels = {
+                        label
+                        for each in carried
+                        for label in (each.resource, each.namespace)
+                        if label
+                    }
+                    names[name] = labels | live_labels
+                    if in_use := carried or last.get((name, resource)):
+                        current[name, resource] = in_use
+        self._names, self._live = names, live
+
+    def _update(self, found: IndexedNames, exact: frozenset[str] | None) -> None:
+        if found.exact:
+            self._names, self._ended, self._last_indexed = found.names, frozenset(), {}
+            return
+        now = self._monotonic()
+        known = self._names or {}
+        if exact is not None:
+            self._ended = frozenset(found.names.keys() - exact)
+            known = {name: labels for name, labels in known.items() if name in exact}
+        else:
+            self._ended &= found.names.keys()
+        new = {name: labels for name, labels in found.names.items() if name not in self._ended}
+        last_indexed = {**self._last_indexed, **dict.fromkeys(found.names, now)}
+        self._names = {
+            name: labels
+            for name, labels in {**known, **new}.items()
+            if now - last_indexed.get(name, now) <= _ABSENT_SECONDS
+        }
+        self._last_indexed = {name: last_indexed.get(name, now) for name in self._names}
+
+    async def _exact(self) -> frozenset[str] | None:
+        """Return the exact names; None if the query is not due yet, fails or is incomplete."""
+        start = self._monotonic()
+        last = self._exact_queried
+        if last is not None and start - last < _EXACT_PACE * self._exact_seconds:
+            return None
+        try:
+            exact = await self._lister.exact(self.selector)
+        except errors.BackendError as error:
+            self._inexact.begin(error)
+            return None
+        finally:
+            self._exact_queried = self._monotonic()
+            self._exact_seconds = self._exact_queried - start
+        self._inexact.end()
+        return exact
+
+    def _template_filter(self, kinds: Kinds) -> Callable[[str], bool] | None:
+        """Return a predicate for labels that a template maps to a resource; None without one."""
+        mappings = [
+            rule.mapping.bind(kinds) for rule in self._rules if rule.config.resources.template
+        ]
+        if not mappings:
+            return None
+        return lambda label: any(mapping.associations((label,)) for mapping in mappings)
+
+
+class Degraded:
+    """An action that fails at times; logged when it begins to fail and when it succeeds again."""
+
+    def __init__(self, where: str, action: str, consequence: str) -> None:
+        self.failing = False
+        """Whether the last attempt failed."""
+        self._where = where
+        self._action = action
+        self._consequence = consequence
+
+    def begin(self, error: Exception) -> None:
+        """Note a failure; log it if the previous attempt succeeded."""
+        if not self.failing:
+            logger.warning(
+                "%s: %s failed, %s: %s", self._where, self._action, self._consequence, error
+            )
+        self.failing = True
+
+    def end(self) -> None:
+        """Note a success; log it if the previous attempt failed."""
+        if self.failing:
+            logger.info("%s: %s succeeds again", self._where, self._action)
+        self.failing = False
+
+
+def _contested(ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]]) -> set[_Probe]:
+    """Return all probes of the resources for which some probe found live series."""
+    return {
+        each.probe_matchers()
+        for resources in ambiguous.values()
+        for bindings in resources.values()
+        if any(carriers.get(each.probe_matchers()) for each in bindings)
+        for each in bindings
+    }

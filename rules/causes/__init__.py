@@ -1,0 +1,1 @@
+"""Causes of missing metrics, from the rules and the last relist."""

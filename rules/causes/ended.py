@@ -1,0 +1,83 @@
+"""Causes of series that ended in the last hour, from queries about them and their targets.
+
+Pure. `samples` has the causes of other answers without samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rules.causes import wording
+from rules.causes.cause import Cause, Reason
+from rules.query.aggregate import Sample
+from rules.ruleset import CompiledRule
+
+WINDOW = "1h"
+"""How long ago a series that ended is still found."""
+
+Results = Mapping[str, Sequence[Sample]]
+"""Key of a query -> its result; a query that failed is absent."""
+
+
+def series(selector: str) -> Mapping[str, str]:
+    """Return the queries about series of `selector` that ended in the last hour."""
+    last = f"max(max_over_time(timestamp({selector})[{WINDOW}:5m]))"
+    return {"last": last, **targets(selector)}
+
+
+def targets(selector: str) -> Mapping[str, str]:
+    """Return the queries about the targets of series of `selector`."""
+    recent = f"last_over_time({selector}[{WINDOW}])"
+    return {
+        "targets": f"group by (job, instance) ({recent})",
+        "up": f"max by (job, instance) (up) and on (job, instance) {recent}",
+    }
+
+
+def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
+    """Return why a rule has no series although it had some; None if it had none in the last hour.
+
+    `results` are those of `series`.
+    """
+    if not (found := find(wording.code(rule.config.series_query), results, now)):
+        return None
+    reason, sentence = found
+    return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
+
+
+def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | None:
+    """Return reason and sentence for series whose last sample is older than the lookback."""
+    if not results.get("last"):
+        return None
+    last = results["last"][0].value
+    age = wording.age(last, now)
+    scraped = {_target(each): each for each in results.get("targets", ()) if _target(each)}
+    states = {_target(each): each.value for each in results.get("up", ())}
+    down = sorted(target for target in scraped if states.get(target) == 0)
+    unknown = sorted(target for target in scraped if target not in states)
+    if down:
+        return Reason.TARGET_GONE, (
+            f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
+            f"is {age} old. Check the exporter and /targets in Prometheus"
+        )
+    if unknown:
+        return Reason.TARGET_GONE, (
+            f"the target {wording.names(unknown)} is not scraped any more; the last sample of "
+            f"{subject} is {age} old. Check that the exporter runs and is selected for scraping"
+        )
+    if scraped:
+        return Reason.SERIES_ENDED, (
+            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old. "
+            "The pod uses no GPU any more, or the exporter has stopped to report it"
+        )
+    return Reason.SAMPLE_TOO_OLD, (
+        f"the last sample of {subject} is {age} old, and Prometheus ignores samples older than 5 "
+        "minutes (its flag --query.lookback-delta). Scrape or write it more often, or read it by "
+        "`last_over_time` in `metricsQuery`"
+    )
+
+
+def _target(sample: Sample) -> str:
+    """Return `job/instance` of a sample; empty for series that were not scraped."""
+    job, instance = sample.labels.get("job", ""), sample.labels.get("instance", "")
+    return f"{job}/{instance}" if job and instance else ""

@@ -1,0 +1,292 @@
+"""Explanation of one request for a metric: each step from rule to value, with its facts.
+
+Pure. `adapter.api.explain` collects the facts. Every list has its length and the first elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from rules.causes import candidates, suggestions, wording
+from rules.causes.cause import Cause, Reason
+from rules.causes.inventory import NEVER_LISTED, Inventory
+from rules.errors import UnknownResourceError
+from rules.kinds import GroupResource
+from rules.query.aggregate import Sample
+from rules.query.catalog import Entry, ExternalEntry, Series
+from rules.ruleset import CompiledRule
+
+T = TypeVar("T")
+
+MAX_SHOWN = 10
+"""Elements of a list that are shown."""
+_UNRELATED, _MAX_UNRELATED = 10, 3
+"""Distance of a rule whose name has nothing to do with the metric; how many of these are shown."""
+MAX_QUERY = 20_000
+"""Characters of a query: fifty names of 253 characters, and what is around them."""
+
+Outcome = Literal["values", "noValue", "unknown"]
+
+
+_ADVICE: Mapping[Reason, str] = {
+    Reason.UNKNOWN_RESOURCE: "Correct the resource, or install its CustomResourceDefinition",
+    Reason.NO_QUERY: "Correct the rule or the selector",
+    Reason.POD_TOO_YOUNG: "Wait, or lower `minPodAge`",
+    Reason.SERIES_ENDED: "Look at the /metrics of the exporter",
+    Reason.NOT_SCRAPED: "Check that the pod requests a GPU, and the targets in Prometheus",
+    Reason.NO_SAMPLE: "Run the query in Prometheus",
+    Reason.WRONG_NAME: "Correct the name of the metric",
+}
+"""What to do about causes whose sentence does not always say it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown(Generic[T]):
+    """A list of which only the beginning is shown."""
+
+    count: int
+    items: tuple[T, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The request."""
+
+    metric: str
+    resource: str
+    """As the request spells it; empty for an external metric."""
+    namespace: str
+    name: str
+    """`*` for all objects; empty for an external metric."""
+    selector: str
+    """Label selector of the objects."""
+    metric_selector: str
+
+    def __str__(self) -> str:
+        namespace = f" in namespace {wording.printable(self.namespace)}" if self.namespace else ""
+        if not self.resource:
+            return f"external metric {wording.printable(self.metric)}{namespace}"
+        objects = f"{wording.printable(self.resource)}/{wording.printable(self.name)}"
+        return f"{wording.printable(self.metric)} of {objects}{namespace}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFacts:
+    """A rule, and whether it provides the metric."""
+
+    rule: str
+    """Its position: `rules[0] (rules.yaml:2)`."""
+    taken: bool
+    reason: str
+    """Why it is taken, or why not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFacts:
+    """One query of the plan, and what Prometheus answered."""
+
+    rule: str
+    source: str
+    """Name of the Prometheus that was queried."""
+    series: str
+    wanted_labels: tuple[str, ...]
+    """Labels of the object and of its namespace."""
+    present_labels: tuple[str, ...]
+    """Labels of the series now; empty if that is unknown."""
+    promql: str
+    """On one line, for at most fifty of the objects."""
+    samples: Shown[Sample] | None
+    """Those of the objects; None if the query failed."""
+    other_samples: int = 0
+    """Number of the other samples, which the caller may not see."""
+    error: str = ""
+    """Why the query failed, or that its response is partial."""
+    series_count: int | None = None
+    """Number of series of the objects, without what the query does with them."""
+    newest: float | None = None
+    """Age of their newest sample in seconds."""
+    oldest: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All steps of one request."""
+
+    asked: Asked
+    rules: Shown[RuleFacts]
+    objects: Shown[str] | None = None
+    """Names of the objects; None for an external metric, and if they could not be listed."""
+    queries: tuple[QueryFacts, ...] = ()
+    values: Shown[tuple[str, str]] = field(default_factory=lambda: first(()))
+    """Object, or labels of an external metric, and value, as the API returns them."""
+    causes: tuple[Cause, ...] = ()
+    failure: str = ""
+    """Message of an error without a cause."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Whether there is a value."""
+        if self.values.count:
+            return "values"
+        return "unknown" if self.failure and not self.causes else "noValue"
+
+    @property
+    def verdict(self) -> str:
+        """What happens, in one sentence, and what to do about it."""
+        if self.outcome == "unknown":
+            return f"{self.asked}: {self.failure}. See /readyz?verbose and the adapter's log"
+        if not self.values.count:
+            cause = self.causes[0] if self.causes else None
+            if cause is None:
+                return f"{self.asked} has no value: it appeared or disappeared just now. Retry"
+            return f"{self.asked} has no value: {advised(cause)}"
+        noun = "the value" if self.values.count == 1 else "the values"
+        shown = f"{noun} " + ", ".join(
+            f"{value} for {wording.printable(name)}" if name else value
+            for name, value in self.values.items[:3]
+        )
+        more = f" and {self.values.count - 3} more" if self.values.count > 3 else ""
+        age = self._age()
+        if self.causes:
+            return f"{self.asked} has {shown}{more}{age}, but {advised(self.causes[0])}"
+        return f"{self.asked} has {shown}{more}{age}. Nothing to do"
+
+    def _age(self) -> str:
+        ages = [each.oldest for each in self.queries if each.oldest is not None]
+        return f" (oldest sample: {max(ages):.0f} s)" if ages else ""
+
+
+def advised(cause: Cause) -> str:
+    """Return a cause with what to do about it, without a period at the end."""
+    advice = _ADVICE.get(cause.reason, "")
+    text = str(cause)
+    return f"{text}{' ' if text.endswith('?') else '. '}{advice}" if advice else text
+
+
+def first(items: Iterable[T], limit: int = MAX_SHOWN) -> Shown[T]:
+    """Return the length of `items` and the first of them."""
+    every = tuple(items)
+    return Shown(count=len(every), items=every[:limit])
+
+
+def considered(
+    inventory: Inventory,
+    metric: str,
+    resource: GroupResource | None,
+    *,
+    external: bool,
+    entry: Entry | ExternalEntry | None,
+) -> Shown[RuleFacts]:
+    """Return which rules provide `metric` of `resource`, and why the others do not.
+
+    `resource` is None if the cluster does not have it. Rules that provide the metric come first,
+    then those that are closest to it; unrelated ones are shown only if there is no other.
+    """
+    rules = inventory.ruleset.external if external else inventory.ruleset.rules
+    taken = _taken(entry)
+    names = {name for rule in rules if (name := candidates.fixed_name(rule)) is not None}
+    similar = suggestions.similar_names(metric, names)
+    judged = [_judge(inventory, rule, metric, resource, taken, similar) for rule in rules]
+    judged.sort(key=lambda each: each[0])
+    near = [facts for distance, facts in judged if distance < _UNRELATED]
+    shown = near[:MAX_SHOWN] or [facts for _, facts in judged[:_MAX_UNRELATED]]
+    return Shown(count=len(judged), items=tuple(shown))
+
+
+def _taken(entry: Entry | ExternalEntry | None) -> frozenset[int]:
+    if entry is None:
+        return frozenset()
+    sources = (entry.source,) if isinstance(entry, ExternalEntry) else entry.sources
+    return frozenset(source.rule.index for source in sources)
+
+
+def _judge(
+    inventory: Inventory,
+    rule: CompiledRule,
+    metric: str,
+    resource: GroupResource | None,
+    taken: Collection[int],
+    similar: Sequence[str],
+) -> tuple[int, RuleFacts]:
+    """Return how far a rule is from the metric, and why."""
+    where = str(rule.config.where)
+    if rule.index in taken:
+        reason = _taking(inventory, rule, metric, resource)
+        return 0, RuleFacts(rule=where, taken=True, reason=reason)
+    distance, reason = _refusal(inventory, rule, metric, resource, similar, bool(taken))
+    return distance, RuleFacts(rule=where, taken=False, reason=reason)
+
+
+def _taking(
+    inventory: Inventory, rule: CompiledRule, metric: str, resource: GroupResource | None
+) -> str:
+    series = inventory.series_of(rule, metric)
+    if not series:
+        return f"takes it from {wording.printable(rule.pinned_series or '')}: no relist found any"
+    if resource is None or _maps(inventory, rule, series, resource):
+        return f"takes it from {wording.series(series)}"
+    wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))
+    return f"takes it from {wording.series(series)}, whose series have no label {wanted}"
+
+
+def _refusal(
+    inventory: Inventory,
+    rule: CompiledRule,
+    metric: str,
+    resource: GroupResource | None,
+    similar: Sequence[str],
+    overruled: bool,
+) -> tuple[int, str]:
+    series = inventory.series_of(rule, metric)
+    if series:
+        if resource is not None and not _maps(inventory, rule, series, resource):
+            expected = rule.mapping.bind(inventory.kinds).labels(resource)
+            wanted = f"label {wording.names(expected)}" if expected else "no label is mapped to it"
+            return 1, f"{wording.series(series)} does not describe {resource} ({wanted})"
+        if overruled:
+            return 2, "a later rule has the same metric; `merge: true` in both would combine them"
+        if resource is None:
+            return 1, "it has the metric, but the cluster does not have the resource"
+        return 1, "it has the metric since the last relist"
+    status = inventory.statuses.get(rule.index, NEVER_LISTED)
+    if candidates.must_produce(rule, metric):
+        if status.failed:
+            return 2, "its last relist failed: the adapter's log has the error"
+        if status.listed is None:
+            return 2, "its first relist has not finished"
+        found = inventory.series(rule)
+        if not found:
+            return 2, f"Prometheus has no series of {wording.code(rule.config.series_query)}"
+        return 2, f"`seriesFilters` or `name.matches` reject {wording.series(found)}"
+    name = candidates.fixed_name(rule)
+    if name is not None:
+        distance = 3 + similar.index(name) if name in similar else _UNRELATED
+        return distance, f"the name does not match: it produces {wording.printable(name)}"
+    rejected = [
+        each
+        for each in inventory.series(rule)
+        if rule.namer.metric(each.name) == metric and not rule.accepts(each.name)
+    ]
+    if rejected:
+        return 2, f"`seriesFilters` reject {wording.series(rejected)}"
+    if candidates.may_produce(rule, metric):
+        query = wording.code(rule.config.series_query)
+        return 9, f"it names metrics after series, and no series of {query} gives this name"
+    return _UNRELATED, "the name does not match: it names metrics after series in another way"
+
+
+def _maps(
+    inventory: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
+) -> bool:
+    bound = rule.mapping.bind(inventory.kinds)
+    return any(resource in bound.associations(each.labels) for each in series)
+
+
+def resolve(inventory: Inventory, resource: str, group: str) -> GroupResource | None:
+    """Return the resource that a request names; None if the cluster does not have it."""
+    try:
+        return inventory.kinds.resolve(resource, group).group_resource
+    except UnknownResourceError:
+        return None

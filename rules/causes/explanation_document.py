@@ -1,0 +1,165 @@
+"""Explanations as documents for clients, and such documents as text for terminals."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from rules.causes.explanation import Explanation, QueryFacts, Shown
+from rules.causes.samples import NOT_FINITE
+from rules.document.sources import DEFAULT
+from rules.query.aggregate import Sample
+from rules.quoting import counted, escaped
+
+T = TypeVar("T")
+
+KIND = "Explanation"
+API_VERSION = "explain.gpu-metrics-adapter/v1"
+WIDTH = 100
+"""Columns of the text; only queries and the verdict are longer, so that they can be copied."""
+
+Document = Mapping[str, Any]
+
+
+def document(explanation: Explanation) -> Document:
+    """Return the document. Numbers that JSON does not have are text."""
+    asked = explanation.asked
+    return {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "request": {
+            "metric": asked.metric,
+            "resource": asked.resource,
+            "namespace": asked.namespace,
+            "name": asked.name,
+            "labelSelector": asked.selector,
+            "metricLabelSelector": asked.metric_selector,
+        },
+        "rules": _shown(
+            explanation.rules,
+            lambda each: {"rule": each.rule, "taken": each.taken, "reason": each.reason},
+        ),
+        "objects": None if explanation.objects is None else _shown(explanation.objects, str),
+        "queries": [_query(each) for each in explanation.queries],
+        "values": _shown(explanation.values, lambda each: {"object": each[0], "value": each[1]}),
+        "causes": [
+            {"reason": each.reason.value, "message": each.sentence} for each in explanation.causes
+        ],
+        "outcome": explanation.outcome,
+        "verdict": explanation.verdict,
+    }
+
+
+def _query(query: QueryFacts) -> Document:
+    return {
+        "rule": query.rule,
+        "source": query.source,
+        "series": query.series,
+        "wantedLabels": list(query.wanted_labels),
+        "presentLabels": list(query.present_labels),
+        "promql": query.promql,
+        "samples": None if query.samples is None else _shown(query.samples, _sample),
+        "otherSamples": query.other_samples,
+        "error": query.error,
+        "seriesCount": query.series_count,
+        "newestSampleSeconds": query.newest,
+        "oldestSampleSeconds": query.oldest,
+    }
+
+
+def _sample(sample: Sample) -> Document:
+    text = NOT_FINITE.get(str(sample.value))
+    return {"labels": dict(sample.labels), "value": sample.value if text is None else text}
+
+
+def _shown(shown: Shown[T], convert: Callable[[T], Any]) -> Document:
+    return {"count": shown.count, "items": [convert(each) for each in shown.items]}
+
+
+def lines(explained: Document) -> Iterator[str]:
+    """Yield the lines of a document: the steps in order, and the verdict as the last line.
+
+    Labels are whatever an exporter writes, so control characters are escaped.
+    """
+    return (escaped(line, keep="\n") for line in _lines(explained))
+
+
+def last_line(verdict: str) -> str:
+    """Return the last line of an explanation; it stands alone, so it is one line."""
+    return escaped(f"VERDICT: {' '.join(verdict.split())}")
+
+
+def _lines(explained: Document) -> Iterator[str]:
+    asked = explained["request"]
+    objects = f" of {asked['resource']}/{asked['name']}" if asked["resource"] else ", external"
+    yield from wrapped("metric    ", f"{asked['metric']}{objects}")
+    for title, key in (
+        ("namespace ", "namespace"),
+        ("selector  ", "labelSelector"),
+        ("series    ", "metricLabelSelector"),
+    ):
+        if asked[key]:
+            yield from wrapped(title, asked[key])
+    yield f"rules     {_number(explained['rules'], 'rule', 'nearest')}"
+    for rule in explained["rules"]["items"]:
+        yield from wrapped("  + " if rule["taken"] else "  - ", f"{rule['rule']}: {rule['reason']}")
+    if explained["objects"] is not None:
+        names = ", ".join(explained["objects"]["items"])
+        number = _number(explained["objects"], "object")
+        yield from wrapped("objects   ", f"{number}: {names}" if names else number)
+    for query in explained["queries"]:
+        yield from _query_lines(query)
+    yield f"values    {_number(explained['values'], 'value')}"
+    for each in explained["values"]["items"]:
+        yield from wrapped("  ", f"{each['object']} {each['value']}".strip())
+    for cause in explained["causes"]:
+        yield from wrapped("cause     ", f"{cause['reason']}: {cause['message']}")
+    yield last_line(explained["verdict"])
+
+
+def _query_lines(query: Document) -> Iterator[str]:
+    yield from wrapped("query of  ", query["rule"])
+    if query["source"] != DEFAULT:
+        yield from wrapped("  source  ", query["source"])
+    wanted, present = ", ".join(query["wantedLabels"]), ", ".join(query["presentLabels"])
+    yield from wrapped("  series  ", query["series"])
+    if query["wantedLabels"]:
+        yield from wrapped("  wanted  ", f"labels {wanted}")
+    if query["presentLabels"]:
+        yield from wrapped("  present ", f"labels {present}")
+    if query["seriesCount"] is not None:
+        ages = ""
+        if query["newestSampleSeconds"] is not None:
+            newest, oldest = query["newestSampleSeconds"], query["oldestSampleSeconds"]
+            ages = f", the newest sample is {newest:.1f} s old, the oldest {oldest:.1f} s"
+        yield from wrapped("  found   ", f"{query['seriesCount']} series of the objects{ages}")
+    yield f"  promql  {query['promql']}"
+    if query["error"]:
+        yield from wrapped("  error   ", query["error"])
+    if query["samples"] is None:
+        return
+    others = query["otherSamples"]
+    more = f"; not shown: {others} of other objects" if others else ""
+    yield f"  result  {_number(query['samples'], 'sample')}{more}"
+    for sample in query["samples"]["items"]:
+        labels = ", ".join(f"{key}={value}" for key, value in sample["labels"].items())
+        labels = labels.replace("\n", r"\n")  # `escaped` keeps line breaks, for queries
+        yield from wrapped("          ", f"{{{labels}}} {sample['value']}")
+
+
+def _number(shown: Document, noun: str, which: str = "first") -> str:
+    count, first = shown["count"], len(shown["items"])
+    text = counted(count, noun)
+    return f"{text}, the {which} {first}" if first < count else text
+
+
+def wrapped(prefix: str, text: str) -> list[str]:
+    """Return the lines of a text of at most 100 columns; only the first has the prefix."""
+    return textwrap.wrap(
+        text,
+        width=WIDTH,
+        initial_indent=prefix,
+        subsequent_indent=" " * len(prefix),
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,434 @@
+"""Causes of a missing metric: which step from rule to sample failed, and what to do about it.
+
+Pure. A `Cause` quotes rules, and the reply of Prometheus to a query that it refused, so only
+callers who may read discovery get it. `samples` finds causes by further queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+
+from rules.causes import candidates, suggestions, wording
+from rules.causes.cause import Cause, Reason
+from rules.causes.inventory import NEVER_LISTED, Inventory
+from rules.causes.wording import printable
+from rules.errors import PlanError
+from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
+from rules.query.catalog import Entry, Series
+from rules.query.plan import ExternalPlan, Plan
+from rules.ruleset import CompiledRule
+
+_MAX_CAUSES = 8
+_SCRAPE_INTERVAL = 60.0
+"""Prometheus' default, in seconds. An exporter that starts with the adapter is scraped by then."""
+
+LabelsBySeries = Mapping[tuple[int, str], Collection[str]]
+"""`CompiledRule.index` and the name of a series -> the labels that Prometheus has for it now."""
+
+
+_ORDER = {reason: position for position, reason in enumerate(Reason)}
+
+
+def of_metric(
+    inventory: Inventory, metric: str, resource: GroupResource | None, labels: LabelsBySeries
+) -> tuple[Cause, ...]:
+    """Return why no series provides `metric` for `resource`; empty if the last relist found one.
+
+    `resource` is None for an external metric. `labels` has the present labels of the series that
+    `series_without_label` returns; for others, those that relists queried are reported.
+    """
+    rules = inventory.ruleset.external if resource is None else inventory.ruleset.rules
+    causes: list[Cause] = []
+    certain = False
+    for rule in rules:
+        series = inventory.series_of(rule, metric)
+        if series:
+            if resource is None or _has_label(inventory, rule, series, resource):
+                return ()
+            causes.append(_unlabelled(inventory, rule, series, resource, labels))
+            certain = True
+        elif candidates.may_produce(rule, metric) and (cause := _unseen(inventory, rule, metric)):
+            causes.append(cause)
+            certain |= candidates.must_produce(rule, metric)
+    if not certain:
+        cause = _wrong_name(inventory, rules, metric, resource)
+        if cause.reason is Reason.WRONG_NAME or not causes:
+            causes.append(cause)
+    return _most_specific(causes)
+
+
+def series_without_label(
+    inventory: Inventory, metric: str, resource: GroupResource
+) -> tuple[tuple[CompiledRule, Series], ...]:
+    """Return series that provide `metric`, but have no label for `resource`.
+
+    One series for each rule, and at most eight: their labels are worth a query.
+    """
+    found = []
+    for rule in inventory.ruleset.rules:
+        series = inventory.series_of(rule, metric)
+        if series and not _has_label(inventory, rule, series, resource):
+            found.append((rule, series[0]))
+    return tuple(found[:_MAX_CAUSES])
+
+
+def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Cause] = ()) -> tuple[Cause, ...]:
+    """Return why a plan that Prometheus answered gave no value for any object.
+
+    `found` has the causes of the first steps that `samples` found. Until every rule was listed, the
+    labels by which it was queried are guesses, so nothing else counts.
+    """
+    causes = []
+    rules = {step.rule.index: step.rule for step in plan.steps}
+    guessed = [
+        unseen
+        for index, rule in rules.items()
+        if inventory.statuses.get(index, NEVER_LISTED).listed is None
+        and (unseen := _unseen(inventory, rule, plan.metric))
+    ]
+    if guessed:
+        return _most_specific(guessed)
+    for place, step in enumerate(plan.steps):
+        rule, label = step.rule, step.binding.namespace
+        series = [each for each in inventory.series(rule) if each.name == step.series]
+        if plan.namespace and series and not any(label in each.labels for each in series):
+            causes.append(_labels_missing(rule, series, NAMESPACES, (label,), {}))
+            continue
+        # A merged rule is queried even before its first relist.
+        if not series and (unseen := _unseen(inventory, rule, plan.metric)):
+            causes.append(unseen)
+            continue
+        if found:
+            causes += found[place : place + 1]
+            continue
+        sentence = (
+            f"{rule.config.where} returned no sample for "
+            f"{wording.objects(plan.resource, plan.names, plan.namespace)}. It matches "
+            f"{printable(step.series)} by {wording.matchers(plan, step.binding)}: check that the "
+            "objects are scraped and their series have these label values"
+        )
+        causes.append(Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence))
+    return _most_specific(causes)
+
+
+def of_query(inventory: Inventory, plan: ExternalPlan, found: Sequence[Cause] = ()) -> Cause:
+    """Return why the query of an external metric returned no sample; `found` is as in `of_plan`."""
+    rule = plan.step.rule
+    listed = any(each.name == plan.step.series for each in inventory.series(rule))
+    unseen = None if listed else _unseen(inventory, rule, plan.metric)
+    # The query was answered, which says more than a relist that failed or did not run yet.
+    if unseen and unseen.reason is Reason.NO_SERIES:
+        return unseen
+    if found:
+        return found[0]
+    query = wording.code(plan.promql())
+    sentence = (
+        f"{rule.config.where} returned no sample: {query} has no result now, or only NaN or Inf "
+        "(`onNaN: zero` counts them as 0)"
+    )
+    return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
+
+
+def no_query(error: PlanError) -> Cause:
+    """Return the cause for a request that has no valid query."""
+    return Cause(reason=Reason.NO_QUERY, sentence=" ".join(str(error).split()))
+
+
+def unknown_resource(resource: str, kinds: Kinds) -> Cause:
+    """Return the cause for a resource, as the request spells it, that does not exist."""
+    name = resource.partition(".")[0].lower()
+    similar = suggestions.similar_names(name, {kind.resource for kind in kinds})
+    sentence = f"the cluster has no resource {printable(resource)}{wording.did_you_mean(similar)}"
+    return Cause(reason=Reason.UNKNOWN_RESOURCE, sentence=sentence)
+
+
+def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Cause:
+    """Return the cause for a label selector that matches no object."""
+    place = f" in namespace {printable(namespace)}" if namespace else ""
+    matching = f"matches the label selector {wording.truncate(selector)}" if selector else "exists"
+    sentence = f"no {wording.any_object(resource)}{place} {matching}"
+    if resource == PODS:
+        sentence += ", except finished ones"
+    if selector:
+        sentence += f". Compare the selector with the labels of the {resource}"
+    if selector and resource == PODS:
+        sentence += "; an HPA uses the selector of its scale target"
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
+def without_value(plan: Plan, values: Collection[str]) -> Cause:
+    """Return the cause for a list that lacks some of the objects."""
+    lacking = [name for name in plan.names if name not in values]
+    place = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
+    sentence = (
+        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} "
+        f"{'has' if len(lacking) == 1 else 'have'} no value: {wording.names(lacking)}"
+    )
+    return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
+
+
+def failed_query(
+    where: str,
+    *,
+    refusal: str,
+    problem: str,
+    query: str = "",
+    key: str = "metricsQuery",
+    too_large: bool = False,
+) -> Cause:
+    """Return the cause for a query that failed; `key` is its key in the rule.
+
+    `refusal` is Prometheus' error if it refused this query; otherwise `problem` says why Prometheus
+    answers no query, if that is known: `cannot be reached`. `query` is the rendered query, if it is
+    short enough to be shown. `too_large` says that it was refused because of a limit.
+    """
+    if refusal:
+        error = wording.truncate(" ".join(refusal.split()))
+        shown = f" {wording.code(query)}" if query else ""
+        if too_large:
+            sentence = (
+                f"{where}: the rendered query{shown} exceeds a limit: {error}. Select fewer series "
+                f"in `{key}`, or raise the limit where Prometheus or its proxy sets it"
+            )
+            return Cause(reason=Reason.LIMIT_EXCEEDED, sentence=sentence)
+        sentence = (
+            f"{where}: Prometheus refused the rendered query{shown} with {error}. Correct `{key}`"
+        )
+        return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
+    what = problem or "did not answer the query"
+    sentence = f"Prometheus {what}. The adapter's log has the error"
+    return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
+
+
+def long_query(where: str, length: int) -> Cause:
+    """Return the cause for a query that was refused because of its length, in bytes of a URL."""
+    sentence = (
+        f"{where}: Prometheus or a proxy before it refused a query of {length} bytes, because it "
+        "matches each name. Write the query so that it can be shared (`check` prints what prevents "
+        "it), or raise the limit (VictoriaMetrics: -search.maxQueryLen)"
+    )
+    return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
+
+
+def partial_response(where: str) -> Cause:
+    """Return the cause for samples that may be missing from a response."""
+    sentence = (
+        f"{where}: Prometheus says that its response is partial, so samples may be missing: check "
+        "its storage nodes, stores and replicas; the adapter's log quotes it. "
+        "`allowPartialResponse` or --allow-partial-responses serves such values"
+    )
+    return Cause(reason=Reason.PARTIAL_RESPONSE, sentence=sentence)
+
+
+def missing_right(right: str, grant: str) -> Cause:
+    """Return the cause for objects that the adapter may not list; `grant` says what to do."""
+    sentence = f"the adapter has no permission to {right}: {grant}"
+    return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence)
+
+
+def failed_list(resource: GroupResource) -> Cause:
+    """Return the cause for objects that the API server did not list."""
+    sentence = f"the API server did not list {resource}. The log of the adapter has its error"
+    return Cause(reason=Reason.LIST_FAILED, sentence=sentence)
+
+
+def other_exporter(rule: CompiledRule, title: str, presets: Sequence[str]) -> Cause:
+    """Return the cause for GPU series of another exporter generation than the rule reads."""
+    flags = " ".join(f"--preset={name}" for name in presets)
+    sentence = (
+        f"Prometheus has no series {printable(rule.pinned_series or '')}, which "
+        f"{rule.config.where} reads, but has those of {title}: use {flags} instead"
+    )
+    return Cause(reason=Reason.OTHER_EXPORTER, rule=rule.index, sentence=sentence)
+
+
+def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:
+    """Return the cause for a path whose scope does not fit the resource."""
+    if namespaced:
+        sentence = (
+            f"{resource} are namespaced, and the path has no namespace: use "
+            f"namespaces/NAMESPACE/{resource}/NAME/METRIC"
+        )
+    else:
+        # `namespaces/NAME/METRIC` is not a route: Kubernetes parses NAME as the namespace.
+        path = "namespaces/NAME/metrics" if resource == NAMESPACES else f"{resource}/NAME"
+        sentence = f"{resource} are cluster-scoped, and the path has a namespace: use {path}/METRIC"
+    return Cause(reason=Reason.OTHER_SCOPE, sentence=sentence)
+
+
+def impossible_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
+    """Return the cause for an object whose name, or whose namespace's name, Kubernetes refuses."""
+    found = wording.objects(resource, [name], namespace)
+    sentence = f"{found}: Kubernetes does not accept this name"
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
+def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
+    """Return the cause for a pod that has finished."""
+    pod = wording.objects(resource, [name], namespace)
+    sentence = f"{pod} has succeeded or failed, so it has no current value"
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
+def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Cause:
+    """Return the cause for pods that `minPodAge` leaves out; `ages` in seconds, 0 if not Ready."""
+    longest = max(ages.values())
+    state = f"the oldest has been for {longest:.0f} s" if longest else "none is Ready"
+    rule = max(
+        (source.rule for source in entry.sources), key=lambda rule: rule.config.min_pod_age or 0.0
+    )
+    sentence = (
+        f"{rule.config.where} leaves out pods until they have been Ready for "
+        f"{entry.min_pod_age:g} s (`minPodAge`): {wording.names(ages)} in namespace "
+        f"{printable(namespace)}; {state}"
+    )
+    return Cause(reason=Reason.POD_TOO_YOUNG, rule=rule.index, sentence=sentence, provisional=True)
+
+
+def _has_label(
+    inventory: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
+) -> bool:
+    """Return whether a relist saw a label for `resource` on some of the series."""
+    bound = rule.mapping.bind(inventory.kinds)
+    return any(resource in bound.associations(each.labels) for each in series)
+
+
+def _unlabelled(
+    inventory: Inventory,
+    rule: CompiledRule,
+    series: Sequence[Series],
+    resource: GroupResource,
+    labels: LabelsBySeries,
+) -> Cause:
+    """Return why a rule has series of the metric, but not for `resource`."""
+    bound = rule.mapping.bind(inventory.kinds)
+    others = sorted({other for each in series for other in bound.associations(each.labels)})
+    provided = wording.names(map(str, others))
+    expected = bound.labels(resource)
+    present = _labels(rule, series, labels)
+    unseen = [label for label in expected if label in present]
+    if unseen and resource in bound.associations(present):
+        sentence = (
+            f"{rule.config.where}: {wording.series(series)} has the label {wording.names(unseen)}, "
+            "but the last relist did not see it. The metric appears after the next relist"
+        )
+        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence)
+    if unseen:
+        mapped = wording.names(map(str, bound.associations(unseen))) or "an unknown resource"
+        sentence = (
+            f"{rule.config.where}: label {wording.names(unseen)} is mapped to {mapped}, not to "
+            f"{resource}. Change the resource in the request, or add an override to `resources`"
+        )
+        return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+    if expected or not others:
+        return _labels_missing(rule, series, resource, expected, labels, provided=provided)
+    sentence = (
+        f"{rule.config.where} provides the metric only for {provided}. Request it for these, or "
+        f"map a label to {resource} in `resources`"
+    )
+    return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
+
+
+def _labels(rule: CompiledRule, series: Sequence[Series], labels: LabelsBySeries) -> set[str]:
+    """Return the present labels of the series; where unknown, those that relists saw."""
+    return {
+        label for each in series for label in labels.get((rule.index, each.name)) or each.labels
+    }
+
+
+def _labels_missing(
+    rule: CompiledRule,
+    series: Sequence[Series],
+    resource: GroupResource,
+    expected: Sequence[str],
+    labels: LabelsBySeries,
+    *,
+    provided: str = "",
+) -> Cause:
+    present = sorted(_labels(rule, series, labels))
+    wanted = f"expected {wording.names(expected)}" if expected else "`resources` maps none"
+    found = f"found {wording.names(present)}" if present else "found none that a rule maps"
+    only = f" The metric exists only for {provided}." if provided else ""
+    sentence = (
+        f"{rule.config.where}: {wording.series(series)} has no label for {resource}: {wanted}; "
+        f"{found}.{only} Map the right label in `resources`, or add it in the exporter or scrape "
+        "config; idle GPUs have none"
+    )
+    return Cause(reason=Reason.LABELS_MISSING, rule=rule.index, sentence=sentence)
+
+
+def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | None:
+    """Return why no series of `rule` is named `metric`.
+
+    Returns None if the last relist found series, and none of them must have this name.
+    """
+    status = inventory.statuses.get(rule.index, NEVER_LISTED)
+    certain = candidates.must_produce(rule, metric)
+    produces = f"{rule.config.where} {'produces' if certain else 'may produce'} it"
+    query = wording.code(rule.config.series_query)
+    if status.failed:
+        ago = "" if status.listed is None else wording.age(status.listed, inventory.now)
+        last = f"{ago} ago" if ago else "never"
+        sentence = (
+            f"{produces}, but the last relist of {query} failed (last success: {last}). The "
+            "adapter's log has the error"
+        )
+        return Cause(reason=Reason.RELIST_FAILED, rule=rule.index, sentence=sentence)
+    if status.listed is None:
+        sentence = (
+            f"{produces}, but its first relist has not finished: the adapter has just started. "
+            "Retry in a few seconds"
+        )
+        return Cause(
+            reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, provisional=True
+        )
+    series, ago = inventory.series(rule), f"{wording.age(status.listed, inventory.now)} ago"
+    if not series and status.partial:
+        return replace(partial_response(produces), rule=rule.index)
+    if not series:
+        problem = f"Prometheus had no series of {query} {ago}. Check that the exporter is scraped"
+    elif certain:
+        problem = (
+            "its `seriesFilters` and `name.matches` reject all series of "
+            f"{query} ({wording.series(series)}), listed {ago}"
+        )
+    else:
+        return None
+    first = status.first_listed
+    return Cause(
+        reason=Reason.NO_SERIES,
+        rule=rule.index,
+        sentence=f"{produces}, but {problem}",
+        provisional=first is not None and inventory.now - first < _SCRAPE_INTERVAL,
+    )
+
+
+def _wrong_name(
+    inventory: Inventory,
+    rules: Sequence[CompiledRule],
+    metric: str,
+    resource: GroupResource | None,
+) -> Cause:
+    """Return the cause for a name that no rule is certain to produce."""
+    kind = "rule" if resource is not None else "external rule"
+    if not rules:
+        sentence = f"no {kind} is loaded. Set --config to a rules file, or --preset"
+        return Cause(reason=Reason.NO_RULE, sentence=sentence)
+    none = f"no {kind} produces a metric named {printable(metric)}"
+    if suggestion := suggestions.suggest(inventory, rules, metric, resource):
+        return Cause(reason=Reason.WRONG_NAME, sentence=none + suggestion)
+    derived = sum(candidates.fixed_name(rule) is None for rule in rules)
+    naming = f", {derived} of which name metrics after series" if derived else ""
+    sentence = f"{none} ({len(rules)} loaded{naming}). Add a rule, or use a name in discovery"
+    return Cause(reason=Reason.NO_RULE, sentence=sentence)
+
+
+def _most_specific(causes: Sequence[Cause]) -> tuple[Cause, ...]:
+    """Return the distinct causes in the order of `Reason`, at most eight."""
+    ordered = sorted(dict.fromkeys(causes), key=lambda cause: _ORDER[cause.reason])
+    if len(ordered) <= _MAX_CAUSES:
+        return tuple(ordered)
+    rest = ordered[_MAX_CAUSES - 1 :]
+    more = Cause(reason=rest[0].reason, sentence=f"{len(rest)} more rules provide no value either")
+    return (*ordered[: _MAX_CAUSES - 1], more)

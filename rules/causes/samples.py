@@ -1,0 +1,340 @@
+"""Causes of an answer without samples, from a few more queries: what series and targets there are.
+
+Pure: returns queries, and interprets their results. `adapter.causes.collector` sends them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from rules import promql
+from rules.causes import ended, wording
+from rules.causes.cause import Cause, Reason
+from rules.causes.ended import Results
+from rules.kinds import PODS, GroupResource
+from rules.query.aggregate import Sample
+from rules.query.catalog import Step
+from rules.query.plan import ExternalPlan, Plan, escape
+from rules.ruleset import CompiledRule
+
+MAX_STEPS = 3
+"""Steps of a plan that are diagnosed; the others have the same causes."""
+_MAX_NAMES = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """One step of a plan that gave no value."""
+
+    step: Step
+    query: str
+    """The query of the step, rendered."""
+    resource: GroupResource | None
+    """None for an external metric."""
+    subject: str
+    """`pods a, b in namespace default`; empty for an external metric."""
+    namespace: str
+    names: tuple[str, ...]
+
+    @property
+    def rule(self) -> CompiledRule:
+        """The rule of the step."""
+        return self.step.rule
+
+
+def questions(plan: Plan | ExternalPlan) -> tuple[Question, ...]:
+    """Return the steps to diagnose, for at most 50 objects. Raises PlanError."""
+    if isinstance(plan, ExternalPlan):
+        namespace = plan.namespace if plan.namespaced else ""
+        step = plan.step
+        return (
+            Question(
+                step=step,
+                query=plan.promql(),
+                resource=None,
+                subject="",
+                namespace=namespace,
+                names=(),
+            ),
+        )
+    some = replace(plan, names=plan.names[:_MAX_NAMES], steps=plan.steps[:MAX_STEPS])
+    return tuple(
+        Question(
+            step=step,
+            query=query,
+            resource=plan.resource,
+            subject=wording.objects(plan.resource, plan.names, plan.namespace),
+            namespace=plan.namespace,
+            names=some.names,
+        )
+        for step, query in zip(some.steps, some.promql(), strict=True)
+    )
+
+
+def queries(question: Question) -> Mapping[str, str]:
+    """Return the first queries, by key. Raises PlanError for a selector that cannot be narrowed."""
+    label, namespace = question.step.binding.resource, question.step.binding.namespace
+    every, own = _selector(question), _selector(question, names=True, namespace=True)
+    asked = {
+        "answer": question.query,
+        "here": f"count({own})",
+        "not finite": f"count({own} != {own} or abs({own}) == Inf)",
+        "every": f"count({every})",
+        "last": f"max(max_over_time(timestamp({own})[{ended.WINDOW}:1m]))",
+    }
+    if question.rule.config.max_sample_age is not None:
+        asked["newest"] = f"max(timestamp({own}))"
+    if label:
+        named = promql.with_matchers(every, (promql.matcher(label, "!=", ""),))
+        same = f"on (job, instance, {promql.label(label)})"
+        asked["named"] = f"count({named})"
+        asked["foreign"] = f"count({named} unless {same} up)"
+    if namespace and question.namespace:
+        elsewhere = promql.with_matchers(
+            _selector(question, names=True),
+            (
+                promql.matcher(namespace, "!=", question.namespace),
+                promql.matcher(namespace, "!=", ""),
+            ),
+        )
+        places = f"{promql.label(namespace)}, {promql.label(_renamed(namespace))}"
+        asked["elsewhere"] = f"topk(5, count by ({places}) ({elsewhere}))"
+    return asked
+
+
+def ages(question: Question) -> Mapping[str, str]:
+    """Return queries for the number of series of the objects, and the ages of their last samples.
+
+    Keys are `series`, `newest` and `oldest`; ages are in seconds. Raises PlanError as `queries`.
+    """
+    own = _selector(question, names=True, namespace=True)
+    age = f"time() - timestamp({own})"
+    return {"series": f"count({own})", "newest": f"min({age})", "oldest": f"max({age})"}
+
+
+def further(question: Question, results: Results) -> Mapping[str, str]:
+    """Return the queries about the targets of series that ended; empty if none did."""
+    if _number(results, "here") or not {"here", "every", "last"} <= results.keys():
+        return {}
+    if results["last"]:
+        return ended.targets(_selector(question, names=True, namespace=True))
+    return {} if results["every"] else ended.series(_selector(question))
+
+
+def conclude(question: Question, results: Results, now: float) -> Cause:
+    """Return the most specific cause that the results prove; `now` is in Unix seconds."""
+    if not {"answer", "here", "every"} <= results.keys():
+        return _cause(
+            question,
+            Reason.NO_SAMPLE,
+            f"its query returned no sample{_for(question)}. Prometheus did not answer the queries "
+            f"for the cause: run {wording.code(question.query)}",
+        )
+    return (
+        _of_age(question, results, now)
+        or _of_answer(question, results["answer"])
+        or _of_query(question, results)
+        or _of_time(question, results, now)
+        or _of_places(question, results)
+        or _of_objects(question, results)
+    )
+
+
+def _of_age(question: Question, results: Results, now: float) -> Cause | None:
+    """Return the cause if the query has values, but `maxSampleAge` makes them count as missing."""
+    limit, label = question.rule.config.max_sample_age, question.step.binding.resource
+    if limit is None or not any(
+        each.labels.get(label) in question.names and math.isfinite(each.value)
+        for each in results["answer"]
+    ):
+        return None
+    newest = results.get("newest") or results.get("last")
+    if newest and now - newest[0].value <= limit:
+        return None
+    found = wording.age(newest[0].value, now) if newest else "more than 1h"
+    return _cause(
+        question,
+        Reason.SAMPLE_TOO_OLD,
+        f"the newest sample of {wording.printable(question.step.series)}{_for(question)} is "
+        f"{found} old, which is beyond `maxSampleAge` ({limit:g} s). Check that the exporter is "
+        "scraped, or allow older samples",
+    )
+
+
+def _of_answer(question: Question, answer: Sequence[Sample]) -> Cause | None:
+    """Return the cause if the query has a result, but none that gives a value."""
+    label = question.step.binding.resource
+    if answer and label and not any(each.labels.get(label) for each in answer):
+        present = sorted({name for each in answer for name in each.labels})
+        found = f"only {wording.names(present)}" if present else "it has no labels"
+        return _cause(
+            question,
+            Reason.LABEL_DROPPED,
+            f"the result of its query has no label {label} ({found}). Aggregate by (<<.GroupBy>>) "
+            f"in `metricsQuery`; the query was {wording.code(question.query)}",
+        )
+    values = sorted({NOT_FINITE[str(x.value)] for x in answer if not math.isfinite(x.value)})
+    if values:
+        no_values = f"{values[0]} is not a value" if len(values) == 1 else "these are not values"
+        return _cause(
+            question,
+            Reason.NOT_FINITE,
+            f"its query returned {' and '.join(values)}{_for(question)}, and {no_values}. Correct "
+            "the query (does it divide by 0?), or set `onNaN: zero` in the rule",
+        )
+    if not answer:
+        return None
+    others = sorted({each.labels.get(label, "") for each in answer} - {*question.names, ""})
+    if label and others:
+        sentence = (
+            f"the label {label} of the result of its query is {wording.names(others)}, which is "
+            "not requested. Select by <<.LabelMatchers>> in `metricsQuery`; the query was "
+            f"{wording.code(question.query)}"
+        )
+    else:
+        sentence = "its query had no result, and has one now. Retry"
+    return _cause(question, Reason.NO_SAMPLE, sentence)
+
+
+NOT_FINITE = {"nan": "NaN", "inf": "+Inf", "-inf": "-Inf"}
+"""Numbers that are no values, as Python and as Prometheus write them."""
+
+
+def _of_query(question: Question, results: Results) -> Cause | None:
+    """Return the cause if the series exist, but the query has no result."""
+    if not (count := _number(results, "here")):
+        return None
+    series = wording.printable(question.step.series)
+    if _number(results, "not finite") == count:
+        return _cause(
+            question,
+            Reason.NOT_FINITE,
+            f"{series}{_for(question)} is NaN or Inf in Prometheus ({count} series), which is not "
+            "a value. Look at what the exporter reports in its /metrics",
+        )
+    return _cause(
+        question,
+        Reason.NO_SAMPLE,
+        f"{series} has {count} series{_for(question)}, but the query has no result. Check its "
+        "range (`rate` needs two samples), its comparisons, its other matchers and the metric "
+        f"selector; the query was {wording.code(question.query)}",
+    )
+
+
+def _of_places(question: Question, results: Results) -> Cause | None:
+    """Return the cause if there are series in other namespaces, or of the exporter only."""
+    series = wording.printable(question.step.series)
+    binding = question.step.binding
+    if elsewhere := results.get("elsewhere"):
+        return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, elsewhere))
+    if _number(results, "named") and "foreign" in results and not _number(results, "foreign"):
+        return _cause(
+            question,
+            Reason.EXPORTER_ONLY,
+            f"the label {binding.resource} of {series} has only the exporter's own pods. If a pod "
+            "uses a GPU now, let the exporter report it (dcgm-exporter: "
+            "DCGM_EXPORTER_KUBERNETES=true), or use the label that has it, such as exported_pod, "
+            "in `resources` of the rule",
+        )
+    return None
+
+
+def _elsewhere(question: Question, found: Sequence[Sample]) -> str:
+    """Return the sentence for series of the objects in other namespaces than the requested one."""
+    label = question.step.binding.namespace
+    renamed = _renamed(label)
+    # The exporter reports the requested namespace, and the scrape renamed its label.
+    own = [each for each in found if each.labels.get(renamed) == question.namespace]
+    places = wording.names(sorted({each.labels.get(label, "") for each in own or found}))
+    none = (
+        f"{wording.printable(question.step.series)} has no series "
+        f"{_for(question).strip() or f'for namespace {wording.printable(question.namespace)}'}, "
+        f"but has some whose label {label} is {places}"
+    )
+    if own:
+        return (
+            f"{none} and whose label {renamed} is {wording.printable(question.namespace)}. Map "
+            f"{renamed} to namespace in `resources` of the rule, or scrape with `honorLabels: true`"
+        )
+    return (
+        f"{none}. If that is the right namespace, request the metric there. If it is the "
+        "exporter's, scrape with `honorLabels: true`, or map the label that has the workload's "
+        "namespace"
+    )
+
+
+def _renamed(label: str) -> str:
+    """Return the label that has the exporter's value if the target has `label`, too."""
+    return f"exported_{label}"
+
+
+def _of_time(question: Question, results: Results, now: float) -> Cause | None:
+    """Return the cause if there were series in the last hour."""
+    subject = f"{wording.printable(question.step.series)}{_for(question)}"
+    found = ended.find(subject, results, now)
+    return found and _cause(question, *found)
+
+
+def _of_objects(question: Question, results: Results) -> Cause:
+    """Return the cause if there were no series of the objects in the last hour."""
+    series, every = wording.printable(question.step.series), _number(results, "every")
+    label, named = question.step.binding.resource, _number(results, "named")
+    if not every:
+        sentence = f"Prometheus has no series of {series} now. Check that the exporter is scraped"
+        return _cause(question, Reason.NO_SERIES, sentence)
+    if not question.subject:
+        place = f" with {question.step.binding.namespace}={question.namespace}"
+        sentence = f"Prometheus has {every} series of {series}, but none{place}"
+        return _cause(question, Reason.NO_SAMPLE, sentence)
+    if not named:
+        sentence = (
+            f"none of the {every} series of {series} has the label {label} now: no GPU is in use, "
+            "or the exporter does not report the pods of GPUs"
+        )
+    else:
+        sentence = (
+            f"{named} series of {series} {'has' if named == 1 else 'have'} the label {label}, and "
+            f"none is for {question.subject}: {_unscraped(question)}"
+        )
+    return _cause(question, Reason.NOT_SCRAPED, sentence)
+
+
+def _unscraped(question: Question) -> str:
+    if question.resource != PODS:
+        return "the exporter does not report them, or is not scraped"
+    if len(question.names) == 1:
+        return "the pod uses no GPU, or the exporter on its node is not scraped"
+    return "the pods use no GPU, or the exporters on their nodes are not scraped"
+
+
+def _selector(question: Question, *, names: bool = False, namespace: bool = False) -> str:
+    """Return the series selector of the step, for the objects and for their namespace."""
+    return promql.with_matchers(
+        question.rule.config.series_query, tuple(_matchers(question, names, namespace))
+    )
+
+
+def _matchers(question: Question, names: bool, namespace: bool) -> Iterator[str]:
+    binding = question.step.binding
+    yield promql.matcher("__name__", "=", question.step.series)
+    if names and binding.resource:
+        yield promql.matcher(binding.resource, "=~", "|".join(map(escape, question.names)))
+    if namespace and binding.namespace and question.namespace:
+        yield promql.matcher(binding.namespace, "=", question.namespace)
+
+
+def _number(results: Results, key: str) -> int:
+    """Return the value of a query that counts; 0 without a result."""
+    samples = results.get(key, ())
+    return int(samples[0].value) if samples else 0
+
+
+def _for(question: Question) -> str:
+    return f" for {question.subject}" if question.subject else ""
+
+
+def _cause(question: Question, reason: Reason, sentence: str) -> Cause:
+    rule = question.rule
+    return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")

@@ -1,1 +1,0 @@
-"""Diagnosis of missing metrics from the rules and the last relist."""

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import pytest
+
+from rules.causes import explanation, explanation_document
+from rules.causes.cause import Cause, Reason
+from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
+from rules.kinds import NODES, PODS, GroupResource
+from rules.query.aggregate import Sample
+from tests.rules.causes.test_missing import (
+    CONTAINERS,
+    FILTERED,
+    KINDS,
+    NODES_ALONE,
+    RATES,
+    STALE,
+    UPPER,
+    UTIL,
+    inventory,
+)
+
+MERGED = UTIL + "\nmerge: true"
+ASKED = Asked(
+    metric="duty_cycle",
+    resource="pods",
+    namespace="default",
+    name="*",
+    selector="app=bert",
+    metric_selector="",
+)
+
+
+def considered(
+    known, metric: str, resource: GroupResource | None = PODS, *, external: bool = False
+) -> list[tuple[bool, str]]:
+    entry = (
+        known.catalog.external_entry(metric)
+        if external
+        else resource and known.catalog.entry(resource, metric)
+    )
+    shown = explanation.considered(known, metric, resource, external=external, entry=entry)
+    return [(each.taken, each.reason) for each in shown.items]
+
+
+@pytest.mark.parametrize(
+    ("known", "metric", "resource", "facts"),
+    [
+        (
+            inventory(NODES_ALONE, UTIL, listed=[["power node"], ["gpu_util ns pod"]]),
+            "utilisation",
+            PODS,
+            [(True, "takes it from gpu_util")],
+        ),
+        (
+            inventory(UTIL, UTIL, listed=[["gpu_util ns pod"]] * 2),
+            "utilisation",
+            PODS,
+            [
+                (True, "takes it from gpu_util"),
+                (False, "a later rule has the same metric; `merge: true` in both would combine"),
+            ],
+        ),
+        (
+            inventory(UTIL),
+            "utilisation",
+            PODS,
+            [(True, "takes it from gpu_util: no relist found any")],
+        ),
+        (
+            inventory(NODES_ALONE, listed=[["power node"]]),
+            "power",
+            PODS,
+            [(False, "power does not describe pods (no label is mapped to it)")],
+        ),
+        (
+            inventory(UTIL, listed=[["gpu_util ns node"]]),
+            "utilisation",
+            PODS,
+            [(True, "takes it from gpu_util, whose series have no label exported_pod, pod")],
+        ),
+        (
+            inventory(UTIL, listed=[["gpu_util ns pod"]]),
+            "utilisation",
+            None,
+            [(False, "it has the metric, but the cluster does not have the resource")],
+        ),
+        (
+            inventory(UTIL, NODES_ALONE, listed=[["gpu_util pod"], ["power node"]]),
+            "utilization",
+            PODS,
+            [(False, "the name does not match: it produces utilisation")],
+        ),
+        (
+            inventory(NODES_ALONE, RATES, CONTAINERS, listed=[["power node"], [], []]),
+            "queue",
+            PODS,
+            [
+                (False, "the name does not match: it produces power"),
+                (False, "the name does not match: it names metrics after series in another way"),
+                (False, "the name does not match: it names metrics after series in another way"),
+            ],
+        ),
+        (
+            inventory(CONTAINERS, listed=[["container_cpu pod"]]),
+            "container_memory",
+            NODES,
+            [(False, 'it names metrics after series, and no series of `{__name__=~"container_')],
+        ),
+        (
+            inventory(FILTERED, listed=[["gpu_util pod"]]),
+            "filtered",
+            PODS,
+            [(False, "`seriesFilters` or `name.matches` reject gpu_util")],
+        ),
+        (
+            inventory(FILTERED, listed=[[]], statuses=[STALE]),
+            "filtered",
+            PODS,
+            [(False, "its last relist failed: the adapter's log has the error")],
+        ),
+        (
+            inventory(FILTERED, listed=[[]]),
+            "filtered",
+            PODS,
+            [(False, 'Prometheus has no series of `{job="gpu"}`')],
+        ),
+    ],
+)
+def test_each_rule_says_why_it_takes_the_metric_or_not(known, metric, resource, facts) -> None:
+    found = considered(known, metric, resource)
+
+    assert [taken for taken, _ in found] == [taken for taken, _ in facts]
+    for (_, reason), (_, beginning) in zip(found, facts, strict=True):
+        assert reason.startswith(beginning)
+
+
+def test_an_external_rule_takes_a_name_in_any_case() -> None:
+    known = inventory(external=[UPPER], listed=[["DCGM_UTIL"]])
+
+    (entry,) = known.catalog.external.values()
+    shown = explanation.considered(known, entry.metric, None, external=True, entry=entry)
+
+    assert [(each.taken, each.reason) for each in shown.items] == [
+        (True, "takes it from DCGM_UTIL")
+    ]
+
+
+def test_of_many_rules_the_first_ten_near_ones_are_shown() -> None:
+    shown = explanation.considered(
+        inventory(*[UTIL] * 30, listed=[["gpu_util ns pod"]] * 30),
+        "utilisation",
+        PODS,
+        external=False,
+        entry=None,
+    )
+
+    assert (shown.count, len(shown.items)) == (30, 10)
+
+
+def facts(**changes) -> QueryFacts:
+    sample = Sample({"pod": "bert-0"}, 23.5, 0.0)
+    return QueryFacts(
+        **{
+            "rule": "rules[0] (rules.yaml:2)",
+            "source": "default",
+            "series": "gpu_util",
+            "wanted_labels": ("pod", "namespace"),
+            "present_labels": ("namespace", "pod", "uuid"),
+            "promql": 'avg by (pod) (gpu_util{namespace="default",pod="bert-0"})',
+            "samples": explanation.first([sample]),
+            "series_count": 2,
+            "newest": 1.25,
+            "oldest": 3.5,
+            **changes,
+        }
+    )
+
+
+def explained(**changes) -> Explanation:
+    rule = RuleFacts(rule="rules[0] (rules.yaml:2)", taken=True, reason="takes it from gpu_util")
+    return Explanation(
+        **{
+            "asked": ASKED,
+            "rules": explanation.Shown(count=9, items=(rule,)),
+            "objects": explanation.first(["bert-0"]),
+            "queries": (facts(),),
+            "values": explanation.first([("bert-0", "23500m")]),
+            **changes,
+        }
+    )
+
+
+NAN = Cause(reason=Reason.NOT_FINITE, sentence="returned NaN. Correct the query")
+IDLE = Cause(reason=Reason.NOT_SCRAPED, sentence="they use no GPU")
+NONE = explanation.first(())
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome", "verdict"),
+    [
+        (
+            explained(),
+            "values",
+            (
+                "duty_cycle of pods/* in namespace default has the value 23500m for bert-0 (oldest "
+                "sample: 4 s). Nothing to do"
+            ),
+        ),
+        (
+            explained(causes=(IDLE,), queries=()),
+            "values",
+            (
+                "duty_cycle of pods/* in namespace default has the value 23500m for bert-0, but "
+                "NotScraped: they use no GPU. Check that the pod requests a GPU, and the targets "
+                "in Prometheus"
+            ),
+        ),
+        (
+            explained(values=explanation.first((f"p{i}", str(i)) for i in range(5)), queries=()),
+            "values",
+            (
+                "duty_cycle of pods/* in namespace default has the values 0 for p0, 1 for p1, 2 "
+                "for p2 and 2 more. Nothing to do"
+            ),
+        ),
+        (
+            explained(values=NONE, causes=(NAN, IDLE)),
+            "noValue",
+            (
+                "duty_cycle of pods/* in namespace default has no value: NotFinite: returned NaN. "
+                "Correct the query"
+            ),
+        ),
+        (
+            explained(values=NONE),
+            "noValue",
+            (
+                "duty_cycle of pods/* in namespace default has no value: it appeared or "
+                "disappeared just now. Retry"
+            ),
+        ),
+        (
+            explained(values=NONE, failure="unable to list matching resources"),
+            "unknown",
+            (
+                "duty_cycle of pods/* in namespace default: unable to list matching resources. See "
+                "/readyz?verbose and the adapter's log"
+            ),
+        ),
+    ],
+)
+def test_the_verdict_is_one_sentence_and_what_to_do(found, outcome, verdict) -> None:
+    assert (found.outcome, found.verdict) == (outcome, verdict)
+
+
+def test_the_advice_follows_a_question_without_a_second_period() -> None:
+    cause = Cause(reason=Reason.WRONG_NAME, sentence="no rule has it; did you mean util?")
+
+    assert explanation.advised(cause) == (
+        "WrongName: no rule has it; did you mean util? Correct the name of the metric"
+    )
+
+
+def test_the_text_has_each_step_and_ends_with_the_verdict() -> None:
+    document = explanation_document.document(explained(causes=(NAN,)))
+
+    assert list(explanation_document.lines(document)) == [
+        "metric    duty_cycle of pods/*",
+        "namespace default",
+        "selector  app=bert",
+        "rules     9 rules, the nearest 1",
+        "  + rules[0] (rules.yaml:2): takes it from gpu_util",
+        "objects   1 object: bert-0",
+        "query of  rules[0] (rules.yaml:2)",
+        "  series  gpu_util",
+        "  wanted  labels pod, namespace",
+        "  present labels namespace, pod, uuid",
+        "  found   2 series of the objects, the newest sample is 1.2 s old, the oldest 3.5 s",
+        '  promql  avg by (pod) (gpu_util{namespace="default",pod="bert-0"})',
+        "  result  1 sample",
+        "          {pod=bert-0} 23.5",
+        "values    1 value",
+        "  bert-0 23500m",
+        "cause     NotFinite: returned NaN. Correct the query",
+        f"VERDICT: {document['verdict']}",
+    ]
+
+
+def test_the_text_of_a_failed_query_has_its_error_and_long_text_is_wrapped() -> None:
+    names = explanation.first(f"bert-intent-detection-{i}" for i in range(99))
+    failed = facts(
+        source="long-term", samples=None, error="bad_data: parse error", series_count=None
+    )
+    document = explanation_document.document(explained(queries=(failed,), objects=names))
+
+    lines = list(explanation_document.lines(document))
+    assert "  source  long-term" in lines
+    assert "  error   bad_data: parse error" in lines
+    assert "objects   99 objects, the first 10: bert-intent-detection-0" in "\n".join(lines)
+    assert all(len(each) <= 100 for each in lines[:-1])
+
+
+def test_samples_of_other_objects_are_only_counted() -> None:
+    document = explanation_document.document(explained(queries=(facts(other_samples=2),)))
+
+    lines = list(explanation_document.lines(document))
+    assert document["queries"][0]["otherSamples"] == 2
+    assert "  result  1 sample; not shown: 2 of other objects" in lines
+
+
+def test_a_label_cannot_control_the_terminal() -> None:
+    hostile = "a\x1b[2J\u202eb\nVERDICT: fine"
+    samples = explanation.first([Sample({"pod": hostile}, 1.0, 0.0)])
+    document = explanation_document.document(explained(queries=(facts(samples=samples),)))
+
+    lines = list(explanation_document.lines(document))
+    assert r"          {pod=a\x1b[2J\u202eb\nVERDICT: fine} 1.0" in lines
+
+
+def test_numbers_that_json_does_not_have_are_text() -> None:
+    samples = explanation.first(Sample({}, float(text), 0.0) for text in ("nan", "-inf", "1"))
+    document = explanation_document.document(explained(queries=(facts(samples=samples),)))
+
+    assert [each["value"] for each in document["queries"][0]["samples"]["items"]] == [
+        "NaN",
+        "-Inf",
+        1.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("resource", "group", "found"),
+    [("pods", "", PODS), ("Node", "", NODES), ("deployments", "apps", None)],
+)
+def test_a_resource_is_resolved_as_in_the_api(resource: str, group: str, found) -> None:
+    known = inventory(UTIL, kinds=KINDS)
+
+    assert explanation.resolve(known, resource, group) == found

@@ -1,0 +1,168 @@
+"""Conclusions from the results of queries; tests/adapter/api/test_causes.py has real results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rules import ruleset
+from rules.causes import samples
+from rules.causes.cause import Reason
+from rules.kinds import NODES, PODS, Kinds
+from rules.query import catalog, plan
+from rules.query.aggregate import Sample
+from rules.selectors import selectors
+
+RULES = """
+rules:
+- seriesQuery: gpu_util
+  resources: {overrides: {ns: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: 'sum by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})'
+"""
+NOW = 10_000.0
+
+
+def asked(more="", names=("a", "b")):
+    compiled = ruleset.load([("rules.yaml", RULES + more)])
+    entries = catalog.build(compiled, catalog.pinned_listings(compiled), Kinds.builtin())
+    entry = entries.entry(PODS, "gpu_util")
+    planned = plan.custom(entry, namespace="default", names=names, selector=selectors.parse(""))
+    (question,) = samples.questions(planned)
+    return question
+
+
+def vector(value, **labels):
+    return (Sample(labels=labels, value=float(value), time=NOW),)
+
+
+EMPTY = {"answer": (), "here": (), "every": vector(9), "last": ()}
+TARGETS = vector(1, job="gpu", instance="x:1")
+
+
+@pytest.mark.parametrize(
+    ("results", "reason", "sentence"),
+    [
+        ({}, Reason.NO_SAMPLE, "did not answer the queries for the cause: run `sum by (pod)"),
+        (
+            {**EMPTY, "answer": vector(1, pod="z")},
+            Reason.NO_SAMPLE,
+            "the label pod of the result of its query is z, which is not requested",
+        ),
+        ({**EMPTY, "answer": vector(1, pod="a")}, Reason.NO_SAMPLE, "has one now. Retry"),
+        ({**EMPTY, "every": ()}, Reason.NO_SERIES, "Prometheus has no series of gpu_util now"),
+        (
+            {**EMPTY, "last": vector(NOW - 60), "targets": TARGETS},
+            Reason.TARGET_GONE,
+            "the target gpu/x:1 is not scraped any more; the last sample of gpu_util for pods a, b",
+        ),
+        (
+            {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
+            Reason.SAMPLE_TOO_OLD,
+            "is 1m0s old, and Prometheus ignores",
+        ),
+        (
+            {**EMPTY, "named": vector(3), "foreign": ()},
+            Reason.EXPORTER_ONLY,
+            "the label pod of gpu_util has only the exporter's own pods",
+        ),
+        (
+            {**EMPTY, "named": vector(3)},
+            Reason.NOT_SCRAPED,
+            "3 series of gpu_util have the label pod, and none is for pods a, b",
+        ),
+    ],
+)
+def test_the_most_specific_cause_that_the_results_prove(results, reason, sentence):
+    cause = samples.conclude(asked(), results, NOW)
+
+    assert (cause.reason, cause.rule) == (reason, 0)
+    assert sentence in cause.sentence
+
+
+@pytest.mark.parametrize(
+    ("results", "reason", "sentence"),
+    [
+        (
+            {"newest": vector(NOW - 90), "last": vector(NOW - 30)},
+            Reason.SAMPLE_TOO_OLD,
+            "is 1m30s old, which",
+        ),
+        ({"last": vector(NOW - 400)}, Reason.SAMPLE_TOO_OLD, "is 6m40s old, which is beyond"),
+        ({}, Reason.SAMPLE_TOO_OLD, "is more than 1h old, which is beyond `maxSampleAge` (60 s)"),
+        ({"newest": vector(NOW - 60)}, Reason.NO_SAMPLE, "has one now. Retry"),
+        ({"answer": vector("NaN", pod="a")}, Reason.NOT_FINITE, "returned NaN for pods a, b"),
+        ({"answer": vector(1, pod="z")}, Reason.NO_SAMPLE, "pod of the result of its query is z"),
+    ],
+)
+def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason, sentence):
+    question = asked("  maxSampleAge: 1m\n")
+    cause = samples.conclude(question, {**EMPTY, "answer": vector(1, pod="a"), **results}, NOW)
+
+    assert "newest" in samples.queries(question)
+    assert "newest" not in samples.queries(asked())
+    assert (cause.reason, cause.rule) == (reason, 0)
+    assert sentence in cause.sentence
+
+
+def test_targets_are_queried_only_if_series_ended():
+    question = asked()
+
+    assert samples.further(question, EMPTY) == {}
+    assert samples.further(question, {**EMPTY, "here": vector(1)}) == {}
+    assert samples.further(question, {"here": ()}) == {}
+    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {"targets", "up"}
+    assert set(samples.further(question, {**EMPTY, "every": ()})) == {"last", "targets", "up"}
+
+
+@pytest.mark.parametrize(
+    ("results", "sentence"),
+    [
+        (
+            {"named": vector(1)},
+            (
+                "1 series of gpu_util has the label pod, and none is for pod a in namespace "
+                "default: the pod uses no GPU, or the exporter on its node is not scraped"
+            ),
+        ),
+        (
+            {"answer": vector(1, model="x", zone="y")},
+            (
+                "has no label pod (only model, zone). Aggregate by (<<.GroupBy>>) in "
+                "`metricsQuery`; the query was `sum by"
+            ),
+        ),
+        (
+            {"answer": (*vector("NaN", pod="a"), *vector("Inf", pod="a"))},
+            "returned +Inf and NaN for pod a in namespace default, and these are not values",
+        ),
+        (
+            {"elsewhere": vector(1, ns="gpu", exported_ns="other")},
+            "but has some whose label ns is gpu. If that is the right namespace, request the",
+        ),
+        (
+            {
+                "elsewhere": (
+                    *vector(1, ns="gpu", exported_ns="default"),
+                    *vector(1, ns="team", exported_ns="other"),
+                )
+            },
+            (
+                "but has some whose label ns is gpu and whose label exported_ns is default. Map "
+                "exported_ns to namespace in `resources` of the rule, or scrape with"
+            ),
+        ),
+    ],
+)
+def test_the_sentence_names_one_pod_and_what_to_do(results, sentence):
+    cause = samples.conclude(asked(names=("a",)), {**EMPTY, **results}, NOW)
+
+    assert sentence in cause.sentence
+
+
+def test_only_pods_are_said_to_use_no_gpu():
+    question = replace(asked(), resource=NODES)
+
+    cause = samples.conclude(question, {**EMPTY, "named": vector(3)}, NOW)
+
+    assert cause.sentence.endswith("the exporter does not report them, or is not scraped")
