@@ -23,6 +23,7 @@ from adapter.clients.credentials import (
 )
 from adapter.clients.held import Held
 from adapter.clients.one_address import OneAddress
+from adapter.clients.one_process import OneProcess
 from adapter.clients.prometheus import Prometheus
 from rules.document.sources import DEFAULT, PrometheusSource
 
@@ -50,7 +51,10 @@ async def connect_prometheus(
         raise errors.StartError(f"{source.where}: {_as_keys(str(error))}") from error
     addresses = OneAddress()
     proxy = credentials.proxy or proxies.proxy_for(flags.url)
-    async with aiohttp.ClientSession(connector=addresses.connector(), proxy=proxy) as session:
+    async with (
+        aiohttp.ClientSession(connector=addresses.connector(), proxy=proxy) as session,
+        OneProcess(addresses, proxy=proxy, source=name) as one_process,
+    ):
         yield Prometheus(
             session,
             flags.url,
@@ -63,6 +67,7 @@ async def connect_prometheus(
             source=name,
             held=held,
             addresses=addresses,
+            one_process=one_process,
             requests=requests,
         )
 

@@ -8,6 +8,7 @@ log only.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import email.utils
 import logging
@@ -29,6 +30,7 @@ from adapter.clients.circuit_breaker import CircuitBreaker
 from adapter.clients.credentials import Authorization, authorized
 from adapter.clients.held import MAX_HELD, Held
 from adapter.clients.one_address import OneAddress
+from adapter.clients.one_process import OneProcess
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
     Listed,
@@ -66,6 +68,8 @@ _METADATA = "/api/v1/metadata"
 _RUNTIME = "/api/v1/status/runtimeinfo"
 _CONNECTIONS = 10
 """Connections that find out whether replicas answer: one of two is missed once in 512 times."""
+_STARTS = 4
+"""Requests for the start of a process that have room, one after the other, in the timeout."""
 _CHUNK = 16 << 10
 """Bytes that are parsed at once. The slowest input takes 40 ms, in which nothing else runs."""
 _MAX_ERROR = 64 << 10
@@ -108,8 +112,9 @@ class Prometheus:
     `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
     the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
     `source` is the name that rules use. Clients with the same `held` have a common limit of the
-    responses that they read. `addresses` is the resolver of `session`. `clock` returns the Unix
-    seconds for which queries are evaluated, by default the time at Prometheus. Methods raise
+    responses that they read. `addresses` is the resolver of `session`, and `one_process` makes the
+    sessions that replace it while several servers answer behind one address. `clock` returns the
+    Unix seconds for which queries are evaluated, by default the time at Prometheus. Methods raise
     BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
@@ -129,6 +134,7 @@ class Prometheus:
         source: str = DEFAULT,
         held: Held | None = None,
         addresses: OneAddress | None = None,
+        one_process: OneProcess | None = None,
         requests: telemetry.PrometheusRequestMetrics | None = None,
         clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
@@ -166,6 +172,7 @@ class Prometheus:
         self._post_refused_at: float | None = None
         self._source = source
         self.addresses = addresses
+        self._one_process = one_process
         self.reachability = Reachability(source=source, addresses=addresses)
         name = "Prometheus" if source == DEFAULT else f"the source {source}"
         self._breaker = CircuitBreaker(name, clock=monotonic)
@@ -220,19 +227,31 @@ class Prometheus:
     async def processes(self) -> int:
         """Return how many processes answer requests on several connections; 1 if they do not tell.
 
-        Replicas behind one address are seen only if new connections are balanced between them.
+        Replicas behind one address are seen only if new connections are balanced between them. From
+        then on, the oldest is queried while it answers.
         """
         try:
-            first = await self._started()
-            others = await gather_or_cancel(self._started() for _ in range(_CONNECTIONS))
+            with self._breaker.request():
+                first = await self._started(self._session)
+            others = await gather_or_cancel(
+                self._started(self._session) for _ in range(_CONNECTIONS)
+            )
+            starts = {first, *others}
+            if self._one_process and len(starts) > 1:
+                await self._one_process.choose(min(starts), self._started)
+                self.reachability.kept = self._one_process.kept
         except errors.BackendError:
             return 1
-        self.reachability.processes = len({first, *others})
+        self.reachability.processes = len(starts)
         return self.reachability.processes
 
-    async def _started(self) -> str:
-        """Return when the process that answers was started."""
-        start = await self._request("GET", _RUNTIME, {}, self._timeout, StartReader())
+    async def _started(self, session: aiohttp.ClientSession) -> str:
+        """Return when the process that answers `session` was started.
+
+        One that hangs leaves time to try another within the timeout of a query.
+        """
+        seconds = self._timeout / _STARTS
+        start = await self._exchange("GET", _RUNTIME, {}, seconds, StartReader(), session)
         return start.content
 
     def _post_was_refused(self) -> bool:
@@ -271,7 +290,13 @@ class Prometheus:
             return await self._exchange(verb, path, params, seconds, reader)
 
     async def _exchange(
-        self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
+        self,
+        verb: Verb,
+        path: str,
+        params: Mapping[str, str],
+        seconds: float,
+        reader: Reader[T],
+        session: aiohttp.ClientSession | None = None,
     ) -> T:
         subject = params.get("query") or params.get("match[]") or params.get("metric", "")
 
@@ -282,8 +307,12 @@ class Prometheus:
         started, began = self._monotonic(), self.reachability.now()
         outcome, received = "Cancelled", 0
         try:
-            async with asyncio.timeout(seconds):
-                response = await self._session.request(
+            async with asyncio.timeout(seconds), contextlib.AsyncExitStack() as stack:
+                middlewares = self._middlewares
+                if session is None and self._one_process and self._one_process.kept:
+                    session, kept = stack.enter_context(self._one_process.lane(self._started))
+                    middlewares = (*middlewares, kept)
+                response = await (session or self._session).request(
                     verb,
                     (self._base / path[1:]).with_query(
                         [each for each in self._parameters if each[0] not in params]
@@ -294,7 +323,7 @@ class Prometheus:
                     timeout=aiohttp.ClientTimeout(),
                     ssl=self._tls_context() if self._tls_context else True,
                     server_hostname=self._server_name,
-                    middlewares=self._middlewares,
+                    middlewares=middlewares,
                 )
                 async with abort.abort_on_exit(response):
                     try:
@@ -311,8 +340,8 @@ class Prometheus:
                 error.query = subject
             outcome = type(error).__name__
             # Many backends do not serve that path, and serve queries.
-            if path != _RUNTIME and self.reachability.failed(error, began=began) and self.addresses:
-                self.addresses.failed()
+            if path != _RUNTIME and self.reachability.failed(error, began=began):
+                self._try_another()
             raise error from e
         finally:
             elapsed = self._monotonic() - started
@@ -323,6 +352,13 @@ class Prometheus:
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s: %s in %.0f ms", described(), outcome, elapsed * 1000)
         return result
+
+    def _try_another(self) -> None:
+        """Send the next requests to another process or address, if there are several."""
+        if self._one_process:
+            self._one_process.failed()
+        if self.addresses:
+            self.addresses.failed()
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:
         """Parse a response while it arrives. Raises TooLarge and Broken."""

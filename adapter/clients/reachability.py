@@ -46,7 +46,9 @@ class Reachability:
         addresses: OneAddress | None = None,
     ) -> None:
         self.processes = 1
-        """Number of servers that answered when they were counted."""
+        """Number of servers that answered behind one address when they were counted."""
+        self.kept = False
+        """Whether only one of them is queried."""
         self._clock = clock
         self._addresses = addresses
         self._source = source
@@ -97,10 +99,12 @@ class Reachability:
             )
         if not self._answered:
             return "not queried yet"
+        if self.processes > 1 and self.kept:
+            return f"answers; {self.processes} servers answer behind one address, one is queried"
         if self.processes > 1:
             return errors.Degradation(
-                f"{self.processes} servers answer behind one address, so values alternate (set "
-                "sessionAffinity: ClientIP in its Service)"
+                f"{self.processes} servers answer behind one address, and each request may go to "
+                "another, so values alternate (query one directly, or one that deduplicates)"
             )
         number = len(self._addresses.addresses) if self._addresses else 0
         return (

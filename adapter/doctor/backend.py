@@ -52,12 +52,16 @@ async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
     processes = await prometheus.processes()
     addresses = len(prometheus.addresses.addresses) if prometheus.addresses else 1
     if processes > 1:
+        fact = f"{processes} Prometheus servers answer behind one address"
+        if prometheus.reachability.kept:
+            queried = f"{fact}, of which one is queried while it answers"
+            return [ok("prometheus-replicas", queried)]
         return [
             warning(
                 "prometheus-replicas",
-                f"{processes} Prometheus servers answer behind one address",
-                cause="values alternate, and a series that one of them lacks comes and goes",
-                cure="set sessionAffinity: ClientIP in its Service, or query one that deduplicates",
+                fact,
+                cause="each request may go to another, so values alternate, and series come and go",
+                cure="query one of them directly, or one that deduplicates",
             )
         ]
     if addresses > 1:

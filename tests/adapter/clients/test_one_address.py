@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from socket import AF_INET
 
 import aiohttp
 import pytest
-from aiohttp import abc
+from aiohttp import abc, web
 
-from adapter import errors
+from adapter import errors, settings
+from adapter.app import sources
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from adapter.doctor import backend as diagnosis
@@ -64,10 +67,13 @@ async def client(replicas) -> AsyncIterator[Prometheus]:
         yield Prometheus(session, url, addresses=addresses, timeout=5)
 
 
-async def asked(client: Prometheus) -> set[str]:
-    """Return the addresses of the servers that answer 16 queries at a time."""
-    results = await asyncio.gather(*(client.query("replica") for _ in range(16)))
-    return {each.labels["host"] for result in results for each in result.samples}
+async def asked(client: Prometheus, times: int = 1) -> set[str]:
+    """Return the addresses of the servers that answer `times` times 16 queries at a time."""
+    hosts = set()
+    for _ in range(times):
+        results = await asyncio.gather(*(client.query("replica") for _ in range(16)))
+        hosts |= {each.labels["host"] for result in results for each in result.samples}
+    return hosts
 
 
 async def test_one_address_is_queried_as_long_as_it_answers(client, replicas):
@@ -83,6 +89,14 @@ async def test_one_address_is_queried_as_long_as_it_answers(client, replicas):
     assert await asked(client) == {SECOND}
 
 
+async def test_a_connection_to_an_address_that_failed_is_not_used_again(client):
+    assert await asked(client) == {FIRST}
+
+    client.addresses.failed()
+
+    assert await asked(client) == {SECOND}
+
+
 @contextlib.asynccontextmanager
 async def balanced(port: int) -> AsyncIterator[str]:
     """Run a balancer that gives each connection to the next address; yield its URL."""
@@ -95,7 +109,11 @@ async def balanced(port: int) -> AsyncIterator[str]:
         writer.close()
 
     async def serve(reader, writer):
-        inner_reader, inner_writer = await asyncio.open_connection(next(hosts), port)
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection(next(hosts), port)
+        except OSError:
+            writer.close()
+            return
         await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -113,6 +131,100 @@ async def test_doctor_warns_of_replicas_behind_one_address(replicas):
     assert client.reachability.check().startswith("2 servers answer behind one address")
     assert finding.state is State.WARNING
     assert finding.fact == "2 Prometheus servers answer behind one address"
+
+
+def keeping(url: str, verb: str = "GET") -> contextlib.AbstractAsyncContextManager[Prometheus]:
+    """Return the client of the server, which keeps to one process."""
+    flags = (f"--prometheus-url={url}", "--prometheus-timeout=5s", f"--prometheus-verb={verb}")
+    return sources.connect_prometheus(settings.parse(flags).prometheus)
+
+
+@pytest.mark.parametrize("verb", ["GET", "POST"])
+async def test_one_server_behind_an_address_is_queried_as_long_as_it_answers(replicas, verb):
+    replicas[FIRST].put("only_first 1")
+    async with balanced(replicas[FIRST].port) as url, keeping(url, verb) as client:
+        assert await client.processes() == 2
+        assert await asked(client, 13) == {FIRST}
+        for _ in range(20):
+            assert (await client.query("only_first")).samples
+            assert "only_first" in (await client.names("only_first", 0, 1e10)).content
+        assert client.reachability.check() == (
+            "answers; 2 servers answer behind one address, one is queried"
+        )
+
+        await asyncio.to_thread(replicas[FIRST].kill)
+        with contextlib.suppress(errors.Unreachable):
+            await client.query("replica")
+        assert await asked(client, 13) == {SECOND}
+
+        await asyncio.to_thread(replicas[FIRST].start)
+        assert await asked(client, 13) == {SECOND}
+
+
+async def test_doctor_says_that_one_server_behind_an_address_is_queried(replicas):
+    async with balanced(replicas[FIRST].port) as url, keeping(url) as client:
+        found = await diagnosis.findings(client)
+
+    (finding,) = [each for each in found if each.name == "prometheus-replicas"]
+    assert finding.state is State.OK
+    assert finding.fact.startswith("2 Prometheus servers answer behind one address, of which one")
+
+
+async def test_a_server_that_hangs_is_left(replicas):
+    async with balanced(replicas[FIRST].port) as url, keeping(url) as client:
+        await client.processes()
+        assert await asked(client) == {FIRST}
+
+        os.kill(replicas[FIRST].pid, signal.SIGSTOP)
+        await asyncio.to_thread(os.waitpid, replicas[FIRST].pid, os.WUNTRACED)
+        try:
+            with pytest.raises(errors.TimedOut):
+                await client.query("replica")
+            assert await asked(client) == {SECOND}
+        finally:
+            os.kill(replicas[FIRST].pid, signal.SIGCONT)
+        assert await asked(client) == {SECOND}
+
+
+async def test_requests_that_a_proxy_balances_are_reported(aiohttp_server):
+    starts = itertools.cycle("ab")
+
+    async def start(request):
+        return web.json_response({"status": "success", "data": {"startTime": next(starts)}})
+
+    app = web.Application()
+    app.router.add_get("/api/v1/status/runtimeinfo", start)
+    server = await aiohttp_server(app)
+    async with keeping(str(server.make_url("/"))) as client:
+        assert await client.processes() == 2
+
+        client.reachability.answered(partial="")
+        assert isinstance(client.reachability.check(), errors.Degradation)
+
+
+async def test_one_server_costs_no_request_and_no_connection(aiohttp_server):
+    peers, paths = set(), []
+
+    async def answer(request):
+        peers.add(request.transport.get_extra_info("peername"))
+        paths.append(request.path)
+        if request.path.endswith("runtimeinfo"):
+            return web.json_response({"status": "success", "data": {"startTime": "a"}})
+        return web.json_response(
+            {"status": "success", "data": {"resultType": "vector", "result": []}}
+        )
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    server = await aiohttp_server(app)
+    async with keeping(str(server.make_url("/"))) as client:
+        await client.processes()
+        before = set(peers)
+        paths.clear()
+        for _ in range(5):
+            await client.query("up")
+
+    assert (peers, paths) == (before, ["/api/v1/query"] * 5)
 
 
 async def test_doctor_says_how_many_addresses_there_are(client):
