@@ -195,13 +195,13 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "docs/flags.md": {"flags": flags},
     "docs/install.md": {"backends": backends},
-    "docs/operations.md": {"metrics": own_metrics},
+    "docs/monitoring.md": {"metrics": own_metrics},
     "docs/presets.md": {
         "presets": preset_list,
         "metrics": preset_metrics,
         "generations": generations,
     },
-    "docs/rules.md": {"scope": lambda: check_output(_UNSHARED_RULES)},
+    "docs/queries.md": {"scope": lambda: check_output(_UNSHARED_RULES)},
     "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
     ".github/CONTRIBUTING.md": {"make": make_targets},
 }

@@ -245,7 +245,7 @@ def _key(name: str) -> str:
 
 
 def test_every_reason_has_a_row_in_the_order_of_the_diagnosis() -> None:
-    rows = re.findall(r"^\| `([A-Z]\w+)` \|", read("docs/troubleshooting.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([A-Z]\w+)` \|", read("docs/reasons.md"), re.MULTILINE)
     reasons = [reason.value for reason in Reason]
 
     assert [row for row in rows if row in reasons] == reasons
@@ -258,7 +258,7 @@ def test_every_health_check_is_documented() -> None:
     names = set(re.findall(r'\bCheck\(\s*name="([\w-]+)"', sources))
 
     assert names > {"ping", "shutdown"}
-    assert {name for name in names if f"`{name}`" not in read("docs/operations.md")} == set()
+    assert {name for name in names if f"`{name}`" not in read("docs/monitoring.md")} == set()
 
 
 def test_own_metrics_that_are_named_exist() -> None:
