@@ -104,6 +104,10 @@ class Side:
     """Whether it is a number or a string, not a vector."""
     anonymous: bool = False
     """Whether no sample has the label of the resource. Known only if it is not selected."""
+    foreign: bool = False
+    """Whether a selected side may have samples of no selected object, and `single` more of them."""
+    named: bool = False
+    """Whether samples may have names of metrics; if it is selected, whether foreign ones may."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +250,19 @@ def adds_no_other_objects(at: Construct, other: Side, wanted: Wanted) -> None:
             "adds series that <<.LabelMatchers>> does not select, which may be of an object with "
             "the same name in another namespace",
             "add {<<.LabelMatchers>>} to each selector",
+        )
+
+
+def fails_alike(at: Construct, side: Side, *, by_name: bool = False) -> None:
+    """Refuse what fails for duplicate label sets if they may be of foreign samples.
+
+    With `by_name`, only samples that differ by nothing but the name become duplicates.
+    """
+    if side.selected and (side.named if by_name else side.foreign):
+        raise at.mixes(
+            "fails for duplicate series, which may be series that <<.LabelMatchers>> does not "
+            "select and that `or` or `unless` leaves for some requests only",
+            "add {<<.LabelMatchers>>} to each selector, or apply `or` and `unless` last",
         )
 
 

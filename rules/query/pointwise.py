@@ -8,6 +8,10 @@ A subexpression is *selected* if it depends on the matchers of the request, else
 every query. Two queries are compared: `single` selects one object and `shared` any set of them. In
 `shared`, the label of the namespace (as MARK) joins `GroupBy`; MARK is absent in `single`. The
 proof holds for the samples that have the labels of an object; other samples belong to nobody.
+
+A query that fails has no samples at all. Where `shared` fails, each request is queried alone. So
+`single` must not fail where `shared` does not: its samples are also in `shared`, except *foreign*
+ones, which `or` and `unless` let through for each object that is not selected.
 """
 
 from __future__ import annotations
@@ -48,8 +52,10 @@ class Walk:
             case ast.SubqueryExpr():
                 return self.side(node.expr)
             case ast.UnaryExpr():
-                self.keywords.append("-")
-                return self.side(node.expr)
+                at = Construct(text="-", place=self._keyword("-"))
+                side = self.side(node.expr)
+                clauses.fails_alike(at, side, by_name=True)
+                return side
             case ast.MatrixSelector():
                 return self._selector(node.vector_selector)
             case ast.VectorSelector():
@@ -78,7 +84,7 @@ class Walk:
         self.values += (each.value for each in matchers)
         present = {(each.name, each.value) for each in matchers if each.op == ast.MatchOp.Equal}
         if present.isdisjoint(self.wanted.matchers):
-            return Side()
+            return Side(named=True)
         clauses.selects_whole_objects(node, present, self.wanted)
         self.selections += 1
         return Side(selected=True, has_namespace=True)
@@ -97,17 +103,19 @@ class Walk:
         if node.param is not None:
             self.side(node.param)
         operand = self.side(node.expr)
+        named = labels.keeps("__name__") or written == "__name__"
         if not operand.selected:
             clauses.groups_the_same(at, labels)
+            if name in clauses.CHOOSES_SAMPLES:
+                return operand
             resource = self.wanted.resource
-            kept = name in clauses.CHOOSES_SAMPLES or labels.keeps(resource)
-            anonymous = operand.anonymous or not kept
-            return Side(anonymous=anonymous and written != resource)
+            anonymous = operand.anonymous or not labels.keeps(resource)
+            return Side(anonymous=anonymous and written != resource, named=named)
         clauses.computes_each_object(at, name)
         clauses.keeps_objects(at, labels, self.wanted)
         clauses.writes_no_wanted_label(at, written, self.wanted)
         has_namespace = operand.has_namespace and labels.keeps(self.wanted.namespace)
-        return Side(selected=True, has_namespace=has_namespace)
+        return replace(operand, has_namespace=has_namespace, named=operand.foreign and named)
 
     def _call(self, node: ast.Call) -> Side:
         name = node.func.name
@@ -115,11 +123,14 @@ class Walk:
         sides = [self.side(each) for each in node.args]
         scalar = node.func.return_type == ast.ValueType.Scalar
         selected = next((each for each in sides if each.selected), None)
-        if selected is None:
-            return Side(scalar=scalar, anonymous=name == "vector")
-        clauses.computes_each_object(at, name)
         strings = _strings(node.args)
-        if name in {"label_replace", "label_join"}:
+        if selected is None:
+            named = any(each.named for each in sides) or "__name__" in strings
+            return Side(scalar=scalar, anonymous=name == "vector", named=named)
+        clauses.computes_each_object(at, name)
+        writes_label = name in {"label_replace", "label_join"}
+        clauses.fails_alike(at, selected, by_name=not writes_label)
+        if writes_label:
             clauses.writes_no_wanted_label(at, strings[0], self.wanted)
             # The last argument of label_replace() is a regular expression.
             sources = strings[2:3] if name == "label_replace" else strings[2:]
@@ -141,12 +152,14 @@ class Walk:
         )
         at = Construct(text=_operation_text(operator, modifier, self.wanted), place=place)
         if left.scalar or right.scalar:
-            return left if right.scalar else right
+            vector = left if right.scalar else right
+            clauses.fails_alike(at, vector, by_name=True)
+            return vector
         clauses.fills_in_nothing(at, modifier)
         match left.selected, right.selected:
             case False, False:
                 clauses.groups_the_same(at, labels)
-                return Side()
+                return Side(named=left.named or right.named)
             case True, True:
                 return self._selected_both(at, node, labels, left, right)
             case _:
@@ -159,8 +172,14 @@ class Walk:
         operator = str(node.op)
         clauses.matches_objects(at, labels, self.wanted)
         clauses.namespaces_alike(at, labels, self.wanted, left, right, union=operator == "or")
+        if operator == "or":
+            return replace(
+                left, foreign=left.foreign or right.foreign, named=left.named or right.named
+            )
         if operator in _SETS:
             return left
+        clauses.fails_alike(at, left)
+        clauses.fails_alike(at, right)
         clauses.copies_no_wanted_label(at, node.modifier, self.wanted)
         match _many(node):
             case "left":
@@ -177,17 +196,20 @@ class Walk:
         """Return the value of an operation between a selected vector and one that is not."""
         operator = str(node.op)
         selected, other = (left, right) if left.selected else (right, left)
+        union = replace(selected, foreign=True, named=selected.named or other.named)
         if operator == "or":
             clauses.adds_no_other_objects(at, other, self.wanted)
             if selected is left and other.anonymous:
-                return selected
+                return union
             if selected is left:
                 clauses.matches_objects(at, labels, self.wanted)
         clauses.groups_the_same(at, labels)
         clauses.matches_the_same(at, labels, selected, self.wanted)
         if operator == "or":
-            return selected
-        if operator in _SETS and selected is left:
+            return union
+        if operator not in _SETS:
+            clauses.fails_alike(at, selected)
+        elif selected is left:
             return selected
         if _many(node) == ("left" if selected is left else "right"):
             clauses.copies_no_wanted_label(at, node.modifier, self.wanted)
@@ -196,7 +218,8 @@ class Walk:
         clauses.matches_objects(at, labels, self.wanted, copied)
         if operator == "unless":
             clauses.adds_no_other_objects(at, other, self.wanted)
-        return selected
+            return replace(selected, foreign=True, named=other.named)
+        return replace(selected, named=selected.foreign and other.named)
 
 
 def prove(query: str, tree: ast.Expr, wanted: Wanted, *, namespace: str) -> None:

@@ -56,6 +56,17 @@ _NODE = (
     sample("B", 2, pod="p1", node="x"),
     sample("B", 3, pod="p2", node="x"),
 )
+# Two series of p2 that `or` and `unless` leave as long as A of p2 is not selected.
+_LEFT = (
+    sample("A", 1, pod="p1"),
+    sample("A", 2, pod="p2"),
+    sample("B", 3, pod="p2", zone="u"),
+    sample("B", 4, pod="p2", zone="v"),
+)
+# A and B of p2, which differ by nothing but their names.
+_NAMED = (sample("A", 1, pod="p1"), sample("A", 2, pod="p2"), sample("B", 3, pod="p2"))
+_OR_B = f"{_A} or on (pod) B"
+_OR_BOTH = f'{_A} or on (pod) {{__name__=~"A|B"}}'
 
 CASES = [
     Case(clause="matches_objects", query=f"B unless on (node) {_A}", data=_NODE),
@@ -137,6 +148,71 @@ CASES = [
                 (sample("A", 1, pod="p1"), sample("B", 2, namespace="n2", pod="p1")),
             ),
         )
+    ),
+    *(
+        Case(clause="fails_alike", query=query, data=_LEFT)
+        for query in (
+            f'label_join({_OR_B}, "zone", "")',
+            f'label_replace({_OR_B}, "zone", "", "", "")',
+            f'label_replace(max by (<<.GroupBy>>, zone) ({_OR_B}), "zone", "", "", "")',
+            f'label_replace({_A} or on (pod) ({_OR_B}), "zone", "", "", "")',
+            f'label_replace(B unless on (pod) {_A}, "zone", "", "", "")',
+            f'label_replace(B and on (pod, zone) ({_OR_B}), "zone", "", "", "")',
+            f'label_replace((B or on (pod) {_A}) unless on (pod) {_A}, "zone", "", "", "")',
+            f"{_A} * on (pod) ({_OR_B})",
+            f"({_OR_B}) * on (pod) group_right {_A}",
+            f"B == on (pod) ({_OR_B})",
+        )
+    ),
+    *(
+        Case(clause="fails_alike", query=query, data=_NAMED)
+        for query in (
+            f"-({_OR_BOTH})",
+            f"({_OR_BOTH}) * 100",
+            f"abs({_OR_BOTH})",
+            f"max_over_time(({_OR_BOTH})[2s:1s])",
+            f"-({_A} or on (pod) ({_OR_BOTH}))",
+            f'-({{__name__=~"A|B"}} unless on (pod) {_A})',
+            f"-max by (<<.GroupBy>>, __name__) ({_OR_BOTH})",
+            f"-({_A} or on (pod) topk(9, {{__name__=~'A|B'}}))",
+            f"-({_A} or on (pod) max by (pod, __name__) ({{__name__=~'A|B'}}))",
+            f"-({_A} or on (pod) (A or on (__name__) B))",
+        )
+    ),
+    Case(
+        clause="fails_alike",
+        query=f'-({{__name__=~"A|B"}} and on (pod, zone) ({_SUM} or on (pod) B))',
+        data=(
+            sample("A", 1, pod="p1"),
+            sample("A", 2, pod="p2", zone="u"),
+            sample("B", 3, pod="p2", zone="u"),
+        ),
+    ),
+    Case(
+        clause="fails_alike",
+        query=f'-({_A} or on (pod) count_values by (pod) ("__name__", B))',
+        data=_LEFT,
+    ),
+    Case(
+        clause="fails_alike",
+        query=f'-count_values by (<<.GroupBy>>) ("__name__", {_OR_B})',
+        data=_LEFT,
+    ),
+    Case(
+        clause="fails_alike",
+        query=f'-({_A} or on (pod) label_replace(label_replace(max by (pod, zone) (B), "__name__", '
+        '"$1", "zone", "(.*)"), "zone", "", "", ""))',
+        data=_LEFT,
+    ),
+    Case(
+        clause="fails_alike",
+        query=f'label_replace({_A} or on (node) max by (node) (B), "node", "", "", "")',
+        data=(
+            sample("A", 1, pod="p1"),
+            sample("A", 2, pod="p2", node="x"),
+            sample("B", 3, node="x"),
+            sample("B", 4, node="y"),
+        ),
     ),
     Case(
         clause="copies_no_wanted_label",

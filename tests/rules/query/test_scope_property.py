@@ -70,7 +70,10 @@ _SELECTORS = (
     "sum by (pod) (bWORLD)", "max without (node) (aWORLD)", "max by (zone) (cWORLD)",
     'count_values by (zone) ("pod", max by (zone) (qWORLD))', "max by (namespace, pod) (cWORLD)",
 )  # fmt: skip
-_SERIES = ("aWORLD", "bWORLD", "cWORLD", "nWORLD", "qWORLD", 'bWORLD{node="x"}', "vector(0)")
+_SERIES = (
+    "aWORLD", "bWORLD", "cWORLD", "nWORLD", "qWORLD", 'bWORLD{node="x"}', "vector(0)",
+    '{__name__=~"aWORLD|bWORLD",pod="p1"}',
+)  # fmt: skip
 _EVERY_AGGREGATION = (
     "sum", "max", "min", "avg", "count", "group", "stddev", "stdvar", "quantile", "topk", "bottomk",
     "count_values", "limitk", "limit_ratio",
@@ -94,6 +97,12 @@ _FUNCTIONS = (
     'label_join({}, "zone", "-", "namespace", "pod")',
     'label_join({}, "namespace", "", "zone")',
 )  # fmt: skip
+_FAILING = (
+    'label_replace({}, "zone", "", "", "")', 'label_join({}, "zone", "-", "namespace", "pod")',
+    "max_over_time(({})[60s:30s])", "-({})", "cWORLD - on (namespace, pod) ({})",
+    f"max by (<<.GroupBy>>) (aWORLD{{{_M}}}) * on (<<.GroupBy>>) ({{}})",
+)  # fmt: skip
+"""What fails for samples that become alike, or that match the same sample."""
 _RANGES = ("rate", "increase", "avg_over_time", "delta", "count_over_time", "absent_over_time")
 _OPERATORS = ("+", "-", "*", "/", ">", "== bool", "<=")
 
@@ -127,10 +136,13 @@ def _operation(draw, inner):
     return f"({left}) {draw(st.sampled_from(_OPERATORS))} {match} {many} ({right})"
 
 
+def _called(functions, inner):
+    return st.builds(str.format, st.sampled_from(functions), inner)
+
+
 def _of_all(inner):
-    functions = st.builds(lambda each, of: each.format(of), st.sampled_from(_FUNCTIONS), inner)
-    names = _AGGREGATIONS + _EVERY_AGGREGATION
-    return st.one_of(_aggregated(inner, names), functions)
+    names = _AGGREGATIONS * 3 + _EVERY_AGGREGATION
+    return st.one_of(_aggregated(inner, names), _called(sorted({*_FUNCTIONS}), inner))
 
 
 _OTHERS = st.recursive(st.sampled_from(_SERIES), _of_all)
@@ -158,9 +170,9 @@ def _grown(inner):
     return st.one_of(
         _aggregated(inner),
         _operation(inner),
-        _beside(inner),
+        _called((*("{}",) * 6, *_FAILING), _beside(inner)),
         _aggregated(_operation(_aggregated(inner))),
-        st.builds(lambda function, each: function.format(each), st.sampled_from(_FUNCTIONS), inner),
+        _called(_FUNCTIONS, inner),
     )
 
 
@@ -277,6 +289,6 @@ def test_shared_and_separate_queries_answer_the_same(client, refusals):
     assert scopes[Scope.ALONE] > scopes.total() / 5
     assert min(scopes[Scope.CLUSTER], scopes[Scope.NAMESPACE]) > scopes.total() / 10
     assert share > 0.3
-    assert client.count["shared queries that failed"] < client.count["shared queries"] / 6
+    assert client.count["shared queries that failed"] < client.count["shared queries"] / 10
     if scopes.total() > 2000:
         assert refusals.keys() >= CLAUSES

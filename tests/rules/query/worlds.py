@@ -149,7 +149,8 @@ def _by_object(
     for sample in samples:
         labels = sample["metric"]
         key = labels.get(namespace, "") if namespace else default, labels.get(resource, "")
-        found.setdefault(key, []).append(sample["value"][1])
+        # In subqueries, the order of samples varies, and with it the last digit of `avg`.
+        found.setdefault(key, []).append(f"{float(sample['value'][1]):.12g}")
     return {key: sorted(values) for key, values in found.items()}
 
 
