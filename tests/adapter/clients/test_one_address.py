@@ -263,3 +263,70 @@ async def test_the_next_address_is_first_after_failures():
     await addresses.close()
 
     assert tried == [[FIRST, SECOND], [FIRST, SECOND], [SECOND, FIRST]]
+
+
+class Server:
+    """Fake Prometheus whose processes, by connection, a test decides."""
+
+    def __init__(self) -> None:
+        self.starts = itertools.cycle("ab")
+        self.start_status = 200
+        self.closes = False
+        self.queries = 0
+        self._of: dict[object, str] = {}
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answer as the process of the connection."""
+        start = self._of.setdefault(request.transport, next(self.starts))
+        if request.path.endswith("runtimeinfo"):
+            data = {"startTime": start}
+            response = web.json_response(
+                {"status": "success", "data": data}, status=self.start_status
+            )
+        else:
+            self.queries += 1
+            data = {"resultType": "vector", "result": []}
+            response = web.json_response({"status": "success", "data": data})
+        if self.closes:
+            response.force_close()
+        return response
+
+
+@pytest.fixture
+async def server(aiohttp_server) -> AsyncIterator[tuple[Server, Prometheus]]:
+    """A fake server and a client that keeps to one of its two processes."""
+    fake, app = Server(), web.Application()
+    app.router.add_get("/{path:.*}", fake.answer)
+    running = await aiohttp_server(app)
+    async with keeping(str(running.make_url("/"))) as client:
+        assert await client.processes() == 2
+        yield fake, client
+
+
+async def test_servers_that_no_longer_tell_their_start_are_queried(server):
+    fake, client = server
+    fake.start_status = 403
+
+    await client.query("up")
+
+    assert fake.queries == 1
+
+
+async def test_servers_whose_starts_cannot_be_read_fail_after_bounded_tries(server):
+    fake, client = server
+    fake.start_status = 500
+
+    with pytest.raises(errors.Broken):
+        await client.query("up")
+
+    assert fake.queries == 0
+
+
+async def test_connections_that_close_after_each_response_fail_after_bounded_tries(server):
+    fake, client = server
+    fake.closes = True
+
+    with pytest.raises(errors.Unreachable, match="closed after each response"):
+        await client.query("up")
+
+    assert fake.queries == 3
