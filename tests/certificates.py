@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import ipaddress
 import itertools
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -26,20 +29,20 @@ class Holder:
 
     def __init__(
         self,
-        name,
-        issuer=None,
+        name: str,
+        issuer: Holder | None = None,
         *,
-        ca=None,
-        usages=(),
-        since=-DAY,
-        until=DAY,
-        keys=True,
-        now=NOW,
-        groups=(),
-        dns=(),
-        addresses=(),
-        key=None,
-    ):
+        ca: bool | None = None,
+        usages: Sequence[x509.ObjectIdentifier] = (),
+        since: dt.timedelta = -DAY,
+        until: dt.timedelta = DAY,
+        keys: bool = True,
+        now: dt.datetime = NOW,
+        groups: Sequence[str] = (),
+        dns: Sequence[str] = (),
+        addresses: Sequence[str] = (),
+        key: ec.EllipticCurvePrivateKey | None = None,
+    ) -> None:
         self.key = key or ec.generate_private_key(ec.SECP256R1())
         issuer = issuer or self
         self.name = _name(name, groups)
@@ -57,7 +60,7 @@ class Holder:
         if usages:
             builder = builder.add_extension(x509.ExtendedKeyUsage(usages), False)
         if dns or addresses:
-            names = [x509.DNSName(each) for each in dns]
+            names: list[x509.GeneralName] = [x509.DNSName(each) for each in dns]
             names += [x509.IPAddress(ipaddress.ip_address(each)) for each in addresses]
             builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
         if keys:
@@ -68,16 +71,16 @@ class Holder:
         self.certificate = builder.sign(issuer.key, hashes.SHA256())
 
     @property
-    def der(self):
+    def der(self) -> bytes:
         """The certificate in DER."""
         return self.certificate.public_bytes(serialization.Encoding.DER)
 
     @property
-    def bundle(self):
+    def bundle(self) -> Bundle:
         """The certificate and key for a server."""
         return Bundle(chain=(self.certificate,), key=self.key)
 
-    def client(self, context, tmp_path, *others):
+    def client(self, context: ssl.SSLContext, tmp_path: Path, *others: Holder) -> None:
         """Load this certificate, followed by `others`, into the TLS context of a client."""
         files = tmp_path / f"{id(self)}.crt", tmp_path / f"{id(self)}.key"
         files[0].write_bytes(self.pem + b"".join(each.pem for each in others))
@@ -85,11 +88,11 @@ class Holder:
         context.load_cert_chain(*files)
 
     @property
-    def pem(self):
+    def pem(self) -> bytes:
         """The certificate in PEM."""
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _name(common_name, groups):
+def _name(common_name: str, groups: Sequence[str]) -> x509.Name:
     organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in groups]
     return x509.Name([*organizations, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

@@ -129,8 +129,8 @@ async def main(folder: Path, size: Size) -> None:
     """Serve until the process ends; write the kubeconfig and the port into the folder."""
     cluster = kubernetes.Cluster()
     cluster.resources.append(kubernetes.CONFIGMAPS)
-    document = {"kind": "ConfigMap", "apiVersion": "v1", "data": processes.trust(folder)}
-    cluster.put(*kubernetes.TRUST, **document)
+    data = processes.trust(folder)
+    cluster.put(*kubernetes.TRUST, kind="ConfigMap", apiVersion="v1", data=data)
     app = cluster.app()
     api_server = ApiServer(size)
 

@@ -223,14 +223,14 @@ def run_open(job: OpenJob) -> dict[str, Any]:
                 connection = idle.pop()
             else:
                 connection = Connection(job.endpoint, context)
-                selector.register(connection, selectors.EVENT_READ)
+                selector.register(connection, selectors.EVENT_READ, connection)
             busy[connection] = due, path
             connection.send(starts[path])
         wait = due_paths[0][0] - time.monotonic() if due_paths else 1.0
         # With all connections busy, only a response makes the next request possible.
         wait = 1.0 if len(busy) >= MAX_CONNECTIONS else min(max(wait, 0.0), 1.0)
         for key, _ in selector.select(wait):
-            connection = key.fileobj
+            connection = key.data
             try:
                 response = connection.receive()
             except OSError:
@@ -260,14 +260,14 @@ def run_closed(job: ClosedJob) -> dict[str, Any]:
     sent: dict[Connection, float] = {}
     with selectors.DefaultSelector() as selector:
         for connection in connections:
-            selector.register(connection, selectors.EVENT_READ)
+            selector.register(connection, selectors.EVENT_READ, connection)
             sent[connection] = time.monotonic()
             connection.send(start)
 
         def run_until(deadline: float) -> None:
             while time.monotonic() < deadline:
                 for key, _ in selector.select(1):
-                    connection = key.fileobj
+                    connection = key.data
                     if (response := connection.receive()) is not None:
                         now = time.monotonic()
                         latencies.append(now - sent[connection])

@@ -94,8 +94,10 @@ def details(columns: Sequence[Column]) -> Iterator[str]:
 
 def closed_table(results: Sequence[ClosedResult]) -> Iterator[str]:
     """Yield the lines of the table of the closed loop."""
-    columns = ("x bare", "CPU x bare", "requests/s", "CPU ms", "p50 ms", "p99 ms")
-    columns += ("core used", "client's")
+    columns = (
+        *("x bare", "CPU x bare", "requests/s", "CPU ms", "p50 ms", "p99 ms"),
+        *("core used", "client's"),
+    )
     yield f"{'':<32}" + "".join(f"{column:>11}" for column in columns)
     for each in results:
         yield (

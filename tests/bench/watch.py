@@ -131,7 +131,7 @@ async def _watch(api: Kube, size: int) -> dict[str, float]:
     return {"bytes": growth * (1 << 20) / size, "seconds": seconds, "selector": microseconds}
 
 
-async def _until_watched(caches: WatchCaches, resource: str) -> None:
+async def _until_watched(caches: WatchCaches[Any], resource: str) -> None:
     async with asyncio.timeout(300):
         while f"{resource} watched" not in caches.status():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.01)

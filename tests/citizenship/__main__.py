@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +15,8 @@ from tests.control_plane import build, foreground, plane
 def main() -> int:
     """Run the scenarios; return 0 if all passed, else 1."""
     args = _parser().parse_args()
-    sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     programs = build.ensure_programs()
     with tempfile.TemporaryDirectory(prefix="citizenship-") as folder:
         print(f"starting Kubernetes {programs.version}; logs: {folder}", flush=True)

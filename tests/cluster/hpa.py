@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Any
 
 from tests.control_plane.client import Client
@@ -101,7 +101,7 @@ def read(client: Client, name: str, namespace: str = "default") -> Hpa:
     return _hpa(table, _column_names(table))
 
 
-def watch(client: Client, name: str) -> Iterator[Hpa]:
+def watch(client: Client, name: str) -> Generator[Hpa, None, None]:
     """Yield the present state of an HPA of namespace default, then every change of it.
 
     Yields the last state again after each second without a change. Ends when the HPA is deleted or

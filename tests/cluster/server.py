@@ -12,6 +12,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -144,11 +145,10 @@ class Server:
             # The condition may be left from an earlier process.
             version, _, group = name.partition(".")
             path = f"/apis/{group}/{version}"
-            wait_for(
-                lambda path=path: self._control_plane.admin.request("GET", path).status == 200,
-                f"GET {path} returns 200",
-                seconds=60,
-            )
+            wait_for(partial(self._is_served, path), f"GET {path} returns 200", seconds=60)
+
+    def _is_served(self, path: str) -> bool:
+        return self._control_plane.admin.request("GET", path).status == 200
 
     def stop(self) -> None:
         """Send SIGTERM and wait. Raises RuntimeError if the exit status is not 0."""

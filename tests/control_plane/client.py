@@ -9,7 +9,7 @@ import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +107,7 @@ class Client:
         """Return the document at `path`. Raises RefusedError and OSError."""
         return self.call("GET", path, accept=accept)
 
-    def watch(self, path: str, *, accept: str = JSON) -> Iterator[Any]:
+    def watch(self, path: str, *, accept: str = JSON) -> Generator[Any, None, None]:
         """Yield the events of a watch until the server ends it. Raises as `get`."""
         with self._send("GET", path, accept=accept) as response:
             if response.status >= 300:

@@ -268,8 +268,8 @@ class Cluster:
                 if self.version > seen and bookmarks and not self.silent:
                     seen = self.version
                     metadata = {"resourceVersion": str(seen)}
-                    event = json.dumps({"type": "BOOKMARK", "object": {"metadata": metadata}})
-                    await response.write(event.encode() + b"\n")
+                    bookmark = {"type": "BOOKMARK", "object": {"metadata": metadata}}
+                    await response.write(json.dumps(bookmark).encode() + b"\n")
                 running = await queue.get()
         finally:
             self._watches.remove(queue)
@@ -391,7 +391,7 @@ class Cluster:
         return web.json_response({"kind": "APIResourceList", "resources": documents})
 
 
-def kubeconfig(folder: pathlib.Path, server: test_utils.TestServer, **user: Any) -> str:
+def kubeconfig(folder: pathlib.Path, server: test_utils.BaseTestServer, **user: Any) -> str:
     """Write a kubeconfig for the server; `user` has the user's fields (token, tokenFile, exec)."""
     path = folder / "kubeconfig"
     context = {"cluster": "fake", "user": "fake"}

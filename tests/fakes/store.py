@@ -48,7 +48,7 @@ class Store:
         return app
 
     async def _handle(self, request: web.Request) -> web.Response:
-        document = await request.json() if request.can_read_body else None
+        document: Any = await request.json() if request.can_read_body else None
         await asyncio.sleep(self.delay)
         status = self.refuse(request.method, request.path)
         if not status:

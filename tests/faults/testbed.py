@@ -20,7 +20,7 @@ from typing import Any
 
 from adapter import __main__ as program
 from adapter import commands
-from tests.adapter.app.test_sources import BASIC, HASHED, USER
+from tests.adapter.app.credentials import BASIC, HASHED, USER
 from tests.cluster import server
 from tests.cluster.server import Server
 from tests.control_plane.plane import ControlPlane

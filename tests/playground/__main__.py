@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -53,7 +54,8 @@ def generations() -> dict[str, Generation]:
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the playground until a signal."""
     args = _parser().parse_args(argv)
-    sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     programs = build.ensure_programs()
     step = Steps()
     try:

@@ -91,7 +91,7 @@ class Prometheus(Client):
         config_file, web_config_file = directory / "prometheus.yml", directory / "web.yml"
         config_file.write_text(config)
         web_config_file.write_text(web)
-        command = [
+        command: list[str | Path] = [
             program or binary.find(),
             f"--config.file={config_file}",
             f"--web.config.file={web_config_file}",

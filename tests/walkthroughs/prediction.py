@@ -153,7 +153,8 @@ class Predictions:
                 if "/horizontalpodautoscalers/" in request.path:
                     self._document = reply
         except StopIteration as stop:
-            return stop.value
+            observation: Observation = stop.value
+            return observation
 
     def _get(self, request: Request) -> Reply:
         path = f"{request.path}?{urlencode(request.params)}"
@@ -166,7 +167,7 @@ class Predictions:
             return Failure(status=0, message=str(error))
         if response.status != 200:
             return Failure(status=response.status, message=response.body.decode())
-        document = response.document
+        document: Any = response.document
         if is_discovery:
             self._documents[path] = document
         return document

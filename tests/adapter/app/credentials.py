@@ -11,6 +11,8 @@ from tests.certificates import Holder
 
 USER, PASSWORD = "jane", "w0rd-in-the-file"
 BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
+"""The password, by bcrypt with the fewest rounds."""
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 TOKEN = "s3cret-t0ken"
 

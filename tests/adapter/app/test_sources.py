@@ -27,6 +27,7 @@ from tests.adapter.app.credentials import (
     BASIC,
     CA,
     EMPTY,
+    HASHED,
     OTHER_CA,
     PASSWORD,
     TOKEN,
@@ -38,8 +39,6 @@ from tests.adapter.app.credentials import (
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
 
-# bcrypt with the fewest rounds
-HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
 CLIENT = holder("adapter", CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
 SERVING = [ExtendedKeyUsageOID.SERVER_AUTH]
 
