@@ -178,6 +178,7 @@ def _thanos(program: Path, folder: Path, stack: ExitStack) -> Server:
     return Server(url=url, shards=shards, parts=sidecars)
 
 
+REFUSED = "refused with `PartialResponse`"
 _NOCACHE = {"parameters": "nocache=1", "age": "now; 30 s without `nocache=1`"}
 _LENGTH = "16 384 bytes of a query (`-search.maxQueryLen`)"
 
@@ -202,7 +203,7 @@ BACKENDS = {
         title="VictoriaMetrics 1.150.0, cluster",
         program=programs.VICTORIA_METRICS_CLUSTER,
         start=_victoria_metrics_cluster,
-        partial="refused with `PartialResponse`",
+        partial=REFUSED,
         limits=_LENGTH,
         settings="`/select/0/prometheus?nocache=1`",
         **_NOCACHE,
@@ -218,7 +219,7 @@ BACKENDS = {
         title="Thanos 0.42.4",
         program=programs.THANOS,
         start=_thanos,
-        partial="refused with `PartialResponse`",
+        partial=REFUSED,
         limits="none by default",
         settings="a replica label in the querier",
     ),
