@@ -161,7 +161,7 @@ CASES = [
             f'label_replace((B or on (pod) {_A}) unless on (pod) {_A}, "zone", "", "", "")',
             f"{_A} * on (pod) ({_OR_B})",
             f"({_OR_B}) * on (pod) group_right {_A}",
-            f"B == on (pod) ({_OR_B})",
+            f"B * on (pod) group_left () ({_OR_B})",
         )
     ),
     *(
