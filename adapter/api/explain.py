@@ -1,7 +1,7 @@
 """`?explain=true` of a metric's URL: how the answer comes about, step by step.
 
-Collects the facts; `rules.causes.explanation` draws the conclusions. The causes are those of the
-API's own answer, which is requested, too.
+Collects the facts; `rules.causes.explanation` draws the conclusions. Takes the
+steps of the API's own answer once, and shows what one passes to the next.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from adapter import errors
 from adapter.api.groups import custom, external, question
-from adapter.api.groups.group import Backend, Content, Group, Planned
+from adapter.api.groups.group import Backend, Content, Group
 from adapter.apimachinery import encoding
 from adapter.apimachinery.negotiation import UNCHANGED
 from adapter.apimachinery.request_info import RequestInfo
@@ -41,16 +41,13 @@ _AT_ONCE = 2
 _TIMEOUT = 10.0
 """Seconds for the queries of one explanation; what is not known by then is left out."""
 _MAX_LABELS = 30
-_PLANNED: Mapping[str, Callable[[RequestInfo, Backend], Awaitable[Planned]]] = {
-    custom.NAME: custom.planned,
-    external.NAME: external.planned,
-}
-"""What a request of a group is answered from; other groups have no rules to explain."""
+_EXPLAINED = {custom.NAME, external.NAME}
+"""Groups whose answers follow from rules."""
 
 
 def requested(info: RequestInfo) -> bool:
     """Return whether the URL of a metric has `explain=true`."""
-    if "explain" not in info.query or info.group not in _PLANNED:
+    if "explain" not in info.query or info.group not in _EXPLAINED:
         return False
     return info.query["explain"][0].lower() in {"true", "1"}
 
@@ -101,11 +98,14 @@ class Explainer:
     async def _explain(
         self, group: Group, info: RequestInfo, backend: Backend, deadline: float
     ) -> Explanation:
-        planned = Planned()
+        requested: custom.Requested | external.Requested | None = None
+        query: Plan | ExternalPlan | None = None
         content, causes, failure = None, tuple[Cause, ...](), ""
         try:
-            planned = await _PLANNED[group.NAME](info, backend)
-            content = await group.answer(info, backend, deadline=deadline)
+            requested = await group.resolve(info, backend)
+            query = group.plan(requested)
+            found = await group.evaluate(requested, query, backend, deadline=deadline)
+            content = await group.content(requested, query, found, backend)
         except errors.ApiError as error:
             if error.code not in {404, 500}:
                 raise
@@ -118,7 +118,8 @@ class Explainer:
             causes = content.causes
             if causes:
                 present = {name for name, _ in values}
-                causes = (*await self._of_lacking(planned, present, backend), *causes)
+                causes = (*await self._of_lacking(query, present, backend), *causes)
+        names = None if requested is None else requested.names
         asked, resource = _asked(info), None
         inventory = self._inventory()
         if asked.resource:
@@ -133,23 +134,22 @@ class Explainer:
             asked.metric,
             resource,
             external=not asked.resource,
-            entry=planned.entry,
+            entry=None if requested is None else requested.entry,
         )
         return Explanation(
             asked=asked,
             rules=rules,
-            objects=None if planned.names is None else explanation.first(planned.names),
-            queries=await self._queries(planned.plan),
+            objects=None if names is None else explanation.first(names),
+            queries=await self._queries(query),
             values=explanation.first(values),
             causes=causes,
             failure=failure,
         )
 
     async def _of_lacking(
-        self, planned: Planned, present: Collection[str], backend: Backend
+        self, plan: Plan | ExternalPlan | None, present: Collection[str], backend: Backend
     ) -> tuple[Cause, ...]:
         """Return why some objects of a list have no value, though those `present` have."""
-        plan = planned.plan
         if not present or not isinstance(plan, Plan):
             return ()
         lacking = tuple(name for name in plan.names if name not in present)

@@ -15,6 +15,7 @@ from adapter.api import explain, health
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
+from adapter.api.groups import group as groups
 from adapter.api.groups.group import Backend, Group
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery import encoding, negotiation, responses
@@ -79,7 +80,7 @@ def build_router(
         request, info = call.request, call.info
         heads.remember(request, call.head)
         try:
-            content = await group.answer(info, backend, deadline=request.deadline)
+            content = await groups.answer(group, info, backend, deadline=request.deadline)
         except errors.ApiError as error:
             # Causes quote the rules, so only callers who may read the list of metrics see them.
             if error.causes and await call.caller.may_read(_document(group)):

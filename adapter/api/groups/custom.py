@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from adapter import errors
 from adapter.api.groups import question
-from adapter.api.groups.group import Backend, Content, Planned, Resource
+from adapter.api.groups.group import Backend, Content, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
 from adapter.apimachinery import encoding, negotiation
 from adapter.apimachinery.request_info import RequestInfo
@@ -24,9 +25,9 @@ from rules.causes import missing
 from rules.causes.cause import Cause, Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
-from rules.query import plan
+from rules.query import plan as plans
 from rules.query.aggregate import Value
-from rules.query.catalog import Catalog
+from rules.query.catalog import Catalog, Entry
 from rules.query.plan import Plan
 from rules.selectors import selectors
 
@@ -39,7 +40,24 @@ NAME = "custom.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1", "v1beta2")
 TRANSFORMS = negotiation.ONLY_UNCHANGED
 
-_NOTHING: Mapping[str, Value] = {}
+_Evaluated = Evaluated[Mapping[str, Value]]
+_NOTHING: _Evaluated = Evaluated(values={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A metric and the objects whose values are requested."""
+
+    version: str
+    question: Question
+    names: tuple[str, ...]
+    young: tuple[Cause, ...]
+    """Why pods are left out that are not Ready long enough."""
+
+    @property
+    def entry(self) -> Entry:
+        """The metric."""
+        return self.question.entry
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -86,30 +104,69 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
-    """Return a MetricValueList; `deadline` is in loop time. Raises ApiError."""
+async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+    """Return the metric and the names of its objects. Raises ApiError."""
     resolved = await question.resolve(info, backend)
     names, young = await _names(resolved, backend)
-    query = _plan(resolved, names)
-    target, kind = resolved.target, resolved.kind
-    values, causes = _NOTHING, young
+    return Requested(version=info.version, question=resolved, names=names, young=young)
+
+
+def plan(requested: Requested) -> Plan | None:
+    """Return the queries for the objects; None if there are no objects."""
+    if not requested.names:
+        return None
+    return plans.custom(
+        requested.entry,
+        namespace=requested.question.target.namespace,
+        names=requested.names,
+        selector=requested.question.metric_selector,
+    )
+
+
+async def evaluate(
+    requested: Requested, query: Plan | None, backend: Backend, *, deadline: float
+) -> _Evaluated:
+    """Return the values; of all selected pods also partial ones. Raises ApiError.
+
+    An HPA counts a pod without a value against the change: as idle before it adds replicas, as at
+    the target before it removes some. Any other value it takes for the whole; after an error it
+    keeps its replicas.
+    """
+    if query is None:
+        return _NOTHING
+    target = requested.question.target
+    of_pods = target.name == ALL and requested.question.kind.group_resource == PODS
+    try:
+        return await backend.evaluation.values(query, deadline=deadline, serve_partial=of_pods)
+    except PlanError as error:
+        raise not_found(target, backend, [missing.no_query(error)]) from error
+    except BackendError as error:
+        raise failures.of_query(backend.collector, str(target), query, error) from error
+    except AmbiguousSampleError as error:
+        raise errors.internal("unable to fetch metrics") from error
+
+
+async def content(
+    requested: Requested, query: Plan | None, found: _Evaluated, backend: Backend
+) -> Content:
+    """Return a MetricValueList. Raises ApiError (404) for one object without a value."""
+    resolved, names, values = requested.question, requested.names, found.values
+    target, kind, causes = resolved.target, resolved.kind, requested.young
     if query:
-        evaluated = await _evaluate(resolved, query, backend, deadline)
-        values = evaluated.values
         if len(values) < len(names):
-            causes = (missing.without_value(query, values), *young)
-        if evaluated.partial:
+            causes = (missing.without_value(query, values), *causes)
+        if found.partial:
             where = str(query.steps[0].rule.config.where)
             causes = (missing.partial_response(where), *causes)
     if not values:
-        causes = await _explain(resolved, query, backend, young)
+        causes = await _explain(resolved, query, backend, requested.young)
     # `values` are of `names`: the same values have the same names.
     return Content(
         sources=(kind, values),
         items=len(values),
         causes=causes,
         build=lambda _: _value_list(
-            info.version,
+            requested.version,
             target.metric,
             selectors.label_selector(resolved.metric_selector),
             (
@@ -119,13 +176,6 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
             ),
         ),
     )
-
-
-async def planned(info: RequestInfo, backend: Backend) -> Planned:
-    """Return what `answer` evaluates. Raises ApiError."""
-    resolved = await question.resolve(info, backend)
-    names, _ = await _names(resolved, backend)
-    return Planned(entry=resolved.entry, names=names, plan=_plan(resolved, names))
 
 
 async def _names(resolved: Question, backend: Backend) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
@@ -145,13 +195,6 @@ async def _names(resolved: Question, backend: Backend) -> tuple[tuple[str, ...],
     if not names or resolved.entry.min_pod_age is None:
         return names, ()
     return await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
-
-
-def _plan(resolved: Question, names: tuple[str, ...]) -> Plan | None:
-    if not names:
-        return None
-    namespace, selector = resolved.target.namespace, resolved.metric_selector
-    return plan.custom(resolved.entry, namespace=namespace, names=names, selector=selector)
 
 
 def _impossible(target: Target, kind: Kind) -> Cause:
@@ -203,27 +246,6 @@ async def _without_young(
         return names, ()
     cause = missing.too_young(resolved.entry, young, namespace=namespace)
     return tuple(name for name in names if name not in young), (cause,)
-
-
-async def _evaluate(
-    resolved: Question, query: Plan, backend: Backend, deadline: float
-) -> Evaluated[Mapping[str, Value]]:
-    """Return the values; of all selected pods also partial ones.
-
-    An HPA counts a pod without a value against the change: as idle before it adds replicas, as at
-    the target before it removes some. Any other value it takes for the whole; after an error it
-    keeps its replicas.
-    """
-    target = resolved.target
-    of_pods = target.name == ALL and resolved.kind.group_resource == PODS
-    try:
-        return await backend.evaluation.values(query, deadline=deadline, serve_partial=of_pods)
-    except PlanError as error:
-        raise not_found(target, backend, [missing.no_query(error)]) from error
-    except BackendError as error:
-        raise failures.of_query(backend.collector, str(target), query, error) from error
-    except AmbiguousSampleError as error:
-        raise errors.internal("unable to fetch metrics") from error
 
 
 async def _explain(

@@ -9,15 +9,17 @@ https://github.com/kubernetes-sigs/custom-metrics-apiserver/blob/master/pkg/apis
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from adapter import errors
 from adapter.api.groups import options
-from adapter.api.groups.group import Backend, Content, Planned, Resource
+from adapter.api.groups.group import Backend, Content, Resource
 from adapter.apimachinery import encoding, negotiation
 from adapter.apimachinery.request_info import RequestInfo
 from adapter.causes import failures
 from adapter.errors import ApiError, BackendError, NotInstantError
+from adapter.evaluation.evaluation import Evaluated
 from rules import quantity
 from rules.causes import missing
 from rules.causes.cause import Cause
@@ -25,15 +27,31 @@ from rules.causes.wording import printable
 from rules.errors import PlanError
 from rules.kinds import Kinds
 from rules.names import is_namespace
-from rules.query import plan
+from rules.query import plan as plans
 from rules.query.aggregate import ExternalValue
-from rules.query.catalog import Catalog
+from rules.query.catalog import Catalog, ExternalEntry
+from rules.query.plan import ExternalPlan
 from rules.quoting import shorten
+from rules.selectors.selectors import Selector
 
 NAME = "external.metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
 TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL
 """Like the original, which accepts PartialObjectMetadata and then fails for lack of metadata."""
+
+_Evaluated = Evaluated[tuple[ExternalValue, ...]]
+_NOTHING: _Evaluated = Evaluated(values=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A metric, and which of its series are requested."""
+
+    info: RequestInfo
+    entry: ExternalEntry
+    selector: Selector
+    names: None = None
+    """It describes no objects."""
 
 
 def routes(segments: Sequence[str]) -> bool:
@@ -54,26 +72,39 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
     ]
 
 
-async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
-    """Return an ExternalMetricValueList; `deadline` is in loop time. Raises ApiError.
+async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+    """Return the metric and which of its series are requested. Raises ApiError.
 
     Metric and namespace are taken from `info`, because these were authorized. They differ from the
     path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
     selector, _ = options.of_list(info, group=NAME, kind="*")
-    metric = info.resource
-    subject = f"external metric {printable(metric)} in namespace {printable(info.namespace)}"
-    entry = backend.catalog().external_entry(metric)
+    entry = backend.catalog().external_entry(info.resource)
     if entry is None:
-        causes = await backend.collector.of_metric(metric)
-        backend.collector.log_causes(subject, causes)
-        raise _not_found(metric, info.namespace, causes)
+        causes = await backend.collector.of_metric(info.resource)
+        backend.collector.log_causes(_subject(info), causes)
+        raise _not_found(info.resource, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
-    if entry.namespaced and not _can_exist(info.namespace):
-        return Content(sources=(), build=partial(_build, metric, ()))
-    query = plan.external(entry, namespace=info.namespace, selector=selector)
+    return Requested(info=info, entry=entry, selector=selector)
+
+
+def plan(requested: Requested) -> ExternalPlan | None:
+    """Return the query of the series; None if their namespace cannot exist."""
+    namespace = requested.info.namespace
+    if requested.entry.namespaced and not _can_exist(namespace):
+        return None
+    return plans.external(requested.entry, namespace=namespace, selector=requested.selector)
+
+
+async def evaluate(
+    requested: Requested, query: ExternalPlan | None, backend: Backend, *, deadline: float
+) -> _Evaluated:
+    """Return a value for each sample. Raises ApiError."""
+    if query is None:
+        return _NOTHING
+    subject = _subject(requested.info)
     try:
-        evaluated = await backend.evaluation.rows(query, deadline=deadline)
+        return await backend.evaluation.rows(query, deadline=deadline)
     except NotInstantError as error:
         raise ApiError(500, "encountered an unexpected query result type") from error
     except PlanError as error:
@@ -82,30 +113,28 @@ async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Con
         raise errors.internal("unable to fetch metrics", [cause]) from error
     except BackendError as error:
         raise failures.of_query(backend.collector, subject, query, error) from error
-    values = evaluated.values
-    causes = ()
-    if evaluated.partial:
+
+
+async def content(
+    requested: Requested, query: ExternalPlan | None, found: _Evaluated, backend: Backend
+) -> Content:
+    """Return an ExternalMetricValueList."""
+    causes: tuple[Cause, ...] = ()
+    if query and found.partial:
         causes = (missing.partial_response(str(query.step.rule.config.where)),)
-    elif not values:
+    elif query and not found.values:
         causes = await backend.collector.of_plan(query)
-        backend.collector.log_causes(subject, causes)
+        backend.collector.log_causes(_subject(requested.info), causes)
     return Content(
-        sources=(values,),
-        items=len(values),
+        sources=(found.values,),
+        items=len(found.values),
         causes=causes,
-        build=partial(_build, metric, values),
+        build=partial(_build, requested.info.resource, found.values),
     )
 
 
-async def planned(info: RequestInfo, backend: Backend) -> Planned:
-    """Return what `answer` evaluates; nothing if it is not a valid request for a metric."""
-    entry = backend.catalog().external_entry(info.resource)
-    if entry is None or (entry.namespaced and not _can_exist(info.namespace)):
-        return Planned(entry=entry)
-    selector = options.label_selector(info)
-    options.check_series_selector(selector, "labelSelector")
-    query = plan.external(entry, namespace=info.namespace, selector=selector)
-    return Planned(entry=entry, plan=query)
+def _subject(info: RequestInfo) -> str:
+    return f"external metric {printable(info.resource)} in namespace {printable(info.namespace)}"
 
 
 def _can_exist(namespace: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from adapter.apimachinery.encoding import Document
 from adapter.apimachinery.negotiation import Transform
@@ -20,8 +20,7 @@ from adapter.cluster.object_index import Object
 from adapter.evaluation.evaluation import Evaluation
 from rules.causes.cause import Cause
 from rules.kinds import GroupResource, Kinds
-from rules.query.catalog import Catalog, Entry, ExternalEntry
-from rules.query.plan import ExternalPlan, Plan
+from rules.query.catalog import Catalog
 from rules.query.resource import ResourceQueries
 from rules.selectors.selectors import Selector
 
@@ -125,17 +124,6 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """What a request is answered from."""
-
-    entry: Entry | ExternalEntry | None = None
-    names: tuple[str, ...] | None = None
-    """Of the objects; None if the metric describes none."""
-    plan: Plan | ExternalPlan | None = None
-    """None if there is nothing to query."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
     """One entry of an APIResourceList."""
 
@@ -147,7 +135,11 @@ class Resource:
 
 
 class Group(Protocol):
-    """An API group; implemented by modules."""
+    """An API group; implemented by modules.
+
+    Four steps lead from a request to its answer: `resolve`, `plan`, `evaluate` and `content`. What
+    one of them passes to the next is of types of the group's own.
+    """
 
     NAME: str
     VERSIONS: tuple[str, ...]
@@ -167,10 +159,32 @@ class Group(Protocol):
         """
         ...
 
-    async def answer(self, info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
-        """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
+    async def resolve(self, info: RequestInfo, backend: Backend) -> Any:
+        """Return the metric and the objects that a route names. Raises ApiError."""
+        ...
+
+    def plan(self, requested: Any) -> Any:
+        """Return the queries of a resolved request; pure."""
+        ...
+
+    async def evaluate(
+        self, requested: Any, query: Any, backend: Backend, *, deadline: float
+    ) -> Any:
+        """Return the values; `deadline` is in loop time. Raises ApiError."""
+        ...
+
+    async def content(self, requested: Any, query: Any, found: Any, backend: Backend) -> Content:
+        """Return the document of the values, and why some are missing. Raises ApiError."""
         ...
 
     def resources(self, catalog: Catalog) -> Sequence[Resource]:
         """Return the entries of the group's APIResourceList, in any order."""
         ...
+
+
+async def answer(group: Group, info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
+    """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
+    requested = await group.resolve(info, backend)
+    query = group.plan(requested)
+    found = await group.evaluate(requested, query, backend, deadline=deadline)
+    return await group.content(requested, query, found, backend)

@@ -9,6 +9,7 @@ https://github.com/kubernetes-sigs/metrics-server/tree/master/pkg/api
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from adapter import errors
@@ -44,6 +45,19 @@ _OBJECT_SIZE, _USAGE_SIZE = 100, 400
 _NOTHING: Mapping[str, Usage] = {}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """The objects whose usage is requested."""
+
+    info: RequestInfo
+    kind: GroupResource
+    single: bool
+    """Whether the path names one object."""
+    objects: tuple[Object, ...]
+    by_namespace: Mapping[str, Sequence[Object]]
+    queries: ResourceQueries
+
+
 def routes(segments: Sequence[str]) -> bool:
     """Return whether the path is that of nodes or pods, or of one of them.
 
@@ -69,28 +83,57 @@ def resources(catalog: Catalog) -> Sequence[Resource]:  # noqa: ARG001 - see Gro
     ]
 
 
-async def answer(info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
-    """Return the metrics of the path's object, or a list; `deadline` is in loop time.
+async def resolve(info: RequestInfo, backend: Backend) -> Requested:
+    """Return the path's object, or those of a list. Raises ApiError.
 
-    Raises ApiError. Resource, namespace and name are those of `info`, which were authorized. A
-    list has a name there, too, if its field selector requires one.
+    Resource, namespace and name are those of `info`, which were authorized. A list has a name
+    there, too, if its field selector requires one.
     """
     assert backend.resources is not None  # the group is not served without `resourceRules`
     kind = NODES if info.resource == NODES.resource else PODS
-    if len(info.below_version) in (2, 4):
-        if not info.below_version[-1]:
-            raise errors.bad_request("name must be provided")
-        return await _get(info, kind, backend, backend.resources, deadline)
-    return await _list(info, kind, backend, backend.resources, deadline)
+    single = len(info.below_version) in (2, 4)
+    if single and not info.below_version[-1]:
+        raise errors.bad_request("name must be provided")
+    objects = await (_object if single else _objects)(info, kind, backend)
+    return Requested(
+        info=info,
+        kind=kind,
+        single=single,
+        objects=objects,
+        by_namespace=_by_namespace(objects),
+        queries=backend.resources,
+    )
 
 
-async def _list(
-    info: RequestInfo,
-    kind: GroupResource,
+def plan(requested: Requested) -> Sequence[Plan]:
+    """Return the queries for CPU and memory of each namespace."""
+    plans: list[Plan] = []
+    for namespace, objects in requested.by_namespace.items():
+        names = [each.name for each in objects]
+        plans += resource.plans(requested.queries, requested.kind, namespace=namespace, names=names)
+    return plans
+
+
+async def evaluate(
+    requested: Requested,  # noqa: ARG001 - see Group
+    query: Sequence[Plan],
     backend: Backend,
-    queries: ResourceQueries,
+    *,
     deadline: float,
+) -> Sequence[Usages]:
+    """Return the usages of each plan, or why there are none."""
+    return await backend.evaluation.usages(query, deadline=deadline)
+
+
+async def content(
+    requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
 ) -> Content:
+    """Return the metrics of the object, or a list. Raises ApiError (404) for one without them."""
+    build = _of_object if requested.single else _of_list
+    return build(requested, query, found, backend)
+
+
+async def _objects(info: RequestInfo, kind: GroupResource, backend: Backend) -> tuple[Object, ...]:
     selector, fields = options.of_list(info, group=NAME, kind=kind.resource)
     try:
         objects = await backend.objects.objects(kind, namespace=info.namespace, selector=selector)
@@ -100,27 +143,38 @@ async def _list(
         ) from error
     if fields:
         objects = tuple(each for each in objects if _has_fields(each, fields))
-    by_namespace = _by_namespace(objects)
-    plans: list[Plan] = []
-    for namespace, those in by_namespace.items():
-        names = [each.name for each in those]
-        plans += resource.plans(queries, kind, namespace=namespace, names=names)
-    found = await backend.evaluation.usages(plans, deadline=deadline)
-    usages = _usages(found)
-    causes = _causes(plans, found)
+    return objects
+
+
+async def _object(info: RequestInfo, kind: GroupResource, backend: Backend) -> tuple[Object, ...]:
+    try:
+        found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
+    except BackendError as error:
+        subject = _subject(kind, info.namespace, info.name)
+        raise failures.of_list(backend.collector, subject, kind, error) from error
+    if found is None:
+        # Like the original, which names a node in the singular.
+        raise _not_found("", "node" if kind == NODES else "pods", info.name)
+    return (found,)
+
+
+def _of_list(
+    requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
+) -> Content:
+    info, kind, objects = requested.info, requested.kind, requested.objects
+    usages, causes, failure = _usages(found), _causes(query, found), _failure(found)
     if not objects:
-        selected = str(selector)
+        selected = str(options.label_selector(info))
         causes = (missing.no_match(kind, namespace=info.namespace, selector=selected),)
-    failure = _failure(found)
     if failure is not None or not any(map(_have_both, usages[::2], usages[1::2])):
         backend.collector.log_causes(_subject(kind, info.namespace), causes, failure)
 
     def build(transform: Transform) -> Document:
-        parts = zip(by_namespace.values(), usages[::2], usages[1::2], strict=True)
+        parts = zip(requested.by_namespace.values(), usages[::2], usages[1::2], strict=True)
         measured = [
             each
             for those, cpu, memory in parts
-            for each in _measured(kind, those, cpu, memory, queries.window_ns)
+            for each in _measured(kind, those, cpu, memory, requested.queries.window_ns)
         ]
         return resource_documents.of_list(info, _KINDS[kind], measured, transform)
 
@@ -133,35 +187,22 @@ async def _list(
     )
 
 
-async def _get(
-    info: RequestInfo,
-    kind: GroupResource,
-    backend: Backend,
-    queries: ResourceQueries,
-    deadline: float,
+def _of_object(
+    requested: Requested, query: Sequence[Plan], found: Sequence[Usages], backend: Backend
 ) -> Content:
-    try:
-        found = await backend.objects.object(kind, namespace=info.namespace, name=info.name)
-    except BackendError as error:
-        subject = _subject(kind, info.namespace, info.name)
-        raise failures.of_list(backend.collector, subject, kind, error) from error
-    if found is None:
-        # Like the original, which names a node in the singular.
-        raise _not_found("", "node" if kind == NODES else "pods", info.name)
-    plans = resource.plans(queries, kind, namespace=found.namespace, names=(found.name,))
-    evaluated = await backend.evaluation.usages(plans, deadline=deadline)
-    cpu, memory = usages = _usages(evaluated)
+    kind, (item,) = requested.kind, requested.objects
+    cpu, memory = usages = _usages(found)
     if not (cpu and memory):
-        causes = _causes(plans, evaluated)
-        qualified = f"{found.namespace}/{found.name}" if found.namespace else found.name
-        subject = _subject(kind, found.namespace, found.name)
-        backend.collector.log_causes(subject, causes, _failure(evaluated))
+        causes = _causes(query, found)
+        qualified = f"{item.namespace}/{item.name}" if item.namespace else item.name
+        subject = _subject(kind, item.namespace, item.name)
+        backend.collector.log_causes(subject, causes, _failure(found))
         raise _not_found(NAME, _KINDS[kind].lower(), qualified, causes)
-    (measured,) = _measured(kind, (found,), cpu, memory, queries.window_ns)
+    (measured,) = _measured(kind, (item,), cpu, memory, requested.queries.window_ns)
     return Content(
-        sources=(found.labels, *usages),
-        size=_size((found,), usages),
-        build=partial(resource_documents.of_object, info, measured),
+        sources=(item.labels, *usages),
+        size=_size((item,), usages),
+        build=partial(resource_documents.of_object, requested.info, measured),
     )
 
 

@@ -314,6 +314,23 @@ async def test_samples_of_objects_that_the_caller_may_not_read_are_not_shown() -
     assert explained["otherSamples"] == 3
 
 
+async def test_the_objects_that_are_shown_are_those_of_the_answer() -> None:
+    rules = ruleset.load([("rules.yaml", OF_ALL)])
+    catalog = catalogs.build(rules, catalogs.pinned_listings(rules), Kinds.builtin())
+    objects = wired.Objects(Kinds.builtin(), {})
+    listed = AsyncMock(side_effect=[("a",), ("a", "b")])
+    objects.names = listed  # type: ignore[method-assign]
+
+    query = AsyncMock(return_value=QueryResult(kind="vector", samples=()))
+    explainer = explaining(query)
+    wires = router(catalog=catalog, objects=objects, explainer=explainer)
+    async with wired.listening(wires) as port:
+        reply = await wired.fetch(port, f"{PODS}/*/gpu?explain=true")
+
+    assert json.loads(reply.body)["objects"]["items"] == ["a"]
+    listed.assert_awaited_once()
+
+
 async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     started = asyncio.Semaphore(0)
     released = asyncio.Event()

@@ -14,7 +14,7 @@ import hypothesis
 
 from adapter.api import discovery, groups
 from adapter.api.groups import external
-from adapter.api.groups.group import Backend
+from adapter.api.groups.group import Backend, answer
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery import request_info
 from adapter.auth.attributes import authorizer_attributes
@@ -136,7 +136,7 @@ class Reads:
         """Return what `group` reads to answer `info`; no coroutine here ever waits."""
         self.read = set()
         try:
-            group.answer(info, self.backend, deadline=0.0).send(None)
+            answer(group, info, self.backend, deadline=0.0).send(None)
         except (StopIteration, ApiError):
             return self.read
         raise AssertionError("the answer waits")

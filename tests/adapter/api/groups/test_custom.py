@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 
 from adapter import errors
-from adapter.api.groups import GROUPS, custom, question
+from adapter.api.groups import GROUPS, custom, group, question
 from adapter.api.groups.group import Backend, Resource
 from adapter.apimachinery import encoding, request_info
 from adapter.apimachinery.negotiation import UNCHANGED
@@ -112,7 +112,7 @@ async def answer(backend, path, query="", version="v1beta2"):
     assert custom.routes(info.below_version)
     info = custom.to_object_scope(info, backend.objects.kinds)
     deadline = asyncio.get_running_loop().time() + 60
-    return (await custom.answer(info, backend, deadline=deadline)).build(UNCHANGED)
+    return (await group.answer(custom, info, backend, deadline=deadline)).build(UNCHANGED)
 
 
 async def error_of(backend, path, query=""):
@@ -566,7 +566,8 @@ def aged(backend, objects):
 
 async def test_young_pods_are_left_out_of_a_list(aged, evaluation):
     info = info_of("/namespaces/default/pods/*/gpu_util")
-    content = await custom.answer(info, aged, deadline=asyncio.get_running_loop().time() + 60)
+    deadline = asyncio.get_running_loop().time() + 60
+    content = await group.answer(custom, info, aged, deadline=deadline)
 
     assert values_of(content.build(UNCHANGED)) == {"a": "1"}
     assert evaluation.calls[0].names == ("a",)
