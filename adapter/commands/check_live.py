@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.commands import check_usage
-from adapter.evaluation import trial
-from adapter.evaluation.trial import Trial
+from adapter.commands import check_trial, check_usage
+from adapter.commands.check_trial import Trial
 from adapter.series.relist import Relist
 from rules import promql
 from rules.causes import wording
@@ -67,7 +66,7 @@ async def report(
 
 
 class _Observer:
-    def __init__(self, clients: trial.Clients, inventory: Inventory) -> None:
+    def __init__(self, clients: check_trial.Clients, inventory: Inventory) -> None:
         self._clients = clients
         self._inventory = inventory
         self._entries: dict[int, list[Entry | ExternalEntry]] = {}
@@ -141,10 +140,7 @@ class _Observer:
         if isinstance(entry, Entry):
             subject += f" of {entry.resource}"
         try:
-            if isinstance(entry, Entry):
-                result = await trial.custom(self._clients, entry)
-            else:
-                result = await trial.external(self._clients, entry)
+            result = await check_trial.request(self._clients, entry)
         except (errors.BackendError, RulesError) as error:
             return "", [_warning(rule, "metricsQuery", f"fails for {subject}: {error}")]
         if result is None:
@@ -229,7 +225,7 @@ def _answered(rule: CompiledRule, subject: str, result: Trial) -> Iterator[Probl
 def _line(subject: str, result: Trial) -> str:
     place = f" in namespace {result.namespace}" if result.namespace else ""
     values = counted(result.values, "value")
-    of = f" for {counted(result.objects, 'object')}" if result.resource else ""
+    of = f" for {counted(result.objects, 'object')}" if result.objects else ""
     return f"  {subject}{place}: {values}{of}, {result.seconds * 1000:.0f} ms"
 
 
