@@ -24,6 +24,8 @@ REVIEW_SECONDS = 0.02
 NAMESPACE, POD = "default", "bert-0"
 CROWD, CROWD_PODS = "crowd", 50
 """A namespace with many pods that have values."""
+MANY, MANY_PODS = "many", 850
+"""A namespace whose values take 250 kB. Their names still fit into the URL of a query."""
 TENANT, TENANT_PODS = "tenant", 300
 TENANTS_PODS = f"/api/v1/namespaces/{TENANT}/pods"
 _PROBE = 'namespace=""'
@@ -41,9 +43,15 @@ _LABELS = f'"exported_namespace":"{NAMESPACE}","exported_pod":"{POD}","UUID":"u"
 _NAME = "DCGM_FI_DEV_GPU_UTIL"
 _SAMPLE = f'{{"metric":{{{_LABELS}}},"value":[1790000000.0,"22"]}}'
 _VECTOR = '{"status":"success","data":{"resultType":"vector","result":[%s]}}'
-_CROWD = ",".join(
-    _SAMPLE.replace(NAMESPACE, CROWD).replace(POD, f"pod-{number}") for number in range(CROWD_PODS)
-)
+
+
+def _samples(namespace: str, pods: int) -> str:
+    """Return a sample for each pod of a namespace, after that of POD: one query may be for both."""
+    sample = _SAMPLE.replace(NAMESPACE, namespace)
+    return ",".join([_SAMPLE, *(sample.replace(POD, f"p{number}") for number in range(pods))])
+
+
+_CROWDS = {CROWD: _samples(CROWD, CROWD_PODS), MANY: _samples(MANY, MANY_PODS)}
 _LARGE_ANSWER = (_VECTOR % ",".join([_SAMPLE] * (57 * 2**20 // len(_SAMPLE)))).encode()
 
 
@@ -108,10 +116,9 @@ async def _answer(request: web.Request, received: prometheus.Received) -> web.St
         return web.Response(body=_LARGE_ANSWER, content_type="application/json")
     elif "label_replace(" in received.parameters.get("query", ""):
         body = _VECTOR % ""  # which of several labels are in use: nothing is known
-    elif CROWD in received.parameters.get("query", ""):
-        body = _VECTOR % f"{_SAMPLE},{_CROWD}"  # one query may be for both namespaces
     else:
-        body = _VECTOR % _SAMPLE
+        query = received.parameters.get("query", "")
+        body = _VECTOR % next((_CROWDS[each] for each in _CROWDS if each in query), _SAMPLE)
     return web.Response(text=body, content_type="application/json")
 
 
@@ -121,8 +128,9 @@ async def main(folder: Path) -> None:
     cluster.resources.append(kubernetes.CONFIGMAPS)
     cluster.put(*kubernetes.TRUST, data=processes.trust(folder))
     cluster.add("pods", NAMESPACE, POD, labels={"app": "bert"}, phase="Running")
-    for number in range(CROWD_PODS):
-        cluster.add("pods", CROWD, f"pod-{number}", phase="Running")
+    for namespace, pods in ((CROWD, CROWD_PODS), (MANY, MANY_PODS)):
+        for number in range(pods):
+            cluster.add("pods", namespace, f"p{number}", phase="Running")
     cluster.decide = _decide
     app = cluster.app()
     app.middlewares.extend((web.middleware(_slow_reviews), _tenant(cluster), _large_labels))

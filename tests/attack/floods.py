@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.attack.backends import AUTOSCALER, CROWD, NAMESPACE, TENANT, TENANTS_PODS
+from tests.attack.backends import AUTOSCALER, CROWD, MANY, NAMESPACE, TENANT, TENANTS_PODS
 
 SECONDS = 3.0
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
@@ -41,7 +41,9 @@ class Flooder:
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
         self.counts: collections.Counter[str] = collections.Counter()
-        self._ca = (folder / "tls.crt").read_text()
+        ca = (folder / "tls.crt").read_text()
+        self._contexts = {proxy: ssl.create_default_context(cadata=ca) for proxy in (False, True)}
+        self._contexts[True].load_cert_chain(folder / "proxy.pem")
         self._folder = folder
 
     @contextlib.asynccontextmanager
@@ -49,9 +51,7 @@ class Flooder:
         self, *, proxy: bool = False
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Connect: as the front proxy, or without a client certificate."""
-        context = ssl.create_default_context(cadata=self._ca)
-        if proxy:
-            context.load_cert_chain(self._folder / "proxy.pem")
+        context = self._contexts[proxy]
         reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
         try:
             yield reader, writer
@@ -84,14 +84,37 @@ class Flooder:
             async with self.connection(proxy=proxy) as (reader, writer):
                 while True:
                     writer.write(requests())
-                    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-                    lengths = [line for line in head if line.startswith("Content-Length: ")]
-                    await reader.readexactly(int(lengths[0].split()[1]))
-                    answered = head[0].split()[1]
-                    self.counts[answered] += 1
-                    if answered == "429":
+                    if await self._receive(reader) == "429":
                         await asyncio.sleep(_RETRY)
         self.counts[status] += 1
+
+    async def keep(self, requested: bytes, clients: int, *, proxy: bool = False) -> None:
+        """Open connections, 16 at a time, send one request on each, and keep them."""
+
+        async def once() -> None:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                async with self.connection(proxy=proxy) as (reader, writer):
+                    writer.write(requested)
+                    await self._receive(reader)
+                    answered.release()
+                    await reader.read()
+            self.counts["closed"] += 1
+            answered.release()
+
+        answered = asyncio.Semaphore(16)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(clients):
+                await answered.acquire()
+                group.create_task(once())
+
+    async def _receive(self, reader: asyncio.StreamReader) -> str:
+        """Read and count a response; return its status."""
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+        lengths = [line for line in head if line.startswith("Content-Length: ")]
+        await reader.readexactly(int(lengths[0].split()[1]))
+        status = head[0].split()[1]
+        self.counts[status] += 1
+        return status
 
     async def change_cluster(self, method: str, path: str) -> None:
         """Send a request to the fake API server."""
@@ -186,6 +209,28 @@ async def idle_sessions(flooder: Flooder) -> None:
         for _ in range(1500):
             group.create_task(hold())
             await asyncio.sleep(_PAUSE)
+
+
+async def kept_connections(flooder: Flooder) -> None:
+    """1 100 connections that were used once for /livez, and kept"""
+    await flooder.keep(request("/livez", close=False), 1100)
+
+
+async def kept_heads(flooder: Flooder) -> None:
+    """1 MB of a header for /livez, answers read, on 500 connections that are kept"""
+    await flooder.keep(request("/livez", ["A: " + "x" * _MB], close=False), 500)
+
+
+async def kept_headers(flooder: Flooder) -> None:
+    """9 900 empty headers for /livez, answers read, on 500 connections that are kept"""
+    await flooder.keep(request("/livez", ["ab:"] * 9_900, close=False), 500)
+
+
+async def kept_answers(flooder: Flooder) -> None:
+    """Answers of 250 kB to a client with rights, on 1 100 connections that are kept"""
+    target = f"{_GROUP}/namespaces/{MANY}/pods/*/duty_cycle_current"
+    asked = request(target, [f"X-Remote-User: {AUTOSCALER}"], close=False)
+    await flooder.keep(asked, 1100, proxy=True)
 
 
 async def unread_answers(flooder: Flooder) -> None:
@@ -407,6 +452,10 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         silent_connections,
         stalled_handshakes,
         idle_sessions,
+        kept_connections,
+        kept_heads,
+        kept_headers,
+        kept_answers,
         unread_answers,
         pipelined,
         pipelined_requests,
@@ -430,8 +479,11 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
     )
 }
 
-_LONGER = {tenant_labels.__name__: 5}
-"""Floods that last so many times as long: the pods are listed first."""
+_LONGER = {
+    each.__name__: 5
+    for each in (tenant_labels, kept_connections, kept_heads, kept_headers, kept_answers)
+}
+"""Floods that last so many times as long: pods are listed first, or connections add up."""
 
 
 async def main(name: str, folder: Path, port: int) -> None:
