@@ -41,12 +41,12 @@ class Head:
 
     __slots__ = ("headers", "info", "is_remembered", "size")
 
-    def __init__(self, headers: MultiMapping[str], info: RequestInfo, *, size: int = 0) -> None:
+    def __init__(self, headers: MultiMapping[str], info: RequestInfo) -> None:
         self.headers = headers
         """Without those that differ between equal heads, as Audit-Id does."""
         self.info = info
-        self.size = size
-        """Estimated bytes, with what is parsed from it."""
+        self.size = 0
+        """Estimated bytes, with what is parsed from it, once it is remembered."""
         self.is_remembered = False
         """Whether other caches may have the head, or its `info`, as a key: it may come again, and
         its size is limited."""
@@ -63,12 +63,11 @@ class Heads:
 
         Raises MalformedError, and ApiError (400) for a target that exceeds a limit.
         """
-        key = _key(request)
-        head = self.cache.get(key)
+        head = self.cache.get(_key(request))
         if head is None:
             path, _, query = request.target.partition("?")
             info = request_info.parse(path, query, request.method)
-            head = Head(_without_unique(request.headers), info, size=info.size + _size(key))
+            head = Head(_without_unique(request.headers), info)
         return head
 
     def remember(self, request: Request, head: Head) -> None:
@@ -77,10 +76,13 @@ class Heads:
         Heads of other requests are not remembered. Otherwise, clients without rights could evict
         those of autoscalers.
         """
-        if head.is_remembered or head.size > _MAX_HEAD or hdrs.AUTHORIZATION in head.headers:
+        if head.is_remembered or hdrs.AUTHORIZATION in head.headers:
             return
-        head.is_remembered = True
-        self.cache.set(_key(request), head, size=head.size)
+        key = _key(request)
+        size = head.info.size + _size(key)
+        if size <= _MAX_HEAD:
+            head.is_remembered, head.size = True, size
+            self.cache.set(key, head, size=size)
 
 
 def _key(request: Request) -> _Key:

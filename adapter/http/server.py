@@ -85,6 +85,7 @@ class Listener:
             Connection,
             serve,
             heads=Budget(max_heads, self._give_up),
+            turn=asyncio.Lock(),
             head_seconds=head_seconds,
             close_seconds=close_seconds,
             write_seconds=write_seconds,

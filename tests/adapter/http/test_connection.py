@@ -10,6 +10,7 @@ import tracemalloc
 import weakref
 
 import pytest
+from aiohttp.http import HttpRequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -70,7 +71,7 @@ def exchange(pieces, serve=echo):
 
     async def run():
         budget = Budget(64 << 20, lambda each: each.abort())
-        tested = connection.Connection(serve, heads=budget)
+        tested = connection.Connection(serve, heads=budget, turn=asyncio.Lock())
         transport = Transport()
         tested.connection_made(transport)
         for piece in pieces:
@@ -248,6 +249,38 @@ async def test_heads_that_are_not_answered_are_limited_together(small, caplog):
                 await asyncio.sleep(0.01)
         for _, writer in streams:
             writer.transport.abort()
+
+
+async def test_other_requests_come_between_two_large_heads(monkeypatch):
+    """However many arrive at once, the event loop parses one in an iteration."""
+    iteration, parsed = 0, []
+
+    def parser(*args, **kwargs):
+        parsed.append(iteration)
+        return HttpRequestParser(*args, **kwargs)
+
+    async def count():
+        nonlocal iteration
+        while True:
+            iteration += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(connection, "HttpRequestParser", parser)
+    async with listening() as port, contextlib.AsyncExitStack() as stack:
+        streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(8)]
+        for reader, writer in streams:
+            stack.callback(writer.transport.abort)
+            writer.write(get(b"/a"))
+            await reader.readuntil(b"/a\n")
+        parsed.clear()
+        counting = asyncio.create_task(count())
+        for _, writer in streams:
+            writer.write(get(b"/large", *[b"a:"] * 200))
+        for reader, _ in streams:
+            await reader.readuntil(b"/large\n")
+        counting.cancel()
+
+    assert len(set(parsed)) == len(parsed) == len(streams)
 
 
 async def test_a_closed_connection_is_freed_without_the_garbage_collector():
