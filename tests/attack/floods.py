@@ -10,6 +10,7 @@ import asyncio
 import collections
 import contextlib
 import gzip
+import itertools
 import json
 import socket
 import ssl
@@ -48,11 +49,13 @@ class Flooder:
 
     @contextlib.asynccontextmanager
     async def connection(
-        self, *, proxy: bool = False
+        self, *, proxy: bool = False, source: str = "127.0.0.1"
     ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
         """Connect: as the front proxy, or without a client certificate."""
         context = self._contexts[proxy]
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, ssl=context)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", self.port, ssl=context, local_addr=(source, 0)
+        )
         try:
             yield reader, writer
         finally:
@@ -88,12 +91,22 @@ class Flooder:
                         await asyncio.sleep(_RETRY)
         self.counts[status] += 1
 
-    async def keep(self, requested: bytes, clients: int, *, proxy: bool = False) -> None:
-        """Open connections, 16 at a time, send one request on each, and keep them."""
+    async def keep(
+        self,
+        requested: bytes,
+        clients: int,
+        *,
+        proxy: bool = False,
+        sources: Iterable[str] = ("127.0.0.1",),
+    ) -> None:
+        """Open connections, 16 at a time, send one request on each, and keep all for a while.
 
-        async def once() -> None:
+        They come from `sources` in turn.
+        """
+
+        async def once(source: str) -> None:
             with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                async with self.connection(proxy=proxy) as (reader, writer):
+                async with self.connection(proxy=proxy, source=source) as (reader, writer):
                     writer.write(requested)
                     await self._receive(reader)
                     answered.release()
@@ -103,9 +116,13 @@ class Flooder:
 
         answered = asyncio.Semaphore(16)
         async with asyncio.TaskGroup() as group:
-            for _ in range(clients):
+            kept = []
+            for source in itertools.islice(itertools.cycle(sources), clients):
                 await answered.acquire()
-                group.create_task(once())
+                kept.append(group.create_task(once(source)))
+            await asyncio.sleep(SECONDS)
+            for task in kept:
+                task.cancel()
 
     async def _receive(self, reader: asyncio.StreamReader) -> str:
         """Read and count a response; return its status."""
@@ -214,6 +231,12 @@ async def idle_sessions(flooder: Flooder) -> None:
 async def kept_connections(flooder: Flooder) -> None:
     """1 100 connections that were used once for /livez, and kept"""
     await flooder.keep(request("/livez", close=False), 1100)
+
+
+async def kept_addresses(flooder: Flooder) -> None:
+    """1 100 connections, each of an address of its own, that were used once for /livez, and kept"""
+    sources = (f"127.0.{number >> 8}.{number & 255}" for number in range(2, 1102))
+    await flooder.keep(request("/livez", close=False), 1100, sources=sources)
 
 
 async def kept_heads(flooder: Flooder) -> None:
@@ -453,6 +476,7 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
         stalled_handshakes,
         idle_sessions,
         kept_connections,
+        kept_addresses,
         kept_heads,
         kept_headers,
         kept_answers,
@@ -479,11 +503,8 @@ FLOODS: dict[str, Callable[[Flooder], Awaitable[None]]] = {
     )
 }
 
-_LONGER = {
-    each.__name__: 5
-    for each in (tenant_labels, kept_connections, kept_heads, kept_headers, kept_answers)
-}
-"""Floods that last so many times as long: pods are listed first, or connections add up."""
+_LONGER = {name: 18 for name in FLOODS if name.startswith("kept_")} | {tenant_labels.__name__: 5}
+"""Floods that last so many times as long: pods are listed first. `kept_` ends when all are open."""
 
 
 async def main(name: str, folder: Path, port: int) -> None:
