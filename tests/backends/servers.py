@@ -27,7 +27,7 @@ class Server:
     shards: Sequence[Client]
     """Where samples are written; all of them are in the answers of `url`."""
     parts: Sequence[Daemon] = ()
-    """The processes that hold the samples, if an answer can be partial."""
+    """The processes that hold the samples, each those of one shard, if an answer can be partial."""
 
     @property
     def client(self) -> Client:
@@ -161,7 +161,7 @@ def _thanos(program: Path, folder: Path, stack: ExitStack) -> Server:
         ]
         ready = f"http://{_HOST}:{own_http}/-/ready"
         sidecars.append(_daemon(stack, f"sidecar-{number}", command, folder, ready))
-        endpoints.append(f"--endpoint={_HOST}:{own_grpc}")
+        endpoints.append(f"--endpoint-strict={_HOST}:{own_grpc}")
         shards.append(Client(url, f"{server.url}/api/v1/write"))
     command = [
         program,
@@ -179,7 +179,10 @@ def _thanos(program: Path, folder: Path, stack: ExitStack) -> Server:
 
 
 REFUSED = "refused with `PartialResponse`"
-_NOCACHE = {"parameters": "nocache=1", "age": "now; 30 s without `nocache=1`"}
+_NOCACHE = {
+    "parameters": "nocache=1",
+    "age": "now; 30 s without `nocache=1`; a new series up to 10 s",
+}
 _LENGTH = "16 384 bytes of a query (`-search.maxQueryLen`)"
 
 BACKENDS = {
@@ -221,7 +224,8 @@ BACKENDS = {
         start=_thanos,
         partial=REFUSED,
         limits="none by default",
-        settings="a replica label in the querier",
+        settings="`--query.replica-label`; `--endpoint-strict` or `--endpoint-group-strict` for "
+        "each store: one of `--endpoint` that is down is forgotten, and answers look whole",
     ),
 }
 """Key of the tests -> backend."""

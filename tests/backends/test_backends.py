@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -18,6 +18,7 @@ from adapter.series.lister import Lister
 from tests.backends import compare, programs, servers
 from tests.backends.compare import Answers
 from tests.backends.servers import BACKENDS, REFUSED, Backend, Server
+from tests.control_plane.daemon import Daemon
 from tests.presets import api
 from tests.presets.table import LACKING, METRICS, PRESETS, VARIANTS
 from tests.presets.worlds import GOLDEN, SCHEMES, World
@@ -26,7 +27,8 @@ from tests.real import prometheus
 _RULES = """\
 rules:
 - seriesQuery: queue_length
-  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  resources:
+    overrides: {namespace: {resource: namespace}, pod: {resource: pod}, node: {resource: node}}
   metricsQuery: sum by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})
 externalRules:
 - seriesQuery: queue_length
@@ -34,8 +36,13 @@ externalRules:
   metricsQuery: sum by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})
 """
 _EXTERNAL = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue_length"
-_POD = f"{api.GROUP}/namespaces/shop/pods"
-SPLIT = [key for key, each in BACKENDS.items() if each.partial == REFUSED]
+_SHOP = f"{api.GROUP}/namespaces/shop"
+_SUMS = (
+    _EXTERNAL,
+    f"{_SHOP}/metrics/queue_length",
+    f"{api.GROUP}/nodes/node-a/queue_length",
+)
+"""What sums the series of both parts of a backend: external, of a namespace, of a node."""
 _MANY = 1_000
 """Pods whose names are longer together than a query may be in VictoriaMetrics."""
 
@@ -48,18 +55,35 @@ def expected(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> An
         return compare.answers(server, folder)
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend" not in metafunc.fixturenames:
+        return
+    params = []
+    for key, each in BACKENDS.items():
+        if "parts" in metafunc.fixturenames and each.partial != REFUSED:
+            continue
+        # A mark, and not pytest.skip: pytest then prints one line for all tests of a backend.
+        here = programs.find(each.program) is not None
+        marks = () if here else (pytest.mark.skip(programs.missing(each.program)),)
+        params.append(pytest.param(key, marks=marks))
+    metafunc.parametrize("backend", params, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def backend(real_servers: None, request: pytest.FixtureRequest) -> Backend:
-    found = BACKENDS[request.param]
-    if programs.find(found.program) is None:
-        pytest.skip(programs.missing(found.program))
-    return found
+    return BACKENDS[request.param]
 
 
 @pytest.fixture(scope="module")
 def server(backend: Backend, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with servers.running(backend, tmp_path_factory.mktemp("backend")) as running:
         yield running
+
+
+@pytest.fixture
+def parts(server: Server) -> Sequence[Daemon]:
+    """The processes that hold the samples; only of backends that answer partially."""
+    return server.parts
 
 
 def test_answers_over_public_configurations_are_those_of_prometheus_2(
@@ -126,28 +150,52 @@ async def test_an_autoscaler_of_a_thousand_pods_gets_values(
     assert {each["describedObject"]["name"] for each in document["items"]} == {*pods}
 
 
-@pytest.mark.parametrize("backend", SPLIT, indirect=True, scope="module")
 async def test_a_partial_answer_is_not_taken_for_the_whole(
-    backend: Backend, server: Server, tmp_path: Path
+    backend: Backend, server: Server, parts: Sequence[Daemon], tmp_path: Path
 ) -> None:
     for shard, pod, value in zip(server.shards, ("a", "b"), (210, 390), strict=True):
-        await _put(server, [f'queue_length{{namespace="shop",pod="{pod}"}} {value}'], shard=shard)
-    objects = api.manifests(["shop/a", "shop/b"])
+        labels = f'namespace="shop",pod="{pod}",node="node-a"'
+        await _put(server, [f"queue_length{{{labels}}} {value}"], shard=shard)
+    objects = api.manifests(["shop/a", "shop/b"], ["node-a"])
     flags = ["--query-freshness=0"]
+    pod, pods = f"{_SHOP}/pods/a/queue_length", f"{_SHOP}/pods/*/queue_length"
 
     async with api.serving(tmp_path, backend.url(server), objects, flags, rules=_RULES) as served:
-        status, document = await served.get(_EXTERNAL)
-        assert (status, document["items"][0]["value"]) == (200, "600")
-        server.parts[1].kill()
+        for path in _SUMS:
+            assert await _value(served, path) == "600"
+        parts[1].stop()  # not `kill`: a storage node would lose what it has not yet written
         try:
             async with asyncio.timeout(30):
-                while (reply := await served.get(_EXTERNAL))[0] == 200:
-                    assert reply[1]["items"][0]["value"] == "600"
-            assert "PartialResponse" in json.dumps(reply[1]), reply
-            assert (await served.get(f"{_POD}/a/queue_length"))[0] == 500
+                while await _value(served, _EXTERNAL) == "600":
+                    pass
+            for path in (*_SUMS, pod):
+                status, document = await served.get(path)
+                assert (status, _reasons(document)) == (500, {"PartialResponse"}), path
             assert await served.pods("shop", "queue_length") == {"a": 210}
+            assert "PartialResponse" in await _warning(served, pods)
         finally:
-            server.parts[1].start()
+            parts[1].start()
+        async with asyncio.timeout(60):
+            while any([await _value(served, path) != "600" for path in _SUMS]):
+                pass
+        assert await served.pods("shop", "queue_length") == {"a": 210, "b": 390}
+        assert "PartialResponse" not in await _warning(served, pods)
+
+
+async def _value(served: api.Api, path: str) -> str | None:
+    """Return the only value; None if the request fails."""
+    status, document = await served.get(path)
+    return document["items"][0]["value"] if status == 200 else None
+
+
+async def _warning(served: api.Api, path: str) -> str:
+    async with served.session.get(served.url + path, ssl=False) as response:
+        assert response.status == 200
+        return response.headers.get("Warning", "")
+
+
+def _reasons(document: Any) -> set[str]:
+    return {each["reason"] for each in document["details"]["causes"] if "reason" in each}
 
 
 async def _put(
