@@ -1,6 +1,6 @@
 """Protobuf messages of the API objects that are served, after their published `.proto` files.
 
-Data only; `http.protobuf` makes descriptors of it. A field is written `NUMBER NAME TYPE`; without a
+Data only; `protobuf` makes descriptors of it. A field is written `NUMBER NAME TYPE`; without a
 type it is a string. `?` marks a field that Go keeps in a pointer, `*` one that is repeated, and
 `map` one from strings to values of the type.
 

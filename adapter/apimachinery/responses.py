@@ -265,7 +265,7 @@ def _status(error: ApiError) -> encoding.Document:
 def _log_failure(error: Exception, api_error: ApiError, request: Request) -> None:
     """Log a 5xx with its cause; with a traceback only if the exception is unexpected.
 
-    One with causes is logged by `api.cause_log`, once for many requests.
+    One with causes is logged by `causes.log`, once for many requests.
     """
     where = f"{request.method} {_target(request)}"
     if not isinstance(error, ApiError | BackendError):

@@ -34,9 +34,10 @@ class CircuitBreaker:
         self._status = 0
 
     @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
+    def request(self, *, slow_is_failure: bool = True) -> Iterator[None]:
         """Count the outcome of the request in this context. Raises Unreachable while open.
 
+        Without `slow_is_failure`, TimedOut counts as nothing.
         Raises Overloaded while the server asked to wait. A cancelled request counts as nothing.
         """
         if (left := self._wait_until - self._clock()) > 0:
@@ -59,14 +60,17 @@ class CircuitBreaker:
             self._failures = 0
             raise
         except (errors.Unreachable, errors.TimedOut) as error:
+            if isinstance(error, errors.TimedOut) and not slow_is_failure:
+                raise
             self._failures += 1
             self._last = str(error)
             self._next_probe = self._clock() + _OPEN
             raise
         except errors.Overloaded as error:
             self._failures = 0
-            self._last, self._status = str(error), error.status
-            self._wait_until = self._clock() + (error.retry_after or 0.0)
+            until = self._clock() + (error.retry_after or 0.0)
+            if until > self._wait_until:
+                self._last, self._status, self._wait_until = str(error), error.status, until
             raise
         except errors.BackendError:
             self._failures = 0

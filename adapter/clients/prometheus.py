@@ -170,6 +170,8 @@ class Prometheus:
         self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
+        self._switched = 0.0
+        """When the process or the address was last changed, by the clock of `reachability`."""
         self._source = source
         self.addresses = addresses
         self._one_process = one_process
@@ -225,7 +227,7 @@ class Prometheus:
         return types.content.get(series, set())
 
     async def processes(self) -> int:
-        """Return how many processes answer requests on several connections; 1 if they do not tell.
+        """Return how many processes answer on several connections; 1 as long as none tells it.
 
         Replicas behind one address are seen only if new connections are balanced between them. From
         then on, the oldest is queried while it answers.
@@ -241,7 +243,7 @@ class Prometheus:
                 await self._one_process.choose(min(starts), self._started)
                 self.reachability.kept = self._one_process.kept
         except errors.BackendError:
-            return 1
+            return self.reachability.processes
         self.reachability.processes = len(starts)
         return self.reachability.processes
 
@@ -286,7 +288,8 @@ class Prometheus:
     async def _request(
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
-        with self._breaker.request():
+        # Listings have no limit of time at the server: a slow one is no reason to stop queries.
+        with self._breaker.request(slow_is_failure=path == _QUERY):
             return await self._exchange(verb, path, params, seconds, reader)
 
     async def _exchange(
@@ -333,7 +336,8 @@ class Prometheus:
                     finally:
                         received = _received(response.content)
             outcome = "Partial" if result.partial else "ok"
-            self.reachability.answered(partial=result.partial)
+            if path != _RUNTIME:
+                self.reachability.answered(partial=result.partial)
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
             error = _backend_error(e, described(), seconds, self._secrets)
             if error.refusal and len(subject) <= _MAX_SHOWN:
@@ -341,7 +345,7 @@ class Prometheus:
             outcome = type(error).__name__
             # Many backends do not serve that path, and serve queries.
             if path != _RUNTIME and self.reachability.failed(error, began=began):
-                self._try_another()
+                self._try_another(error, began)
             raise error from e
         finally:
             elapsed = self._monotonic() - started
@@ -353,8 +357,15 @@ class Prometheus:
                 log.debug("%s: %s in %.0f ms", described(), outcome, elapsed * 1000)
         return result
 
-    def _try_another(self) -> None:
-        """Send the next requests to another process or address, if there are several."""
+    def _try_another(self, error: errors.BackendError, began: float) -> None:
+        """Send the next requests to another process or address, if there are several.
+
+        Requests that began before the last switch say nothing of the present one, and an expensive
+        query says nothing of any.
+        """
+        if began < self._switched or isinstance(error, errors.QueryTimedOut):
+            return
+        self._switched = self.reachability.now()
         if self._one_process:
             self._one_process.failed()
         if self.addresses:

@@ -223,8 +223,10 @@ class _Elements:
             raise errors.Broken(f"the response cannot be parsed: {e}") from e
 
 
-def _data(document: dict[str, Any], shape: type) -> Any:
+def _data(document: Any, shape: type) -> Any:
     """Return `data` of a successful response. Raises Broken if it is not a `shape`."""
+    if not isinstance(document, dict):
+        raise errors.Broken(f"the response is {type(document).__name__}, not an object")
     if document.get("status") != "success":
         status, kind, text = (document.get(key) for key in ("status", "errorType", "error"))
         raise errors.Broken(f"the response has the status {status!r}: {kind}: {text}")

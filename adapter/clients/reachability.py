@@ -76,15 +76,16 @@ class Reachability:
             self._partial_since = None
 
     def failed(self, error: errors.BackendError, *, began: float) -> bool:
-        """Note a failure of a request that began at `began`; return whether it begins a problem.
+        """Note a failure of a request that began at `began`; return whether all requests may fail.
 
         It is ignored if another request was answered meanwhile: then only this one is slow.
         """
         problem = problem_of(error, self._source)
         if not problem:
             self._answered, self._problem = self._clock(), ""
-        elif began >= self._answered and problem != self._problem:
-            self._problem, self._since = problem, self._clock()
+        elif began >= self._answered:
+            if problem != self._problem:
+                self._problem, self._since = problem, self._clock()
             return True
         return False
 

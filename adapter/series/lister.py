@@ -167,7 +167,7 @@ class Lister:
                 except errors.Refused as e:
                     if e.status not in _MATCH_REFUSED:
                         raise
-                    self._match_supported = False
+                    return False  # probed again: a proxy may have answered for Prometheus
             return self._match_supported
 
     async def _with_labels(

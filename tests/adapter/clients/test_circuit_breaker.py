@@ -91,3 +91,27 @@ def test_cancelled_requests_do_not_count():
         fail(breaker, asyncio.CancelledError())
 
     assert not is_open(breaker)
+
+
+def test_a_slow_listing_is_no_reason_to_stop_queries():
+    breaker = CircuitBreaker("Prometheus", clock=Clock(100.0))
+    for _ in range(5):
+        with pytest.raises(errors.TimedOut), breaker.request(slow_is_failure=False):
+            raise errors.TimedOut("too slow")
+
+    assert not is_open(breaker)
+
+
+def test_of_several_times_to_wait_the_longest_counts():
+    clock = Clock(100.0)
+    breaker = CircuitBreaker("Prometheus", clock=clock)
+    overloaded = [errors.Overloaded("wait") for _ in range(2)]
+    for error, seconds in zip(overloaded, (60.0, 1.0), strict=True):
+        error.status, error.retry_after = 429, seconds
+    with contextlib.suppress(errors.Overloaded), breaker.request():
+        fail(breaker, overloaded[0])
+        raise overloaded[1]
+    clock.now += 30
+
+    with pytest.raises(errors.Overloaded, match="for 30 s"), breaker.request():
+        raise AssertionError

@@ -20,6 +20,7 @@ from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
 from adapter.doctor import backend as diagnosis
 from adapter.doctor.report import State
+from tests.adapter.app.credentials import EMPTY
 from tests.control_plane.daemon import free_ports
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
@@ -242,8 +243,11 @@ async def test_doctor_says_nothing_about_one_server(replicas):
     assert not [each for each in found if each.name == "prometheus-replicas"]
 
 
-async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(aiohttp_server):
-    fake = fakes.Prometheus(fakes.says("no", status=404))
+@pytest.mark.parametrize(
+    "said", [fakes.says("no", status=404), fakes.says("[]"), fakes.says("null")], ids=str
+)
+async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(aiohttp_server, said):
+    fake = fakes.Prometheus(said)
     server = await aiohttp_server(fake.app())
     async with aiohttp.ClientSession() as session:
         client = Prometheus(session, str(server.make_url("/")))
@@ -330,3 +334,53 @@ async def test_connections_that_close_after_each_response_fail_after_bounded_tri
         await client.query("up")
 
     assert fake.queries == 3
+
+
+async def test_the_next_address_is_tried_after_each_failure_until_one_answers():
+    hosts = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+    failing, hits = set(hosts[:2]), []
+
+    async def respond(request: web.Request) -> web.Response:
+        host = request.transport.get_extra_info("sockname")[0]
+        hits.append(host)
+        return (
+            web.Response(status=500)
+            if host in failing
+            else web.Response(text=EMPTY, content_type="application/json")
+        )
+
+    class Three(abc.AbstractResolver):
+        async def resolve(self, host, port=0, family=AF_INET):
+            return [
+                abc.ResolveResult(
+                    hostname=host, host=each, port=port, family=AF_INET, proto=0, flags=0
+                )
+                for each in hosts
+            ]
+
+        async def close(self) -> None:
+            pass
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", respond)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    (port,) = free_ports(1)
+    addresses = OneAddress(Three())
+    try:
+        for each in hosts:
+            await web.TCPSite(runner, each, port).start()
+        async with aiohttp.ClientSession(connector=addresses.connector()) as session:
+            client = Prometheus(session, f"http://prometheus.test:{port}", addresses=addresses)
+            for _ in range(4):
+                with contextlib.suppress(errors.Broken):
+                    await client.query("up")
+            failing.add(hosts[2])
+            failing.discard(hosts[0])
+            for _ in range(3):
+                with contextlib.suppress(errors.Broken):
+                    await client.query("up")
+    finally:
+        await runner.cleanup()
+
+    assert hits == [*hosts, hosts[2], hosts[2], hosts[0], hosts[0]]
