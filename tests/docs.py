@@ -194,14 +194,16 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "rules": lambda: layers("rules"),
     },
     "docs/flags.md": {"flags": flags},
-    "docs/install.md": {"backends": backends},
     "docs/monitoring.md": {"metrics": own_metrics},
     "docs/presets.md": {
         "presets": preset_list,
         "metrics": preset_metrics,
         "generations": generations,
     },
-    "docs/queries.md": {"scope": lambda: check_output(_UNSHARED_RULES)},
+    "docs/queries.md": {
+        "scope": lambda: check_output(_UNSHARED_RULES),
+        "backends": backends,
+    },
     "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
     ".github/CONTRIBUTING.md": {"make": make_targets},
 }

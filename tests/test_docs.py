@@ -29,12 +29,14 @@ PAGES = tuple(
 FOLDERS = "adapter|certs|docs|manifests|rules|tests"
 
 FOREIGN_FLAGS = {
+    "--endpoint",  # thanos query
     "--endpoint-group-strict",  # thanos query
     "--endpoint-strict",  # thanos query
     "--help",
     "--horizontal-pod-autoscaler-tolerance",  # kube-controller-manager
     "--kubernetes-gpu-id-type",  # dcgm-exporter
     "--metric-labels-allowlist",  # kube-state-metrics
+    "--query",  # thanos query: --query.replica-label
     "--raw",  # kubectl
     "--use-old-namespace",  # dcgm-exporter
     "--use-service-account-credentials",  # kube-controller-manager
