@@ -48,6 +48,8 @@ class _Snapshot:
     """A catalog and what it was built from."""
 
     listings: Mapping[int, Listing]
+    statuses: Mapping[int, ListingStatus]
+    """Those that belong to `listings`: newer ones would call labels known that no query uses."""
     kinds: Kinds
     catalog: Catalog
     metrics: SeriesByMetric
@@ -105,7 +107,7 @@ class Relist:
         self._unattempted = set(self._indexes)
         self._listings: Mapping[int, Listing] = {}
         """By `CompiledRule.index`; a rule is absent until its first successful relist."""
-        self._snapshot = _build(ruleset, self._listings, kinds())
+        self._snapshot = _build(ruleset, self._listings, self.statuses, kinds())
         self._building = asyncio.Lock()
         self.attempted = asyncio.Event()
         """Set once every rule was listed or failed, and after `timeout`."""
@@ -150,18 +152,13 @@ class Relist:
     def inventory(self) -> Inventory:
         """What is known about each rule's series, to explain why a metric is missing."""
         snapshot = self._snapshot
-        # A relist that has just ended is not yet in the catalog.
-        statuses = {
-            rule: status if rule in snapshot.listings else replace(status, listed=None)
-            for rule, status in self.statuses.items()
-        }
         return Inventory(
             ruleset=self._ruleset,
             catalog=snapshot.catalog,
             kinds=snapshot.kinds,
             listings=snapshot.listings,
             series_by_metric=snapshot.metrics,
-            statuses=statuses,
+            statuses=snapshot.statuses,
             now=self._clock(),
         )
 
@@ -241,14 +238,25 @@ class Relist:
         async with self._building:
             # In a thread: 10 000 names take a second, in which the event loop would serve nobody.
             self._snapshot = await asyncio.to_thread(
-                _update, self._snapshot, self._ruleset, self._listings, self._kinds()
+                _update,
+                self._snapshot,
+                self._ruleset,
+                self._listings,
+                self.statuses,
+                self._kinds(),
             )
 
 
-def _build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> _Snapshot:
+def _build(
+    ruleset: RuleSet,
+    listings: Mapping[int, Listing],
+    statuses: Mapping[int, ListingStatus],
+    kinds: Kinds,
+) -> _Snapshot:
     """Build a snapshot; rules without a listing are listed by the name that they pin, if any."""
     return _Snapshot(
         listings=listings,
+        statuses=statuses,
         kinds=kinds,
         catalog=catalog.build(ruleset, {**catalog.pinned_listings(ruleset), **listings}, kinds),
         metrics=candidates.series_by_metric(ruleset, listings),
@@ -256,16 +264,20 @@ def _build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> _
 
 
 def _update(
-    snapshot: _Snapshot, ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds
+    snapshot: _Snapshot,
+    ruleset: RuleSet,
+    listings: Mapping[int, Listing],
+    statuses: Mapping[int, ListingStatus],
+    kinds: Kinds,
 ) -> _Snapshot:
     """Build a new snapshot, or keep the catalog if neither listings nor kinds changed."""
     if (listings, kinds) == (snapshot.listings, snapshot.kinds):
-        return replace(snapshot, kinds=kinds)
+        return replace(snapshot, statuses=statuses, kinds=kinds)
     # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
     # cycles to collect.
     gc.disable()
     try:
-        return _build(ruleset, listings, kinds)
+        return _build(ruleset, listings, statuses, kinds)
     finally:
         gc.enable()
 

@@ -79,6 +79,10 @@ class SeriesIndex:
             rule.index: {} for rule in rules
         }
 
+        self._asked: frozenset[str] = frozenset()
+        """Names for which the query of live labels was answered, now or earlier."""
+        self._guessed = False
+        """Whether that query failed for a name that it was never answered for."""
         self._first_succeeded: float | None = None
         self._succeeded: float | None = None
         """When the first and the last successful relist started, in Unix seconds."""
@@ -99,10 +103,10 @@ class SeriesIndex:
         return bool(names) and all(name in names for name in self._pinned_names.values())
 
     def statuses(self) -> dict[int, ListingStatus]:
-        """Return the status of each rule, by index."""
+        """Return the status of each rule, by index; not listed while its labels are guesses."""
         status = ListingStatus(
-            listed=self._succeeded,
-            failed=self._unlisted.failing,
+            listed=None if self._guessed else self._succeeded,
+            failed=self._unlisted.failing or self._guessed,
             first_listed=self._first_succeeded,
             failing_since=self._failing_since,
             partial=self._partial,
@@ -153,7 +157,10 @@ class SeriesIndex:
         if self._first_succeeded is None:
             self._first_succeeded = started
         self._unlisted.end()
-        self._failing_since = None
+        if not self._guessed:
+            self._failing_since = None
+        elif self._failing_since is None:
+            self._failing_since = started
         self._partial = found.partial
         if self._meter is not None and found.partial:
             for rule in self._places.values():
@@ -162,7 +169,7 @@ class SeriesIndex:
             for index, listing in self.listings().items():
                 names = len(listing.series)
                 self._meter.listed(self._places[index], names=names, at=started)
-        return not found.partial
+        return not found.partial and not self._guessed
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
         """Query which of several labels that identify a resource live series carry now.
@@ -171,6 +178,7 @@ class SeriesIndex:
         last answer stays in use while no live series are found.
         """
         if not self._names:
+            self._guessed = False
             return
         labels = self._override_labels.union(*self._names.values())
         ambiguous = {
@@ -186,8 +194,10 @@ class SeriesIndex:
             whole &= await self._query(optional & _contested(ambiguous, carriers), carriers)
         except (errors.BackendError, RulesError) as error:
             self._live_unknown.begin(error)
+            self._guessed = not self._asked.issuperset(self._names)
             return
         self._live_unknown.end()
+        self._asked, self._guessed = frozenset(self._names), False
         self._update_live(ambiguous, carriers, whole=whole)
 
     def _probes(self, ambiguous: _Ambiguous) -> tuple[set[_Probe], set[_Probe]]:

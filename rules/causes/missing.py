@@ -77,7 +77,8 @@ def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Cause] = ()) -> tu
     """Return why a plan that Prometheus answered gave no value for any object.
 
     `found` has the causes of the first steps that `samples` found. Until every rule was listed, the
-    labels by which it was queried are guesses, so nothing else counts.
+    labels by which it was queried are guesses, so nothing else counts. Nor does anything if these
+    labels changed before it was answered.
     """
     causes = []
     rules = {step.rule.index: step.rule for step in plan.steps}
@@ -89,6 +90,9 @@ def of_plan(inventory: Inventory, plan: Plan, found: Sequence[Cause] = ()) -> tu
     ]
     if guessed:
         return _most_specific(guessed)
+    entry = inventory.catalog.entry(plan.resource, plan.metric)
+    if entry is not None and entry.steps != plan.steps:
+        return (listed_meanwhile(),)
     for place, step in enumerate(plan.steps):
         rule, label = step.rule, step.binding.namespace
         series = [each for each in inventory.series(rule) if each.name == step.series]
@@ -128,6 +132,12 @@ def of_query(inventory: Inventory, plan: ExternalPlan, found: Sequence[Cause] = 
         "(`onNaN: zero` counts them as 0)"
     )
     return Cause(reason=Reason.NO_SAMPLE, rule=rule.index, sentence=sentence)
+
+
+def listed_meanwhile() -> Cause:
+    """Return the cause for a query by labels that a relist replaced before it was answered."""
+    sentence = "the labels of its series became known while it was queried. Retry now"
+    return Cause(reason=Reason.NOT_LISTED_YET, sentence=sentence, provisional=True)
 
 
 def no_query(error: PlanError) -> Cause:

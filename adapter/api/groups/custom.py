@@ -261,7 +261,7 @@ async def _explain(
     if not entry.listed:
         # Neither a relist nor this query returned a series, so the metric does not exist.
         causes = await backend.collector.of_metric(entry.metric, entry.resource)
-        raise not_found(target, backend, causes)
+        raise not_found(target, backend, causes or (missing.listed_meanwhile(),))
     if query is None and young:
         causes = young
     elif query is None:

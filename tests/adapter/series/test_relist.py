@@ -850,6 +850,49 @@ async def test_last_choice_stays_while_the_probes_fail(running, make, proxy, cap
     assert "query of live labels failed" in caplog.text
 
 
+async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(running, make, proxy):
+    running.put('guessed{namespace="n",pod="p"} 1')
+    running.put('guessed{namespace="n",exported_pod="p"} 1', at=time.time() - 1)
+    running.end('guessed{namespace="n",exported_pod="p"} 1')
+    fake = await proxy(
+        spoil=lambda received: (
+            fakes.says("no", status=503)
+            if 'pod!=""' in received.parameters.get("query", "")
+            else None
+        )
+    )
+    relist = make(fake.url, rule("guessed", labels=SWITCHING))
+
+    await relist.once()
+
+    status = relist.inventory.statuses[0]
+    assert (status.listed, status.failed) == (None, True)
+    assert "cannot list rules[0]" in relist.check()
+    assert "guessed" in {entry.metric for entry in relist.catalog.entries}
+
+    fake.behave = fakes.through(running.url)
+    await relist.refresh_live_labels()
+
+    assert pod_labels(relist, "guessed") == ("pod",)
+    assert relist.inventory.statuses[0].listed is not None
+    assert not relist.inventory.statuses[0].failed
+
+
+async def test_labels_are_not_known_before_the_catalog_has_them(running, make):
+    running.put('halfway{namespace="n",pod="p"} 1')
+    relist = make(running.url, rule("halfway", labels=SWITCHING))
+    before = relist.inventory
+
+    async with relist._building:  # as if another catalog took long to build
+        task = asyncio.create_task(relist.once())
+        await until(lambda: relist.statuses[0].listed is not None)
+        during = relist.inventory
+    await task
+
+    assert during.statuses == before.statuses
+    assert relist.inventory.statuses[0].listed is not None
+
+
 # Kinds
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 
 import pytest
 
@@ -666,3 +667,13 @@ def test_a_selector_without_objects_is_compared_with_labels(resource, selector, 
     cause = missing.no_match(resource, namespace="a", selector=selector)
 
     assert (cause.reason, cause.sentence) == (Reason.NO_OBJECT, sentence)
+
+
+def test_labels_that_changed_while_they_were_queried_are_not_reported_as_missing():
+    known = inventory(UTIL, listed=[["gpu_util ns pod"]])
+    guesses = replace(known, catalog=catalog.build(known.ruleset, {}, KINDS))
+
+    (cause,) = missing.of_plan(known, planned(guesses, "utilisation", PODS, ["a"], "default"))
+
+    assert cause.reason is Reason.NOT_LISTED_YET
+    assert "labels of its series became known while it was queried" in cause.sentence
