@@ -26,8 +26,8 @@ _MAX_LABELS = 64 << 10
 _LABEL = 128
 """Bytes of a label without its characters."""
 _MAX_ALL_LABELS = 64 << 20
-"""Bytes of the labels of all objects, equal ones of a namespace counted once: beyond that, the
-namespace with the most has none. 150 000 pods of which no two have the same labels have 50 MB."""
+"""Bytes of the labels of all objects, equal ones of a namespace counted once: beyond that, a
+namespace has none. 150 000 pods of which no two have the same labels have 50 MB."""
 _ENTRY = 50
 """Bytes of an entry of a dict."""
 _MAX_KEYS = 16
@@ -160,6 +160,12 @@ class ObjectIndex:
             return tuple(self._unlabelled)
         return (namespace,) if namespace in self._unlabelled else ()
 
+    @property
+    def outdated(self) -> bool:
+        """Whether a new list would probably have the labels of a namespace that has none here."""
+        omitted = len(self._labels) < len(self._namespaces)
+        return omitted and self._labels_size <= _MAX_ALL_LABELS // 2
+
     def put(self, item: Object) -> None:
         """Add or replace an object."""
         namespace, name, labels = item
@@ -186,7 +192,7 @@ class ObjectIndex:
         objects[name] = labels
         self._changed(namespace)
         while self._labels_size > _MAX_ALL_LABELS:
-            self._omit_labels(max(self._labels, key=lambda each: self._labels[each].size))
+            self._omit_labels(self._largest_labels())
 
     def remove(self, namespace: str, name: str) -> None:
         """Remove an object if it exists."""
@@ -312,14 +318,24 @@ class ObjectIndex:
         sets.remove(labels)
         self._labels_size += sets.size
 
+    def _largest_labels(self) -> str:
+        """Return the namespace with the most bytes of labels per object.
+
+        Not the one with the most bytes: a few objects in other namespaces would take the labels of
+        the one with the most objects. Namespaces below half the mean would free too little.
+        """
+        least = self._labels_size / len(self._labels) / 2
+        large = (each for each, sets in self._labels.items() if sets.size >= least)
+        return max(large, key=lambda each: self._labels[each].size / len(self._namespaces[each]))
+
     def _omit_labels(self, namespace: str) -> None:
         """Remove the labels of all objects of a namespace, present and future."""
+        for by_value in self._by_label.values():
+            for key in [each for each in by_value if each[0] == namespace]:
+                del by_value[key]
+        self._labels_size -= self._labels.pop(namespace).size
         objects = self._namespaces[namespace]
-        for name, labels in objects.items():
-            if labels is not None:
-                self._forget(namespace, name, labels)
-                self._unlabelled[namespace] = self._unlabelled.get(namespace, 0) + 1
-        del self._labels[namespace]
+        self._unlabelled[namespace] = len(objects)
         self._namespaces[namespace] = dict.fromkeys(objects)
         self._changed(namespace)
 

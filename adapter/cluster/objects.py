@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -37,6 +38,8 @@ _MAX_SELECTOR = 64
 """Requirements and values of a selector that is matched here. The API server matches larger ones,
 which would delay other requests: with 10 000 different labels in a namespace, this many take up to
 0.1 s."""
+_MAX_LARGE_LISTS = 4
+"""Lists at a time whose pages may have megabytes of labels; one of each namespace."""
 _MIN_REFRESH_INTERVAL = 30.0
 """Seconds between two discoveries for requests that name an unknown resource."""
 _MIN_BACKOFF = 1.0
@@ -76,7 +79,11 @@ class ClusterObjects:
         """Whether a discovery has succeeded."""
         self._started_at: float | None = None
         self._discovering = asyncio.Lock()
-        self._listing_large = asyncio.Lock()
+        self._large_lists = asyncio.Semaphore(_MAX_LARGE_LISTS)
+        self._large_namespaces: weakref.WeakValueDictionary[str, asyncio.Lock] = (
+            weakref.WeakValueDictionary()
+        )
+        """Locks of the namespaces that are listed, or are to be listed, because of large labels."""
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -112,7 +119,9 @@ class ClusterObjects:
             if selector.empty or not index.unlabelled(place):
                 return index.objects(selector, namespace=place)
             return await self._complete(index, kind, place, selector)
-        return await self._listed(kind, (namespace,), selector)
+        found = ObjectIndex()
+        await self._list_into(found, kind, namespace, selector)
+        return found.objects(_EVERYTHING, namespace=None)
 
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod."""
@@ -206,7 +215,7 @@ class ClusterObjects:
     ) -> tuple[Object, ...]:
         """Return the matching objects of an index that lacks the labels of some of them.
 
-        Only their namespaces are listed, one at a time: pages may have megabytes of labels.
+        Only their namespaces are listed.
         """
         places = index.unlabelled(namespace)
         log.warning(
@@ -215,22 +224,20 @@ class ClusterObjects:
             kind.group_resource,
             ", ".join(filter(None, places)) or "the cluster",
         )
-        known = index.objects(selector, namespace=namespace)
-        async with self._listing_large:
-            return await self._listed(kind, places, selector, known)
-
-    async def _listed(
-        self,
-        kind: Kind,
-        namespaces: Iterable[str],
-        selector: Selector,
-        known: Iterable[Object] = (),
-    ) -> tuple[Object, ...]:
-        """Return `known` and the matching objects of namespaces, in the API's order."""
-        found = ObjectIndex(known)
-        for each in namespaces:
-            await self._list(kind, each, selector, lambda item: found.put(object_index.parse(item)))
+        found = ObjectIndex(index.objects(selector, namespace=namespace))
+        for each in places:
+            lock = self._large_namespaces.setdefault(each, asyncio.Lock())
+            async with lock, self._large_lists:
+                await self._list_into(found, kind, each, selector)
         return found.objects(_EVERYTHING, namespace=None)
+
+    async def _list_into(
+        self, found: ObjectIndex, kind: Kind, namespace: str, selector: Selector
+    ) -> None:
+        """Add the matching objects of a namespace to `found`."""
+        await self._list(
+            kind, namespace, selector, lambda item: found.put(object_index.parse(item))
+        )
 
     def _index(self, kind: Kind) -> ObjectIndex | None:
         return None if self._caches is None else self._caches.index(kind)

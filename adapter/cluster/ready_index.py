@@ -26,6 +26,8 @@ class Pod(NamedTuple):
 class ReadyIndex:
     """The pods that are Ready."""
 
+    outdated = False
+
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[str, float]] = {}
         self._size = 0

@@ -44,7 +44,8 @@ _FORBIDDEN_GRACE = 10.0
 started refuses requests until it has read its RBAC rules."""
 _MIN_RETRY = 30.0
 _MAX_RETRY = 900.0
-"""Bounds of the backoff for kinds that cannot be watched; each attempt may list all objects."""
+"""Bounds of the backoff for kinds that cannot be watched; each attempt may list all objects. The
+second is also the least between a list and the next because of an index that is outdated."""
 
 
 class State(enum.StrEnum):
@@ -72,6 +73,11 @@ class Index(Protocol):
         ...
 
     def __len__(self) -> int: ...
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a new list would hold more than events can bring."""
+        ...
 
 
 IndexT = TypeVar("IndexT", bound=Index)
@@ -219,6 +225,7 @@ class _WatchCache(Generic[IndexT]):
         self._listed = content.index()
         """Index that the current list fills."""
         self._objects: IndexT | None = None
+        self._listed_at = clock()
         self._enter(State.SYNCING)
         self._responded = self.used = clock()
         """Times of the last response of a watch, and of the last request for the kind."""
@@ -236,6 +243,7 @@ class _WatchCache(Generic[IndexT]):
         while True:
             try:
                 await self._follow()
+                continue
             except _UnwatchableError as error:
                 if self.state is not error.state:
                     log.warning(
@@ -270,6 +278,7 @@ class _WatchCache(Generic[IndexT]):
         return f"{self.resource} watched: {len(self.index)} objects, {age}{broken}"
 
     async def _follow(self) -> None:
+        """List and watch until the index should be listed again."""
         events = watch.follow(
             self._api,
             collection.path(self.kind),
@@ -287,12 +296,16 @@ class _WatchCache(Generic[IndexT]):
             async for event, item in events:
                 if event == watch.LISTED:
                     self._objects, self._listed = self._listed, self._content.index()
+                    self._listed_at = self._clock()
                 elif self._objects is not None:
                     if event == "DELETED":
                         self._objects.remove(item.namespace, item.name)
                     else:
                         self._objects.put(item)
                     self._check_size(self._objects)
+                    listed = self._clock() - self._listed_at
+                    if self._objects.outdated and listed >= _MAX_RETRY:
+                        return
 
     def _begin_list(self) -> Callable[[Mapping[str, Any]], None]:
         self._listed = listed = self._content.index()

@@ -77,7 +77,7 @@ def test_labels_that_are_too_large_are_not_kept():
     assert object_index.parse(large).label_map == {}
 
 
-def test_the_namespace_with_the_most_labels_has_none_if_all_together_are_too_large(monkeypatch):
+def test_the_namespace_with_the_most_per_object_has_no_labels_if_all_are_too_large(monkeypatch):
     monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 20_000)
     index = ObjectIndex(item("many", f"x-{number}", app="web") for number in range(1000))
     index.put(item("few", "y", app="web"))
@@ -99,6 +99,66 @@ def test_the_namespace_with_the_most_labels_has_none_if_all_together_are_too_lar
     index.put(item("large", "z", app="web"))
     assert index.unlabelled("large") == ()
     assert index.names(WEB, namespace="large") == ("z",)
+
+
+def test_a_few_objects_with_large_labels_do_not_take_those_of_a_large_namespace(monkeypatch):
+    monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 500_000)
+    index = ObjectIndex(item("honest", f"x-{n}", app="web", pod=f"x-{n}") for n in range(300))
+    index.put(item("tiny", "x", **{f"key-{n}": f"value-{n}" for n in range(20)}))
+    honest = index._labels["honest"].size
+    for attacker in range(8):
+        for number in range(12):
+            # Each namespace stays smaller than the honest one.
+            index.put(item(f"attacker-{attacker}", f"x-{number}", text=f"{number}" * 4_500))
+            sets = index._labels.get(f"attacker-{attacker}")
+            assert sets is None or sets.size < 2 * honest
+            assert index._labels_size <= 500_000
+
+    assert index.unlabelled("honest") == index.unlabelled("tiny") == ()
+    assert index.unlabelled(None)
+    assert len(index.names(WEB, namespace="honest")) == 300
+
+
+def test_an_index_is_outdated_while_labels_that_it_lacks_would_find_room(monkeypatch):
+    monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 20_000)
+    index = ObjectIndex([item("other", "x", text="z" * 12_000), item("large", "x", app="web")])
+    assert not index.outdated
+
+    index.put(item("large", "y", text="z" * 30_000))
+    assert index.unlabelled(None) == ("large",)
+    assert not index.outdated
+    index.remove("other", "x")
+    assert index.outdated
+    index.remove("large", "x")
+    index.remove("large", "y")
+    assert not index.outdated
+
+
+def test_labels_of_a_namespace_are_removed_as_a_whole(monkeypatch):
+    index = ObjectIndex(
+        item(namespace, f"x-{n}", app="web", pod=f"{n}") for n in range(100) for namespace in "ab"
+    )
+    index.put(Object("a", "large", None))
+    pod = selectors.parse("pod=7")
+    for selector in (WEB, pod):
+        index.names(selector, namespace="a")
+    forgotten = []
+    monkeypatch.setattr(ObjectIndex, "_forget", lambda *arguments: forgotten.append(arguments))
+
+    monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 2 * index._labels["b"].size)
+    index.put(item("a", "y", app="z" * 5_000))
+
+    assert forgotten == []
+    monkeypatch.undo()
+    assert index.unlabelled(None) == ("a",)
+    assert index._unlabelled == {"a": 102}
+    assert index._labels_size == index._labels["b"].size
+    assert {namespace for each in index._by_label.values() for namespace, _ in each} == {"b"}
+    assert index.names(pod, namespace="a") == ()
+    assert index.names(pod, namespace="b") == ("x-7",)
+    for each in index.names(ALL, namespace="a"):
+        index.remove("a", each)
+    assert index.unlabelled(None) == ()
 
 
 def test_objects_have_their_labels_and_are_remembered_until_a_change():

@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients import watch
-from adapter.cluster import watch_cache
+from adapter.cluster import object_index, watch_cache
+from adapter.cluster.object_index import Object
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.watch_cache import WatchCaches
 from rules.kinds import GroupResource
@@ -257,6 +258,52 @@ async def test_only_a_namespace_whose_labels_are_too_large_is_listed(bed, cluste
     await bed.until(lambda: index.unlabelled(None) == ())
     assert await bed.names(selector=WEB) == ("web-1", "web-2", "web-5")
     assert len(cluster.requests) == requests + 3
+
+
+async def test_labels_return_with_a_new_list_once_there_is_room(bed, cluster, monkeypatch):
+    monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 10_000)
+    for namespace in ("team-c", "team-d"):
+        cluster.add("pods", namespace, "x", labels={"app": "web", "zone": "z" * 63})
+    cluster.add("pods", "team-e", "x", labels={f"k{n}": f"{n}" for n in range(100)})
+    await bed.watched()
+    kind = bed.objects.kinds.first("pods")
+    bed.caches.index(kind).put(Object("team-c", "y", ("text", "z" * 12_000)))
+    assert bed.caches.index(kind).unlabelled(None) == ("team-e", "team-c")
+
+    cluster.put("pods", "team-d", "x", labels={"app": "db"})
+    await bed.until_names((), namespace="team-d")
+    assert bed.caches.index(kind).unlabelled("team-c")
+    bed.now += watch_cache._MAX_RETRY
+    cluster.put("pods", "team-d", "x", labels={"app": "web"})
+    await bed.until(lambda: not bed.caches.index(kind).unlabelled("team-c"))
+
+    requests = len(cluster.requests)
+    assert await bed.names(namespace="team-c") == ("x",)
+    assert len(cluster.requests) == requests
+
+
+async def test_a_namespace_with_large_labels_does_not_delay_another(bed, cluster, monkeypatch):
+    for number in range(6):
+        cluster.add("pods", f"large-{number}", "x", labels={"app": "w" * 70_000}, phase="Running")
+    await bed.watched()
+    listed, release = [], asyncio.Event()
+
+    async def list_into(self, found, kind, namespace, selector):
+        listed.append(namespace)
+        await release.wait()
+
+    monkeypatch.setattr(ClusterObjects, "_list_into", list_into)
+    async with asyncio.TaskGroup() as tasks:
+        for number in (0, 0, 0, 0, 0, 1, 2, 3, 4, 5):
+            tasks.create_task(bed.names(namespace=f"large-{number}"))
+        await bed.until(lambda: len(listed) >= 4)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert listed == ["large-0", "large-1", "large-2", "large-3"]
+        release.set()
+
+    assert len(listed) == 10
+    assert not bed.objects._large_namespaces
 
 
 async def test_requests_before_the_caches_run_are_lists(api, cluster):
