@@ -244,7 +244,9 @@ async def test_doctor_says_nothing_about_one_server(replicas):
 
 
 @pytest.mark.parametrize(
-    "said", [fakes.says("no", status=404), fakes.says("[]"), fakes.says("null")], ids=str
+    "said",
+    [fakes.says("no", status=404), fakes.says("[]"), fakes.says("null")],
+    ids=["404", "list", "null"],
 )
 async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(aiohttp_server, said):
     fake = fakes.Prometheus(said)
