@@ -341,7 +341,6 @@ async def relay(port, change):
     yield server.sockets[0].getsockname()[1]
     server.close()
     await asyncio.gather(*tasks)
-    await server.wait_closed()
 
 
 @pytest.mark.parametrize("stolen", [True, False])

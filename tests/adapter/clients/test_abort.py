@@ -40,7 +40,6 @@ async def server(tmp_path):
     listening.close()
     for transport in accepted:
         transport.abort()
-    await listening.wait_closed()
 
 
 @pytest.fixture

@@ -43,7 +43,6 @@ class Server:
             yield self
         finally:
             server.close()
-            await server.wait_closed()
 
     async def _talk(self, reader, writer):
         self.peer = read_peer(writer.transport)
