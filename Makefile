@@ -100,7 +100,7 @@ citizenship: setup ## Try whether a cluster is none the worse for the adapter: t
 attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
 	@$(BIN)/python -m tests.attack $(ARGS)
 
-backends: setup ## Build VictoriaMetrics, Thanos and Prometheus 3 for the tests (ARGS=thanos for one)
+backends: setup ## Build VictoriaMetrics, Thanos, Cortex and Prometheus 3 for the tests, or print where they are (ARGS=thanos for one)
 	@$(BIN)/python -m tests.backends.programs $(ARGS)
 
 bench: setup ## Measure what requests cost, as ratios within one run (PEER='command {flags}' for a second server)

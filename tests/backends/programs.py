@@ -90,6 +90,15 @@ THANOS = Module(
     package="./cmd/thanos",
     tags="slicelabels",
 )
+CORTEX = Module(
+    title="Cortex 1.21.1",
+    variable="CORTEX",
+    path="github.com/cortexproject/cortex",
+    version="v1.21.1",
+    sum="h1:UvP5UCub39HI57hhhugsAYlm2N9J3LlJtiuj0UKOq8U=",
+    package="./cmd/cortex",
+    tags="netgo,slicelabels",
+)
 Program = debian.Program | Module | Folder
 PROGRAMS: tuple[Program, ...] = (
     OLD_VICTORIA_METRICS,
@@ -97,6 +106,7 @@ PROGRAMS: tuple[Program, ...] = (
     VICTORIA_METRICS_CLUSTER,
     PROMETHEUS_3,
     THANOS,
+    CORTEX,
 )
 
 
@@ -185,10 +195,16 @@ def _source(program: Module, environ: Mapping[str, str], otherwise: str) -> Path
 
 def main(titles: list[str]) -> int:
     """Print the path of each program whose title contains one of `titles`; all by default."""
+    chosen: list[Program] = []
+    for title in titles or [""]:
+        found = [each for each in PROGRAMS if title.lower() in each.title.lower()]
+        if not found:
+            known = ", ".join(each.title for each in PROGRAMS)
+            print(f"no backend has {title!r} in its title; there are {known}", file=sys.stderr)
+            return 2
+        chosen += found
     failed = False
-    for program in PROGRAMS:
-        if titles and not any(title.lower() in program.title.lower() for title in titles):
-            continue
+    for program in dict.fromkeys(chosen):
         try:
             print(f"{program.title:<24} {ensure(program)}", flush=True)
         except NoProgramError as error:

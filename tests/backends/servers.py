@@ -50,6 +50,8 @@ class Backend:
     age: str = "now"
     partial: str = "not possible: one process"
     limits: str
+    max_series: int | None = None
+    """Series that a query may select in the tests, if the backend limits them."""
     settings: str
 
     def url(self, server: Server) -> str:
@@ -178,6 +180,68 @@ def _thanos(program: Path, folder: Path, stack: ExitStack) -> Server:
     return Server(url=url, shards=shards, parts=sidecars)
 
 
+def _cortex(program: Path, folder: Path, stack: ExitStack) -> Server:
+    """Start all parts in one process, without a ring that other processes could join."""
+    http, grpc = free_ports(2)
+    base = f"http://{_HOST}:{http}"
+    # Rules and alerts have folders of their own: Cortex reads each file there as one of them.
+    folders = {each: folder / each for each in ("blocks", "tsdb", "sync", "rules", "alerts")}
+    for each in folders.values():
+        each.mkdir()
+    ring = {"kvstore": {"store": "inmemory"}}
+    local_ring = {"ring": {**ring, "instance_addr": _HOST}}
+    config = {
+        "target": "all",
+        "auth_enabled": False,
+        "server": {
+            "http_listen_address": _HOST,
+            "http_listen_port": http,
+            "grpc_listen_address": _HOST,
+            "grpc_listen_port": grpc,
+        },
+        "memberlist": {"bind_addr": [_HOST], "bind_port": 0, "advertise_addr": _HOST},
+        "distributor": local_ring,
+        "ingester": {
+            "lifecycler": {
+                "address": _HOST,
+                "final_sleep": "0s",
+                "min_ready_duration": "0s",
+                "ring": {**ring, "replication_factor": 1},
+            }
+        },
+        "blocks_storage": {
+            "backend": "filesystem",
+            "filesystem": {"dir": str(folders["blocks"])},
+            "tsdb": {"dir": str(folders["tsdb"])},
+            "bucket_store": {"sync_dir": str(folders["sync"])},
+        },
+        "compactor": {"data_dir": str(folder / "compactor"), "sharding_ring": local_ring["ring"]},
+        "store_gateway": {"sharding_ring": {**local_ring["ring"], "replication_factor": 1}},
+        "ruler": {**local_ring, "rule_path": str(folder / "rules-loaded")},
+        "ruler_storage": {"backend": "local", "local": {"directory": str(folders["rules"])}},
+        "alertmanager": {
+            "data_dir": str(folder / "alertmanager"),
+            "external_url": base,
+            "cluster": {"listen_address": ""},
+        },
+        "alertmanager_storage": {"backend": "local", "local": {"path": str(folders["alerts"])}},
+        "frontend_worker": {"frontend_address": f"{_HOST}:{grpc}"},
+        "limits": {"max_fetched_series_per_query": MAX_SERIES},
+    }
+    file = folder / "cortex.yaml"
+    file.write_text(json.dumps(config))
+    _daemon(stack, "cortex", [program, f"-config.file={file}"], folder, f"{base}/ready")
+    url = f"{base}/prometheus"
+    prometheus.wait_for(
+        lambda: prometheus.status(f"{url}/api/v1/query?query=1") == 200, "Cortex answers"
+    )
+    return Server(url=url, shards=[Client(url, f"{base}/api/v1/push")])
+
+
+MAX_SERIES = 2_000
+"""Series that a query may select in the Cortex of the tests; the public configurations select
+less."""
+
 REFUSED = "refused with `PartialResponse`"
 _NOCACHE = {
     "parameters": "nocache=1",
@@ -226,6 +290,16 @@ BACKENDS = {
         limits="none by default",
         settings="`--query.replica-label`; `--endpoint-strict` or `--endpoint-group-strict` for "
         "each store: one of `--endpoint` that is down is forgotten, and answers look whole",
+    ),
+    "cortex": Backend(
+        title="Cortex 1.21.1",
+        program=programs.CORTEX,
+        start=_cortex,
+        age="up to 1 s",
+        partial="not tried: one process",
+        limits="series, chunks and bytes of a query: refused with `LimitExceeded`",
+        max_series=MAX_SERIES,
+        settings="`/prometheus`, and the tenant by `--prometheus-header`",
     ),
 }
 """Key of the tests -> backend."""

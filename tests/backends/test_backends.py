@@ -43,6 +43,14 @@ _SUMS = (
     f"{api.GROUP}/nodes/node-a/queue_length",
 )
 """What sums the series of both parts of a backend: external, of a namespace, of a node."""
+_EXPORTERS = (
+    "c4-4.8.2-default",
+    "b3-compat-oldns",
+    "a2-alibaba",
+    "a3-gke-device-plugin",
+    "e1-hami",
+)
+"""Exporters whose series have different names, so that one server can hold all of them."""
 _MANY = 1_000
 """Pods whose names are longer together than a query may be in VictoriaMetrics."""
 
@@ -61,6 +69,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     params = []
     for key, each in BACKENDS.items():
         if "parts" in metafunc.fixturenames and each.partial != REFUSED:
+            continue
+        if "max_series" in metafunc.fixturenames and each.max_series is None:
             continue
         # A mark, and not pytest.skip: pytest then prints one line for all tests of a backend.
         here = programs.find(each.program) is not None
@@ -86,6 +96,13 @@ def parts(server: Server) -> Sequence[Daemon]:
     return server.parts
 
 
+@pytest.fixture
+def max_series(backend: Backend) -> int:
+    """How many series a query may select; only of backends with that limit."""
+    assert backend.max_series is not None
+    return backend.max_series
+
+
 def test_answers_over_public_configurations_are_those_of_prometheus_2(
     expected: Answers, backend: Backend, server: Server, tmp_path: Path
 ) -> None:
@@ -97,13 +114,16 @@ def test_answers_over_public_configurations_are_those_of_prometheus_2(
 
 async def test_presets_have_their_expected_values(backend: Backend, tmp_path: Path) -> None:
     objects = api.manifests(GOLDEN["pods"])
-    for presets, variant in {presets: variant for variant, presets in VARIANTS.items()}.items():
-        folder = tmp_path / variant
-        folder.mkdir()
-        flags = [f"--preset={preset}" for preset in presets]
-        # A new server for each exporter, as VictoriaMetrics notices new series late.
-        with servers.running(backend, folder) as server:
-            await _put(server, compare.exposition(World(variant, SCHEMES[0])))
+    lines = [
+        line for variant in _EXPORTERS for line in compare.exposition(World(variant, SCHEMES[0]))
+    ]
+    with servers.running(backend, tmp_path) as server:
+        await _put(server, lines)
+        for variant in _EXPORTERS:
+            presets = VARIANTS[variant]
+            folder = tmp_path / variant
+            folder.mkdir()
+            flags = [f"--preset={preset}" for preset in presets]
             async with api.serving(folder, backend.url(server), objects, flags) as served:
                 for metric in dict.fromkeys(each for preset in presets for each in PRESETS[preset]):
                     assert await _pods(served, metric) == _expected(variant, metric), variant
@@ -148,6 +168,30 @@ async def test_an_autoscaler_of_a_thousand_pods_gets_values(
 
     assert status == 200, document
     assert {each["describedObject"]["name"] for each in document["items"]} == {*pods}
+
+
+async def test_a_query_that_exceeds_a_limit_has_that_reason(
+    backend: Backend, server: Server, max_series: int, tmp_path: Path
+) -> None:
+    lines = [
+        f'queue_length{{namespace="full",pod="a",part="{number}"}} 1'
+        for number in range(max_series + 1)
+    ]
+    await _put(server, ['queue_length{namespace="shop",pod="few"} 2'])
+    server.client.put(*lines)
+    refused = f"{server.url}/api/v1/query?query=queue_length"
+    await asyncio.to_thread(
+        prometheus.wait_for, lambda: prometheus.status(refused) == 422, "the limit is exceeded"
+    )
+    objects = api.manifests(["full/a", "shop/few"])
+
+    async with api.serving(tmp_path, backend.url(server), objects, rules=_RULES) as served:
+        status, document = await served.get(_EXTERNAL.replace("shop", "full"))
+        assert await served.pods("shop", "queue_length", "few") == {"few": 2}
+    server.client.end(*lines)
+
+    assert status == 500
+    assert _reasons(document) == {"LimitExceeded"}
 
 
 async def test_a_partial_answer_is_not_taken_for_the_whole(
