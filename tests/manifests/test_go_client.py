@@ -43,7 +43,6 @@ PATHS = (
     *(f"{RESOURCE_METRICS}/{each}" for each in ("nodes", "nodes/none", "pods", PODS)),
     *(f"{RESOURCE_METRICS}/{PODS}{each}" for each in ("/bert-0", "/none", "?watch=1")),
 )
-OPENAPI = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 AGGREGATED = ";g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 
 POD = "/api/v1/namespaces/default/pods/bert-1"
@@ -173,7 +172,6 @@ def test_go_clients_read_the_same_values_in_protobuf_and_json(adapter, control_p
     [
         *((encoding, PATHS) for encoding in ENCODINGS),
         *((e + AGGREGATED.format(v), ("/apis",)) for e in ENCODINGS for v in ("v2", "v2beta1")),
-        (OPENAPI, ("/openapi/v2",)),
     ],
 )
 def test_answers_are_encoded_as_by_kubernetes(adapter, control_plane, reader, accept, paths):
