@@ -31,7 +31,7 @@ def counted(number: int, noun: str) -> str:
 def escaped(text: str, *, keep: str = "") -> str:
     r"""Return `text` with each character that is not printable, but those of `keep`, as `\x1b`.
 
-    Whoever writes a file, a label or a request could otherwise forge lines or control a terminal.
+    Otherwise, the author of a file, a label or a request could forge lines or control a terminal.
     """
     if text.isprintable():
         return text
