@@ -50,7 +50,13 @@ async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list
     """
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
-        return list(await asyncio.gather(*tasks))
+        if tasks:
+            # Not gather: it raises a failure also where the caller was cancelled meanwhile.
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in tasks:
+            if task.done():
+                task.result()
+        return [task.result() for task in tasks]
     finally:
         for task in tasks:
             task.cancel()

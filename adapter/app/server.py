@@ -70,21 +70,27 @@ async def running(settings: Settings) -> AsyncIterator[str]:
     for notice in settings.notices:
         log.warning("%s", notice)
     registry = CollectorRegistry()
-    async with contextlib.AsyncExitStack() as stack:
-        background = await stack.enter_async_context(Background.running())
+    # Left in the reverse order: what serves ends first, then the tasks, then what both ask.
+    async with (
+        contextlib.AsyncExitStack() as connections,
+        Background.running() as background,
+        contextlib.AsyncExitStack() as serving,
+    ):
         requests, held = telemetry.PrometheusRequestMetrics(registry), Held()
-        prometheus = await stack.enter_async_context(
+        prometheus = await connections.enter_async_context(
             sources.connect_prometheus(settings.prometheus, requests, held=held)
         )
         ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
-        others = await stack.enter_async_context(
+        others = await connections.enter_async_context(
             sources.connect_sources(ruleset.sources, requests, held=held)
         )
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         groups = api_groups.served(ruleset)
         rights = Rights()
-        objects, watches = await _objects(settings, ruleset, rights, stack, background, registry)
+        objects, watches = await _objects(
+            settings, ruleset, rights, connections, background, registry
+        )
         relist = Relist(
             ruleset,
             prometheus,
@@ -103,7 +109,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             freshness=settings.prometheus.query_freshness,
             allow_partial=settings.prometheus.allow_partial_responses,
         )
-        stack.push_async_callback(evaluation.close)
+        serving.push_async_callback(evaluation.close)
         backend = Backend(
             catalog=lambda: relist.catalog,
             objects=objects,
@@ -138,7 +144,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(
-            settings, groups, rights, stack, background, registry, lookups
+            settings, groups, rights, connections, background, registry, lookups
         )
         if not settings.cluster.objects:
             background.start("rights", rights.run())
@@ -189,8 +195,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             heads=heads,
             closing=closing.is_set,
         )
-        url = _listen(settings, handler, secured.context, stack)
-        await stack.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
+        url = _listen(settings, handler, secured.context, serving)
+        await serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
         log.info("serving on %s", url)
         # Modules live as long as the process. A full garbage collection, during which no request is

@@ -68,3 +68,24 @@ async def test_first_failure_cancels_the_others_and_waits_for_them():
         await gather_or_cancel((wait(), fail()))
 
     assert ended.is_set()
+
+
+async def test_a_failure_at_the_same_time_does_not_hide_that_the_caller_is_cancelled():
+    start = asyncio.Event()
+
+    async def fail():
+        await start.wait()
+        raise ValueError("no")
+
+    caller = asyncio.create_task(gather_or_cancel((fail(), asyncio.Event().wait())))
+    await asyncio.sleep(0)
+    start.set()
+    await asyncio.sleep(0)
+    caller.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+
+
+async def test_nothing_is_gathered():
+    assert await gather_or_cancel(()) == []

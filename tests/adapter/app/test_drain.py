@@ -15,6 +15,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from adapter import settings
+from adapter.app import server as app
+from adapter.app import sources
 from adapter.http import server as serving
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
@@ -224,6 +227,33 @@ async def test_a_second_signal_ends_the_process_immediately(replicas, slow, dela
         assert await replica.process.wait() == 1
     with pytest.raises((OSError, asyncio.IncompleteReadError)):
         await pending
+
+
+async def test_tasks_end_before_the_clients_that_they_use(tmp_path, monkeypatch):
+    """A relist whose client was closed fails, and says that /livez fails from now on."""
+    at_close = []
+    connect = sources.connect_prometheus
+
+    @contextlib.asynccontextmanager
+    async def connect_and_look(*arguments, **options):
+        async with connect(*arguments, **options) as client:
+            yield client
+            at_close.extend(each.get_name() for each in asyncio.all_tasks())
+
+    monkeypatch.setattr(sources, "connect_prometheus", connect_and_look)
+    (tmp_path / "objects.yaml").write_text(POD)
+    async with silent() as (url, connected):
+        flags = [
+            "--preset=gpu-dcgm",
+            f"--objects={tmp_path / 'objects.yaml'}",
+            f"--prometheus-url={url}",
+            f"--secure-port={free_port()}",
+        ]
+        async with asyncio.timeout(60), app.running(settings.parse(flags)):
+            await connected.wait()
+
+    assert at_close
+    assert not {"relist", "replicas", "cause log"} & set(at_close)
 
 
 @contextlib.asynccontextmanager
