@@ -294,7 +294,7 @@ async def _draining(closing: asyncio.Event, seconds: float) -> AsyncIterator[Non
 
 
 async def _count_replicas(relist: Relist, clients: Sequence[Prometheus]) -> NoReturn:
-    """Count every ten minutes how many servers answer behind one address, for /readyz."""
+    """Every ten minutes, count the servers behind one address, and return to the preferred one."""
     await relist.attempted.wait()
     while True:
         for client in clients:

@@ -49,8 +49,8 @@ async def connect_prometheus(
         if source is None:
             raise
         raise errors.StartError(f"{source.where}: {_as_keys(str(error))}") from error
-    addresses = OneAddress()
     proxy = credentials.proxy or proxies.proxy_for(flags.url)
+    addresses = OneAddress(proxy=proxy)
     async with (
         aiohttp.ClientSession(connector=addresses.connector(), proxy=proxy) as session,
         OneProcess(addresses, proxy=proxy, source=name) as one_process,

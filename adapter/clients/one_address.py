@@ -6,13 +6,17 @@ between them jump, and a series that only one of them has comes and goes.
 
 from __future__ import annotations
 
-import socket
 import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from socket import AF_INET, AddressFamily
 from typing import Any
 
 import aiohttp
 from aiohttp import abc
 from aiohttp.client_proto import ResponseHandler
+
+from adapter import errors
 
 _HEAD_START = 1.0
 """Seconds after which the next address is tried, too, while a connection is not established."""
@@ -21,18 +25,29 @@ _HEAD_START = 1.0
 class OneAddress(abc.AbstractResolver):
     """Resolver whose first address is that of the last connection, or else the lowest.
 
-    All adapters begin with the same address. The others are tried when it fails.
+    All adapters begin with the same address. The others are tried when it fails. `proxy` is the URL
+    of the proxy, whose name is then resolved.
     """
 
-    def __init__(self, resolver: abc.AbstractResolver | None = None) -> None:
+    def __init__(
+        self, resolver: abc.AbstractResolver | None = None, *, proxy: str | None = None
+    ) -> None:
         self._resolver = resolver or aiohttp.ThreadedResolver()
+        self._proxy = proxy
         self._address = ""
+        self._preferred = ""
+        """The first to answer when `prefer_lowest` was last called; empty after a switch."""
         self._connectors: weakref.WeakSet[Connector] = weakref.WeakSet()
         self.addresses: tuple[str, ...] = ()
         """Those that the name had last, in order; empty if the URL has an address."""
 
+    @property
+    def servers(self) -> int:
+        """How many servers the addresses are of: each may have an IPv4 and an IPv6 address."""
+        return max(Counter(":" in each for each in self.addresses).values(), default=0)
+
     async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+        self, host: str, port: int = 0, family: AddressFamily = AF_INET
     ) -> list[abc.ResolveResult]:
         """Return the addresses in the order in which they are tried. Raises OSError."""
         found = await self._resolver.resolve(host, port, family)
@@ -46,34 +61,54 @@ class OneAddress(abc.AbstractResolver):
     def failed(self) -> None:
         """Begin with the next address: requests to this one fail, although it may be connected."""
         later = [each for each in self.addresses if each > self._address]
-        self._address = next(iter(later or self.addresses), "")
+        self._switch(next(iter(later or self.addresses), ""))
+
+    def connected(self, address: str) -> None:
+        """Keep to the address of a connection that is established."""
+        if self._address not in ("", address):
+            self._switch(address)
+        self._address = address
+
+    async def prefer_lowest(
+        self, started: Callable[[aiohttp.ClientSession], Awaitable[object]]
+    ) -> None:
+        """Return to the address with which adapters begin, once it answers at two calls in a row.
+
+        After a restart, it may lack samples. `started` sends a request.
+        """
+        last, self._preferred = self._preferred, ""
+        new = OneAddress(self._resolver)
+        async with aiohttp.ClientSession(connector=new.connector(), proxy=self._proxy) as session:
+            try:
+                await started(session)
+            except errors.Refused:
+                pass  # it answers
+            except errors.BackendError:
+                return
+        self._preferred = new._address
+        if last == new._address:
+            self.connected(last)
+
+    def _switch(self, address: str) -> None:
+        self._address, self._preferred = address, ""
         for connector in self._connectors:
             connector.renew()
 
     def connector(self, *, limit: int = 0) -> Connector:
         """Return a connector that resolves anew for each connection (at most `limit`, if not 0)."""
         connector = Connector(
-            limit=limit,
-            resolver=self,
-            use_dns_cache=False,
-            happy_eyeballs_delay=_HEAD_START,
-            socket_factory=self._socket,
+            self, limit=limit, use_dns_cache=False, happy_eyeballs_delay=_HEAD_START
         )
         self._connectors.add(connector)
         return connector
-
-    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """Return a socket for an attempt to connect; the last attempt is the one that succeeds."""
-        family, kind, protocol, _, target = address
-        self._address = str(target[0])
-        return socket.socket(family, kind, protocol)
 
 
 class Connector(aiohttp.TCPConnector):
     """Connector whose idle connections can be given up while others are in use."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, addresses: OneAddress, **options: Any) -> None:
+        super().__init__(resolver=addresses, **options)
+        self._addresses = addresses
         self._made: weakref.WeakKeyDictionary[ResponseHandler, int] = weakref.WeakKeyDictionary()
         self._renewals = 0
         self.last: ResponseHandler | None = None
@@ -88,10 +123,15 @@ class Connector(aiohttp.TCPConnector):
     ) -> aiohttp.connector.Connection:
         """Return a connection that was made since the last renewal."""
         while True:
+            renewals = self._renewals
             connection = await super().connect(req, traces, timeout)
             protocol = connection.protocol
             assert protocol is not None
-            if self._made.setdefault(protocol, self._renewals) == self._renewals:
+            if self._made.setdefault(protocol, renewals) == self._renewals:
+                transport = connection.transport
+                if peer := transport and transport.get_extra_info("peername"):
+                    self._addresses.connected(str(peer[0]))
+                self._made[protocol] = self._renewals
                 self.last = protocol
                 return connection
             protocol.abort()

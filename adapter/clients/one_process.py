@@ -76,7 +76,7 @@ class OneProcess:
         await self._stack.aclose()
 
     async def choose(self, process: str, started: Started) -> None:
-        """Keep to `process` from now on, unless one is kept or a proxy balances each request.
+        """Keep to `process`, unless an older one is kept or a proxy balances each request.
 
         Raises BackendError.
         """
@@ -87,7 +87,7 @@ class OneProcess:
                 starts.add(await started(lane.session))
             if lane.connector.last is connection:
                 self.kept = len(starts) == 1
-        if self.kept and not self._process:
+        if self.kept and (not self._process or process < self._process):
             self._choose(process)
 
     def failed(self) -> None:

@@ -230,8 +230,11 @@ class Prometheus:
         """Return how many processes answer on several connections; 1 as long as none tells it.
 
         Replicas behind one address are seen only if new connections are balanced between them. From
-        then on, the oldest is queried while it answers.
+        then on, the oldest is queried while it answers. Calls also return to it, or to the lowest
+        of several addresses: otherwise, adapters would query different replicas after a failure.
         """
+        if self.addresses:
+            await self.addresses.prefer_lowest(self._started)
         try:
             with self._breaker.request():
                 first = await self._started(self._session)

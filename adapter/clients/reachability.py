@@ -107,7 +107,7 @@ class Reachability:
                 f"{self.processes} servers answer behind one address, and each request may go to "
                 "another, so values alternate (query one directly, or one that deduplicates)"
             )
-        number = len(self._addresses.addresses) if self._addresses else 0
+        number = self._addresses.servers if self._addresses else 0
         return (
             f"answers; its name has {number} addresses, one is queried" if number > 1 else "answers"
         )

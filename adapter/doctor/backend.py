@@ -50,7 +50,7 @@ async def findings(prometheus: Prometheus) -> Sequence[Finding]:
 async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
     """Return whether several servers answer at the URL, each with samples of its own."""
     processes = await prometheus.processes()
-    addresses = len(prometheus.addresses.addresses) if prometheus.addresses else 1
+    addresses = prometheus.addresses.servers if prometheus.addresses else 1
     if processes > 1:
         fact = f"{processes} Prometheus servers answer behind one address"
         if prometheus.reachability.kept:

@@ -16,8 +16,10 @@ from aiohttp import abc, web
 
 from adapter import errors, settings
 from adapter.app import sources
+from adapter.clients import one_address
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
+from adapter.clients.reachability import Reachability
 from adapter.doctor import backend as diagnosis
 from adapter.doctor.report import State
 from tests.adapter.app.credentials import EMPTY
@@ -87,7 +89,48 @@ async def test_one_address_is_queried_as_long_as_it_answers(client, replicas):
     assert await asked(client) == {SECOND}
 
     await asyncio.to_thread(replicas[FIRST].start)
-    assert await asked(client) == {SECOND}
+    for queried in (SECOND, FIRST):
+        assert await asked(client) == {SECOND}
+        await client.processes()
+        assert await asked(client) == {queried}
+
+
+async def test_the_address_of_the_connection_that_is_established_is_kept(replicas, monkeypatch):
+    second_tried, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def connect(sock, address, connect=loop.sock_connect):
+        if address[0] == FIRST:
+            await second_tried.wait()
+            return await connect(sock, address)
+        second_tried.set()
+        return await asyncio.Event().wait()
+
+    monkeypatch.setattr(loop, "sock_connect", connect)
+    monkeypatch.setattr(one_address, "_HEAD_START", 0.01)
+    addresses = OneAddress(Names())
+    async with aiohttp.ClientSession(connector=addresses.connector()) as session:
+        await session.get(f"http://prometheus.test:{replicas[FIRST].port}")
+
+    for _ in range(2):
+        assert (await addresses.resolve("prometheus.test"))[0]["host"] == FIRST
+
+
+@pytest.mark.parametrize(
+    ("addresses", "servers"),
+    [
+        ((), 0),
+        (("127.0.0.1", "::1"), 1),
+        (("10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"), 2),
+    ],
+)
+def test_an_address_of_each_family_is_one_server(addresses, servers):
+    resolver = OneAddress(Names())
+    resolver.addresses = addresses
+    known = Reachability(addresses=resolver)
+    known.answered(partial="")
+
+    assert resolver.servers == servers
+    assert ("addresses" in known.check()) == (servers > 1)
 
 
 async def test_a_connection_to_an_address_that_failed_is_not_used_again(client):
@@ -185,6 +228,9 @@ async def test_a_server_that_hangs_is_left(replicas):
         finally:
             os.kill(replicas[FIRST].pid, signal.SIGCONT)
         assert await asked(client) == {SECOND}
+
+        assert await client.processes() == 2
+        assert await asked(client, 13) == {FIRST}
 
 
 async def test_requests_that_a_proxy_balances_are_reported(aiohttp_server):
