@@ -2,7 +2,7 @@
 
 It lists, watches from the list's resourceVersion, resumes after the end of a watch, and lists again
 once the API server no longer has that resourceVersion. Failures are retried with backoff, except
-that a watch whose connection fails is resumed at a short interval: this costs little.
+that a watch whose connection fails is resumed at a short interval for a minute: this costs little.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _GRACE = 15.0
 _MIN_BACKOFF = 0.8
 """Seconds; objects are out of date for less than a second after a lost connection returns."""
 _MAX_BACKOFF = 30.0
+_LOST = 60.0
+"""Seconds since the watch last worked in which a lost connection is resumed without backoff."""
 _HEALTHY = 5.0
 """Seconds after which the end of a watch without events is not a failure."""
 _KEEP_VERSION = frozenset({401, 403, 405, 429})
@@ -79,6 +81,13 @@ async def follow(
     The iterator never ends and raises only what `report` raises. Only the first of consecutive
     failures is logged as a warning.
     """
+    worked = clock()
+
+    def works() -> None:
+        nonlocal worked
+        worked = clock()
+        report(None)
+
     version = ""
     backoff = _MIN_BACKOFF
     failing = False
@@ -111,16 +120,16 @@ async def follow(
                 watch_params,
                 ttl=seconds + _GRACE,
                 metadata_only=metadata_only,
-                on_open=lambda: report(None),
+                on_open=works,
             )
             async with contextlib.aclosing(lines):
                 async for line in lines:
                     kind, item, version = _parse_event(path, line, extract)
-                    report(None)
+                    works()
                     backoff, failing = _MIN_BACKOFF, False
                     if kind != _BOOKMARK:
                         yield kind, item
-            report(None)
+            works()
             if clock() - started >= _HEALTHY:
                 backoff, failing = _MIN_BACKOFF, False
                 continue
@@ -129,7 +138,8 @@ async def follow(
             if refused or isinstance(error, errors.Broken):
                 version = ""
             # Lists cost the API server much, and an answer may say that it is overloaded.
-            lost = bool(version) and isinstance(error, errors.Unreachable)
+            recent = clock() - worked < _LOST
+            lost = recent and bool(version) and isinstance(error, errors.Unreachable)
             report(error)
             level = logging.DEBUG if failing else logging.WARNING
             log.log(level, "watch of %s failed and is retried: %s", path, error)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 
 import pytest
@@ -53,6 +54,7 @@ class Source:
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
+        self.now += seconds
 
     async def events(self):
         """Return the events until the responses are exhausted."""
@@ -143,6 +145,21 @@ async def test_a_watch_whose_connection_fails_is_resumed_within_a_second(caplog)
     assert all(0.4 <= slept <= 0.8 for slept in source.slept)
     assert len(set(source.slept)) == 9, "clients would come at the same time"
     assert len(caplog.records) == 1
+
+
+async def test_a_watch_that_has_not_worked_for_a_minute_is_resumed_with_backoff():
+    lost = [errors.Unreachable("refused")] * 160
+    source = Source(LIST, [event("ADDED", 11)], *lost, [event("ADDED", 12)], lost[0])
+
+    await source.events()
+
+    ages = itertools.accumulate(source.slept, initial=0.0)
+    late = [pause for age, pause in zip(ages, source.slept, strict=False) if age >= 60]
+    bounds = [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, *[30] * len(late)]
+    assert len(late) > 8
+    assert all(0.4 <= pause <= 0.8 for pause in source.slept[: -len(late)])
+    assert all(bound / 2 <= pause <= bound for pause, bound in zip(late[:-1], bounds, strict=False))
+    assert late[-1] <= 0.8
 
 
 @pytest.mark.parametrize("failure", [errors.TimedOut("slow"), errors.Refused("429", status=429)])
