@@ -7,6 +7,7 @@ affect the others. How a selector is listed is the responsibility of `series_ind
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import gc
 import random
@@ -109,6 +110,8 @@ class Relist:
         """By `CompiledRule.index`; a rule is absent until its first successful relist."""
         self._snapshot = _build(ruleset, self._listings, self.statuses, kinds())
         self._building = asyncio.Lock()
+        self._kinds_changed = asyncio.Event()
+        """Set for a moment when the cluster's kinds have changed."""
         self.attempted = asyncio.Event()
         """Set once every rule was listed or failed, and after `timeout`."""
         if not self._indexes:
@@ -197,14 +200,20 @@ class Relist:
             due = self._monotonic() + self._pause(failures)
             # With other kinds, a template may map other labels: list them at once.
             while self._kinds() == kinds and (left := due - self._monotonic()) > 0:
-                await asyncio.sleep(min(left, self._refresh_interval))
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, self._refresh_interval)):
+                        await self._kinds_changed.wait()
                 if self._kinds() == kinds and self._monotonic() < due:
                     await self._refresh(index)
 
     async def _follow_kinds(self) -> NoReturn:
+        known = self._snapshot.kinds
         while True:
             await asyncio.sleep(_KINDS_INTERVAL)
-            if self._kinds() is not self._snapshot.kinds:
+            if (kinds := self._kinds()) is not known:
+                known = kinds
+                self._kinds_changed.set()
+                self._kinds_changed.clear()
                 await self._rebuild()
 
     def _pause(self, failures: int) -> float:

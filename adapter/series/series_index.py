@@ -129,7 +129,7 @@ class SeriesIndex:
         return listings
 
     async def relist(self, kinds: Kinds) -> bool:
-        """List names and labels, then refresh live labels. Return whether the listing is whole.
+        """List names and labels, then refresh live labels. Return whether both succeeded.
 
         A partial one adds names and labels, and removes none.
         """
@@ -169,7 +169,7 @@ class SeriesIndex:
             for index, listing in self.listings().items():
                 names = len(listing.series)
                 self._meter.listed(self._places[index], names=names, at=started)
-        return not found.partial and not self._guessed
+        return not self._guessed
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
         """Query which of several labels that identify a resource live series carry now.

@@ -677,12 +677,16 @@ def listed(relist: Relist) -> set[str]:
     return {series.name for series in relist.inventory.listings[0].series}
 
 
-async def test_a_partial_relist_is_repeated_like_a_failed_one(make, proxy):
+async def test_a_partial_relist_is_repeated_after_the_interval(make, proxy, monkeypatch):
     fake = await proxy(fakes.says('{"status":"success","data":[],"isPartial":true}'))
-    relist = make(fake.url, rule("alone"), random=lambda: 0.0, interval=600)
+    relist, failures = make(fake.url, rule("alone")), []
+    monkeypatch.setattr(relist, "_pause", lambda number: failures.append(number) or 600)
 
     async with following(relist):
-        await until(lambda: len(fake.requests) > 2)
+        await until(lambda: failures)
+
+    assert failures == [0]
+    assert relist.statuses[0].partial
 
 
 async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):
@@ -917,7 +921,7 @@ async def test_new_kinds_of_the_cluster_relist_the_labels_of_templates(running, 
     running.put('gadget_load{k_namespace="n",k_widget="w"} 1')
     known = BUILTIN
     text = rule("gadget_load", labels="", more=", template: k_<<.Resource>>")
-    relist = make(running.url, text, kinds=lambda: known, refresh_interval=0.1)
+    relist = make(running.url, text, kinds=lambda: known, refresh_interval=300)
 
     async with following(relist):
         await until(lambda: len(relist.catalog.entries) == 1)
