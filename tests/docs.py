@@ -25,7 +25,16 @@ from adapter.settings.flag import fields_of
 from adapter.settings.settings import GROUPS
 from rules import presets
 from tests.backends.servers import BACKENDS
-from tests.presets.table import LACKING, METRICS, NODES, PRESETS, TITLES, VARIANTS
+from tests.presets.table import (
+    LACKING,
+    METRICS,
+    NODES,
+    PRESETS,
+    SERVER_METRICS,
+    SERVERS,
+    TITLES,
+    VARIANTS,
+)
 from tests.presets.worlds import GOLDEN
 
 ROOT = Path(__file__).parents[1]
@@ -115,6 +124,26 @@ def _generation(
     return TITLES[variant], ", ".join(f"`{name}`" for name in names), *provided, nodes
 
 
+def server_metrics() -> str:
+    rows = ((f"`{name}`", unit, value) for name, (unit, value) in SERVER_METRICS.items())
+    return _table(("Metric", "Unit", "Value for an object with several engines"), rows)
+
+
+def servers() -> str:
+    """Return which metrics each model server provides, by the table of the preset tests."""
+    columns = ("waiting", "running", "active", "KV cache", "prompt tokens", "generated tokens")
+    columns += ("requests", "first token", "between tokens", "whole request", "queue p95", "mean")
+    rows = (
+        (
+            each.title,
+            f"`{each.preset}`",
+            *("" if metric in each.lacking else "✓" for metric in SERVER_METRICS),
+        )
+        for each in SERVERS.values()
+    )
+    return _table(("Server", "Preset", *columns), rows)
+
+
 def own_metrics() -> str:
     """Return the metrics that the adapter exposes about itself."""
     registry = CollectorRegistry()
@@ -199,6 +228,8 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "presets": preset_list,
         "metrics": preset_metrics,
         "generations": generations,
+        "server-metrics": server_metrics,
+        "servers": servers,
     },
     "docs/queries.md": {
         "scope": lambda: check_output(_UNSHARED_RULES),

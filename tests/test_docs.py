@@ -29,15 +29,20 @@ PAGES = tuple(
 FOLDERS = "adapter|certs|docs|manifests|rules|tests"
 
 FOREIGN_FLAGS = {
+    "--enable-metrics",  # SGLang
     "--endpoint",  # thanos query
     "--endpoint-group-strict",  # thanos query
     "--endpoint-strict",  # thanos query
     "--help",
     "--horizontal-pod-autoscaler-tolerance",  # kube-controller-manager
     "--kubernetes-gpu-id-type",  # dcgm-exporter
+    "--max-num-seqs",  # vLLM
     "--metric-labels-allowlist",  # kube-state-metrics
+    "--metrics",  # llama.cpp
+    "--metrics-config",  # Triton
     "--query",  # thanos query: --query.replica-label
     "--raw",  # kubectl
+    "--served-model-name",  # vLLM
     "--use-old-namespace",  # dcgm-exporter
     "--use-service-account-credentials",  # kube-controller-manager
 }

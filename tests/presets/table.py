@@ -150,3 +150,83 @@ NODES: Mapping[str, tuple[str, ...]] = {
     "e1-hami": (),
 }
 """Exporter variant -> schemes in which series name their node; all schemes if absent."""
+
+SERVER_METRICS: Mapping[str, tuple[str, str]] = {
+    "requests_waiting_current": ("requests", "sum of the requests that wait"),
+    "requests_running_current": ("requests", "sum of the requests in the running batches"),
+    "requests_active_current": ("requests", "sum of both"),
+    "kv_cache_utilization_current": ("%", "used KV cache of the fullest engine"),
+    "prompt_tokens_per_second_over_time": ("tokens/s", "sum, mean of two minutes"),
+    "generation_tokens_per_second_over_time": ("tokens/s", "sum, mean of two minutes"),
+    "requests_per_second_over_time": ("requests/s", "sum, mean of two minutes"),
+    "time_to_first_token_p95_milliseconds_over_time": ("ms", "95th percentile of five minutes"),
+    "inter_token_latency_p95_milliseconds_over_time": ("ms", "95th percentile of five minutes"),
+    "request_latency_p95_milliseconds_over_time": ("ms", "95th percentile of five minutes"),
+    "queue_time_p95_milliseconds_over_time": ("ms", "95th percentile of five minutes"),
+    "queue_time_average_milliseconds_over_time": ("ms", "mean of five minutes"),
+}
+"""API names of the presets for model servers -> unit, and value for an object."""
+
+_WAITING, _RUNNING, _ACTIVE, _KV, _PROMPT, _GENERATION, _REQUESTS, *_TIMES = SERVER_METRICS
+_FIRST, _BETWEEN, _WHOLE, _QUEUE_P95, _QUEUE_MEAN = _TIMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A model server and release: tests/fixtures/servers has its exposition."""
+
+    title: str
+    preset: str
+    lacking: frozenset[str] = frozenset()
+    """Metrics that it does not report."""
+
+
+SERVERS: Mapping[str, Server] = {
+    "vllm": Server(title="vLLM 0.12 or later", preset="inference-vllm"),
+    "vllm-0.10": Server(title="vLLM 0.9.2 to 0.11", preset="inference-vllm"),
+    "vllm-0.8": Server(title="vLLM 0.8, also its v0 engine", preset="inference-vllm"),
+    "sglang": Server(title="SGLang", preset="inference-sglang"),
+    "tgi": Server(
+        title="Text Generation Inference 3",
+        preset="inference-tgi",
+        lacking=frozenset({_FIRST}),
+    ),
+    "tei": Server(
+        title="Text Embeddings Inference",
+        preset="inference-tei",
+        lacking=frozenset({_RUNNING, _ACTIVE, _KV, _GENERATION, _FIRST, _BETWEEN}),
+    ),
+    "triton": Server(
+        title="Triton with histograms",
+        preset="inference-triton",
+        lacking=frozenset(
+            {_RUNNING, _ACTIVE, _KV, _PROMPT, _GENERATION, _BETWEEN, _WHOLE, _QUEUE_P95}
+        ),
+    ),
+    "triton-trtllm": Server(
+        title="Triton with TensorRT-LLM",
+        preset="inference-triton",
+        lacking=frozenset({_PROMPT, _GENERATION, _FIRST, _BETWEEN, _WHOLE, _QUEUE_P95}),
+    ),
+    "triton-vllm": Server(
+        title="Triton with vLLM",
+        preset="inference-triton",
+        lacking=frozenset({_QUEUE_P95}),
+    ),
+    "nim": Server(
+        title="NIM for LLMs 1.x",
+        preset="inference-nim",
+        lacking=frozenset({_QUEUE_P95, _QUEUE_MEAN}),
+    ),
+    "lmdeploy": Server(title="LMDeploy 0.10 or later", preset="inference-lmdeploy"),
+    "lmdeploy-0.9.2": Server(
+        title="LMDeploy 0.9.2", preset="inference-lmdeploy", lacking=frozenset({_REQUESTS})
+    ),
+    "trtllm": Server(title="trtllm-serve", preset="inference-trtllm"),
+    "llamacpp": Server(
+        title="llama.cpp",
+        preset="inference-llamacpp",
+        lacking=frozenset({_KV, _REQUESTS, *_TIMES}),
+    ),
+}
+"""Fixture -> server."""
