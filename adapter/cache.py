@@ -51,6 +51,11 @@ class LRUCache(Generic[K, V]):
         self._entries.clear()
         self._size = 0
 
+    def retain(self, keep: Callable[[K], bool]) -> None:
+        """Remove the entries whose key `keep` rejects."""
+        for key in [key for key in self._entries if not keep(key)]:
+            self.discard(key)
+
     def discard(self, key: K) -> None:
         """Remove `key` if it is present."""
         if (entry := self._entries.pop(key, None)) is not None:

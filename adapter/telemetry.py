@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -86,6 +86,20 @@ class EvaluationMetrics:
             )
         return counts
 
+    def retain(self, rules: Container[str]) -> None:
+        """Remove the metrics of all other rules."""
+        self._of_rules = {rule: each for rule, each in self._of_rules.items() if rule in rules}
+        _retain(rules, self._evaluations, self._duration)
+
+
+def _retain(rules: Container[str], *metrics: Counter | Gauge) -> None:
+    """Remove the label values of all other rules than `rules`; `rule` is the first label."""
+    for metric in metrics:
+        for each in metric.collect():
+            for rule in {sample.labels["rule"] for sample in each.samples}:
+                if rule not in rules:
+                    metric.remove_by_labels({"rule": rule})
+
 
 class RelistMetrics:
     """Metrics of the relist, by rule (`rules[3]`)."""
@@ -110,6 +124,10 @@ class RelistMetrics:
             ["rule"],
             registry=registry,
         )
+
+    def retain(self, rules: Container[str]) -> None:
+        """Remove the metrics of all other rules."""
+        _retain(rules, self._attempts, self._last_success, self._series_names)
 
     def listed(self, rule: str, *, names: int, at: float) -> None:
         """Count a successful relist at Unix time `at`."""

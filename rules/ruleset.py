@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -39,7 +40,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledRule:
-    """One entry of `rules` or `externalRules`, or one query of `resourceRules`."""
+    """One entry of `rules` or `externalRules`, or one query of `resourceRules`.
+
+    Rules of several sets are equal if they mean the same, wherever they are in their files.
+    """
 
     index: int
     """Position in the RuleSet, counted from 0; the first external rule follows the last rule.
@@ -47,6 +51,8 @@ class CompiledRule:
     -1 for a query of `resourceRules`."""
     section: Literal["rules", "externalRules", "resourceRules"]
     config: config.Rule
+    content: str
+    """What the rule means: everything that files say about it and its source, without positions."""
     matchers: tuple[promql.Matcher, ...]
     """Of `seriesQuery`; empty if it does not parse, or if `or` joins alternatives."""
     pinned_series: str | None
@@ -55,6 +61,14 @@ class CompiledRule:
     namer: naming.Namer
     mapping: mapping.LabelMapping
     query: template.Template
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the other rule means the same."""
+        return isinstance(other, CompiledRule) and self.content == other.content
+
+    def __hash__(self) -> int:
+        """Return the hash of the content."""
+        return hash(self.content)
 
     def accepts(self, series: str) -> bool:
         """Return whether a series' name passes every filter."""
@@ -97,6 +111,17 @@ class RuleSet:
     problems: tuple[Problem, ...] = ()
     """Warnings from loading; `rules.lint.check` finds more."""
 
+    @property
+    def all(self) -> tuple[CompiledRule, ...]:
+        """The rules and the external rules, by `CompiledRule.index`."""
+        return (*self.rules, *self.external)
+
+
+def content_of(kind: str, rule: config.Rule | config.ResourceRule, source: object = None) -> str:
+    """Return what a rule means, to compare it with others; `source` is what it queries."""
+    # Interned, so that equal ones are compared by their address.
+    return sys.intern(repr((kind, rule, source)))
+
 
 def load(sources: Sequence[tuple[str, str | bytes]]) -> RuleSet:
     """Load the rules of several files, given as pairs of name and content, into one set.
@@ -137,15 +162,17 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     return ruleset
 
 
-def _known_sources(sources: Iterable[PrometheusSource], problems: list[Problem]) -> Collection[str]:
-    """Return the names that rules can use, and add an error for each that is given twice."""
-    first = {DEFAULT: ""}
+def _known_sources(
+    sources: Iterable[PrometheusSource], problems: list[Problem]
+) -> Mapping[str, PrometheusSource | None]:
+    """Return the sources that rules can name, and add an error for each that is given twice."""
+    known: dict[str, PrometheusSource | None] = {DEFAULT: None}
     for source in sources:
-        if file := first.get(source.name):
-            message = f"already set in {file}: remove one of the two"
+        first = known.setdefault(source.name, source)
+        if first is not None and first is not source:
+            message = f"already set in {first.where.file}: remove one of the two"
             problems.append(source.where.problem("error", "", message))
-        first.setdefault(source.name, source.where.file)
-    return tuple(first)
+    return known
 
 
 def _without_presets(found: Sequence[config.ResourceRules]) -> Sequence[config.ResourceRules]:
@@ -157,7 +184,9 @@ def _without_presets(found: Sequence[config.ResourceRules]) -> Sequence[config.R
 class _Compiler:
     """Compiles rules and collects problems; a rule with an error is left out."""
 
-    def __init__(self, problems: list[Problem], sources: Collection[str]) -> None:
+    def __init__(
+        self, problems: list[Problem], sources: Mapping[str, PrometheusSource | None]
+    ) -> None:
         self._problems = problems
         self._sources = sources
         self._invalid = {
@@ -212,6 +241,7 @@ class _Compiler:
             index=index,
             section=section,
             config=rule,
+            content=content_of(section, rule, self._sources.get(rule.source)),
             matchers=matchers,
             pinned_series=promql.pinned_name(matchers),
             filters=tuple(filter(None, filters)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -30,6 +30,7 @@ from rules.query.label_binding import LabelBinding
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import Usage
 from rules.query.scope import Scope, Sharing
+from rules.ruleset import CompiledRule
 from rules.selectors.selectors import Selector
 
 _MAX_LAST_VALUES = 100_000
@@ -48,7 +49,7 @@ _SHARED_QUERY = 100
 """Size of a shared query without samples."""
 
 T = TypeVar("T")
-_ObjectKey = tuple[str, ...]
+_ObjectKey = tuple[object, ...]
 Usages = Mapping[str, Usage] | errors.BackendError | PlanError
 """Usage by object name, or why there is none."""
 _Steps = tuple[Step, ...]
@@ -124,6 +125,20 @@ class Evaluation:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def adopt(self, rules: Collection[CompiledRule], sources: Mapping[str, Client]) -> None:
+        """Replace the rules and the clients; what belongs to unchanged rules is kept."""
+        kept = {rule: rule for rule in rules}
+        self._queries.connect(sources)
+        self._shared.retain(lambda key: _are_of(key[0], kept))
+        self._context.alone.retain(lambda key: _are_of(key[0].steps, kept))
+        self._scopes.retain(lambda steps: _are_of(steps, kept))
+        self._rows.retain(lambda key: key[0].rule in kept)
+        self._last_values.retain(lambda key: key[0] in kept)
+        self._had_value.retain(lambda key: key[0] in kept)
+        self._demoted.retain(kept)
+        self.usage_status.retain(kept)
+        self._metrics.retain({rule.config.where.path for rule in rules})
 
     async def values(
         self, plan: Plan, *, deadline: float | None = None, serve_partial: bool = False
@@ -235,6 +250,8 @@ class Evaluation:
         scope = self._scope(plan.steps)
         key = plan.steps, plan.selector, plan.namespace if scope is Scope.NAMESPACE else ""
         if (known := self._shared.get(key)) is not None:
+            if known.rule is not plan.steps[0].rule:
+                known.move(plan.steps)
             return known
 
         def resized(size: int) -> None:
@@ -316,16 +333,16 @@ class Evaluation:
         The steps are evaluated at slightly different times, so an object that moves from one
         exporter's series to another's may have no sample in any of them.
         """
-        return any(
-            self._had_value.get((*_key(plan), name)) for name in plan.names if name not in values
-        )
+        key = _key(plan)
+        return any(self._had_value.get((*key, name)) for name in plan.names if name not in values)
 
     def _note_values(self, plan: Plan, values: Mapping[str, Value]) -> None:
+        key = _key(plan)
         for name in plan.names:
             if name in values:
-                self._had_value.set((*_key(plan), name), True)
+                self._had_value.set((*key, name), True)
             else:
-                self._had_value.discard((*_key(plan), name))
+                self._had_value.discard((*key, name))
 
     def _with_last_values(
         self, plan: Plan, values: Mapping[str, Value], oldest: float, *, keep: bool
@@ -335,8 +352,9 @@ class Evaluation:
         With `keep`, `values` are the next last values.
         """
         complete: dict[str, Value] = {}
+        identity = _key(plan)
         for name in plan.names:
-            key = (*_key(plan), name)
+            key = (*identity, name)
             if name in values:
                 complete[name] = values[name]
                 if keep:
@@ -373,6 +391,17 @@ class Evaluation:
         return task
 
 
+def _are_of(steps: _Steps, rules: Container[CompiledRule]) -> bool:
+    return all(step.rule in rules for step in steps)
+
+
 def _key(plan: Plan) -> _ObjectKey:
-    """Return what identifies a plan, without the names of its objects."""
-    return plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
+    """Return what identifies a plan, without the names of its objects.
+
+    Its first part is the rule that has last values, or the first one: which rules are in a plan
+    changes with the exporters.
+    """
+    rules = [step.rule for step in plan.steps]
+    with_last = (rule for rule in rules if rule.config.on_missing.last_known is not None)
+    rule = next(with_last, rules[0])
+    return rule, plan.metric, str(plan.resource), plan.namespace, str(plan.selector)

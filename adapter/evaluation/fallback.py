@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from adapter import errors
 from rules.quoting import shorten
+from rules.ruleset import CompiledRule
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -24,19 +26,23 @@ class Demoted:
     """Rules whose requests are queried separately for a while."""
 
     def __init__(self) -> None:
-        self._until: dict[str, float] = {}
+        self._until: dict[CompiledRule, float] = {}
 
-    def add(self, rule: str, until: float) -> None:
-        """Demote a rule, given by its place in the file."""
+    def add(self, rule: CompiledRule, until: float) -> None:
+        """Demote a rule."""
         self._until[rule] = until
 
-    def has(self, rule: str, now: float) -> bool:
+    def retain(self, rules: Iterable[CompiledRule]) -> None:
+        """Forget all other rules, and where these were."""
+        self._until = {rule: self._until[rule] for rule in rules if rule in self._until}
+
+    def has(self, rule: CompiledRule, now: float) -> bool:
         """Return whether a rule is demoted."""
         return now < self._until.get(rule, 0.0)
 
     def rules(self, now: float) -> tuple[str, ...]:
         """Return the places of the demoted rules."""
-        return tuple(rule for rule, until in self._until.items() if now < until)
+        return tuple(str(rule.config.where) for rule, until in self._until.items() if now < until)
 
 
 class Fallback:
@@ -47,8 +53,8 @@ class Fallback:
     other errors are those of Prometheus: callers share them for `error_ttl` seconds.
     """
 
-    def __init__(self, rule: str, demoted: Demoted, *, selector: Selector) -> None:
-        self._rule = rule
+    def __init__(self, rule: CompiledRule, demoted: Demoted, *, selector: Selector) -> None:
+        self.rule = rule
         self._demoted = demoted
         self._selector = selector
         self._demoted_until = 0.0
@@ -67,7 +73,7 @@ class Fallback:
 
     def demoted(self, now: float) -> bool:
         """Return whether requests must be queried separately."""
-        return now < self._demoted_until or self._demoted.has(self._rule, now)
+        return now < self._demoted_until or self._demoted.has(self.rule, now)
 
     def succeeded(self) -> None:
         """Forget the last failure."""
@@ -102,7 +108,7 @@ class Fallback:
 
     def _demote(self, *, now: float, until: float, reason: str) -> None:
         if self._selector.empty:
-            self._demoted.add(self._rule, until)
+            self._demoted.add(self.rule, until)
         else:
             self._demoted_until = until
         log.warning(
@@ -115,7 +121,8 @@ class Fallback:
 
     @property
     def _subject(self) -> str:
+        where = str(self.rule.config.where)
         if self._selector.empty:
-            return self._rule
+            return where
         selector = shorten(str(self._selector), _MAX_QUOTED)
-        return f"{self._rule} with the metric selector {selector!r}"
+        return f"{where} with the metric selector {selector!r}"

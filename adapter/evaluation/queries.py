@@ -61,7 +61,7 @@ class Queries:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._client = client
+        self.client = client
         self._clock = clock
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
@@ -95,7 +95,7 @@ class Queries:
         loop = asyncio.get_running_loop()
         async with self._slots:
             began, at = loop.time(), self._clock()
-            result = await self._client.query(promql)
+            result = await self.client.query(promql)
             return Timed(result=result, began=began, at=at, took=loop.time() - began)
 
 
@@ -112,9 +112,18 @@ class QueriesBySource:
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._by_source = {
-            DEFAULT: Queries(prometheus, clock=clock),
-            **{name: Queries(client, clock=clock) for name, client in sources.items()},
+        self._clock = clock
+        self._by_source = {DEFAULT: Queries(prometheus, clock=clock)}
+        self.connect(sources)
+
+    def connect(self, sources: Mapping[str, Client]) -> None:
+        """Send new queries to these clients; those that stay keep their limits."""
+        known = self._by_source
+        self._by_source = {DEFAULT: known[DEFAULT]} | {
+            name: known[name]
+            if name in known and known[name].client is client
+            else Queries(client, clock=self._clock)
+            for name, client in sources.items()
         }
 
     def of(self, source: str) -> Queries:

@@ -55,6 +55,11 @@ class Recent(Generic[K, V]):
         result = self._results.get(key)
         return result if result is not None and now < result.expires else None
 
+    def retain(self, keep: Callable[[K], bool]) -> None:
+        """Forget the results and failures whose key `keep` rejects."""
+        self._results.retain(keep)
+        self._failures.retain(keep)
+
     async def run(
         self,
         key: K,

@@ -23,6 +23,7 @@ from rules.query import aggregate, plan
 from rules.query.catalog import Step
 from rules.query.plan import Objects, Plan, StepQueries
 from rules.query.scope import Scope
+from rules.ruleset import CompiledRule
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,20 @@ _PATIENCE = 0.5
 """Seconds for which an evaluation is used while the next one takes longer than it did."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedQueryId:
+    """Key that, unlike the shared query itself, keeps no samples in memory."""
+
+    steps: tuple[Step, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What the shared queries of a server have in common."""
 
     queries: QueriesBySource
     freshness: Freshness
-    alone: Recent[tuple[object, ObjectNames], Snapshot]
+    alone: Recent[tuple[SharedQueryId, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
@@ -72,24 +80,32 @@ class SharedQuery:
     ) -> None:
         # To look up the running loop each time takes 3 µs where getpid is slow.
         self._now = asyncio.get_running_loop().time
-        self.id = object()
-        """Key that, unlike the shared query itself, keeps nothing else in memory."""
-        self._where = str(steps[0].rule.config.where)
-        self._steps = tuple(steps)
+        self.id = SharedQueryId(tuple(steps))
         self._selector = selector
         self._shared = scope is not Scope.ALONE
         self._namespaces = namespaces
         self._resized = resized
         self._context = context
-        self._counts = context.metrics.of_rule(steps[0].rule.config.where.path)
         self._demand = Demand()
         self._size = 0
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
-        self._fallback = Fallback(self._where, context.demoted, selector=selector)
+        self._fallback = Fallback(steps[0].rule, context.demoted, selector=selector)
         self._took = 0.0
         self._returned: int | None = None
         """Number of objects that the last evaluation without names returned."""
+        self.move(tuple(steps))
+
+    @property
+    def rule(self) -> CompiledRule:
+        """The rule of the first step."""
+        return self._steps[0].rule
+
+    def move(self, steps: tuple[Step, ...]) -> None:
+        """Replace the steps by equal ones, whose rules have other places in the files."""
+        self._steps = steps
+        self._fallback.rule = self.rule
+        self._counts = self._context.metrics.of_rule(self.rule.config.where.path)
 
     def lookup(self, requested: ObjectNames) -> Snapshot | None:
         """Count a request; return the newest evaluation that covers it and has not expired."""
@@ -236,7 +252,8 @@ class SharedQuery:
             self._fallback.failed(error, wide=wide, now=self._now(), error_ttl=self._error_ttl)
         except Exception as error:  # a bug, which must not fail every request of the rule
             self._counts.refused.inc()
-            log.exception("%s: the evaluation for several requests has a bug", self._where)
+            where = self.rule.config.where
+            log.exception("%s: the evaluation for several requests has a bug", where)
             self._fallback.cannot_merge(f"{type(error).__name__}: {error}", self._now())
         else:
             self._merged = snapshot

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 from adapter import errors
 from adapter.evaluation.snapshot import Snapshot
 from rules.query.plan import Plan
+from rules.ruleset import CompiledRule
 
 _EMPTY_FOR = 60.0
 """Seconds without usage of any object after which a query counts as broken: new pods have none."""
@@ -21,8 +22,12 @@ class UsageStatus:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._problems: dict[str, tuple[str, float]] = {}
-        """Path of a query in the rules -> what is wrong, if anything, and since when."""
+        self._problems: dict[CompiledRule, tuple[str, float]] = {}
+        """Query of `resourceRules` -> what is wrong, if anything, and since when."""
+
+    def retain(self, rules: Container[CompiledRule]) -> None:
+        """Forget all other queries."""
+        self._problems = {rule: each for rule, each in self._problems.items() if rule in rules}
 
     def succeeded(self, plan: Plan, snapshot: Snapshot) -> None:
         """Note the result of the only step of `plan`."""
@@ -33,20 +38,20 @@ class UsageStatus:
         self._note(plan, "fails")
 
     def _note(self, plan: Plan, problem: str) -> None:
-        path = plan.steps[0].rule.config.where.path
-        if path not in self._problems or self._problems[path][0] != problem:
-            self._problems[path] = problem, self._clock()
+        rule = plan.steps[0].rule
+        if rule not in self._problems or self._problems[rule][0] != problem:
+            self._problems[rule] = problem, self._clock()
 
     def check(self) -> str:
         """Return for /readyz what is known. The text does not quote Prometheus."""
         now = self._clock()
         broken = [
-            f"{path}: {problem} since {_utc(since)}"
-            for path, (problem, since) in sorted(self._problems.items())
+            f"{rule.config.where.path}: {problem} since {_utc(since)}"
+            for rule, (problem, since) in self._problems.items()
             if problem == "fails" or (problem and now - since >= _EMPTY_FOR)
         ]
         if broken:
-            return errors.Degradation(f"{'; '.join(broken)}; see the log")
+            return errors.Degradation(f"{'; '.join(sorted(broken))}; see the log")
         return "no query fails" if self._problems else "not requested yet"
 
 

@@ -12,7 +12,7 @@ import datetime as dt
 import gc
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NoReturn
@@ -48,6 +48,7 @@ _NAMES_PER_SELECTOR = 50
 class _Snapshot:
     """A catalog and what it was built from."""
 
+    ruleset: RuleSet
     listings: Mapping[int, Listing]
     statuses: Mapping[int, ListingStatus]
     """Those that belong to `listings`: newer ones would call labels known that no query uses."""
@@ -84,28 +85,22 @@ class Relist:
     ) -> None:
         self._ruleset = ruleset
         self._kinds = kinds
+        self._max_age = max_age
+        self._meter = meter
         self._interval = interval
         self._refresh_interval = refresh_interval
         self._timeout = timeout
         self._monotonic = monotonic
         self._random = random
         self._clock = clock
-        self._listers = {
-            source: Lister(client, max_age=max_age, clock=clock)
-            for source, client in {DEFAULT: prometheus, **sources}.items()
-        }
-        self._indexes = tuple(
-            SeriesIndex(
-                selector,
-                rules,
-                self._listers[source],
-                clock=clock,
-                monotonic=monotonic,
-                meter=meter,
-            )
-            for source, selector, rules in _selectors(ruleset)
-        )
+        self._listers: Mapping[Prometheus, Lister] = {}
+        self._clients: Mapping[str, Prometheus] = {DEFAULT: prometheus}
+        self._connect(sources)
+        self._indexes = self._new_indexes(ruleset.all)
         self._unattempted = set(self._indexes)
+        self._following: dict[SeriesIndex, asyncio.Task[NoReturn]] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+        """None while `run` does not run."""
         self._listings: Mapping[int, Listing] = {}
         """By `CompiledRule.index`; a rule is absent until its first successful relist."""
         self._snapshot = _build(ruleset, self._listings, self.statuses, kinds())
@@ -131,7 +126,7 @@ class Relist:
 
     def check(self) -> str:
         """Report the rules for /readyz. Never raises: an unready adapter blocks deletions."""
-        rules = (*self._ruleset.rules, *self._ruleset.external)
+        rules = self._ruleset.all
         statuses = self.statuses
         problems = []
         if failing := [rule for rule in rules if statuses[rule.index].failed]:
@@ -156,7 +151,7 @@ class Relist:
         """What is known about each rule's series, to explain why a metric is missing."""
         snapshot = self._snapshot
         return Inventory(
-            ruleset=self._ruleset,
+            ruleset=snapshot.ruleset,
             catalog=snapshot.catalog,
             kinds=snapshot.kinds,
             listings=snapshot.listings,
@@ -170,7 +165,7 @@ class Relist:
 
         Raises BackendError, and RulesError for a selector that cannot be narrowed to the name.
         """
-        lister = self._listers[rule.config.source]
+        lister = self._lister(rule.config.source)
         return await lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
@@ -185,12 +180,81 @@ class Relist:
         """List every rule periodically until cancelled."""
         timeout = asyncio.get_running_loop().call_later(self._timeout, self.attempted.set)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for index in self._indexes:
-                    tasks.create_task(self._follow(index), name=f"relist {index.selector}")
+            async with asyncio.TaskGroup() as self._tasks:
+                self._start_following()
                 await self._follow_kinds()
         finally:
+            self._tasks = None
             timeout.cancel()
+
+    async def adopt(
+        self, ruleset: RuleSet, sources: Mapping[str, Prometheus] = MappingProxyType({})
+    ) -> None:
+        """Replace the rules; one call at a time.
+
+        New ones are listed first, for `timeout` seconds at most. Unchanged ones keep what is known
+        about their series, and cause no query. `sources` may have more than `ruleset` names.
+        """
+        self._connect(sources)
+        known = {rule: index for index in self._indexes for rule in index.rules}
+        kept: dict[SeriesIndex, list[CompiledRule]] = {}
+        for rule in ruleset.all:
+            if (index := known.get(rule)) is not None:
+                kept.setdefault(index, []).append(rule)
+        new = self._new_indexes([rule for rule in ruleset.all if rule not in known])
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._timeout):
+                await gather_or_cancel(index.relist(self._kinds()) for index in new)
+        # Nothing suspends until the new snapshot is due, so no index is of two rule sets.
+        for index, rules in kept.items():
+            ((_, selector, _),) = _selectors(rules)
+            index.follow(selector, tuple(rules))
+        self._ruleset, self._indexes = ruleset, (*kept, *new)
+        self._unattempted &= {*self._indexes}
+        self._listings = {
+            rule: listing for index in self._indexes for rule, listing in index.listings().items()
+        }
+        if self._meter is not None:
+            self._meter.retain({place for index in self._indexes for place in index.places()})
+        self._start_following()
+        await self._rebuild()
+
+    def _start_following(self) -> None:
+        """Follow the present indexes, and no others, if `run` runs."""
+        if self._tasks is None:
+            return
+        for index in self._following.keys() - {*self._indexes}:
+            self._following.pop(index).cancel()
+        for index in self._indexes:
+            if index not in self._following:
+                self._following[index] = self._tasks.create_task(
+                    self._follow(index), name=f"relist {index.selector}"
+                )
+
+    def _connect(self, sources: Mapping[str, Prometheus]) -> None:
+        """Use these clients from now on, and what is known about those that stay."""
+        self._clients = {DEFAULT: self._clients[DEFAULT], **sources}
+        self._listers = {
+            client: self._listers.get(client)
+            or Lister(client, max_age=self._max_age, clock=self._clock)
+            for client in self._clients.values()
+        }
+
+    def _lister(self, source: str) -> Lister:
+        return self._listers[self._clients[source]]
+
+    def _new_indexes(self, rules: Iterable[CompiledRule]) -> tuple[SeriesIndex, ...]:
+        return tuple(
+            SeriesIndex(
+                selector,
+                those,
+                self._lister(source),
+                clock=self._clock,
+                monotonic=self._monotonic,
+                meter=self._meter,
+            )
+            for source, selector, those in _selectors(rules)
+        )
 
     async def _follow(self, index: SeriesIndex) -> NoReturn:
         failures = 0
@@ -240,8 +304,9 @@ class Relist:
         await self._publish(index)
 
     async def _publish(self, index: SeriesIndex) -> None:
-        self._listings = {**self._listings, **index.listings()}
-        await self._rebuild()
+        if index in self._indexes:
+            self._listings = {**self._listings, **index.listings()}
+            await self._rebuild()
 
     async def _rebuild(self) -> None:
         async with self._building:
@@ -264,6 +329,7 @@ def _build(
 ) -> _Snapshot:
     """Build a snapshot; rules without a listing are listed by the name that they pin, if any."""
     return _Snapshot(
+        ruleset=ruleset,
         listings=listings,
         statuses=statuses,
         kinds=kinds,
@@ -279,8 +345,9 @@ def _update(
     statuses: Mapping[int, ListingStatus],
     kinds: Kinds,
 ) -> _Snapshot:
-    """Build a new snapshot, or keep the catalog if neither listings nor kinds changed."""
-    if (listings, kinds) == (snapshot.listings, snapshot.kinds):
+    """Build a new snapshot, or keep the catalog if neither rules, listings nor kinds changed."""
+    known = snapshot.ruleset, snapshot.listings, snapshot.kinds
+    if (ruleset, listings, kinds) == known:
         return replace(snapshot, statuses=statuses, kinds=kinds)
     # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
     # cycles to collect.
@@ -296,7 +363,9 @@ def _since(rule: CompiledRule, status: ListingStatus) -> str:
     return f"{rule.config.where.path} since {since.isoformat(timespec='seconds')}"
 
 
-def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, str, tuple[CompiledRule, ...]]]:
+def _selectors(
+    all_rules: Iterable[CompiledRule],
+) -> Iterator[tuple[str, str, tuple[CompiledRule, ...]]]:
     """Yield the selectors to list, each with its source and with the rules that it serves.
 
     Rules with the same source and selector share it. Of one source, rules whose selector is one
@@ -304,7 +373,7 @@ def _selectors(ruleset: RuleSet) -> Iterator[tuple[str, str, tuple[CompiledRule,
     every result is by name.
     """
     groups: dict[tuple[str, str, frozenset[str]], list[CompiledRule]] = {}
-    for rule in (*ruleset.rules, *ruleset.external):
+    for rule in all_rules:
         resources, source = rule.config.resources, rule.config.source
         if promql.bare_name(rule.config.series_query) is None or resources.template:
             key = (source, rule.config.series_query, frozenset[str]())

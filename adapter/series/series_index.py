@@ -29,7 +29,7 @@ _ABSENT_SECONDS = 3600.0
 """How long a name is kept after Prometheus' index last had it, if no exact query succeeds."""
 
 _Bindings = tuple[LabelBinding, ...]
-_Ambiguous = Mapping[int, Mapping[GroupResource, _Bindings]]
+_Ambiguous = Mapping[CompiledRule, Mapping[GroupResource, _Bindings]]
 """By rule: the resources that several labels can identify, with all bindings of each."""
 _Probe = tuple[str, ...]
 """Matchers of the series that carry the labels of one binding."""
@@ -48,20 +48,6 @@ class SeriesIndex:
         monotonic: Callable[[], float],
         meter: telemetry.RelistMetrics | None = None,
     ) -> None:
-        self.selector = selector
-        self._rules = rules
-        self._places = {
-            rule.index: rule.config.where.path or f"{rule.section}[{rule.index}]" for rule in rules
-        }
-        """By rule: its position in its file, `rules[3]`."""
-        self._pinned_names = {
-            rule.index: name
-            for rule in rules
-            if (name := promql.bare_name(rule.config.series_query)) is not None
-        }
-        self._override_labels = frozenset(
-            override.label for rule in rules for override in rule.config.resources.overrides
-        )
         self._lister = lister
         self._clock = clock
         self._monotonic = monotonic
@@ -75,9 +61,7 @@ class SeriesIndex:
         """Names that the last exact query did not find, and that the index still has."""
         self._exact_queried: float | None = None
         self._exact_seconds = 0.0
-        self._live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {
-            rule.index: {} for rule in rules
-        }
+        self._live: dict[CompiledRule, dict[tuple[str, GroupResource], _Bindings]] = {}
 
         self._asked: frozenset[str] = frozenset()
         """Names for which the query of live labels was answered, now or earlier."""
@@ -90,11 +74,34 @@ class SeriesIndex:
         """When the first of consecutive failed relists started, in Unix seconds."""
         self._partial = False
         """Whether the last successful relist may lack names."""
-        first, *others = self._places.values()
+        self._unlisted = Degraded("relist", "known metrics stay listed")
+        self._inexact = Degraded("exact query", "metrics that ended may stay listed")
+        self._live_unknown = Degraded("query of live labels", "the last ones stay in use")
+        self.follow(selector, rules)
+
+    def follow(self, selector: str, rules: tuple[CompiledRule, ...]) -> None:
+        """Index the series of these rules only; the first call begins, later ones narrow."""
+        self.selector = selector
+        self.rules = rules
+        self._pinned_names = {
+            rule.index: name
+            for rule in rules
+            if (name := promql.bare_name(rule.config.series_query)) is not None
+        }
+        self._override_labels = frozenset(
+            override.label for rule in rules for override in rule.config.resources.overrides
+        )
+        self._live = {rule: self._live.get(rule, {}) for rule in rules}
+        if self._names is not None and len(self._pinned_names) == len(rules):
+            pinned = set(self._pinned_names.values())
+            self._names = {name: self._names[name] for name in self._names if name in pinned}
+        first, *others = self.places()
         where = f"{first} and {len(others)} more" if others else first
-        self._unlisted = Degraded(where, "relist", "known metrics stay listed")
-        self._inexact = Degraded(where, "exact query", "metrics that ended may stay listed")
-        self._live_unknown = Degraded(where, "query of live labels", "the last ones stay in use")
+        self._unlisted.where = self._inexact.where = self._live_unknown.where = where
+
+    def places(self) -> list[str]:
+        """Return the position of each rule in its file, `rules[3]`."""
+        return [rule.config.where.path or f"{rule.section}[{rule.index}]" for rule in self.rules]
 
     @property
     def complete(self) -> bool:
@@ -111,7 +118,7 @@ class SeriesIndex:
             failing_since=self._failing_since,
             partial=self._partial,
         )
-        return dict.fromkeys(self._places, status)
+        return dict.fromkeys((rule.index for rule in self.rules), status)
 
     def listings(self) -> dict[int, Listing]:
         """Return the listing of each rule, by index; empty before the first success."""
@@ -121,11 +128,11 @@ class SeriesIndex:
         series = {name: Series(name=name, labels=self._names[name]) for name in sorted(self._names)}
         every = tuple(series.values())
         listings: dict[int, Listing] = {}
-        for index, live in self._live.items():
+        for rule in self.rules:
             own = every
-            if (pinned := self._pinned_names.get(index)) is not None:
+            if (pinned := self._pinned_names.get(rule.index)) is not None:
                 own = (series[pinned],) if pinned in series else ()
-            listings[index] = Listing(series=own, live=dict(live))
+            listings[rule.index] = Listing(series=own, live=dict(self._live[rule]))
         return listings
 
     async def relist(self, kinds: Kinds) -> bool:
@@ -143,7 +150,7 @@ class SeriesIndex:
             if self._failing_since is None:
                 self._failing_since = started
             if self._meter is not None:
-                for rule in self._places.values():
+                for rule in self.places():
                     self._meter.failed(rule, outcome=type(error).__name__)
             return False
         if found.partial:
@@ -163,12 +170,11 @@ class SeriesIndex:
             self._failing_since = started
         self._partial = found.partial
         if self._meter is not None and found.partial:
-            for rule in self._places.values():
+            for rule in self.places():
                 self._meter.failed(rule, outcome="Partial")
         elif self._meter is not None:
-            for index, listing in self.listings().items():
-                names = len(listing.series)
-                self._meter.listed(self._places[index], names=names, at=started)
+            for rule, listing in zip(self.places(), self.listings().values(), strict=True):
+                self._meter.listed(rule, names=len(listing.series), at=started)
         return not self._guessed
 
     async def refresh_live_labels(self, kinds: Kinds) -> None:
@@ -182,10 +188,8 @@ class SeriesIndex:
             return
         labels = self._override_labels.union(*self._names.values())
         ambiguous = {
-            rule.index: label_binding.ambiguous_bindings(
-                rule, rule.mapping.bind(kinds), labels, kinds
-            )
-            for rule in self._rules
+            rule: label_binding.ambiguous_bindings(rule, rule.mapping.bind(kinds), labels, kinds)
+            for rule in self.rules
         }
         required, optional = self._probes(ambiguous)
         carriers: dict[_Probe, frozenset[str]] = {}
@@ -208,11 +212,11 @@ class SeriesIndex:
         """
         required: set[_Probe] = set()
         optional: set[_Probe] = set()
-        for index, resources in ambiguous.items():
+        for rule, resources in ambiguous.items():
             for resource, bindings in resources.items():
                 candidates = {each.resource or each.namespace for each in bindings}
                 in_use = {
-                    self._live[index].get((name, resource), ())
+                    self._live[rule].get((name, resource), ())
                     for name, labels in (self._names or {}).items()
                     if candidates & labels
                 }
@@ -238,9 +242,10 @@ class SeriesIndex:
     ) -> None:
         """Replace the bindings in use by those of live series; unless `whole`, only add to them."""
         names = dict(self._names or {})
-        live: dict[int, dict[tuple[str, GroupResource], _Bindings]] = {}
-        for index, resources in ambiguous.items():
-            last, current = self._live[index], live.setdefault(index, {})
+        live: dict[CompiledRule, dict[tuple[str, GroupResource], _Bindings]] = {}
+        for rule in self.rules:  # fewer than those of `ambiguous` if others were removed meanwhile
+            resources = ambiguous[rule]
+            last, current = self._live[rule], live.setdefault(rule, {})
             for resource, bindings in resources.items():
                 for name, labels in tuple(names.items()):
                     kept = () if whole else last.get((name, resource), ())
@@ -300,7 +305,7 @@ class SeriesIndex:
     def _template_filter(self, kinds: Kinds) -> Callable[[str], bool] | None:
         """Return a predicate for labels that a template maps to a resource; None without one."""
         mappings = [
-            rule.mapping.bind(kinds) for rule in self._rules if rule.config.resources.template
+            rule.mapping.bind(kinds) for rule in self.rules if rule.config.resources.template
         ]
         if not mappings:
             return None
@@ -310,10 +315,10 @@ class SeriesIndex:
 class Degraded:
     """An action that fails at times; logged when it begins to fail and when it succeeds again."""
 
-    def __init__(self, where: str, action: str, consequence: str) -> None:
+    def __init__(self, action: str, consequence: str) -> None:
         self.failing = False
         """Whether the last attempt failed."""
-        self._where = where
+        self.where = ""
         self._action = action
         self._consequence = consequence
 
@@ -321,14 +326,14 @@ class Degraded:
         """Note a failure; log it if the previous attempt succeeded."""
         if not self.failing:
             logger.warning(
-                "%s: %s failed, %s: %s", self._where, self._action, self._consequence, error
+                "%s: %s failed, %s: %s", self.where, self._action, self._consequence, error
             )
         self.failing = True
 
     def end(self) -> None:
         """Note a success; log it if the previous attempt failed."""
         if self.failing:
-            logger.info("%s: %s succeeds again", self._where, self._action)
+            logger.info("%s: %s succeeds again", self.where, self._action)
         self.failing = False
 
 

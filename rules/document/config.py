@@ -6,7 +6,7 @@ Templates and patterns stay text here; `rules.ruleset` compiles them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from rules.document import schema, sources, yaml
@@ -89,7 +89,7 @@ class Rule:
     """Name of the Prometheus that is queried."""
     allow_partial_response: bool | None
     """Whether partial responses count as whole ones; None for the server's setting."""
-    where: Where
+    where: Where = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +100,7 @@ class ResourceRule:
     node_query: str
     resources: ResourceMapping
     container_label: str
-    where: Where
+    where: Where = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

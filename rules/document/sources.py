@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from rules import endpoint
@@ -55,7 +55,7 @@ class PrometheusSource:
     client_key_file: str | None
     auth_in_cluster: bool
     auth_config: str | None
-    where: Where
+    where: Where = field(repr=False)
 
 
 def parse(top: Fields) -> tuple[PrometheusSource, ...]:

@@ -20,7 +20,7 @@ from rules.query.aggregate import Point, SamplesByObject
 from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan
-from rules.ruleset import CompiledResourceRule, CompiledResourceRules, CompiledRule
+from rules.ruleset import CompiledResourceRule, CompiledResourceRules, CompiledRule, content_of
 from rules.selectors.selectors import Selector
 from rules.template import Template
 
@@ -47,6 +47,11 @@ class ResourceQueries:
     pods: ResourceSteps
     nodes: ResourceSteps
     window_ns: int
+
+    @property
+    def rules(self) -> tuple[CompiledRule, ...]:
+        """The queries, each as a rule."""
+        return tuple(step.rule for step in (*self.pods.both, *self.nodes.both))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,6 +162,7 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
                 file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}
             ),
         ),
+        content=content_of(f"{where.path}.{key}", rule.config),
         matchers=(),
         pinned_series=None,
         filters=(),

@@ -4,9 +4,11 @@ import pytest
 
 from adapter import errors
 from adapter.evaluation.fallback import Demoted, Fallback
+from rules import ruleset
 from rules.selectors import selectors
 
-RULE = "rules[0] (rules.yaml:2)"
+(RULE,) = ruleset.load([("rules.yaml", "rules:\n- {seriesQuery: a, metricsQuery: a}")]).rules
+WHERE = "rules[0] (rules.yaml:2)"
 TOO_LARGE = errors.TooLarge("longer than 16 MiB")
 TIMED_OUT = errors.TimedOut("no response within 30 s")
 EVERYTHING = selectors.parse("")
@@ -101,7 +103,9 @@ def test_failure_with_a_metric_selector_demotes_only_the_requests_with_it(caplog
         assert not other.demoted(100)
         assert not everything.demoted(100)
         assert demoted.rules(100) == ()
-        assert caplog.messages.pop().startswith(f"{RULE} with the metric selector 'a=b': the query")
+        assert caplog.messages.pop().startswith(
+            f"{WHERE} with the metric selector 'a=b': the query"
+        )
 
     everything.failed(REFUSED, wide=False, now=100, error_ttl=1)
     assert other.demoted(100)
@@ -112,8 +116,8 @@ def test_demoted_rules_are_listed_and_logged(caplog):
     fallback = Fallback(RULE, demoted, selector=EVERYTHING)
     fallback.failed(REFUSED, wide=False, now=100, error_ttl=1)
 
-    assert demoted.rules(100) == (RULE,)
+    assert demoted.rules(100) == (WHERE,)
     assert demoted.rules(700) == ()
     (line,) = caplog.messages
-    assert line.startswith(f"{RULE}: the query for several requests failed, so they are queried")
+    assert line.startswith(f"{WHERE}: the query for several requests failed, so they are queried")
     assert line.endswith(f"for 10 min: {REFUSED}")

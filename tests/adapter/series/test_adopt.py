@@ -1,0 +1,178 @@
+"""Rules that are replaced while relists run, against a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+
+import aiohttp
+import pytest
+from prometheus_client import CollectorRegistry
+
+from adapter import telemetry
+from adapter.clients.prometheus import Prometheus
+from adapter.series.relist import Relist
+from rules import ruleset
+from rules.kinds import PODS, Kinds
+from rules.ruleset import CompiledRule, RuleSet
+from tests.fakes import prometheus as fakes
+from tests.real import prometheus as real
+from tests.waiting import until
+
+BUILTIN = Kinds.builtin()
+
+
+def rule(selector: str, more: str = "") -> str:
+    return f"""
+- seriesQuery: '{selector}'
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}},
+    exported_pod: {{resource: pod}}}}}}
+  metricsQuery: '<<.Series>>{{<<.LabelMatchers>>}}'
+  {more}
+"""
+
+
+def rules(*some: str) -> RuleSet:
+    return ruleset.load([("rules.yaml", "rules:\n" + "".join(some) if some else "rules: []")])
+
+
+A, B, PATTERN = rule("swap_a"), rule("swap_b"), rule('{__name__=~"other_.*"}')
+
+
+@pytest.fixture(scope="module")
+def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
+    with real.run(tmp_path_factory.mktemp("prometheus")) as prometheus:
+        for name in ("swap_a", "swap_b", "swap_c", "other_a"):
+            prometheus.put(f'{name}{{namespace="n",pod="p",exported_pod="q"}} 1')
+        yield prometheus
+
+
+@pytest.fixture
+async def proxy(running, aiohttp_server) -> fakes.Prometheus:
+    fake = fakes.Prometheus(fakes.through(running.url))
+    fake.url = str((await aiohttp_server(fake.app())).make_url("/"))
+    return fake
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    return CollectorRegistry()
+
+
+@pytest.fixture
+async def relist(proxy, registry) -> AsyncIterator[Relist]:
+    async with aiohttp.ClientSession() as session:
+        relist = Relist(
+            rules(A, B, PATTERN),
+            Prometheus(session, proxy.url),
+            lambda: BUILTIN,
+            interval=600,
+            max_age=600,
+            meter=telemetry.RelistMetrics(registry),
+        )
+        await relist.once()
+        proxy.requests.clear()
+        yield relist
+
+
+def metrics(relist: Relist) -> set[str]:
+    return {entry.metric for entry in relist.catalog.entries if entry.resource == PODS}
+
+
+async def test_unchanged_rules_are_not_listed_anew_wherever_they_are(relist, proxy):
+    before = relist.inventory
+    moved = rules(rule("swap_c"), B, PATTERN, A)
+
+    await relist.adopt(moved)
+
+    assert metrics(relist) == {"swap_a", "swap_b", "swap_c", "other_a"}
+    assert proxy.requests
+    assert all("swap_c" in str(each.parameters) for each in proxy.requests)
+    after = relist.inventory
+    by_series = {each.config.series_query: each.index for each in before.ruleset.rules}
+    for each in moved.rules[1:]:
+        old = by_series[each.config.series_query]
+        assert after.listings[each.index] == before.listings[old]
+        assert after.statuses[each.index] == before.statuses[old]
+
+
+async def test_adopted_rules_without_a_new_one_cause_no_request(relist, proxy):
+    await relist.adopt(rules(PATTERN, A))
+
+    assert metrics(relist) == {"swap_a", "other_a"}
+    assert not proxy.requests
+
+    await relist.once()
+
+    assert "swap_a" in str([each.parameters for each in proxy.requests])
+    assert "swap_b" not in str([each.parameters for each in proxy.requests])
+
+
+async def test_changed_rule_is_listed_anew_before_the_old_one_ends(relist, proxy):
+    seen = []
+    behave = proxy.behave
+
+    async def watch(request, received):
+        seen.append(metrics(relist))
+        return await behave(request, received)
+
+    proxy.behave = watch
+    await relist.adopt(rules(A, B, rule('{__name__=~"other_.*"}', "name: {as: renamed}")))
+
+    assert metrics(relist) == {"swap_a", "swap_b", "renamed"}
+    assert seen == [{"swap_a", "swap_b", "other_a"}] * len(seen) != []
+
+
+async def test_rules_are_replaced_even_if_prometheus_does_not_answer(relist, proxy, monkeypatch):
+    monkeypatch.setattr(relist, "_timeout", 0.05)
+    proxy.behave = fakes.hangs
+
+    await relist.adopt(rules(A, rule("swap_c")))
+
+    assert metrics(relist) == {"swap_a", "swap_c"}  # the rules fix both names
+
+
+async def test_present_rules_are_followed_and_no_others(running, proxy):
+    async with aiohttp.ClientSession() as session:
+        relist = Relist(
+            rules(A, PATTERN),
+            Prometheus(session, proxy.url),
+            lambda: BUILTIN,
+            interval=0.05,
+            max_age=600,
+        )
+        task = asyncio.create_task(relist.run())
+        try:
+            await asyncio.wait_for(relist.attempted.wait(), 20)
+            await relist.adopt(rules(rule("swap_c")))
+            proxy.requests.clear()
+            await until(lambda: len(proxy.requests) > 20)
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+    texts = [str(each.parameters) for each in proxy.requests[5:]]  # others may have been on the way
+    assert all("swap_c" in text for text in texts)
+
+
+async def test_removed_rules_leave_nothing_behind(relist, registry):
+    removed = relist.inventory.ruleset.rules[2].content
+    assert registry.get_sample_value(
+        "gpu_metrics_adapter_relist_series_names", {"rule": "rules[2]"}
+    )
+
+    await relist.adopt(rules(A))
+
+    gc.collect()
+    assert removed not in {
+        each.content for each in gc.get_objects() if isinstance(each, CompiledRule)
+    }
+    kept = {
+        sample.labels["rule"]
+        for metric in registry.collect()
+        for sample in metric.samples
+        if "rule" in sample.labels
+    }
+    assert kept == {"rules[0]"}
