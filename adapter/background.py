@@ -1,11 +1,12 @@
-"""Background tasks of the server, and a gather that cancels the rest after a failure."""
+"""Background tasks of the server, their backoff, and a gather that cancels the rest on failure."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
 T = TypeVar("T")
@@ -41,6 +42,23 @@ class Background:
         """Raise RuntimeError with the names of the tasks that have ended."""
         if ended := [task.get_name() for task in self._tasks if task.done()]:
             raise RuntimeError(f"ended: {', '.join(ended)}")
+
+
+def backoff(
+    first: float,
+    maximum: float,
+    *,
+    jitter: float = 0.5,
+    random: Callable[[], float] = random.random,
+) -> Iterator[float]:
+    """Yield the seconds before each retry: `first`, then twice the previous, up to `maximum`.
+
+    `random`, a number in [0, 1), shortens each by at most its part `jitter`.
+    """
+    pause = min(first, maximum)
+    while True:
+        yield pause * (1 - jitter * (1 - random()))
+        pause = min(2 * pause, maximum)
 
 
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

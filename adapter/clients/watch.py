@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapter import errors
+from adapter.background import backoff
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
     from adapter.clients.kubernetes import Kube
@@ -89,8 +90,7 @@ async def follow(
         report(None)
 
     version = ""
-    backoff = _MIN_BACKOFF
-    failing = False
+    pauses, failing = backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
     while True:
         started = clock()
         lost = False
@@ -126,12 +126,12 @@ async def follow(
                 async for line in lines:
                     kind, item, version = _parse_event(path, line, extract)
                     works()
-                    backoff, failing = _MIN_BACKOFF, False
+                    pauses, failing = backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
                     if kind != _BOOKMARK:
                         yield kind, item
             works()
             if clock() - started >= _HEALTHY:
-                backoff, failing = _MIN_BACKOFF, False
+                pauses, failing = backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
                 continue
         except errors.BackendError as error:
             refused = isinstance(error, errors.Refused) and error.status not in _KEEP_VERSION
@@ -144,10 +144,7 @@ async def follow(
             level = logging.DEBUG if failing else logging.WARNING
             log.log(level, "watch of %s failed and is retried: %s", path, error)
             failing = True
-        pause = _MIN_BACKOFF if lost else backoff
-        await sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-        if not lost:
-            backoff = min(2 * backoff, _MAX_BACKOFF)
+        await sleep(next(backoff(_MIN_BACKOFF, _MAX_BACKOFF) if lost else pauses))
 
 
 def _parse_event(path: str, line: Any, extract: Callable[[Any], T]) -> tuple[str, T | None, str]:

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from adapter import errors
+from adapter.background import backoff
 from adapter.clients import kubernetes
 from adapter.cluster import collection, object_index
 from adapter.cluster.object_index import Object, ObjectIndex
@@ -171,7 +172,7 @@ class ClusterObjects:
 
     async def run(self) -> None:
         """Discover the kinds periodically; log failures and retry them with backoff."""
-        backoff = _MIN_BACKOFF
+        pauses = backoff(_MIN_BACKOFF, _MAX_BACKOFF, jitter=0)
         while True:
             try:
                 async with self._discovering:
@@ -183,10 +184,9 @@ class ClusterObjects:
                     else "metrics of custom resources are not served yet"
                 )
                 log.warning("discovery of resources failed; %s: %s", consequence, error)
-                await self._sleep(backoff)
-                backoff = min(2 * backoff, _MAX_BACKOFF)
+                await self._sleep(next(pauses))
             else:
-                backoff = _MIN_BACKOFF
+                pauses = backoff(_MIN_BACKOFF, _MAX_BACKOFF, jitter=0)
                 await self._sleep(self._interval)
 
     async def _discover(self) -> None:

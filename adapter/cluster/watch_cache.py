@@ -11,13 +11,13 @@ import asyncio
 import contextlib
 import enum
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from adapter import errors, telemetry
+from adapter.background import backoff
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
 from adapter.cluster import collection, object_index, ready_index
@@ -239,7 +239,7 @@ class _WatchCache(Generic[IndexT]):
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled; if that is impossible, retry with backoff."""
-        retry = _MIN_RETRY
+        pauses = backoff(_MIN_RETRY, _MAX_RETRY)
         while True:
             try:
                 await self._follow()
@@ -253,14 +253,13 @@ class _WatchCache(Generic[IndexT]):
                         error,
                     )
                 if error.state is State.TOO_MANY:
-                    retry = _MAX_RETRY
+                    pauses = backoff(_MAX_RETRY, _MAX_RETRY)
                 elif self.index is not None:
-                    retry = _MIN_RETRY
+                    pauses = backoff(_MIN_RETRY, _MAX_RETRY)
                 self._objects = None
                 self._metrics.emptied(self.resource)
                 self._enter(error.state, error.reason)
-            await self._sleep(retry * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            retry = min(2 * retry, _MAX_RETRY)
+            await self._sleep(next(pauses))
 
     def stop(self, reason: str) -> None:
         """End the watch and remove its metrics."""

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from adapter import errors, telemetry
-from adapter.background import gather_or_cancel
+from adapter.background import backoff, gather_or_cancel
 from adapter.clients.prometheus import Prometheus
 from adapter.series.lister import Lister
 from adapter.series.series_index import SeriesIndex
@@ -257,11 +257,15 @@ class Relist:
         )
 
     async def _follow(self, index: SeriesIndex) -> NoReturn:
-        failures = 0
+        retries = self._retries()
         while True:
             kinds = self._kinds()  # before the relist: API discovery may end while it is under way
-            failures = 0 if await self._relist(index) else failures + 1
-            due = self._monotonic() + self._pause(failures)
+            if await self._relist(index):
+                retries = self._retries()
+                pause = self._interval * (1 + _JITTER * (2 * self._random() - 1))
+            else:
+                pause = next(retries)
+            due = self._monotonic() + pause
             # With other kinds, a template may map other labels: list them at once.
             while self._kinds() == kinds and (left := due - self._monotonic()) > 0:
                 with contextlib.suppress(TimeoutError):
@@ -269,6 +273,9 @@ class Relist:
                         await self._kinds_changed.wait()
                 if self._kinds() == kinds and self._monotonic() < due:
                     await self._refresh(index)
+
+    def _retries(self) -> Iterator[float]:
+        return backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
 
     async def _follow_kinds(self) -> NoReturn:
         known = self._snapshot.kinds
@@ -279,13 +286,6 @@ class Relist:
                 self._kinds_changed.set()
                 self._kinds_changed.clear()
                 await self._rebuild()
-
-    def _pause(self, failures: int) -> float:
-        """Return the seconds until the next relist after so many failures in a row."""
-        if not failures:
-            return self._interval * (1 + _JITTER * (2 * self._random() - 1))
-        backoff = _FIRST_BACKOFF * 2.0 ** min(failures - 1, 10)
-        return min(backoff, _MAX_BACKOFF, self._interval) * (0.5 + self._random() / 2)
 
     async def _relist(self, index: SeriesIndex) -> bool:
         succeeded = await index.relist(self._kinds())

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from adapter import errors
+from adapter.background import backoff
 from certs.bundle import UNREADABLE
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load these libraries
@@ -153,11 +154,11 @@ class APIServiceController:
         Start this once the server listens. Any write to an APIService makes the API server try it
         at once instead of within 30 s.
         """
-        annotated, failures = 0, 0
+        annotated, pauses = 0, backoff(1, _INTERVAL, jitter=0)
         while True:
             try:
                 annotated = await self._annotate_unavailable(annotated)
-                failures, self._failure = 0, ""
+                pauses, self._failure = backoff(1, _INTERVAL, jitter=0), ""
             except errors.BackendError as error:
                 if str(error) != self._failure:
                     log.warning(
@@ -165,10 +166,10 @@ class APIServiceController:
                         "find them available: %s",
                         error,
                     )
-                failures, self._failure = failures + 1, str(error)
+                self._failure = str(error)
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
-            if failures:
-                pause = min(pause, 2.0 ** (failures - 1))
+            if self._failure:
+                pause = min(pause, next(pauses))
             elif 0 < annotated <= len(_PAUSES):
                 pause = _PAUSES[annotated - 1]
             await self._sleep(pause)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from adapter import errors
+from adapter.background import backoff
 from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
@@ -91,13 +92,13 @@ class ServingCertificateController:
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""
-        backoff = _MIN_BACKOFF
+        pauses = backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
         while True:
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
             if self._failure:
-                pause, backoff = min(backoff, pause), backoff * 2
+                pause = min(next(pauses), pause)
             else:
-                backoff = _MIN_BACKOFF
+                pauses = backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
             await self._sleep(pause)
             await self.attempt()
 

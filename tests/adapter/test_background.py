@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from adapter.background import Background, gather_or_cancel
+from adapter.background import Background, backoff, gather_or_cancel
 
 
 async def test_tasks_run_until_the_end_of_the_block():
@@ -89,3 +89,17 @@ async def test_a_failure_at_the_same_time_does_not_hide_that_the_caller_is_cance
 
 async def test_nothing_is_gathered():
     assert await gather_or_cancel(()) == []
+
+
+@pytest.mark.parametrize(
+    ("jitter", "number", "pauses"),
+    [(0.0, 0.3, [1, 2, 4, 5, 5]), (0.5, 0.0, [0.5, 1, 2, 2.5, 2.5]), (0.2, 0.5, [0.9, 1.8])],
+)
+def test_backoff_doubles_up_to_its_maximum_with_jitter(jitter, number, pauses):
+    retries = backoff(1, 5, jitter=jitter, random=lambda: number)
+
+    assert [next(retries) for _ in pauses] == pytest.approx(pauses)
+
+
+def test_first_pause_of_a_backoff_is_not_longer_than_its_maximum():
+    assert next(backoff(1, 0.2, jitter=0)) == 0.2

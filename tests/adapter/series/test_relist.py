@@ -10,6 +10,7 @@ import json
 import logging
 import threading
 import time
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 
@@ -28,7 +29,7 @@ from rules.query import catalog
 from rules.query.label_binding import LabelBinding
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
-from tests.waiting import until
+from tests.waiting import Clock, until
 
 Make = Callable[..., Relist]
 
@@ -677,18 +678,6 @@ def listed(relist: Relist) -> set[str]:
     return {series.name for series in relist.inventory.listings[0].series}
 
 
-async def test_a_partial_relist_is_repeated_after_the_interval(make, proxy, monkeypatch):
-    fake = await proxy(fakes.says('{"status":"success","data":[],"isPartial":true}'))
-    relist, failures = make(fake.url, rule("alone")), []
-    monkeypatch.setattr(relist, "_pause", lambda number: failures.append(number) or 600)
-
-    async with following(relist):
-        await until(lambda: failures)
-
-    assert failures == [0]
-    assert relist.statuses[0].partial
-
-
 async def test_exact_result_without_names_is_an_error(running, make, proxy, caplog):
     running.put('nameless{namespace="n",pod="p"} 1')
     element = '{"metric":{},"value":[1,"1"]}'
@@ -762,23 +751,45 @@ async def test_prometheus_that_is_down_at_start_is_retried(make, tmp_path):
         late.stop()
 
 
-async def test_retries_back_off_and_stay_below_the_interval(make, proxy):
-    fake = await proxy(fakes.says("down", status=503))
-    relist = make(fake.url, rule("retried"), interval=0.2, random=lambda: 0.99)
-
-    async with following(relist):
-        await until(lambda: len(fake.requests) >= 4, seconds=5)
-
-    assert relist._pause(1) == pytest.approx(0.2, rel=0.01)
-    slow = make(fake.url, rule("retried"), random=lambda: 0.0)
-    assert [slow._pause(n) for n in (1, 2, 3, 20)] == [0.5, 1.0, 2.0, 30.0]
-
-
 @pytest.mark.parametrize(("number", "seconds"), [(0.0, 540), (0.5, 600), (0.999999, 660)])
-def test_interval_has_ten_per_cent_of_jitter(make, number, seconds):
-    relist = make("http://127.0.0.1:1", rule("any"), interval=600, random=lambda: number)
+async def test_interval_has_ten_per_cent_of_jitter(make, proxy, monkeypatch, number, seconds):
+    fake = await proxy(fakes.says('{"status":"success","data":[]}'))
+    pauses = await pauses_of(make, fake, monkeypatch, interval=600, random=lambda: number)
 
-    assert relist._pause(0) == pytest.approx(seconds, abs=0.01)
+    assert pauses == pytest.approx([seconds] * 4, abs=0.01)
+
+
+async def test_a_partial_relist_is_repeated_after_the_interval(make, proxy, monkeypatch):
+    fake = await proxy(fakes.says('{"status":"success","data":[],"isPartial":true}'))
+    pauses = await pauses_of(make, fake, monkeypatch, interval=600, random=lambda: 0.5)
+
+    assert pauses == [600] * 4
+
+
+@pytest.mark.parametrize(("interval", "seconds"), [(600, [0.5, 1, 2, 4]), (0.2, [0.1] * 4)])
+async def test_retries_back_off_up_to_the_interval(make, proxy, monkeypatch, interval, seconds):
+    fake = await proxy(fakes.says("down", status=503))
+
+    pauses = await pauses_of(make, fake, monkeypatch, interval=interval, random=lambda: 0.0)
+
+    assert pauses == pytest.approx(seconds)
+
+
+async def pauses_of(make, fake, monkeypatch, **options):
+    """Return the seconds of the first four pauses between relists, which take no time."""
+    monotonic, pauses, timeout = Clock(), [], asyncio.timeout
+
+    def advance(seconds):
+        pauses.append(seconds)
+        monotonic.now += seconds
+        return timeout(0.001)
+
+    relist = make(fake.url, rule("paused"), monotonic=monotonic, refresh_interval=1e9, **options)
+    patched = types.SimpleNamespace(**{**vars(asyncio), "timeout": advance})
+    monkeypatch.setattr("adapter.series.relist.asyncio", patched)
+    async with following(relist):
+        await until(lambda: len(pauses) >= 4)
+    return pauses[:4]
 
 
 # Several labels for one resource

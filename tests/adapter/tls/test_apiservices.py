@@ -222,6 +222,15 @@ async def test_failures_are_logged_once_and_retried_with_backoff(store, api, cap
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
+async def test_a_week_of_failures_does_not_end_the_controller(monkeypatch):
+    async def fail(_):
+        raise errors.Unreachable("no route")
+
+    monkeypatch.setattr(APIServiceController, "fetch", fail)
+
+    assert (await running(None, pauses=1030))[-1] == 600.0
+
+
 async def test_forbidden_apiservice_does_not_affect_the_others(store, registration, caplog):
     store.register(CUSTOM, "adapter", "ns")
     store.register(EXTERNAL, "adapter", "ns")
