@@ -1,11 +1,13 @@
-"""Background tasks of the server, their backoff, and a gather that cancels the rest on failure."""
+"""Background tasks: how they start, end, retry and note what is wrong; a gather that cancels."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import logging
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Self, TypeVar
 
@@ -59,6 +61,27 @@ def backoff(
     while True:
         yield pause * (1 - jitter * (1 - random()))
         pause = min(2 * pause, maximum)
+
+
+class Condition:
+    """What is wrong, if anything, and since when. `clock` returns Unix seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self.problem = ""
+        self.began = 0.0
+
+    def becomes(self, problem: str) -> bool:
+        """Note the problem, empty for none; return whether it has changed."""
+        if problem == self.problem:
+            return False
+        self.problem, self.began = problem, self._clock()
+        return True
+
+
+def utc(seconds: float) -> str:
+    """Return a Unix time for messages, to the second."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
 
 
 async def gather_or_cancel(coroutines: Iterable[Coroutine[Any, Any, T]]) -> list[T]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import time
 from collections.abc import Callable
 
 from adapter import errors
+from adapter.background import Condition, utc
 from adapter.clients.one_address import OneAddress
 from rules.document.sources import DEFAULT
 
@@ -53,9 +53,8 @@ class Reachability:
         self._addresses = addresses
         self._source = source
         self._answered = 0.0
-        self._problem = ""
-        self._since = 0.0
-        self._partial_since: float | None = None
+        self._outage = Condition(clock)
+        self._loss = Condition(clock)
         self._partial_last = 0.0
 
     def now(self) -> float:
@@ -64,16 +63,14 @@ class Reachability:
 
     def answered(self, *, partial: str) -> None:
         """Note a response, and what it lacks if it is partial; logged once, and at the end."""
-        now = self._clock()
-        self._answered, self._problem = now, ""
+        self._answered = now = self._clock()
+        self._outage.becomes("")
         if partial:
-            if self._partial_since is None:
-                log.warning("Prometheus (source %s) is partial: %s", self._source, partial)
-                self._partial_since = now
             self._partial_last = now
-        elif self._partial_since is not None and now - self._partial_last >= _WHOLE_AFTER:
+            if self._loss.becomes("partial"):
+                log.warning("Prometheus (source %s) is partial: %s", self._source, partial)
+        elif now - self._partial_last >= _WHOLE_AFTER and self._loss.becomes(""):
             log.info("Prometheus (source %s) is whole again", self._source)
-            self._partial_since = None
 
     def failed(self, error: errors.BackendError, *, began: float) -> bool:
         """Note a failure of a request that began at `began`; return whether all requests may fail.
@@ -82,21 +79,21 @@ class Reachability:
         """
         problem = problem_of(error, self._source)
         if not problem:
-            self._answered, self._problem = self._clock(), ""
+            self._answered = self._clock()
+            self._outage.becomes("")
         elif began >= self._answered:
-            if problem != self._problem:
-                self._problem, self._since = problem, self._clock()
+            self._outage.becomes(problem)
             return True
         return False
 
     def check(self) -> str:
         """Return for /readyz what is known. The text does not quote Prometheus."""
-        if self._problem:
-            return errors.Degradation(f"{self._problem}, since {_utc(self._since)}")
-        if self._partial_since is not None:
+        if self._outage.problem:
+            return errors.Degradation(f"{self._outage.problem}, since {utc(self._outage.began)}")
+        if self._loss.problem:
             return errors.Degradation(
                 "sends partial responses (check its storage nodes, stores and replicas; the log "
-                f"quotes it), since {_utc(self._partial_since)}"
+                f"quotes it), since {utc(self._loss.began)}"
             )
         if not self._answered:
             return "not queried yet"
@@ -111,10 +108,6 @@ class Reachability:
         return (
             f"answers; its name has {number} addresses, one is queried" if number > 1 else "answers"
         )
-
-
-def _utc(seconds: float) -> str:
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
 
 
 def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Container
 
 from adapter import errors
+from adapter.background import Condition, utc
 from adapter.evaluation.snapshot import Snapshot
 from rules.query.plan import Plan
 from rules.ruleset import CompiledRule
@@ -22,12 +22,12 @@ class UsageStatus:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._problems: dict[CompiledRule, tuple[str, float]] = {}
-        """Query of `resourceRules` -> what is wrong, if anything, and since when."""
+        self._conditions: dict[CompiledRule, Condition] = {}
 
     def retain(self, rules: Container[CompiledRule]) -> None:
         """Forget all other queries."""
-        self._problems = {rule: each for rule, each in self._problems.items() if rule in rules}
+        kept = {rule: each for rule, each in self._conditions.items() if rule in rules}
+        self._conditions = kept
 
     def succeeded(self, plan: Plan, snapshot: Snapshot) -> None:
         """Note the result of the only step of `plan`."""
@@ -39,21 +39,16 @@ class UsageStatus:
 
     def _note(self, plan: Plan, problem: str) -> None:
         rule = plan.steps[0].rule
-        if rule not in self._problems or self._problems[rule][0] != problem:
-            self._problems[rule] = problem, self._clock()
+        self._conditions.setdefault(rule, Condition(self._clock)).becomes(problem)
 
     def check(self) -> str:
         """Return for /readyz what is known. The text does not quote Prometheus."""
         now = self._clock()
         broken = [
-            f"{rule.config.where.path}: {problem} since {_utc(since)}"
-            for rule, (problem, since) in self._problems.items()
-            if problem == "fails" or (problem and now - since >= _EMPTY_FOR)
+            f"{rule.config.where.path}: {each.problem} since {utc(each.began)}"
+            for rule, each in self._conditions.items()
+            if each.problem == "fails" or (each.problem and now - each.began >= _EMPTY_FOR)
         ]
         if broken:
             return errors.Degradation(f"{'; '.join(sorted(broken))}; see the log")
-        return "no query fails" if self._problems else "not requested yet"
-
-
-def _utc(seconds: float) -> str:
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds")
+        return "no query fails" if self._conditions else "not requested yet"

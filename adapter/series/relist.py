@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import gc
 import random
 import time
@@ -18,7 +17,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from adapter import errors, telemetry
-from adapter.background import backoff, gather_or_cancel
+from adapter.background import backoff, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
 from adapter.series.lister import Lister
 from adapter.series.series_index import SeriesIndex
@@ -359,8 +358,7 @@ def _update(
 
 
 def _since(rule: CompiledRule, status: ListingStatus) -> str:
-    since = dt.datetime.fromtimestamp(status.failing_since or 0.0, dt.UTC)
-    return f"{rule.config.where.path} since {since.isoformat(timespec='seconds')}"
+    return f"{rule.config.where.path} since {utc(status.failing_since or 0.0)}"
 
 
 def _selectors(

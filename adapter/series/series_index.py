@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from adapter import errors, telemetry
+from adapter.background import Condition
 from adapter.series.lister import IndexedNames, Lister
 from rules import promql
 from rules.causes.inventory import ListingStatus
@@ -22,6 +23,11 @@ from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule
 
 logger = logging.getLogger(__name__)
+
+_RELIST = "relist", "known metrics stay listed"
+_EXACT = "exact query", "metrics that ended may stay listed"
+_LIVE = "query of live labels", "the last ones stay in use"
+"""Actions, and what follows if one fails."""
 
 _EXACT_PACE = 100
 """Minimum pause between exact queries, as a multiple of the duration of the last one."""
@@ -74,9 +80,7 @@ class SeriesIndex:
         """When the first of consecutive failed relists started, in Unix seconds."""
         self._partial = False
         """Whether the last successful relist may lack names."""
-        self._unlisted = Degraded("relist", "known metrics stay listed")
-        self._inexact = Degraded("exact query", "metrics that ended may stay listed")
-        self._live_unknown = Degraded("query of live labels", "the last ones stay in use")
+        self._conditions = {each: Condition() for each in (_RELIST, _EXACT, _LIVE)}
         self.follow(selector, rules)
 
     def follow(self, selector: str, rules: tuple[CompiledRule, ...]) -> None:
@@ -96,8 +100,7 @@ class SeriesIndex:
             pinned = set(self._pinned_names.values())
             self._names = {name: self._names[name] for name in self._names if name in pinned}
         first, *others = self.places()
-        where = f"{first} and {len(others)} more" if others else first
-        self._unlisted.where = self._inexact.where = self._live_unknown.where = where
+        self._where = f"{first} and {len(others)} more" if others else first
 
     def places(self) -> list[str]:
         """Return the position of each rule in its file, `rules[3]`."""
@@ -113,7 +116,7 @@ class SeriesIndex:
         """Return the status of each rule, by index; not listed while its labels are guesses."""
         status = ListingStatus(
             listed=None if self._guessed else self._succeeded,
-            failed=self._unlisted.failing or self._guessed,
+            failed=bool(self._conditions[_RELIST].problem) or self._guessed,
             first_listed=self._first_succeeded,
             failing_since=self._failing_since,
             partial=self._partial,
@@ -146,7 +149,7 @@ class SeriesIndex:
                 self.selector, self._override_labels, self._template_filter(kinds)
             )
         except (errors.BackendError, RulesError) as error:
-            self._unlisted.begin(error)
+            self._note(_RELIST, error)
             if self._failing_since is None:
                 self._failing_since = started
             if self._meter is not None:
@@ -163,7 +166,7 @@ class SeriesIndex:
         self._succeeded = started
         if self._first_succeeded is None:
             self._first_succeeded = started
-        self._unlisted.end()
+        self._note(_RELIST)
         if not self._guessed:
             self._failing_since = None
         elif self._failing_since is None:
@@ -197,10 +200,10 @@ class SeriesIndex:
             whole = await self._query(required, carriers)
             whole &= await self._query(optional & _contested(ambiguous, carriers), carriers)
         except (errors.BackendError, RulesError) as error:
-            self._live_unknown.begin(error)
+            self._note(_LIVE, error)
             self._guessed = not self._asked.issuperset(self._names)
             return
-        self._live_unknown.end()
+        self._note(_LIVE)
         self._asked, self._guessed = frozenset(self._names), False
         self._update_live(ambiguous, carriers, whole=whole)
 
@@ -294,13 +297,22 @@ class SeriesIndex:
         try:
             exact = await self._lister.exact(self.selector)
         except errors.BackendError as error:
-            self._inexact.begin(error)
+            self._note(_EXACT, error)
             return None
         finally:
             self._exact_queried = self._monotonic()
             self._exact_seconds = self._exact_queried - start
-        self._inexact.end()
+        self._note(_EXACT)
         return exact
+
+    def _note(self, what: tuple[str, str], error: Exception | None = None) -> None:
+        """Log that an action begins to fail, or succeeds again."""
+        action, consequence = what
+        changed = self._conditions[what].becomes("fails" if error else "")
+        if changed and error:
+            logger.warning("%s: %s failed, %s: %s", self._where, action, consequence, error)
+        elif changed:
+            logger.info("%s: %s succeeds again", self._where, action)
 
     def _template_filter(self, kinds: Kinds) -> Callable[[str], bool] | None:
         """Return a predicate for labels that a template maps to a resource; None without one."""
@@ -310,31 +322,6 @@ class SeriesIndex:
         if not mappings:
             return None
         return lambda label: any(mapping.associations((label,)) for mapping in mappings)
-
-
-class Degraded:
-    """An action that fails at times; logged when it begins to fail and when it succeeds again."""
-
-    def __init__(self, action: str, consequence: str) -> None:
-        self.failing = False
-        """Whether the last attempt failed."""
-        self.where = ""
-        self._action = action
-        self._consequence = consequence
-
-    def begin(self, error: Exception) -> None:
-        """Note a failure; log it if the previous attempt succeeded."""
-        if not self.failing:
-            logger.warning(
-                "%s: %s failed, %s: %s", self.where, self._action, self._consequence, error
-            )
-        self.failing = True
-
-    def end(self) -> None:
-        """Note a success; log it if the previous attempt failed."""
-        if self.failing:
-            logger.info("%s: %s succeeds again", self.where, self._action)
-        self.failing = False
 
 
 def _contested(ambiguous: _Ambiguous, carriers: Mapping[_Probe, frozenset[str]]) -> set[_Probe]:

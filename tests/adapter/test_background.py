@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from adapter.background import Background, backoff, gather_or_cancel
+from adapter.background import Background, Condition, backoff, gather_or_cancel, utc
+from tests.waiting import Clock
 
 
 async def test_tasks_run_until_the_end_of_the_block():
@@ -103,3 +104,15 @@ def test_backoff_doubles_up_to_its_maximum_with_jitter(jitter, number, pauses):
 
 def test_first_pause_of_a_backoff_is_not_longer_than_its_maximum():
     assert next(backoff(1, 0.2, jitter=0)) == 0.2
+
+
+def test_condition_changes_once_and_keeps_when_its_problem_began():
+    clock = Clock()
+    condition = Condition(clock)
+
+    assert not condition.becomes("")
+    for clock.now, problem, changed in ((1.0, "a", True), (2.0, "a", False), (3.0, "b", True)):
+        assert condition.becomes(problem) is changed
+    assert (condition.problem, condition.began) == ("b", 3.0)
+    assert utc(condition.began) == "1970-01-01T00:00:03+00:00"
+    assert condition.becomes("")
