@@ -143,7 +143,9 @@ class Probes:
             return tuple(
                 missing.other_exporter(rule, each.generation.title, each.presets)
                 for each in exporters
-                if each.presets and not self._presets.issuperset(each.presets)
+                if each.presets
+                and not self._presets.issuperset(each.presets)
+                and each.generation.server == (rule.pinned_series in generations.SERVER_SERIES)
             )
         return ()
 

@@ -42,9 +42,9 @@ class _Output(Group):
 
 _DETECT_HELP = f"""Usage: gpu-metrics-adapter presets detect [FLAGS]
 
-Searches Prometheus for the series of GPU exporters. Prints the presets that match, and what is
-missing for more. Exit code: 0 if a preset matches, 1 if none does or Prometheus cannot be queried,
-2 for an invalid command line.
+Searches Prometheus for the series of GPU exporters and model servers. Prints the presets that
+match, and what is missing for more. Exit code: 0 if a preset matches, 1 if none does or Prometheus
+cannot be queried, 2 for an invalid command line.
 
 {settings.flag_help(settings.Prometheus, _Output)}"""
 

@@ -21,7 +21,9 @@ _SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}
 _AGE = f"time() - timestamp({_SELECTOR})"
 _MAX_AGE = 90.0
 """Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
-_HARMLESS = frozenset({"idle", "mig", "mig-by-profiling", "dra", "no-profiling"})
+_HARMLESS = frozenset(
+    {"idle", "mig", "mig-by-profiling", "dra", "no-profiling", "router", "no-requests"}
+)
 """Codes of observations that need no action."""
 _LABELS = frozenset({"no-pods"})
 """Codes of observations about labels of pods."""

@@ -1,7 +1,8 @@
-"""Detection of GPU exporters in a live Prometheus; `rules.exporters.detect` draws conclusions.
+"""Detection of GPU exporters and model servers in a live Prometheus.
 
-Queries return only names of series and labels, never label values. Whether a `pod` is the target's
-own is decided in PromQL, by a comparison with `up`, which has only target labels.
+`rules.exporters.detect` draws conclusions. Queries return only names of series and labels, never
+label values. Whether a `pod` is the target's own is decided in PromQL, by a comparison with `up`,
+which has only target labels.
 """
 
 from __future__ import annotations

@@ -244,7 +244,7 @@ def failed_list(resource: GroupResource) -> Cause:
 
 
 def other_exporter(rule: CompiledRule, title: str, presets: Sequence[str]) -> Cause:
-    """Return the cause for GPU series of another exporter generation than the rule reads."""
+    """Return the cause for series of another exporter or model server than the rule reads."""
     flags = " ".join(f"--preset={name}" for name in presets)
     sentence = (
         f"Prometheus has no series {printable(rule.pinned_series or '')}, which "

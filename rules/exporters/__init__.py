@@ -1,1 +1,1 @@
-"""GPU exporter generations: how to recognize them, and which presets read them."""
+"""GPU exporters and model servers: how to recognize them, and which presets read them."""

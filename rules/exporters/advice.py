@@ -1,4 +1,4 @@
-"""Texts of findings about GPU exporters: what was observed, the consequence, and the remedy."""
+"""Findings about GPU exporters and model servers: observation, consequence and remedy."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ _REMEDIES: Mapping[str, str] = {
     ),
 }
 _NOT_REPORTED = "The exporter does not report it, or metric_relabel_configs drops it"
+_LATE = "Such series appear with the first request"
+_ENDPOINTS = (
+    "SGLang needs --enable-metrics and llama.cpp --metrics; trtllm-serve has its metrics at "
+    "/prometheus/metrics, NIM at /v1/metrics; TGI and TEI have none before their first request"
+)
 _MAPPING = (
     "`-k` (DCGM_EXPORTER_KUBERNETES=true) and the host path /var/lib/kubelet/pod-resources; on GKE "
     "also DCGM_EXPORTER_KUBERNETES_GPU_ID_TYPE=device-name; NVIDIA_RESOURCE_NAMES for resources "
@@ -60,10 +65,11 @@ def on_nothing(
     else:
         yield Finding(
             code="no-gpu-series",
-            text=f"Prometheus scrapes {scraped}, none with series of a GPU exporter that a preset "
-            "reads. Check that an exporter is deployed, and that a ServiceMonitor, PodMonitor or "
-            "scrape config selects it (kube-prometheus-stack needs its `release` label on them). "
-            "For other series names, write rules and load them with --config",
+            text=f"Prometheus scrapes {scraped}, none with series of a GPU exporter or model "
+            "server that a preset reads. Check that one is deployed, and that a ServiceMonitor, "
+            "PodMonitor or scrape config selects it (kube-prometheus-stack needs its `release` "
+            f"label on them). {_ENDPOINTS}. For other series names, write rules and load them with "
+            "--config",
         )
     if down:
         yield Finding(
@@ -116,8 +122,7 @@ def on_fields(
     if not generation.preset:
         yield Finding(
             code="no-preset",
-            text="no preset reads these series. Later HAMi versions also report `hami_*`, which "
-            "gpu-hami reads",
+            text=generation.advice,
         )
         return
     yield from _missing("missing", generation, generation.fields, names)
@@ -145,7 +150,9 @@ def _missing(
     """Yield a finding for each missing series with its own remedy, and one for all others."""
     absent = sorted(generations.needed(fields) - names)
     others = [series for series in absent if series not in _REMEDIES]
-    remedy = f"Add to {_COUNTERS}" if generation.profiling else _NOT_REPORTED
+    remedy = _LATE if generation.late else generation.advice or _NOT_REPORTED
+    if generation.profiling:
+        remedy = f"Add to {_COUNTERS}"
     groups = [[series] for series in absent if series in _REMEDIES] + ([others] if others else [])
     for group in groups:
         lost = [
@@ -155,6 +162,33 @@ def _missing(
             code=code,
             text=f"missing {', '.join(group)}: no {', '.join(lost)}. "
             f"{_REMEDIES.get(group[0], remedy)}",
+        )
+
+
+def on_server(
+    generation: Generation, labels: frozenset[str], names: frozenset[str], *, replaced: bool
+) -> Iterator[Finding]:
+    """Yield findings about a model server.
+
+    `replaced`: the `pod` or `namespace` of some series is not that of their target.
+    """
+    if not generation.preset:
+        yield Finding(code="router", text=generation.advice)
+        return
+    code = "no-requests" if generation.late else "missing"
+    yield from _missing(code, generation, generation.fields, names)
+    if "pod" not in labels:
+        yield Finding(
+            code="no-pods",
+            text="series have no label `pod`: no metrics of pods. Relabel "
+            "__meta_kubernetes_namespace to `namespace` and __meta_kubernetes_pod_name to `pod` in "
+            "the scrape config, or use a PodMonitor",
+        )
+    if replaced:
+        yield Finding(
+            code="honor-labels",
+            text="the `pod` or `namespace` of some series is not that of the scraped pod, so their "
+            "values belong to other objects: scrape without honor_labels",
         )
 
 

@@ -1,4 +1,4 @@
-"""Detects which GPU exporters a Prometheus scrapes, and which presets read them.
+"""Detects which GPU exporters and model servers a Prometheus scrapes, and their presets.
 
 `analyze` evaluates `Observations`, which `adapter.series.detection` queries. The texts of findings
 are in `advice`.
@@ -14,13 +14,14 @@ from rules.exporters import advice, generations
 from rules.exporters.advice import Finding
 from rules.exporters.generations import GENERATIONS, Generation
 
-Scheme = Literal["exported", "own names", "honored", "direct"]
+Scheme = Literal["exported", "own names", "honored", "direct", "scraped"]
 
 _SCHEMES: Mapping[Scheme, str] = {
     "exported": "`exported_pod`: scraped without honor_labels; `pod` is the exporter's own pod",
     "own names": "`pod_name`: never clashes with target labels, with or without honor_labels",
     "honored": "`pod`: scraped with honor_labels; idle GPUs have the exporter's own pod",
     "direct": "`pod`: the scrape config adds no `pod` of its own",
+    "scraped": "`pod`: the pod that is scraped",
 }
 _LAST = (generations.PROFILING, generations.NODE)
 """Presets that follow those of the generations."""
@@ -51,7 +52,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedExporter:
-    """An exporter generation that Prometheus scrapes."""
+    """A generation of an exporter, or a model server, that Prometheus scrapes."""
 
     generation: Generation
     release: str
@@ -61,7 +62,7 @@ class DetectedExporter:
     nodes: tuple[str, ...]
     """Labels that name nodes for the presets, in order of preference."""
     metrics: tuple[str, ...]
-    """API names without `_current` that the presets provide."""
+    """API names without `_current` or `_over_time` that the presets provide."""
     presets: tuple[str, ...]
     findings: tuple[Finding, ...]
     provisional: bool
@@ -109,8 +110,10 @@ def analyze(observations: Observations) -> Report:
     present = [each for each in GENERATIONS if _names(each, observations.live)]
     if any(each.preset for each in present):
         # HAMi reports its old names as well as the new ones, which suffice.
-        present = [each for each in present if each.preset]
-    exporters = tuple(_detected(each, observations) for each in present)
+        present = [each for each in present if each.preset or each.server]
+    exporters = tuple(
+        (_server if each.server else _detected)(each, observations) for each in present
+    )
     fitting = dict.fromkeys(name for each in exporters for name in each.presets)
     findings: tuple[Finding, ...] = ()
     if not exporters:
@@ -173,6 +176,26 @@ def _detected(generation: Generation, observations: Observations) -> DetectedExp
             ),
         ),
         provisional=podless and generation.preset not in ("", generations.NODE),
+    )
+
+
+def _server(generation: Generation, observations: Observations) -> DetectedExporter:
+    live = _names(generation, observations.live)
+    names = live | {
+        series for series, others in generation.other_names.items() if not live.isdisjoint(others)
+    }
+    labels = _labels(live, observations.live)
+    presets = (generation.preset,) if generation.preset else ()
+    replaced = bool(live & observations.honored)
+    return DetectedExporter(
+        generation=generation,
+        release="",
+        schemes=("scraped",) if "pod" in labels else (),
+        nodes=(),
+        metrics=tuple(_metrics(generation, names, presets)),
+        presets=presets,
+        findings=tuple(advice.on_server(generation, labels, names, replaced=replaced)),
+        provisional=False,
     )
 
 

@@ -1,7 +1,8 @@
-"""Generations of GPU exporters: the series and labels that identify them, and their presets.
+"""Generations of GPU exporters and model servers: their series, labels and presets.
 
 `GENERATIONS` is sorted from new to old, which is the order in which presets are combined. Its
-sources are the counter files and label code of each exporter release.
+sources are the counter files and label code of each exporter release, and the metrics code of each
+model server.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ OLD_NAMES_NODE_LABELS = ("node",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Exporters and releases with the same series names."""
+    """Exporters, or model servers, and releases with the same series names."""
 
     name: str
     title: str
@@ -36,7 +37,10 @@ class Generation:
     podless_preset: str = ""
     """Preset for series that do not name pods; empty for the same preset."""
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """API name without `_current` -> the series that it needs, in `preset`."""
+    """API name without `_current` or `_over_time` -> the series that it needs, in `preset`.
+
+    A histogram is named by its `_count`, which has the fewest series.
+    """
     profiling: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """API name without `_current` -> the series that it needs, in the preset `PROFILING`."""
     other_series: tuple[str, ...] = ()
@@ -47,15 +51,28 @@ class Generation:
     """Series with one of these labels belong to another generation."""
     node_labels: tuple[str, ...] = ()
     """Labels that name a node in `preset`, in order of preference."""
+    server: bool = False
+    """Whether it is a model server: its series belong to the pod that is scraped."""
+    other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Series -> its names in other releases, which `preset` reads as well."""
+    late: bool = False
+    """Whether series of requests appear with the first request."""
+    advice: str = ""
+    """How to get series that are missing; without a preset, why none reads them."""
 
     @property
     def series(self) -> frozenset[str]:
         """Return the names of all series that identify the generation or that presets read."""
-        return needed(self.fields) | needed(self.profiling) | frozenset(self.other_series)
+        return (
+            needed(self.fields)
+            | needed(self.profiling)
+            | needed(self.other_names)
+            | frozenset(self.other_series)
+        )
 
 
 def needed(fields: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
-    """Return all series of `Generation.fields` or `Generation.profiling`."""
+    """Return all series of `Generation.fields`, `profiling` or `other_names`."""
     return frozenset[str]().union(*fields.values())
 
 
@@ -69,6 +86,46 @@ _NVIDIA_GPU_FIELDS = {
     "memory_total_bytes": ("nvidia_gpu_memory_total_bytes",),
     "temperature_celsius": ("nvidia_gpu_temperature_celsius",),
     "power_usage_milliwatts": ("nvidia_gpu_power_usage_milliwatts",),
+}
+
+_LOAD = ("requests_waiting", "requests_running", "requests_active")
+_TOKENS = ("prompt_tokens_per_second", "generation_tokens_per_second")
+_REQUESTS = "requests_per_second"
+_FIRST = "time_to_first_token_p95_milliseconds"
+_BETWEEN = "inter_token_latency_p95_milliseconds"
+_WHOLE = "request_latency_p95_milliseconds"
+_QUEUE = ("queue_time_p95_milliseconds", "queue_time_average_milliseconds")
+
+
+def _of_load(waiting: str, running: str) -> Mapping[str, tuple[str, ...]]:
+    return dict(zip(_LOAD, ((waiting,), (running,), (running,)), strict=True))
+
+
+def _like_vllm(prefix: str, *, kv_cache: str, between: str) -> Mapping[str, tuple[str, ...]]:
+    """Return the fields of a server whose series are named as those of vLLM, with `prefix`."""
+    return {
+        **_of_load(f"{prefix}num_requests_waiting", f"{prefix}num_requests_running"),
+        "kv_cache_utilization": (prefix + kv_cache,),
+        _TOKENS[0]: (f"{prefix}prompt_tokens_total",),
+        _TOKENS[1]: (f"{prefix}generation_tokens_total",),
+        _REQUESTS: (f"{prefix}request_success_total",),
+        _FIRST: (f"{prefix}time_to_first_token_seconds_count",),
+        _BETWEEN: (f"{prefix}{between}_count",),
+        _WHOLE: (f"{prefix}e2e_request_latency_seconds_count",),
+        **dict.fromkeys(_QUEUE, (f"{prefix}request_queue_time_seconds_count",)),
+    }
+
+
+_SGLANG: Mapping[str, tuple[str, ...]] = {
+    **_of_load("sglang:num_queue_reqs", "sglang:num_running_reqs"),
+    "kv_cache_utilization": ("sglang:token_usage",),
+    _TOKENS[0]: ("sglang:prompt_tokens_total",),
+    _TOKENS[1]: ("sglang:generation_tokens_total",),
+    _REQUESTS: ("sglang:num_requests_total",),
+    _FIRST: ("sglang:time_to_first_token_seconds_count",),
+    _BETWEEN: ("sglang:inter_token_latency_seconds_count",),
+    _WHOLE: ("sglang:e2e_request_latency_seconds_count",),
+    **dict.fromkeys(_QUEUE, ("sglang:queue_time_seconds_count",)),
 }
 
 GENERATIONS = (
@@ -87,6 +144,8 @@ GENERATIONS = (
         title="HAMi's vGPU monitor under its old names",
         preset="",
         other_series=("Device_utilization_desc_of_container", "vGPU_device_memory_usage_in_bytes"),
+        advice="no preset reads these series. Later HAMi versions also report `hami_*`, which "
+        "gpu-hami reads",
     ),
     Generation(
         name="dcgm49",
@@ -193,8 +252,163 @@ GENERATIONS = (
         },
         node_labels=NODE_LABELS,
     ),
+    Generation(
+        name="vllm",
+        title="vLLM (vllm:*)",
+        preset="inference-vllm",
+        server=True,
+        fields=_like_vllm(
+            "vllm:", kv_cache="kv_cache_usage_perc", between="inter_token_latency_seconds"
+        ),
+        other_names={
+            "vllm:kv_cache_usage_perc": ("vllm:gpu_cache_usage_perc",),
+            "vllm:inter_token_latency_seconds_count": ("vllm:time_per_output_token_seconds_count",),
+        },
+        required_labels=frozenset({"model_name"}),
+    ),
+    Generation(
+        name="vllm-router",
+        title="the router of vLLM's production stack (vllm:* with `server`)",
+        preset="",
+        server=True,
+        other_series=("vllm:num_requests_running", "vllm:current_qps"),
+        required_labels=frozenset({"server"}),
+        advice="it repeats counts of the engines. The preset leaves them out; rules of your own "
+        'need {model_name!=""}',
+    ),
+    Generation(
+        name="sglang",
+        title="SGLang (sglang:* or sglang_*)",
+        preset="inference-sglang",
+        server=True,
+        fields=_SGLANG,
+        other_names={
+            series: (series.replace(":", "_"),) for each in _SGLANG.values() for series in each
+        }
+        | {
+            "sglang:inter_token_latency_seconds_count": (
+                "sglang_inter_token_latency_seconds_count",
+                "sglang:time_per_output_token_seconds_count",
+            )
+        },
+        late=True,
+    ),
+    Generation(
+        name="sglang-router",
+        title="a router that repeats the series of SGLang (`worker_addr`)",
+        preset="",
+        server=True,
+        other_series=("sglang:num_running_reqs", "sglang_num_running_reqs"),
+        required_labels=frozenset({"worker_addr"}),
+        advice="it repeats series of its workers. The preset leaves them out; rules of your own "
+        'need {worker_addr=""}',
+    ),
+    Generation(
+        name="tgi",
+        title="Text Generation Inference (tgi_*)",
+        preset="inference-tgi",
+        server=True,
+        fields={
+            **_of_load("tgi_queue_size", "tgi_batch_current_size"),
+            "kv_cache_utilization": ("tgi_batch_current_max_tokens", "tgi_batch_max_total_tokens"),
+            _TOKENS[0]: ("tgi_request_input_length_count",),
+            _TOKENS[1]: ("tgi_request_generated_tokens_count",),
+            _REQUESTS: ("tgi_request_count",),
+            _BETWEEN: ("tgi_request_mean_time_per_token_duration_count",),
+            _WHOLE: ("tgi_request_duration_count",),
+            **dict.fromkeys(_QUEUE, ("tgi_request_queue_duration_count",)),
+        },
+        late=True,
+    ),
+    Generation(
+        name="tei",
+        title="Text Embeddings Inference (te_*)",
+        preset="inference-tei",
+        server=True,
+        fields={
+            "requests_waiting": ("te_queue_size",),
+            _TOKENS[0]: ("te_request_input_length_count",),
+            _REQUESTS: ("te_request_count",),
+            _WHOLE: ("te_request_duration_count",),
+            **dict.fromkeys(_QUEUE, ("te_request_queue_duration_count",)),
+        },
+        late=True,
+    ),
+    Generation(
+        name="triton",
+        title="Triton (nv_inference_*)",
+        preset="inference-triton",
+        server=True,
+        fields={
+            "requests_waiting": ("nv_inference_pending_request_count",),
+            _REQUESTS: ("nv_inference_request_success",),
+            _FIRST: ("nv_inference_first_response_histogram_ms_count",),
+            _QUEUE[1]: ("nv_inference_queue_duration_us", "nv_inference_request_success"),
+        },
+        advice="The histogram needs --metrics-config histogram_latencies=true; the back end "
+        "vLLM has a time to the first token of its own",
+    ),
+    Generation(
+        name="triton-trtllm",
+        title="TensorRT-LLM in Triton (nv_trt_llm_*)",
+        preset="inference-triton",
+        server=True,
+        fields={
+            **dict.fromkeys(_LOAD, ("nv_trt_llm_request_metrics",)),
+            "kv_cache_utilization": ("nv_trt_llm_kv_cache_block_metrics",),
+        },
+    ),
+    Generation(
+        name="nim",
+        title="NIM for LLMs 1.x (num_requests_*, with `model_name`)",
+        preset="inference-nim",
+        server=True,
+        fields={
+            metric: series
+            for metric, series in _like_vllm(
+                "", kv_cache="gpu_cache_usage_perc", between="time_per_output_token_seconds"
+            ).items()
+            if metric not in _QUEUE
+        },
+        required_labels=frozenset({"model_name"}),
+    ),
+    Generation(
+        name="lmdeploy",
+        title="LMDeploy (lmdeploy:*)",
+        preset="inference-lmdeploy",
+        server=True,
+        fields=_like_vllm(
+            "lmdeploy:", kv_cache="gpu_cache_usage_perc", between="iter_token_latency"
+        ),
+        other_names={
+            "lmdeploy:iter_token_latency_count": ("lmdeploy:time_per_output_token_seconds_count",)
+        },
+    ),
+    Generation(
+        name="trtllm",
+        title="trtllm-serve (trtllm_*)",
+        preset="inference-trtllm",
+        server=True,
+        fields=_like_vllm(
+            "trtllm_", kv_cache="kv_cache_utilization", between="time_per_output_token_seconds"
+        ),
+        advice="It needs `return_perf_metrics: true`",
+    ),
+    Generation(
+        name="llamacpp",
+        title="llama.cpp's server (llamacpp:*)",
+        preset="inference-llamacpp",
+        server=True,
+        fields={
+            **_of_load("llamacpp:requests_deferred", "llamacpp:requests_processing"),
+            _TOKENS[0]: ("llamacpp:prompt_tokens_total",),
+            _TOKENS[1]: ("llamacpp:tokens_predicted_total",),
+        },
+    ),
 )
 
+SERVER_SERIES = frozenset[str]().union(*(each.series for each in GENERATIONS if each.server))
+"""The series of model servers."""
 SERIES = tuple(sorted(frozenset[str]().union(*(each.series for each in GENERATIONS))))
 """All series that identify a generation or that presets read."""
 

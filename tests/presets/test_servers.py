@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 
+import aiohttp
 import pytest
 
+from adapter.clients.prometheus import Prometheus
+from adapter.local_prometheus.remote_write import STALE, Labels
+from adapter.series import detection
 from rules import presets, ruleset
+from rules.exporters import detect
 from tests.presets import api
 from tests.presets.table import SERVER_METRICS, SERVERS
 from tests.presets.worlds import FIXTURES
@@ -166,3 +171,112 @@ def test_a_preset_for_model_servers_has_metrics_of_the_table_and_merges_them(pre
 
 def test_every_exposition_is_used() -> None:
     assert {each.stem for each in FOLDER.iterdir()} == {file for file, _, _ in PODS.values()}
+
+
+@pytest.fixture(scope="module")
+def scraped(
+    real_servers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[prometheus.Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("scraped")) as running:
+        yield running
+
+
+FINDINGS: Mapping[str, Mapping[str, set[str]]] = {
+    "vllm": {"vllm": set()},
+    "vllm-0.10": {"vllm": set()},
+    "vllm-0.8": {"vllm": set()},
+    "vllm-ranks": {"vllm": {"missing"}},
+    "vllm-router": {"vllm-router": {"router"}},
+    "sglang": {"sglang": set()},
+    "sglang-underscore": {"sglang": set()},
+    "sglang-ranks": {"sglang": {"no-requests"}},
+    "sglang-prefill": {"sglang": {"no-requests"}},
+    "sglang-decode": {"sglang": {"no-requests"}},
+    "sglang-router": {"sglang": {"no-requests"}, "sglang-router": {"router"}},
+    "tgi": {"tgi": set()},
+    "tei": {"tei": set()},
+    "triton": {"triton": set()},
+    "triton-trtllm": {"triton": {"missing"}, "triton-trtllm": set()},
+    "triton-vllm": {"triton": {"missing"}},
+    "triton-models": {"triton": {"missing"}},
+    "nim": {"nim": set()},
+    "lmdeploy": {"lmdeploy": set()},
+    "lmdeploy-0.9.2": {"lmdeploy": {"missing"}},
+    "trtllm": {"trtllm": set()},
+    "llamacpp": {"llamacpp": set()},
+}
+"""Exposition -> the names of what is detected, each with the codes of its findings."""
+
+
+async def detected(server: prometheus.Prometheus, *samples: Labels) -> detect.Report:
+    """Return the report on these series, whose targets are up, and end them."""
+    targets = {
+        tuple((key, each[key]) for key in ("job", "instance", "namespace", "pod") if key in each)
+        for each in samples
+        if each["namespace"] == NAMESPACE
+    }
+    every = [*samples, *({"__name__": "up", **dict(each)} for each in targets)]
+    server.write((each, 1.0) for each in every)
+    try:
+        async with aiohttp.ClientSession() as session:
+            return await detection.report(Prometheus(session, server.url))
+    finally:
+        server.write((each, STALE) for each in every)
+
+
+def labels_of(pod: str) -> list[dict[str, str]]:
+    return [labels for labels, _, _ in series(pod, PODS[pod][0], steady)]
+
+
+def codes(report: detect.Report) -> dict[str, set[str]]:
+    return {
+        each.generation.name: {finding.code for finding in each.findings}
+        for each in report.exporters
+    }
+
+
+@pytest.mark.parametrize("pod", FINDINGS)
+async def test_a_server_is_detected(pod: str, scraped: prometheus.Prometheus) -> None:
+    report = await detected(scraped, *labels_of(pod))
+
+    assert codes(report) == FINDINGS[pod]
+    assert all(each.schemes == ("scraped",) for each in report.exporters)
+    file = PODS[pod][0]
+    if file in SERVERS:
+        assert report.presets == (SERVERS[file].preset,)
+
+
+async def test_servers_and_their_router_are_detected_at_once(
+    scraped: prometheus.Prometheus,
+) -> None:
+    pods = ("vllm", "vllm-router", "sglang", "tei")
+
+    report = await detected(scraped, *(each for pod in pods for each in labels_of(pod)))
+
+    found = {"vllm": set(), "vllm-router": {"router"}, "sglang": set(), "tei": set()}
+    assert codes(report) == found
+    assert report.presets == ("inference-vllm", "inference-sglang", "inference-tei")
+
+
+async def test_a_scrape_without_a_pod_label_is_reported(scraped: prometheus.Prometheus) -> None:
+    lacking = ({k: v for k, v in each.items() if k != "pod"} for each in labels_of("llamacpp"))
+
+    report = await detected(scraped, *lacking)
+
+    assert codes(report) == {"llamacpp": {"no-pods"}}
+
+
+async def test_honor_labels_that_replace_the_namespace_of_the_pod_are_reported(
+    scraped: prometheus.Prometheus,
+) -> None:
+    every = labels_of("triton-models")
+    other = {**every[0], "__name__": "other"}
+    replaced = ({**each, "namespace": each["exported_namespace"]} for each in every)
+
+    report = await detected(scraped, other, *replaced)
+
+    assert codes(report) == {"triton": {"honor-labels", "missing"}}
+
+
+def test_every_exposition_is_detected() -> None:
+    assert FINDINGS.keys() == PODS.keys() - {"vllm-restarted", "vllm-idle", "sglang-idle"}

@@ -53,10 +53,17 @@ def test_presets_read_the_series_of_the_table(generation: Generation) -> None:
             (rule.name.as_, series)
             for rule in rules_of(preset)
             for series in generation.series
-            if series in re.findall(r"\w+", f"{rule.series_query} {rule.metrics_query}")
+            if re.search(rf"(?<![\w:]){_stem(series)}", f"{rule.series_query} {rule.metrics_query}")
         }
+        named = {metric.removesuffix("_over_time"): metric for metric, _ in read}
         for metric, needed in fields.items():
-            assert {(f"{metric}_current", series) for series in needed} <= read, preset
+            name = named.get(metric, f"{metric}_current")
+            assert {(name, series) for series in needed} <= read, preset
+
+
+def _stem(series: str) -> str:
+    """Return a pattern for a series; a histogram is read by its buckets or its sum."""
+    return re.sub("_count$", "_(count|bucket|sum)", series) + r"\b"
 
 
 @pytest.mark.parametrize("generation", GENERATIONS, ids=lambda each: each.name)
@@ -64,10 +71,10 @@ def test_the_table_has_all_metrics_of_a_preset(generation: Generation) -> None:
     if not generation.preset:
         return
     provided = {
-        rule.name.as_.removesuffix("_current")
+        rule.name.as_.removesuffix("_current").removesuffix("_over_time")
         for rule in rules_of(generation.preset)
-        if rule.name.as_.endswith("_current")
-        and promql.pinned_name(promql.selector(rule.series_query)) in generation.series
+        if (generation.server or rule.name.as_.endswith("_current"))
+        and re.sub("_(bucket|sum)$", "_count", _pinned(rule)) in generation.series
     }
 
     assert provided == set(generation.fields)
@@ -88,10 +95,16 @@ def test_the_table_has_the_node_labels_of_the_presets() -> None:
             assert tuple(nodes) == labels, preset
 
 
-def test_every_gpu_preset_is_chosen_for_some_generation() -> None:
+def _pinned(rule: config.Rule) -> str:
+    return promql.pinned_name(promql.selector(rule.series_query)) or ""
+
+
+def test_every_preset_is_chosen_for_some_generation() -> None:
     reachable = {name for each in GENERATIONS for name, _ in presets_of(each)}
 
-    assert reachable == {name for name in presets.names() if name.startswith("gpu-")}
+    assert reachable == {
+        name for name in presets.names() if name.startswith(("gpu-", "inference-"))
+    }
 
 
 PODS = "UUID exported_pod pod Hostname pci_bus_id"
