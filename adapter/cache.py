@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from adapter import errors
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+
+_MAX_FAILURES = 1024
 
 
 class LRUCache(Generic[K, V]):
@@ -131,57 +135,72 @@ class SingleFlight(Generic[K, V]):
 
 
 class SingleFlightCache(Generic[K, V]):
-    """Cache of what `load` returns, with a TTL, an LRU bound and single-flight calls of `load`.
+    """Cache with a TTL, an LRU bound and single-flight calls of the functions that load values.
 
     `ttl` returns the seconds for which a value is cached; 0 means not at all. `size` returns the
-    size of an entry, and all entries together have at most `max_size`. Failures are not cached.
-    `load` does not return None.
+    size of an entry, and all entries together have at most `max_size`. No value is None.
     """
 
     def __init__(
         self,
-        load: Callable[[K], Coroutine[Any, Any, V]],
         *,
         ttl: Callable[[K, V], float],
         max_size: int,
-        size: Callable[[K], int] = lambda _: 1,
+        size: Callable[[K, V], int] = lambda *_: 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._load = load
         self._ttl = ttl
         self._size = size
         self._clock = clock
         self.entries: LRUCache[K, tuple[V, float]] = LRUCache(max_size)
         """Values, and when they expire."""
+        self._failures: LRUCache[K, tuple[errors.BackendError, float]] = LRUCache(_MAX_FAILURES)
         self.in_flight: SingleFlight[K, V] = SingleFlight()
-        """Calls of `load`."""
 
-    def cached(self, key: K) -> V | None:
-        """Return the value of `key` if it is cached, else None."""
+    def cached(self, key: K, *, expired: bool = False) -> V | None:
+        """Return the value of `key` if it is cached, else None; with `expired`, also an old one."""
         cached = self.entries.get(key)
         if cached is None:
             return None
         value, expires = cached
-        if self._clock() < expires:
+        if expired or self._clock() < expires:
             return value
-        self.entries.discard(key)
         self.entries.hits -= 1
         self.entries.misses += 1
         return None
 
-    async def get(self, key: K) -> V:
+    def retain(self, keep: Callable[[K], bool]) -> None:
+        """Forget the values and failures whose key `keep` rejects."""
+        self.entries.retain(keep)
+        self._failures.retain(keep)
+
+    async def get(self, key: K, load: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Return the value of `key`: cached, from the call in flight, or from a new call."""
         value = self.cached(key)
-        return await self.find(key) if value is None else value
+        return await self.find(key, load) if value is None else value
 
-    async def find(self, key: K) -> V:
-        """Return the value of `key` from the call in flight, or from a new call."""
-        return await self.in_flight.run(key, lambda: self._fetch(key))
+    async def find(
+        self, key: K, load: Callable[[], Coroutine[Any, Any, V]], *, error_ttl: float = 0.0
+    ) -> V:
+        """Return the value of `key` from the call in flight, or from a new call.
 
-    async def _fetch(self, key: K) -> V:
-        value = await self._load(key)
+        For `error_ttl` seconds after a BackendError, it is raised again without a call.
+        """
+        if (failure := self._failures.get(key)) is not None and self._clock() < failure[1]:
+            raise failure[0].with_traceback(None)
+        return await self.in_flight.run(key, lambda: self._fetch(key, load, error_ttl))
+
+    async def _fetch(
+        self, key: K, load: Callable[[], Coroutine[Any, Any, V]], error_ttl: float
+    ) -> V:
+        try:
+            value = await load()
+        except errors.BackendError as error:
+            if error_ttl > 0:
+                self._failures.set(key, (error.without_frames(), self._clock() + error_ttl))
+            raise
         if (ttl := self._ttl(key, value)) > 0:
-            self.entries.set(key, (value, self._clock() + ttl), size=self._size(key))
+            self.entries.set(key, (value, self._clock() + ttl), size=self._size(key, value))
         return value
 
 

@@ -84,15 +84,15 @@ class Compressor:
 
     def __init__(self) -> None:
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="gzip")
-        self._bodies = SingleFlightCache(
-            self._compress_long, ttl=lambda *_: math.inf, max_size=_MAX_COMPRESSED, size=len
+        self._bodies: SingleFlightCache[bytes, bytes] = SingleFlightCache(
+            ttl=lambda *_: math.inf, max_size=_MAX_COMPRESSED, size=lambda body, _: len(body)
         )
 
     async def compress(self, body: bytes) -> bytes:
         """Return the compressed body."""
         if len(body) <= _GZIP_THRESHOLD:
             return _gzip(body)
-        return await self._bodies.get(body)
+        return await self._bodies.get(body, lambda: self._compress_long(body))
 
     async def _compress_long(self, body: bytes) -> bytes:
         return await asyncio.get_running_loop().run_in_executor(self._thread, _gzip, body)

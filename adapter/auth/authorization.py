@@ -98,8 +98,7 @@ class Authorizer:
         self._open_paths = AlwaysAllowedPaths(always_allow_paths)
         self._allowed_ttl = allowed_ttl
         self._denied_ttl = denied_ttl
-        self.decisions = SingleFlightCache(
-            self._review,
+        self.decisions: SingleFlightCache[Attributes, Decision] = SingleFlightCache(
             ttl=self._ttl,
             max_size=_CACHE_ENTRIES * _ENTRY_SIZE,
             size=_entry_size,
@@ -133,7 +132,7 @@ class Authorizer:
         if decision is not None:
             return decision
         with self._waiting.slot(attributes.user):
-            return await self.decisions.find(attributes)
+            return await self.decisions.find(attributes, lambda: self._review(attributes))
 
     def known(self, attributes: Attributes) -> Decision | None:
         """Return the decision on `attributes` if it needs no review or is cached, else None."""
@@ -164,7 +163,7 @@ class Authorizer:
         return self._allowed_ttl if decision.allowed else self._denied_ttl
 
 
-def _entry_size(attributes: Attributes) -> int:
+def _entry_size(attributes: Attributes, _: Decision) -> int:
     return _ENTRY_SIZE + attributes.controlled_size + attributes.user.size
 
 

@@ -91,8 +91,7 @@ class TokenReviews:
         self._api = api
         self._waiting = waiting or WaitingForReview()
         self._key = os.urandom(32)
-        self.results = SingleFlightCache(
-            self._review,
+        self.results: SingleFlightCache[_TokenKey, _ReviewResult] = SingleFlightCache(
             ttl=lambda _, result: 0.0 if result.error else ttl,
             max_size=CACHE_SIZE,
             clock=clock,
@@ -108,7 +107,7 @@ class TokenReviews:
         result = self.results.cached(key)
         if result is None:
             with self._waiting.slot(None):
-                result = await self.results.find(key)
+                result = await self.results.find(key, lambda: self._review(key))
         if result.user is None:
             raise errors.Unauthenticated(result.error or "bearer token rejected by TokenReview")
         return result.user

@@ -35,6 +35,7 @@ _LABELS_TIMEOUT = 2.0
 _SERIES_TIMEOUT = 2.0
 """Seconds to wait for the better causes of all rules without series together."""
 _CACHE_SIZE = 1024
+_Metric = tuple[str, GroupResource | None]
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
 
@@ -61,11 +62,12 @@ class CauseCollector:
         self._metrics = metrics
         self._query_labels = labels
         self._clock = clock
-        self._causes = SingleFlightCache(
-            self._find_causes, ttl=lambda _, __: _CAUSES_TTL, max_size=_CACHE_SIZE, clock=clock
+        self._causes: SingleFlightCache[_Metric, tuple[Cause, ...]] = SingleFlightCache(
+            ttl=lambda *_: _CAUSES_TTL, max_size=_CACHE_SIZE, clock=clock
         )
+        self._labels: SingleFlightCache[tuple[CompiledRule, str], frozenset[str]]
         self._labels = SingleFlightCache(
-            self._find_labels, ttl=lambda _, __: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
+            ttl=lambda *_: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
         self._log = CauseLog(clock=clock)
 
@@ -77,8 +79,10 @@ class CauseCollector:
         Empty if a series appeared meanwhile.
         """
         if len(metric) > _MAX_CACHED_NAME:
-            return await self._find_causes((metric, resource))
-        return await self._causes.get((metric, resource))
+            return await self._find_causes(metric, resource)
+        return await self._causes.get(
+            (metric, resource), lambda: self._find_causes(metric, resource)
+        )
 
     async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Return why a plan that Prometheus answered gave no value."""
@@ -100,12 +104,11 @@ class CauseCollector:
         """Log the end of causes until cancelled."""
         await self._log.run()
 
-    async def _find_causes(self, key: tuple[str, GroupResource | None]) -> tuple[Cause, ...]:
-        metric, resource = key
+    async def _find_causes(self, metric: str, resource: GroupResource | None) -> tuple[Cause, ...]:
         inventory = self._inventory()
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
         labels = await asyncio.gather(
-            *(self._labels.get((rule, series.name)) for rule, series in unlabelled)
+            *(self._labels_of(rule, series.name) for rule, series in unlabelled)
         )
         by_series = {
             (rule.index, series.name): present
@@ -132,8 +135,10 @@ class CauseCollector:
             return (*found, cause)
         return found or (cause,)
 
-    async def _find_labels(self, key: tuple[CompiledRule, str]) -> frozenset[str]:
-        rule, series = key
+    async def _labels_of(self, rule: CompiledRule, series: str) -> frozenset[str]:
+        return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))
+
+    async def _find_labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         try:
             async with asyncio.timeout(_LABELS_TIMEOUT):
                 return await self._query_labels(rule, series)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any
 
 from adapter import errors
 from adapter.background import gather_or_cancel
@@ -28,8 +28,6 @@ from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
-K = TypeVar("K")
-
 log = logging.getLogger(__name__)
 
 _TTL = 30.0
@@ -45,6 +43,8 @@ _PER_SECOND, _BURST = 5.0, 20
 
 
 _Query = Callable[[str], Awaitable[QueryResult]]
+_Subject = Plan | ExternalPlan | CompiledRule
+_Exporters = tuple[detect.DetectedExporter, ...]
 
 
 class Probes:
@@ -69,25 +69,20 @@ class Probes:
         self._detection = detection
         self._presets = frozenset(presets)
         self._now = now
-        self._clock = clock
         self._bucket = TokenBucket(_PER_SECOND, _BURST, clock=clock)
-        self._plans = SingleFlightCache(
-            self._diagnose,
-            ttl=lambda _, __: _TTL,
+        self._causes: SingleFlightCache[_Subject, tuple[Cause, ...]] = SingleFlightCache(
+            ttl=lambda *_: _TTL,
             max_size=_MAX_SIZE,
-            size=lambda plan: 1 + (len(plan.names) if isinstance(plan, Plan) else 0),
+            size=lambda key, _: 1 + (len(key.names) if isinstance(key, Plan) else 0),
             clock=clock,
         )
-        self._rules = SingleFlightCache(
-            self._find_ended, ttl=lambda _, __: _TTL, max_size=_MAX_SIZE, clock=clock
-        )
-        self._exporters = SingleFlightCache(
-            self._detect, ttl=lambda _, __: _EXPORTERS_TTL, max_size=1, clock=clock
+        self._exporters: SingleFlightCache[None, _Exporters] = SingleFlightCache(
+            ttl=lambda *_: _EXPORTERS_TTL, max_size=1, clock=clock
         )
 
     async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Return a cause for each of the first steps; empty if it cannot be queried now."""
-        return await self._find(self._plans, plan)
+        return await self._find(plan, lambda: self._diagnose(plan))
 
     async def of_rule(self, rule: CompiledRule) -> tuple[Cause, ...]:
         """Return why a rule has no series: they ended, or those of another exporter exist.
@@ -96,26 +91,24 @@ class Probes:
         """
         if rule.pinned_series is None:
             return ()
-        return await self._find(self._rules, rule)
+        return await self._find(rule, lambda: self._find_ended(rule))
 
     async def _find(
-        self, cache: SingleFlightCache[K, tuple[Cause, ...]], key: K
+        self, key: _Subject, load: Callable[[], Coroutine[Any, Any, tuple[Cause, ...]]]
     ) -> tuple[Cause, ...]:
         """Return the causes of `key`, remembered or new; old ones while no query may be sent."""
-        entry = cache.entries.get(key)
-        if entry is not None and self._clock() < entry[1]:
-            return entry[0]
-        if key not in cache.in_flight:
-            old = entry[0] if entry is not None else ()
+        known = self._causes.cached(key)
+        if known is None and key not in self._causes.in_flight:
+            old = self._causes.cached(key, expired=True) or ()
             # Nothing suspends between this check and the start of the call, so callers that wake
             # together cannot all pass it.
-            if len(self._plans.in_flight) + len(self._rules.in_flight) >= _AT_ONCE:
+            if len(self._causes.in_flight) >= _AT_ONCE:
                 return old
             try:
                 await self._bucket.take(0.0)
             except errors.TimedOut:
                 return old
-        return await cache.find(key)
+        return await self._causes.find(key, load) if known is None else known
 
     async def _diagnose(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         try:
@@ -139,7 +132,7 @@ class Probes:
         if cause is not None:
             return (cause,)
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
-            exporters = await self._exporters.get(None)
+            exporters = await self._exporters.get(None, self._detect)
             return tuple(
                 missing.other_exporter(rule, each.generation.title, each.presets)
                 for each in exporters
@@ -149,7 +142,7 @@ class Probes:
             )
         return ()
 
-    async def _detect(self, _: None) -> tuple[detect.DetectedExporter, ...]:
+    async def _detect(self) -> _Exporters:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 report = await self._detection()

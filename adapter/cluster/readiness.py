@@ -38,7 +38,7 @@ class Readiness:
         self._caches = caches
         self._clock = clock
         self._kind = Kinds.builtin().first(PODS.resource)
-        self._listed = SingleFlightCache(self._list, ttl=_listed_ttl, max_size=_MAX_LISTED)
+        self._listed = SingleFlightCache(ttl=_listed_ttl, max_size=_MAX_LISTED)
 
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float
@@ -49,7 +49,7 @@ class Readiness:
         """
         index = self._caches.index(self._kind)
         if index is None:
-            index = await self._listed.get(namespace)
+            index = await self._listed.get(namespace, lambda: self._list(namespace))
         return too_young(index.of(namespace), names, now=self._clock(), seconds=seconds)
 
     async def _list(self, namespace: str) -> ReadyIndex:

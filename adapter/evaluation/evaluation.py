@@ -14,12 +14,11 @@ from typing import Any, Generic, TypeVar
 
 from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
-from adapter.cache import LRUCache
+from adapter.cache import LRUCache, SingleFlightCache
 from adapter.evaluation.fallback import Demoted
 from adapter.evaluation.freshness import Freshness
 from adapter.evaluation.queries import Client, QueriesBySource, off_loop_if_large
-from adapter.evaluation.recent import ERROR_TTL, Recent
-from adapter.evaluation.shared_query import Context, SharedQuery
+from adapter.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, until
 from adapter.evaluation.snapshot import Snapshot
 from adapter.evaluation.usage_status import UsageStatus
 from rules.errors import PlanError
@@ -44,6 +43,8 @@ _MAX_ALONE = 100_000
 """Maximum number of samples of all evaluations for single requests."""
 _MAX_ROWS = 50_000
 """Maximum number of samples of all external metrics."""
+_RESULT = 10
+"""Size of an evaluation for a single request, or of an external metric, without samples: 2 kB."""
 _MAX_SCOPES = 10_000
 _SHARED_QUERY = 100
 """Size of a shared query without samples."""
@@ -66,15 +67,10 @@ class Evaluated(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """Values of an external metric. Times are of the event loop."""
+    """Values of an external metric, until a time of the event loop."""
 
     evaluated: Evaluated[tuple[ExternalValue, ...]]
-    began: float
     expires: float
-
-    @property
-    def size(self) -> int:
-        return len(self.evaluated.values)
 
 
 class Evaluation:
@@ -109,12 +105,22 @@ class Evaluation:
         self._context = Context(
             queries=self._queries,
             freshness=self._freshness,
-            alone=Recent(_MAX_ALONE),
+            alone=SingleFlightCache(
+                ttl=lambda _, snapshot: snapshot.expires - _now(),
+                max_size=_MAX_ALONE,
+                size=lambda _, snapshot: _RESULT + snapshot.size,
+                clock=_now,
+            ),
             start=self._start,
             demoted=self._demoted,
             metrics=metrics,
         )
-        self._rows: Recent[tuple[Step, Selector, str], _Rows] = Recent(_MAX_ROWS)
+        self._rows: SingleFlightCache[tuple[Step, Selector, str], _Rows] = SingleFlightCache(
+            ttl=lambda _, rows: rows.expires - _now(),
+            max_size=_MAX_ROWS,
+            size=lambda _, rows: _RESULT + len(rows.evaluated.values),
+            clock=_now,
+        )
         self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
         self._had_value: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_HAD_VALUE)
         self.usage_status = UsageStatus(clock)
@@ -224,22 +230,21 @@ class Evaluation:
         """
         key = plan.step, plan.selector, plan.namespace
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
-        if (rows := self._rows.get(key, asyncio.get_running_loop().time())) is not None:
+        if (rows := self._rows.cached(key)) is not None:
             counts.shared.inc()
         else:
-            rows = await self._rows.run(
-                key,
-                lambda: self._evaluate_rows(plan),
-                deadline=deadline,
-                error_ttl=min(ERROR_TTL, self._freshness.of((plan.step,))),
-            )
+            error_ttl = min(ERROR_TTL, self._freshness.of((plan.step,)))
+            async with until(deadline):
+                rows = await self._rows.find(
+                    key, lambda: self._evaluate_rows(plan), error_ttl=error_ttl
+                )
         if (loss := self._loss(rows.evaluated, (plan.step,))) is not None:
             raise loss
         return rows.evaluated
 
     def status(self) -> str:
         """Return which rules are queried separately for each request, for /readyz."""
-        demoted = self._demoted.rules(asyncio.get_running_loop().time())
+        demoted = self._demoted.rules(_now())
         if not demoted:
             return "no query is replaced by separate ones"
         return errors.Degradation(
@@ -306,7 +311,7 @@ class Evaluation:
         values, whole = self._aggregate(plan, snapshot)
         if len(plan.steps) > 1 and whole:
             if self._any_lost(plan, values):
-                now = asyncio.get_running_loop().time()
+                now = _now()
                 snapshot = await shared.evaluate(plan, deadline=deadline, after=now)
                 values, whole = self._aggregate(plan, snapshot)
             if whole:
@@ -382,13 +387,17 @@ class Evaluation:
         counts.duration.set(took)
         expires = answer.began + self._freshness.of((plan.step,), took)
         evaluated = Evaluated(values=values, partial=result.partial)
-        return _Rows(evaluated=evaluated, began=answer.began, expires=expires)
+        return _Rows(evaluated=evaluated, expires=expires)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _are_of(steps: _Steps, rules: Container[CompiledRule]) -> bool:

@@ -6,17 +6,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapter import errors, telemetry
+from adapter.cache import SingleFlightCache
 from adapter.evaluation.demand import Demand, ObjectNames
 from adapter.evaluation.fallback import Demoted, Fallback
 from adapter.evaluation.freshness import Freshness
 from adapter.evaluation.queries import QueriesBySource, off_loop_if_large
-from adapter.evaluation.recent import ERROR_TTL, Recent
 from adapter.evaluation.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
 from rules.query import aggregate, plan
@@ -28,6 +29,8 @@ from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
+ERROR_TTL = 1.0
+"""Seconds for which a failure is shared, at most."""
 _PATIENCE = 0.5
 """Seconds for which an evaluation is used while the next one takes longer than it did."""
 
@@ -45,7 +48,7 @@ class Context:
 
     queries: QueriesBySource
     freshness: Freshness
-    alone: Recent[tuple[SharedQueryId, ObjectNames], Snapshot]
+    alone: SingleFlightCache[tuple[SharedQueryId, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
     """Starts a task that is cancelled when the server stops."""
@@ -131,19 +134,19 @@ class SharedQuery:
             self._merge(now)
         flight = self._flight
         if flight is not None and flight.began >= after and flight.coverage.covers(requested):
-            await _wait(flight.task, deadline)
-            snapshot = self._covering(requested, self._now())
-            if snapshot is not None and snapshot.began >= after:
-                return snapshot
+            async with until(deadline):
+                await asyncio.shield(flight.task)
+        snapshot = self._covering(requested, self._now())
+        if snapshot is not None and snapshot.began >= after:
+            return snapshot
         if (error := self._fallback.error(self._now())) is not None:
             raise error.with_traceback(None)
-        return await self._context.alone.run(
-            (self.id, requested),
-            lambda: self._evaluate_alone(request),
-            deadline=deadline,
-            after=after,
-            error_ttl=self._error_ttl,
-        )
+        async with until(deadline):
+            return await self._context.alone.find(
+                (self.id, requested),
+                lambda: self._evaluate_alone(request),
+                error_ttl=self._error_ttl,
+            )
 
     @property
     def _freshness(self) -> float:
@@ -160,7 +163,7 @@ class SharedQuery:
         return self._shared and self._fallback.wide(now) and not self._fallback.demoted(now)
 
     def _covering(self, requested: ObjectNames, now: float) -> Snapshot | None:
-        merged, alone = self._merged, self._context.alone.get((self.id, requested), now)
+        merged, alone = self._merged, self._context.alone.cached((self.id, requested))
         if merged is None or not merged.coverage.covers(requested):
             return alone
         ahead = self._flight is not None and self._flight.ahead
@@ -331,11 +334,12 @@ class _Flight:
     task: asyncio.Task[None]
 
 
-async def _wait(task: asyncio.Task[None], deadline: float | None) -> None:
-    """Wait for a task, which goes on if the caller gives up. Raises TimedOut at `deadline`."""
+@contextlib.asynccontextmanager
+async def until(deadline: float | None) -> AsyncIterator[None]:
+    """Raise TimedOut at `deadline` (loop time), if the block has not ended."""
     try:
         async with asyncio.timeout_at(deadline):
-            await asyncio.shield(task)
+            yield
     except TimeoutError as error:
         raise errors.TimedOut("deadline exceeded while a query was in flight") from error
 

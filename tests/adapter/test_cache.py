@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
+from adapter import errors
 from adapter.cache import LRUCache, SingleFlight, SingleFlightCache
 from tests.waiting import Clock
 
@@ -30,8 +33,18 @@ class Backend:
         return len(self.keys)
 
 
-def cache_of(backend, *, ttl=10.0, max_size=3, **options):
-    return SingleFlightCache(backend.find, ttl=lambda key, value: ttl, max_size=max_size, **options)
+class Cache(SingleFlightCache):
+    """Cache that loads from `backend`."""
+
+    def __init__(self, backend, *, ttl=10.0, max_size=3, **options):
+        super().__init__(ttl=lambda key, value: ttl, max_size=max_size, **options)
+        self.backend = backend
+
+    async def get(self, key):
+        return await super().get(key, lambda: self.backend.find(key))
+
+    async def find(self, key, load=None, **options):
+        return await super().find(key, load or (lambda: self.backend.find(key)), **options)
 
 
 async def settle():
@@ -72,7 +85,7 @@ def test_replacing_or_discarding_an_entry_frees_its_size():
 
 async def test_value_is_cached_for_its_ttl():
     backend, clock = Backend(), Clock()
-    cache = cache_of(backend, clock=clock)
+    cache = Cache(backend, clock=clock)
 
     assert await cache.get("a") == 1
     clock.now = 9.9
@@ -82,14 +95,14 @@ async def test_value_is_cached_for_its_ttl():
 
 
 async def test_value_with_ttl_0_is_not_cached():
-    cache = cache_of(Backend(), ttl=0.0)
+    cache = Cache(Backend(), ttl=0.0)
 
     assert [await cache.get("a"), await cache.get("a")] == [1, 2]
 
 
 async def test_least_recently_used_entry_is_evicted():
     backend = Backend()
-    cache = cache_of(backend)
+    cache = Cache(backend)
     for key in ("a", "b", "c", "a", "d", "a", "c", "d", "b"):
         await cache.get(key)
 
@@ -98,7 +111,7 @@ async def test_least_recently_used_entry_is_evicted():
 
 async def test_large_entry_evicts_several_and_an_oversized_one_is_not_kept():
     backend = Backend()
-    cache = cache_of(backend, size=len)
+    cache = Cache(backend, size=lambda key, _: len(key))
     for key in ("a", "b", "cc", "b", "a", "dddd", "dddd"):
         await cache.get(key)
 
@@ -107,7 +120,7 @@ async def test_large_entry_evicts_several_and_an_oversized_one_is_not_kept():
 
 async def test_expired_entry_frees_its_size():
     backend, clock = Backend(), Clock()
-    cache = cache_of(backend, clock=clock)
+    cache = Cache(backend, clock=clock)
     for _ in range(5):
         await cache.get("a")
         clock.now += 10
@@ -127,7 +140,7 @@ async def test_expired_entry_frees_its_size():
 async def test_concurrent_callers_share_one_call_even_if_the_first_is_cancelled():
     backend = Backend()
     backend.gate.clear()
-    cache = cache_of(backend)
+    cache = Cache(backend)
     callers = [asyncio.create_task(cache.get("a")) for _ in range(3)]
     await settle()
     callers[0].cancel()
@@ -141,7 +154,7 @@ async def test_concurrent_callers_share_one_call_even_if_the_first_is_cancelled(
 async def test_call_is_cancelled_with_its_last_caller_and_can_be_started_again():
     backend = Backend()
     backend.gate.clear()
-    cache = cache_of(backend)
+    cache = Cache(backend)
     first = asyncio.create_task(cache.get("a"))
     await settle()
     first.cancel()
@@ -160,7 +173,7 @@ async def test_failure_reaches_every_caller_and_is_not_cached():
     backend = Backend()
     backend.gate.clear()
     backend.failure = ValueError("no")
-    cache = cache_of(backend)
+    cache = Cache(backend)
     callers = [asyncio.create_task(cache.get("a")) for _ in range(2)]
     await settle()
     backend.gate.set()
@@ -170,6 +183,41 @@ async def test_failure_reaches_every_caller_and_is_not_cached():
             await each
     backend.failure = None
     assert await cache.get("a") == 2
+
+
+async def test_failure_of_a_backend_is_raised_again_for_its_ttl():
+    backend, clock = Backend(), Clock()
+    cache = Cache(backend, clock=clock)
+    backend.failure = errors.Refused("bad query", status=400)
+
+    for clock.now in (0.0, 0.9):
+        with pytest.raises(errors.Refused):
+            await cache.find("a", error_ttl=1.0)
+    assert backend.keys == ["a"]
+
+    clock.now = 1.0
+    with pytest.raises(errors.Refused):
+        await cache.find("a")
+    assert backend.keys == ["a", "a"]
+
+
+async def test_kept_failure_holds_nothing_of_the_response():
+    cache = Cache(None)
+    parsed: list[weakref.ref[Backend]] = []
+
+    async def fail():
+        response = Backend()
+        parsed.append(weakref.ref(response))
+        raise errors.TooLarge("too large") from ValueError(response)
+
+    with pytest.raises(errors.TooLarge):
+        await cache.find("a", fail, error_ttl=1000.0)
+    gc.collect()
+
+    assert parsed[0]() is None
+    with pytest.raises(errors.TooLarge):
+        await cache.find("a", fail)
+    assert len(parsed) == 1
 
 
 async def test_finished_call_is_not_joined():
@@ -189,11 +237,12 @@ async def test_finished_call_is_not_joined():
 
 async def test_cached_returns_a_fresh_value_without_a_call():
     backend, clock = Backend(), Clock()
-    cache = cache_of(backend, ttl=10, clock=clock)
+    cache = Cache(backend, ttl=10, clock=clock)
 
     assert cache.cached("a") is None
     value = await cache.get("a")
     assert cache.cached("a") == value
     clock.now += 10
     assert cache.cached("a") is None
+    assert cache.cached("a", expired=True) == value
     assert len(backend.keys) == 1
