@@ -107,6 +107,14 @@ def manifests() -> str:
     return api.manifests(f"{NAMESPACE}/{pod}" for pod in (*PODS, "new"))
 
 
+@pytest.fixture(scope="module")
+def scraped(
+    real_servers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[prometheus.Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("scraped")) as running:
+        yield running
+
+
 async def answers(folder: Path, server: prometheus.Prometheus, names: tuple[str, ...]) -> object:
     """Return pod -> metric -> value, with these presets."""
     flags = [f"--preset={name}" for name in names]
@@ -146,6 +154,16 @@ async def test_a_server_without_series_before_its_first_request_counts_as_0(
     }
 
 
+@pytest.mark.parametrize("preset", LATE)
+async def test_a_server_counts_as_0_before_prometheus_has_any_series_of_its_kind(
+    preset: str, scraped: prometheus.Prometheus, tmp_path: Path
+) -> None:
+    found = await answers(tmp_path, scraped, (preset,))
+
+    zeros = dict.fromkeys(PODS[preset.removeprefix("inference-")][2], 0)
+    assert found == dict.fromkeys((*PODS, "new"), zeros)
+
+
 def test_every_metric_of_a_model_server_has_its_unit_in_its_name_or_counts_requests() -> None:
     units = {"%": "utilization", "tokens/s": "tokens_per_second", "ms": "milliseconds"}
     for name, (unit, _) in SERVER_METRICS.items():
@@ -171,14 +189,6 @@ def test_a_preset_for_model_servers_has_metrics_of_the_table_and_merges_them(pre
 
 def test_every_exposition_is_used() -> None:
     assert {each.stem for each in FOLDER.iterdir()} == {file for file, _, _ in PODS.values()}
-
-
-@pytest.fixture(scope="module")
-def scraped(
-    real_servers: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[prometheus.Prometheus]:
-    with prometheus.run(tmp_path_factory.mktemp("scraped")) as running:
-        yield running
 
 
 FINDINGS: Mapping[str, Mapping[str, set[str]]] = {

@@ -263,6 +263,26 @@ async def test_the_series_of_another_exporter_are_named_with_the_preset_that_fit
 
 
 @pytest.mark.usefixtures("real_servers")
+async def test_another_model_server_is_named_for_its_metrics_and_not_for_those_of_gpus(
+    tmp_path: Path,
+) -> None:
+    flags = ("--preset=gpu-dcgm", "--preset=inference-vllm")
+    with prometheus.run(tmp_path) as server:
+        server.put('sglang:num_queue_reqs{model_name="m",namespace="default",pod="a"} 2')
+        pods = api.manifests(["default/a"])
+        async with api.serving(tmp_path, server.url, pods, flags) as served:
+            _, waiting = await served.get(
+                f"{GROUP}/namespaces/default/pods/*/requests_waiting_current"
+            )
+            _, duty = await served.get(f"{GROUP}/namespaces/default/pods/*/duty_cycle_current")
+
+    other = waiting["details"]["causes"][0]
+    assert other["reason"] == "OtherExporter"
+    assert other["message"].endswith(": use --preset=inference-sglang instead")
+    assert {cause["reason"] for cause in duty["details"]["causes"]} == {"NoSeries"}
+
+
+@pytest.mark.usefixtures("real_servers")
 async def test_a_rule_whose_exporter_vanished_says_so_and_since_when(tmp_path: Path) -> None:
     rules = RULES.partition("- seriesQuery: infinite")[0].replace("divided", "vanished")
     with prometheus.run(tmp_path) as server:
