@@ -93,7 +93,7 @@ def _of_report(report: detect.Report) -> Iterator[Finding]:
         texts = [each.text for each in report.findings]
         yield warning(
             "exporters",
-            "Prometheus has no series of a GPU exporter",
+            "Prometheus has no series of a GPU exporter or model server",
             cause=" ".join(texts[:1]),
             cure=" ".join(texts[1:]) or "none is needed if all rules are about other series",
         )
@@ -113,7 +113,8 @@ def _of_labels(exporter: detect.DetectedExporter) -> Finding:
     for each in exporter.findings:
         if each.code in _LABELS:
             fact = f"the series of {title} name no pod"
-            return warning("pod-labels", fact, cause=each.text, cure="let the exporter report pods")
+            place = "scrape config" if exporter.generation.server else "exporter"
+            return warning("pod-labels", fact, cause=each.text, cure=f"let the {place} add pods")
     if not exporter.pods:
         return skipped("pod-labels", f"the series of {title} name no pod now: no GPU is in use")
     return ok("pod-labels", f"series of {title} name pods by {exporter.pods[0]}")
@@ -125,13 +126,13 @@ def _observed(exporter: detect.DetectedExporter, observation: Observation) -> Fi
 
 
 async def _scrapes(prometheus: Prometheus) -> Finding:
-    """Return how old the samples of GPU exporters are."""
+    """Return how old the samples of exporters and model servers are."""
     newest, oldest = [
         (await prometheus.query(f"{function}({_AGE})")).samples for function in ("min", "max")
     ]
     if not newest or not oldest:
-        return skipped("scrapes", "Prometheus has no series of a GPU exporter")
-    fact = f"samples of GPU exporters are {newest[0].value:.0f} s to {oldest[0].value:.0f} s old"
+        return skipped("scrapes", "Prometheus has no series of a GPU exporter or model server")
+    fact = f"samples of exporters are {newest[0].value:.0f} s to {oldest[0].value:.0f} s old"
     if oldest[0].value <= _MAX_AGE:
         return ok("scrapes", fact)
     return warning(
@@ -139,5 +140,5 @@ async def _scrapes(prometheus: Prometheus) -> Finding:
         fact,
         cause="the scrape interval is long, or scrapes fail; from 5 minutes on, Prometheus "
         "ignores samples (--query.lookback-delta)",
-        cure="set scrape_interval to 15s for the GPU exporters, and check /targets",
+        cure="set scrape_interval to 15s for the exporters, and check /targets",
     )

@@ -15,7 +15,12 @@ _GAUGES = re.compile(
     | dcgm_(gpu_utilization|mem_copy_utilization|fb_\w+|gpu_temp|power_usage)
     | nvidia_(gpu|smi)_(duty_cycle|memory_\w*bytes|temperature_\w+|power_usage_\w+|utilization_\w+)
     | nv_gpu_(utilization|memory_\w+_bytes|power_usage|power_limit)
-    | vllm:(num_requests_\w+|\w+_cache_usage_perc)
+    | (vllm|lmdeploy):(num_requests_\w+|\w+_cache_usage_perc)
+    | sglang[:_](num_\w+_reqs|token_usage)
+    | trtllm_(num_requests_(running|waiting)|kv_cache_utilization)
+    | (tgi|te)_queue_size | tgi_batch_current_(size|max_tokens)
+    | nv_trt_llm_\w+_metrics
+    | llamacpp:requests_(deferred|processing)
     | kube_\w+
     | container_memory_(cache|rss|swap|usage_bytes|working_set_bytes)
     | rabbitmq_queue_messages(_\w+)?
