@@ -25,31 +25,35 @@ from adapter.clients.held import Held
 from adapter.clients.one_address import OneAddress
 from adapter.clients.one_process import OneProcess
 from adapter.clients.prometheus import Prometheus
+from adapter.settings.flag import fields_of
 from rules.document.sources import DEFAULT, PrometheusSource
+
+Connection = settings.Prometheus | PrometheusSource
+"""Flags for the default Prometheus, or keys for a named one: fields of the same names and types."""
 
 
 @contextlib.asynccontextmanager
 async def connect_prometheus(
-    flags: settings.Prometheus,
+    connection: Connection,
     requests: telemetry.PrometheusRequestMetrics | None = None,
     *,
     held: Held | None = None,
-    source: PrometheusSource | None = None,
 ) -> AsyncIterator[Prometheus]:
-    """Yield a client for the Prometheus of `flags`; nothing is sent yet.
+    """Yield a client for a Prometheus; nothing is sent yet.
 
-    With `source`, `flags` are what it sets. Raises StartError if a file cannot be used.
+    Raises StartError if a file cannot be used.
     """
+    source = connection if isinstance(connection, PrometheusSource) else None
     name = source.name if source else DEFAULT
     try:
         # Who writes the rules can also write a kubeconfig beside them, but must not run commands.
-        credentials = await _credentials(flags, may_execute=source is None)
+        credentials = await _credentials(connection, may_execute=source is None)
         tls = _reloading_context(credentials)
     except errors.StartError as error:
         if source is None:
             raise
-        raise errors.StartError(f"{source.where}: {_as_keys(str(error))}") from error
-    proxy = credentials.proxy or proxies.proxy_for(flags.url)
+        raise errors.StartError(f"{source.where}: {error}") from error
+    proxy = credentials.proxy or proxies.proxy_for(connection.url)
     addresses = OneAddress(proxy=proxy)
     async with (
         aiohttp.ClientSession(connector=addresses.connector(), proxy=proxy) as session,
@@ -57,13 +61,13 @@ async def connect_prometheus(
     ):
         yield Prometheus(
             session,
-            flags.url,
-            headers=dict(flags.headers),
+            connection.url,
+            headers=dict(connection.headers),
             authorization=credentials.authorization,
             tls_context=tls.context,
             server_name=credentials.server_name,
-            verb=flags.verb,
-            timeout=flags.timeout,
+            verb=connection.verb,
+            timeout=connection.timeout,
             source=name,
             held=held,
             addresses=addresses,
@@ -83,79 +87,56 @@ async def connect_sources(
     async with contextlib.AsyncExitStack() as stack:
         clients = {}
         for source in sources:
-            client = connect_prometheus(_flags(source), requests, held=held, source=source)
+            client = connect_prometheus(source, requests, held=held)
             clients[source.name] = await stack.enter_async_context(client)
         yield clients
 
 
-def _flags(source: PrometheusSource) -> settings.Prometheus:
-    """Return the flags that set for the default Prometheus what `source` sets for its own."""
-    return settings.Prometheus(
-        url=source.url,
-        verb=source.verb,
-        headers=source.headers,
-        timeout=source.timeout,
-        token_file=source.token_file,
-        ca_file=source.ca_file,
-        client_cert_file=source.client_cert_file,
-        client_key_file=source.client_key_file,
-        auth_incluster=source.auth_in_cluster,
-        auth_config=source.auth_config,
-    )
+def _setting(connection: Connection, field: str) -> str:
+    """Return what people set for `field`: a flag, or a key of a rules file."""
+    if isinstance(connection, PrometheusSource):
+        first, *others = field.split("_")
+        return first + "".join(map(str.title, others))
+    return next(f"--{flag.name}" for name, flag in fields_of(type(connection)) if name == field)
 
 
-_KEYS = {
-    "--prometheus-auth-config": "authConfig",
-    "--prometheus-auth-incluster": "authInCluster",
-    "--prometheus-token-file": "tokenFile",
-    "--prometheus-ca-file": "caFile",
-}
-"""Flag -> key of a source."""
-
-
-def _as_keys(message: str) -> str:
-    """Return a message about flags in the words of a rules file."""
-    for flag, key in _KEYS.items():
-        message = message.replace(flag, key)
-    return message
-
-
-async def _credentials(flags: settings.Prometheus, *, may_execute: bool) -> Credentials:
-    credentials = await _delegated(flags, may_execute=may_execute)
-    if flags.ca_file is not None:
-        credentials = replace(credentials, ca_file=flags.ca_file, verified=True)
-    if flags.client_cert_file is not None:
+async def _credentials(connection: Connection, *, may_execute: bool) -> Credentials:
+    credentials = await _delegated(connection, may_execute=may_execute)
+    if connection.ca_file is not None:
+        credentials = replace(credentials, ca_file=connection.ca_file, verified=True)
+    if connection.client_cert_file is not None:
         credentials = replace(
             credentials,
-            certificate_file=flags.client_cert_file,
-            key_file=flags.client_key_file,
+            certificate_file=connection.client_cert_file,
+            key_file=connection.client_key_file,
         )
-    if flags.token_file is not None:
-        credentials = replace(credentials, authorization=_token(flags.token_file))
+    if connection.token_file is not None:
+        credentials = replace(credentials, authorization=_token(connection, connection.token_file))
     return credentials
 
 
-async def _delegated(flags: settings.Prometheus, *, may_execute: bool) -> Credentials:
+async def _delegated(connection: Connection, *, may_execute: bool) -> Credentials:
     """Return the credentials of the kubeconfig or the service account, if one is to be used."""
-    path = flags.auth_config
-    if path is None and not flags.auth_incluster:
+    path = connection.auth_config
+    if path is None and not connection.auth_in_cluster:
         return Credentials()
     try:
         return await kubeconfig.credentials_of(path, may_execute=may_execute)
     except errors.BackendError as error:
         if path is not None:
-            raise errors.StartError(f"--prometheus-auth-config={error}") from error
+            setting = _setting(connection, "auth_config")
+            raise errors.StartError(f"{setting}={error}") from error
         raise errors.StartError(
-            f"--prometheus-auth-incluster: {error}\n"
-            "outside a pod, use --prometheus-token-file and --prometheus-ca-file"
+            f"{_setting(connection, 'auth_in_cluster')}: {error}\noutside a pod, use "
+            f"{_setting(connection, 'token_file')} and {_setting(connection, 'ca_file')}"
         ) from error
 
 
-def _token(file: str) -> Authorization:
+def _token(connection: Connection, file: str) -> Authorization:
     try:
         token = TokenFile(Path(file))
     except errors.BackendError as error:
-        raise errors.StartError(f"--prometheus-token-file={error}") from error
+        raise errors.StartError(f"{_setting(connection, 'token_file')}={error}") from error
     return token.authorization
 
 

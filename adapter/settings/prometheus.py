@@ -112,7 +112,7 @@ class Prometheus(Group):
         FILE,
         "PEM file with the private key of --prometheus-client-tls-cert-file.",
     )
-    auth_incluster: bool = flag(
+    auth_in_cluster: bool = flag(
         "prometheus-auth-incluster",
         SWITCH,
         "Authenticate to Prometheus with the token of the pod's service account, and trust the CA "
@@ -128,7 +128,7 @@ class Prometheus(Group):
 
     def problems(self) -> Iterator[str]:
         """Yield conflicts between credentials."""
-        if self.auth_incluster and self.auth_config:
+        if self.auth_in_cluster and self.auth_config:
             yield (
                 f"--prometheus-auth-config={self.auth_config}: conflicts with "
                 "--prometheus-auth-incluster; remove one of them"
@@ -150,7 +150,7 @@ class Prometheus(Group):
         if reason:
             if self.token_file is not None:
                 yield f"--prometheus-token-file: has no effect: {reason}"
-        elif (self.token_file or self.auth_incluster) and endpoint.is_plain_text(self.url):
+        elif (self.token_file or self.auth_in_cluster) and endpoint.is_plain_text(self.url):
             flag = "token-file" if self.token_file else "auth-incluster"
             yield (
                 f"--prometheus-url={_without_secrets(self.url)}: is not https, so everybody on the "

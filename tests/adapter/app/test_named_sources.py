@@ -60,6 +60,7 @@ async def test_each_source_sends_its_own_credentials_and_headers(fake, account, 
         ("tokenFile: /none", "tokenFile=/none: No such file or directory"),
         ("caFile: /none", "TLS for Prometheus: /none: "),
         ("authConfig: /none", "authConfig=/none: "),
+        ("authInCluster: true", "authInCluster: in-cluster configuration: "),
     ],
 )
 async def test_a_file_of_a_source_that_cannot_be_read_is_an_error_at_its_place(keys, message):

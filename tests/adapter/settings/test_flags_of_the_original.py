@@ -19,7 +19,7 @@ from tests import docs
 EFFECTIVE = (
     # cmd/adapter/adapter.go
     ("prometheus-url", "http://p:9090/base", "prometheus.url", "http://p:9090/base"),
-    ("prometheus-auth-incluster", "true", "prometheus.auth_incluster", True),
+    ("prometheus-auth-incluster", "true", "prometheus.auth_in_cluster", True),
     ("prometheus-auth-config", "/kube", "prometheus.auth_config", "/kube"),
     ("prometheus-ca-file", "/ca", "prometheus.ca_file", "/ca"),
     ("prometheus-client-tls-cert-file", "/crt", "prometheus.client_cert_file", "/crt"),

@@ -48,7 +48,7 @@ def test_defaults_are_those_of_the_original():
             "ca_file": None,
             "client_cert_file": None,
             "client_key_file": None,
-            "auth_incluster": False,
+            "auth_in_cluster": False,
             "auth_config": None,
         },
         "cluster": {
@@ -136,7 +136,7 @@ def test_verbosity_has_all_spellings_of_pflag(verbosity):
     ],
 )
 def test_a_switch_takes_a_value_only_after_an_equals_sign(argv, expected):
-    assert parse(*argv).prometheus.auth_incluster is expected
+    assert parse(*argv).prometheus.auth_in_cluster is expected
 
 
 def test_sources_keep_the_order_of_the_command_line():
