@@ -10,7 +10,7 @@ import contextlib
 import datetime as dt
 import os
 import ssl
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.api import health
 from adapter.api.groups.group import Group
-from adapter.auth import trust
+from adapter.auth import authorization, tokens, trust
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
 from adapter.auth.filters import Guard
@@ -27,11 +27,11 @@ from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.tokens import TokenReviews
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
-from adapter.cluster.rights import Right, Rights
+from adapter.clients.rights import Rights
 from adapter.settings import Settings
 from adapter.tls import context as tls
 from adapter.tls import serving_certificate
-from adapter.tls.apiservices import APIServiceController
+from adapter.tls.apiservices import APIServiceController, apiservice_rights
 from adapter.tls.files import CertificateWatcher, CertKeyPair
 from certs.bundle import CertificateError
 from certs.issue import issue_temporary
@@ -41,13 +41,6 @@ _REVIEW_QPS, _REVIEW_BURST = 200.0, 400
 _CONTROL_QPS, _CONTROL_BURST = 20.0, 40
 """Requests per second for the ConfigMap, the Secret and the APIServices. A start takes about 15."""
 _NAMESPACE = "gpu-metrics-adapter"
-ACCESS_REVIEWS = Right(
-    group="authorization.k8s.io",
-    resource="subjectaccessreviews",
-    verbs=("create",),
-    consequence="callers get 500",
-)
-"""The right to authorize callers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +87,7 @@ async def from_settings(
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
     rights.require(api, lambda: apiservice_rights(names))
     if pair is None:
-        rights.require(api, lambda: (secret_right(service, namespace),))
+        rights.require(api, lambda: (serving_certificate.secret_right(service, namespace),))
         issuer = serving_certificate.ServingCertificateController(
             api,
             apiservices,
@@ -181,8 +174,9 @@ async def _guard(
     reviewer = api
     if settings.authorization.kubeconfig is not None:
         reviewer = await _connect(settings.authorization.kubeconfig, stack)
-    rights.require(api, lambda: authentication_rights(skip_lookup=flags.skip_lookup))
-    rights.require(reviewer, lambda: (ACCESS_REVIEWS,))
+    followed = () if flags.skip_lookup else (trust.CONFIG_MAP,)
+    rights.require(api, lambda: (tokens.TOKEN_REVIEWS, *followed))
+    rights.require(reviewer, lambda: (authorization.ACCESS_REVIEWS,))
     # Callers cause reviews. Their rate limits are separate, so that a flood of callers delays
     # neither the serving certificate nor the CAs.
     waiting = WaitingForReview()
@@ -206,51 +200,6 @@ async def _guard(
     lookups.add("attributes", guard.attributes)
     lookups.add("decisions", authorizer.decisions.entries)
     return guard
-
-
-def secret_right(service: str, namespace: str) -> Right:
-    """Return the right to share a serving CA."""
-    return Right(
-        group="",
-        resource="secrets",
-        verbs=("get", "update"),
-        consequence="replicas cannot share a serving CA",
-        name=serving_certificate.secret_name(service),
-        namespace=namespace,
-    )
-
-
-def authentication_rights(*, skip_lookup: bool) -> Iterator[Right]:
-    """Yield the rights to authenticate callers."""
-    yield Right(
-        group="authentication.k8s.io",
-        resource="tokenreviews",
-        verbs=("create",),
-        consequence="callers with a token get 401",
-    )
-    if not skip_lookup:
-        yield Right(
-            group="",
-            resource="configmaps",
-            verbs=("get", "list", "watch"),
-            consequence="the client CAs and the front proxy's are not known, or not followed",
-            name=trust.NAME,
-            namespace=trust.NAMESPACE,
-        )
-
-
-def apiservice_rights(names: Iterable[str]) -> Iterator[Right]:
-    """Yield the rights to publish the caBundle in the APIServices `names`."""
-    for name in names:
-        # Without its component, the APIService of another group may belong to another server.
-        own = name.endswith(".custom.metrics.k8s.io")
-        yield Right(
-            group="apiregistration.k8s.io",
-            resource="apiservices",
-            verbs=("get", "patch") if own else ("get",),
-            consequence="the API server may refuse the serving certificate",
-            name=name,
-        )
 
 
 async def _connect(kubeconfig: str | None, stack: contextlib.AsyncExitStack) -> Kube:

@@ -10,7 +10,7 @@ import contextlib
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
@@ -31,11 +31,11 @@ from adapter.causes.evidence import Probes
 from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
-from adapter.cluster import watch_cache
+from adapter.clients.rights import Rights
+from adapter.cluster import collection, watch_cache
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
-from adapter.cluster.rights import Right, Rights, objects_right
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.evaluation.evaluation import Evaluation
 from adapter.http import server
@@ -45,7 +45,6 @@ from adapter.series.relist import Relist
 from adapter.settings import Settings, Source
 from rules import presets
 from rules.document.sources import DEFAULT
-from rules.kinds import NAMESPACES, NODES, PODS, Kinds
 from rules.lint import check
 from rules.query import resource
 from rules.ruleset import RuleSet
@@ -268,17 +267,8 @@ async def _objects(
         interval=cluster.discovery_interval,
     )
     background.start("discovery of kinds", objects.run())
-    rights.require(kube, lambda: _rights(ruleset, objects.kinds))
+    rights.require(kube, lambda: collection.rights(ruleset, objects.kinds))
     return objects, lambda: watch_cache.statuses(caches, ready)
-
-
-def _rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
-    """Yield the rights to read the objects that overrides of rules map to."""
-    resources = {PODS, NODES} if ruleset.resource_rules else {PODS}
-    for rule in ruleset.rules:
-        labels = [each.label for each in rule.config.resources.overrides]
-        resources.update(rule.mapping.bind(kinds).associations(labels))
-    yield from map(objects_right, sorted(resources - {NAMESPACES}, key=str))
 
 
 @contextlib.asynccontextmanager

@@ -18,6 +18,7 @@ from adapter.auth.in_flight import WaitingForReview
 from adapter.auth.reviews import post_review
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
+from adapter.clients.rights import Right
 from rules.quoting import quote_shortened
 
 MASTERS = "system:masters"
@@ -27,6 +28,13 @@ DENIED_TTL = 10.0
 REVIEW_FAILED = "authorization check failed; see the log of the adapter"
 """Message for clients, who must not see the API server's error."""
 
+ACCESS_REVIEWS = Right(
+    group="authorization.k8s.io",
+    resource="subjectaccessreviews",
+    verbs=("create",),
+    consequence="callers get 500",
+)
+"""The right to authorize callers."""
 _PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews?timeout=10s"
 _TIMEOUT = 10.0
 """Seconds for each attempt."""

@@ -21,6 +21,7 @@ from adapter.auth.reviews import post_review
 from adapter.auth.user import NO_EXTRA, User, with_authenticated_group
 from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
+from adapter.clients.rights import Right
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,13 @@ TTL = 10.0
 CACHE_SIZE = 4096
 """Maximum number of cached results."""
 
+TOKEN_REVIEWS = Right(
+    group="authentication.k8s.io",
+    resource="tokenreviews",
+    verbs=("create",),
+    consequence="callers with a token get 401",
+)
+"""The right to authenticate callers by their tokens."""
 _PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 
 

@@ -21,6 +21,7 @@ import orjson
 from adapter import errors
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
+from adapter.clients.rights import Right
 from adapter.file_watcher import FileWatcher
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs
@@ -29,6 +30,15 @@ log = logging.getLogger(__name__)
 
 NAMESPACE = "kube-system"
 NAME = "extension-apiserver-authentication"
+CONFIG_MAP = Right(
+    group="",
+    resource="configmaps",
+    verbs=("get", "list", "watch"),
+    consequence="the client CAs and the front proxy's are not known, or not followed",
+    name=NAME,
+    namespace=NAMESPACE,
+)
+"""The right to follow the client CAs."""
 FILES_INTERVAL = 1.0
 """Seconds between two reads of the CA files."""
 

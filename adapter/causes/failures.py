@@ -8,7 +8,7 @@ from __future__ import annotations
 from adapter import errors
 from adapter.causes.collector import CauseCollector
 from adapter.clients import reachability
-from adapter.cluster.rights import objects_right
+from adapter.cluster import collection
 from adapter.errors import ApiError, BackendError
 from rules.causes import missing
 from rules.causes.cause import Cause
@@ -34,7 +34,7 @@ def of_list(
 ) -> ApiError:
     """Log the cause for a list that failed, and return the 500."""
     if isinstance(error, errors.Refused) and error.status == _FORBIDDEN:
-        right = objects_right(resource)
+        right = collection.right(resource)
         cause = missing.missing_right(str(right), right.grant())
     else:
         cause = missing.failed_list(resource)

@@ -1,11 +1,13 @@
-"""Paths and parameters of the lists and watches of a kind."""
+"""Paths and parameters of the lists and watches of a kind, and the rights to them."""
 
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from rules.kinds import PODS, Kind
+from adapter.clients.rights import Right
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kind, Kinds
+from rules.ruleset import RuleSet
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
 
@@ -34,3 +36,22 @@ def named(name: str) -> str:
     """
     escaped = name.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
     return f"metadata.name={escaped}"
+
+
+def rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
+    """Yield the rights to read the objects that overrides of rules map to."""
+    resources = {PODS, NODES} if ruleset.resource_rules else {PODS}
+    for rule in ruleset.rules:
+        labels = [each.label for each in rule.config.resources.overrides]
+        resources.update(rule.mapping.bind(kinds).associations(labels))
+    yield from map(right, sorted(resources - {NAMESPACES}, key=str))
+
+
+def right(resource: GroupResource) -> Right:
+    """Return the right to read the objects of a resource."""
+    return Right(
+        group=resource.group,
+        resource=resource.resource,
+        verbs=("list", "watch"),
+        consequence=f"metrics of {resource} cannot be selected by labels",
+    )

@@ -17,7 +17,7 @@ from adapter.api.groups import custom
 from adapter.auth import trust
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube
-from adapter.cluster.rights import Account
+from adapter.clients.rights import Account
 from adapter.doctor.report import Finding, failure, ok, skipped, warning
 from certs.bundle import UNREADABLE
 

@@ -8,13 +8,16 @@ import orjson
 
 from adapter.api.groups import custom, external, resource
 from adapter.api.groups.group import Group
-from adapter.app import security
+from adapter.auth import authorization, tokens, trust
 from adapter.background import gather_or_cancel
-from adapter.cluster import rights
-from adapter.cluster.rights import Account, Right, objects_right
+from adapter.clients import rights
+from adapter.clients.rights import Account, Right
+from adapter.cluster import collection
 from adapter.doctor import installation, registration
 from adapter.doctor.installation import Installed
 from adapter.doctor.report import Finding, failure, ok
+from adapter.tls.apiservices import apiservice_rights
+from adapter.tls.serving_certificate import secret_right
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 
 _CONTROLLER = Account(namespace="kube-system", name="horizontal-pod-autoscaler")
@@ -31,11 +34,12 @@ async def of_adapter(installed: Installed) -> Iterable[Finding]:
         kinds = sorted({*kinds, NODES})
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     required = (
-        *map(objects_right, kinds),
-        *security.authentication_rights(skip_lookup=False),
-        security.ACCESS_REVIEWS,
-        *security.apiservice_rights(names),
-        security.secret_right(installed.service, installed.namespace),
+        *map(collection.right, kinds),
+        tokens.TOKEN_REVIEWS,
+        trust.CONFIG_MAP,
+        authorization.ACCESS_REVIEWS,
+        *apiservice_rights(names),
+        secret_right(installed.service, installed.namespace),
     )
     reviewed = None if installed.user == account.user else account
     found = await gather_or_cancel(

@@ -17,6 +17,7 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.background import backoff
+from adapter.clients.rights import Right
 from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
 from certs.bundle import Bundle, CertificateError
@@ -46,6 +47,18 @@ def policy(service: str, namespace: str) -> Policy:
 def secret_name(service: str) -> str:
     """Return the name of the Secret that the replicas of a Service share."""
     return f"{service}-tls"
+
+
+def secret_right(service: str, namespace: str) -> Right:
+    """Return the right to share a serving CA."""
+    return Right(
+        group="",
+        resource="secrets",
+        verbs=("get", "update"),
+        consequence="replicas cannot share a serving CA",
+        name=secret_name(service),
+        namespace=namespace,
+    )
 
 
 class ServingCertificateController:

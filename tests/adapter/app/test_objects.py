@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from adapter import settings
 from adapter.app import server
 from adapter.background import Background
-from adapter.cluster.rights import Rights
+from adapter.clients.rights import Rights
 from rules import ruleset
 from rules.kinds import PODS
 from rules.selectors import selectors

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.app import security, server
+from adapter.cluster import collection
+from adapter.tls.apiservices import apiservice_rights
 from rules import ruleset
 from rules.kinds import Kinds
 
@@ -23,7 +24,7 @@ DEPLOYMENTS = (
     ],
 )
 def test_objects_that_rules_describe_must_be_readable(rules, resources):
-    required = list(server._rights(ruleset.load([("f.yaml", rules)]), Kinds.builtin()))
+    required = list(collection.rights(ruleset.load([("f.yaml", rules)]), Kinds.builtin()))
 
     assert {right.resource for right in required} == resources
     assert {right.verbs for right in required} == {("list", "watch")}
@@ -31,7 +32,7 @@ def test_objects_that_rules_describe_must_be_readable(rules, resources):
 
 def test_only_an_apiservice_of_the_base_must_be_writable():
     names = ("v1beta1.custom.metrics.k8s.io", "v1beta1.external.metrics.k8s.io")
-    required = security.apiservice_rights((*names, "v1beta1.metrics.k8s.io"))
+    required = apiservice_rights((*names, "v1beta1.metrics.k8s.io"))
 
     assert [(right.name, right.verbs) for right in required] == [
         ("v1beta1.custom.metrics.k8s.io", ("get", "patch")),

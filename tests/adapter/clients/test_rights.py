@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from adapter.clients.kubernetes import Kube
-from adapter.cluster.rights import Right, Rights
+from adapter.clients.rights import Right, Rights
 from adapter.errors import Degradation
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

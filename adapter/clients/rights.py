@@ -9,11 +9,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from adapter import errors
-from adapter.clients.kubernetes import Kube
-from rules.kinds import GroupResource
+
+if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
+    from adapter.clients.kubernetes import Kube
 
 log = logging.getLogger(__name__)
 
@@ -59,16 +60,6 @@ class Right:
             f"grant {self.rule()} by a {role} that is bound to its ServiceAccount"
             f"{account and f' {account}'}, as in manifests/base/rbac.yaml"
         )
-
-
-def objects_right(resource: GroupResource) -> Right:
-    """Return the right to read the objects of a resource."""
-    return Right(
-        group=resource.group,
-        resource=resource.resource,
-        verbs=("list", "watch"),
-        consequence=f"metrics of {resource} cannot be selected by labels",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
