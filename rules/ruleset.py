@@ -116,6 +116,14 @@ class RuleSet:
         """The rules and the external rules, by `CompiledRule.index`."""
         return (*self.rules, *self.external)
 
+    @property
+    def presets(self) -> frozenset[str]:
+        """The presets that rules are from."""
+        files = {rule.config.where.file for rule in self.all}
+        return frozenset(
+            file.removeprefix(presets.FILE) for file in files if file.startswith(presets.FILE)
+        )
+
 
 def content_of(kind: str, rule: config.Rule | config.ResourceRule, source: object = None) -> str:
     """Return what a rule means, to compare it with others; `source` is what it queries."""

@@ -33,18 +33,16 @@ class Discovery:
     """The discovery documents of the API groups that are served."""
 
     def __init__(
-        self, groups: Sequence[Group], catalog: Callable[[], Catalog], *, secure_port: int
+        self,
+        groups: Callable[[], Sequence[Group]],
+        catalog: Callable[[], Catalog],
+        *,
+        secure_port: int,
     ) -> None:
-        self._groups = {group.NAME: group for group in groups}
+        self._groups = groups
         self._catalog = catalog
-        self._static: dict[str, encoding.Document] = {_ROOT: _group_list(groups, secure_port)}
-        self._resource_lists: dict[str, tuple[Group, str]] = {}
-        for group in groups:
-            document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
-            self._static[f"/apis/{group.NAME}"] = document
-            for version in group.VERSIONS:
-                self._resource_lists[f"/apis/{group.NAME}/{version}"] = (group, version)
-        self._snapshot = _Snapshot(Catalog.empty())
+        self._port = secure_port
+        self._snapshot = _Snapshot((), Catalog.empty(), secure_port)
         self.bodies: LRUCache[tuple[str, Accepted], bytes] = LRUCache(_MAX_BODIES)
         """By path, and its form, encoding and layout."""
         self._encoder = Encoder()
@@ -53,13 +51,19 @@ class Discovery:
     @property
     def paths(self) -> Sequence[str]:
         """All paths with a discovery document."""
-        return (*self._static, *self._resource_lists)
+        snapshot = self._current()
+        return (*snapshot.static, *snapshot.resource_lists)
+
+    def has(self, path: str) -> bool:
+        """Return whether a path has a discovery document."""
+        snapshot = self._current()
+        return path in snapshot.static or path in snapshot.resource_lists
 
     def group(self, path: str) -> Group | None:
         """Return the API group that a path belongs to; None if it belongs to none."""
         if not path.startswith("/apis/"):
             return None
-        return self._groups.get(path[len("/apis/") :].partition("/")[0])
+        return self._current().groups.get(path[len("/apis/") :].partition("/")[0])
 
     async def answer(self, info: RequestInfo, headers: Mapping[str, str]) -> responses.Answer:
         """Return the document of one of `paths`. Raises ApiError (406).
@@ -100,9 +104,9 @@ class Discovery:
         )
 
     def _current(self) -> _Snapshot:
-        catalog = self._catalog()
-        if self._snapshot.catalog is not catalog:
-            self._snapshot = _Snapshot(catalog)
+        groups, catalog = self._groups(), self._catalog()
+        if self._snapshot.catalog is not catalog or self._snapshot.served != groups:
+            self._snapshot = _Snapshot(groups, catalog, self._port)
             self.bodies.clear()
         return self._snapshot
 
@@ -111,35 +115,43 @@ class Discovery:
         body = self.bodies.get(key) if snapshot is self._snapshot else None
         if body is None:
             aggregated, catalog = accepted.transform.version, snapshot.catalog
-            is_list = aggregated or path in self._resource_lists
+            is_list = aggregated or path in snapshot.resource_lists
             body = await self._encoder.encode(
                 (snapshot, *key),
-                lambda: self._document(path, aggregated, catalog),
+                lambda: snapshot.document(path, aggregated),
                 accepted,
                 items=len(catalog.entries) + len(catalog.external) if is_list else 1,
             )
-            if snapshot is self._snapshot:  # not if the catalog has changed meanwhile
+            if snapshot is self._snapshot:  # not if it has changed meanwhile
                 self.bodies.set(key, body)
         return body
 
-    def _document(self, path: str, aggregated: str, catalog: Catalog) -> encoding.Document:
-        if aggregated:
-            return _group_discovery_list(tuple(self._groups.values()), aggregated, catalog)
-        if path in self._static:
-            return self._static[path]
-        group, version = self._resource_lists[path]
-        return _resource_list(group, version, catalog)
-
 
 class _Snapshot:
-    """The catalog of which `Discovery.bodies` has the encoded documents."""
+    """The groups and the catalog of which `Discovery.bodies` has the encoded documents."""
 
-    __slots__ = ("catalog", "etag")
-
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, served: Sequence[Group], catalog: Catalog, port: int) -> None:
+        self.served = served
+        self.groups = {group.NAME: group for group in served}
         self.catalog = catalog
+        self.static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
+        self.resource_lists: dict[str, tuple[Group, str]] = {}
+        for group in served:
+            document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
+            self.static[f"/apis/{group.NAME}"] = document
+            for version in group.VERSIONS:
+                self.resource_lists[f"/apis/{group.NAME}/{version}"] = (group, version)
         self.etag = ""
         """The ETag of aggregated discovery, the same for each version; empty until requested."""
+
+    def document(self, path: str, aggregated: str) -> encoding.Document:
+        """Build a document, in version `aggregated` of aggregated discovery if that is set."""
+        if aggregated:
+            return _group_discovery_list(self.served, aggregated, self.catalog)
+        if path in self.static:
+            return self.static[path]
+        group, version = self.resource_lists[path]
+        return _resource_list(group, version, self.catalog)
 
 
 def _group_list(groups: Sequence[Group], secure_port: int) -> encoding.Document:

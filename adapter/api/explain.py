@@ -27,7 +27,6 @@ from rules import promql
 from rules.causes import explanation, explanation_document, missing, samples
 from rules.causes.cause import Cause
 from rules.causes.explanation import Asked, Explanation, QueryFacts
-from rules.causes.inventory import Inventory
 from rules.errors import RulesError
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
@@ -70,19 +69,16 @@ _Query = Callable[[str], Awaitable[QueryResult]]
 class Explainer:
     """Explains requests for metrics, at most two at a time.
 
-    `queries` evaluate PromQL, unshared, by the name of their Prometheus. `inventory` returns the
-    present snapshot. `labels` returns the labels of one series of a rule. `queries` and `labels`
-    may raise BackendError.
+    `queries` evaluate PromQL, unshared, by the name of their Prometheus. `labels` returns the
+    labels of one series of a rule. Both may raise BackendError.
     """
 
     def __init__(
         self,
         queries: Mapping[str, _Query],
-        inventory: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
     ) -> None:
         self._sources = queries
-        self._inventory = inventory
         self._labels = labels
         self._slots = MaxInFlight(_AT_ONCE)
 
@@ -121,7 +117,7 @@ class Explainer:
                 causes = (*await self._of_lacking(query, present, backend), *causes)
         names = None if requested is None else requested.names
         asked, resource = _asked(info), None
-        inventory = self._inventory()
+        inventory = backend.inventory
         if asked.resource:
             target = question.target_of(info)
             resource = explanation.resolve(inventory, target.resource, target.group)
@@ -155,7 +151,7 @@ class Explainer:
         lacking = tuple(name for name in plan.names if name not in present)
         if not lacking:
             return ()
-        return await backend.collector.of_plan(replace(plan, names=lacking))
+        return await backend.collector.of_plan(backend.inventory, replace(plan, names=lacking))
 
     async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:
         if plan is None:

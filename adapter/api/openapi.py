@@ -17,7 +17,7 @@ import email.utils
 import hashlib
 import importlib.resources
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -42,7 +42,24 @@ class OpenApi:
     paths: Sequence[str] = (_V2, _V3, _BELOW_V3)
     """Entries of the paths index."""
 
+    def __init__(self, groups: Callable[[], Sequence[Group]]) -> None:
+        self._groups = groups
+        self._documents = _Documents(groups())
+
+    def answer(self, request: Request, info: RequestInfo) -> Answer | None:
+        """Return the answer, or None if the path is not one of `paths`."""
+        if info.path not in {_V2, _V3} and not info.path.startswith(_BELOW_V3):
+            return None
+        if self._documents.groups != (groups := self._groups()):
+            self._documents = _Documents(groups)
+        return self._documents.answer(request, info)
+
+
+class _Documents:
+    """Documents of `groups`."""
+
     def __init__(self, groups: Sequence[Group]) -> None:
+        self.groups = groups
         first, *others = (_load(group, "openapi_v2") for group in groups)
         for other in others:
             first["paths"] |= other["paths"]
@@ -60,15 +77,13 @@ class OpenApi:
         }
         self._v3_index = _Document(_json({"paths": urls}))
 
-    def answer(self, request: Request, info: RequestInfo) -> Answer | None:
-        """Return the answer, or None if the path is not one of `paths`."""
+    def answer(self, request: Request, info: RequestInfo) -> Answer:
+        """Return the answer for one of `OpenApi.paths`."""
         if info.path == _V2:
             return self._answer_v2(request)
         if info.path == _V3:
             return self._v3_index.answer(request, {})
-        if info.path.startswith(_BELOW_V3):
-            return self._answer_v3(request, info)
-        return None
+        return self._answer_v3(request, info)
 
     def _answer_v2(self, request: Request) -> Answer:
         headers: dict[str, str] = {hdrs.VARY: f"{hdrs.ACCEPT_ENCODING}, {hdrs.ACCEPT}"}

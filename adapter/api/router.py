@@ -38,7 +38,7 @@ def build_router(
     discovery: Discovery,
     openapi: OpenApi,
     operator_endpoints: health.OperatorEndpoints,
-    backend: Backend,
+    backend: Callable[[], Backend],
     guard: Guard | None = None,
     explainer: Explainer | None = None,
     encoded: EncodedAnswers | None = None,
@@ -46,21 +46,23 @@ def build_router(
     timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
 ) -> Serve:
-    """Return the function that serves all requests. `guard` runs before anything is routed."""
-    documents = frozenset(discovery.paths)
+    """Return the function that serves all requests. `guard` runs before anything is routed.
+
+    Each request reads `backend` once, when it is routed.
+    """
     encoded = encoded or EncodedAnswers()
     heads = heads or Heads()
 
     async def route(call: Call) -> responses.Answer:
         request, info = call.request, call.info
-        path = info.path
+        path, present = info.path, backend()
         if path == "/version" or path.startswith("/version/"):
             _check(request, found=path == "/version", produced=(encoding.JSON,))
             return health.version()
         group = discovery.group(path)
         if group is None and path not in {"/apis", "/apis/"}:
             return openapi.answer(request, info) or await operator_endpoints.answer(info)
-        if path in documents:
+        if discovery.has(path):
             _check(request, found=True, produced=encoding.PRODUCED)
             return await discovery.answer(info, request.headers)
         if group is None:
@@ -68,19 +70,21 @@ def build_router(
         found = info.version in group.VERSIONS and group.routes(info.below_version)
         _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
         if explainer is not None and explain.requested(info):
-            return await explain_from(explainer, group, call)
-        return await answer_from(group, call)
+            return await explain_from(explainer, group, call, present)
+        return await answer_from(group, call, present)
 
-    async def explain_from(explainer: Explainer, group: Group, call: Call) -> responses.Answer:
+    async def explain_from(
+        explainer: Explainer, group: Group, call: Call, present: Backend
+    ) -> responses.Answer:
         if not await call.caller.may_read(_document(group)):
             raise explain.forbidden(_document(group))
-        return await explainer.answer(group, call.info, backend, deadline=call.request.deadline)
+        return await explainer.answer(group, call.info, present, deadline=call.request.deadline)
 
-    async def answer_from(group: Group, call: Call) -> responses.Answer:
+    async def answer_from(group: Group, call: Call, present: Backend) -> responses.Answer:
         request, info = call.request, call.info
         heads.remember(request, call.head)
         try:
-            content = await groups.answer(group, info, backend, deadline=request.deadline)
+            content = await groups.answer(group, info, present, deadline=request.deadline)
         except errors.ApiError as error:
             # Causes quote the rules, so only callers who may read the list of metrics see them.
             if error.causes and await call.caller.may_read(_document(group)):
@@ -101,7 +105,7 @@ def build_router(
     async def handle(call: Call) -> responses.Answer:
         group = discovery.group(call.info.path)
         if group is not None:
-            info = group.to_object_scope(call.info, backend.objects.kinds)
+            info = group.to_object_scope(call.info, backend().objects.kinds)
             if info is not call.info:
                 call = replace(call, info=info)
         return await guarded(call)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import gc
 import logging
 import ssl
@@ -21,7 +22,7 @@ from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
-from adapter.api.groups.group import Backend
+from adapter.api.groups.group import Backend, Group, Questions
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery.heads import Heads
 from adapter.app import rule_files, security, sources
@@ -41,13 +42,11 @@ from adapter.evaluation.evaluation import Evaluation
 from adapter.http import server
 from adapter.http.connection import Serve
 from adapter.series import detection
+from adapter.series.generation import Generation
 from adapter.series.relist import Relist
 from adapter.settings import Settings, Source
-from rules import presets
 from rules.document.sources import DEFAULT
 from rules.lint import check
-from rules.query import resource
-from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +84,9 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         )
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
-        groups = api_groups.served(ruleset)
         rights = Rights()
         objects, watches = await _objects(
-            settings, ruleset, rights, connections, background, registry
+            settings, lambda: relist.generation, rights, connections, background, registry
         )
         relist = Relist(
             ruleset,
@@ -109,41 +107,43 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             allow_partial=settings.prometheus.allow_partial_responses,
         )
         serving.push_async_callback(evaluation.close)
-        backend = Backend(
-            catalog=lambda: relist.catalog,
-            objects=objects,
-            evaluation=evaluation,
-            resources=(
-                resource.compile(ruleset.resource_rules) if ruleset.resource_rules else None
-            ),
-            collector=CauseCollector(
-                lambda: relist.inventory,
-                relist.labels,
-                metrics=telemetry.CauseMetrics(registry),
-                probes=Probes(
-                    prometheus.query,
-                    lambda: detection.report(prometheus),
-                    sources={name: client.query for name, client in others.items()},
-                    presets={
-                        rule.config.where.file.removeprefix(presets.FILE)
-                        for rule in (*ruleset.rules, *ruleset.external)
-                    },
-                ),
+        collector = CauseCollector(
+            relist.labels,
+            metrics=telemetry.CauseMetrics(registry),
+            probes=Probes(
+                prometheus.query,
+                lambda: detection.report(prometheus),
+                sources={name: client.query for name, client in others.items()},
             ),
         )
-        background.start("cause log", backend.collector.run())
+        background.start("cause log", collector.run())
+        questions = Questions()
+
+        @functools.lru_cache(maxsize=1)
+        def backend_of(generation: Generation) -> Backend:
+            return Backend(
+                generation=generation,
+                objects=objects,
+                evaluation=evaluation,
+                collector=collector,
+                questions=questions,
+            )
+
+        def groups() -> tuple[Group, ...]:
+            return api_groups.served(relist.generation)
+
         port = settings.serving.port
-        discovery = Discovery(groups, lambda: relist.catalog, secure_port=port)
+        discovery = Discovery(groups, lambda: relist.generation.catalog, secure_port=port)
         openapi = OpenApi(groups)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
         encoded = EncodedAnswers()
         lookups.add("heads", heads.cache)
-        lookups.add("questions", backend.questions.cache)
+        lookups.add("questions", questions.cache)
         lookups.add("answers", encoded.cache)
         lookups.add("discovery", discovery.bodies)
         secured = await security.from_settings(
-            settings, groups, rights, connections, background, registry, lookups
+            settings, groups(), rights, connections, background, registry, lookups
         )
         if not settings.cluster.objects:
             background.start("rights", rights.run())
@@ -182,12 +182,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             discovery=discovery,
             openapi=openapi,
             operator_endpoints=operator_endpoints,
-            backend=backend,
+            backend=lambda: backend_of(relist.generation),
             guard=secured.guard,
             explainer=Explainer(
                 {DEFAULT: prometheus.query}
                 | {name: client.query for name, client in others.items()},
-                lambda: relist.inventory,
                 relist.labels,
             ),
             encoded=encoded,
@@ -224,7 +223,7 @@ async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
 
 async def _objects(
     settings: Settings,
-    ruleset: RuleSet,
+    generation: Callable[[], Generation],
     rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
@@ -267,7 +266,7 @@ async def _objects(
         interval=cluster.discovery_interval,
     )
     background.start("discovery of kinds", objects.run())
-    rights.require(kube, lambda: collection.rights(ruleset, objects.kinds))
+    rights.require(kube, lambda: collection.rights(generation().ruleset, objects.kinds))
     return objects, lambda: watch_cache.statuses(caches, ready)
 
 

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NoReturn
 
 from adapter import errors, telemetry
@@ -24,7 +24,7 @@ from rules.causes.wording import printable
 from rules.errors import RulesError
 from rules.kinds import GroupResource
 from rules.query.plan import ExternalPlan, Plan
-from rules.ruleset import CompiledRule
+from rules.ruleset import CompiledRule, RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ _LABELS_TIMEOUT = 2.0
 _SERIES_TIMEOUT = 2.0
 """Seconds to wait for the better causes of all rules without series together."""
 _CACHE_SIZE = 1024
-_Metric = tuple[str, GroupResource | None]
+_Metric = tuple[RuleSet, str, GroupResource | None]
 _MAX_CACHED_NAME = 1000
 """Characters; a client must not fill the cache with long names."""
 
@@ -43,21 +43,19 @@ _MAX_CACHED_NAME = 1000
 class CauseCollector:
     """Finds, caches and logs the causes of missing metrics; `run` logs their ends.
 
-    `inventory` returns the present snapshot. `labels` returns the labels of one series of a rule,
-    and may raise BackendError or RulesError; it is called at most once a minute for each series.
-    `probes` finds causes by further queries. `clock` is monotonic, in seconds.
+    `labels` returns the labels of one series of a rule, and may raise BackendError or RulesError;
+    it is called at most once a minute for each series. `probes` finds causes by further queries.
+    `clock` is monotonic, in seconds.
     """
 
     def __init__(
         self,
-        inventory: Callable[[], Inventory],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
         *,
         probes: Probes,
         metrics: telemetry.CauseMetrics,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._inventory = inventory
         self._probes = probes
         self._metrics = metrics
         self._query_labels = labels
@@ -70,24 +68,33 @@ class CauseCollector:
             ttl=lambda *_: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
         self._log = CauseLog(clock=clock)
+        self._ruleset: RuleSet | None = None
+
+    def adopt(self, rules: Collection[CompiledRule]) -> None:
+        """Forget the causes of all other rules."""
+        self._labels.retain(lambda key: key[0] in rules)
+        self._probes.adopt(rules)
 
     async def of_metric(
-        self, metric: str, resource: GroupResource | None = None
+        self, inventory: Inventory, metric: str, resource: GroupResource | None = None
     ) -> tuple[Cause, ...]:
         """Return why no series provides `metric`; `resource` is None for an external metric.
 
         Empty if a series appeared meanwhile.
         """
+        if self._ruleset is not inventory.ruleset:
+            self._ruleset = inventory.ruleset
+            self._causes.entries.clear()
         if len(metric) > _MAX_CACHED_NAME:
-            return await self._find_causes(metric, resource)
+            return await self._find_causes(inventory, metric, resource)
         return await self._causes.get(
-            (metric, resource), lambda: self._find_causes(metric, resource)
+            (inventory.ruleset, metric, resource),
+            lambda: self._find_causes(inventory, metric, resource),
         )
 
-    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Return why a plan that Prometheus answered gave no value."""
         found = await self._probes.of_plan(plan)
-        inventory = self._inventory()
         if isinstance(plan, ExternalPlan):
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
@@ -104,8 +111,9 @@ class CauseCollector:
         """Log the end of causes until cancelled."""
         await self._log.run()
 
-    async def _find_causes(self, metric: str, resource: GroupResource | None) -> tuple[Cause, ...]:
-        inventory = self._inventory()
+    async def _find_causes(
+        self, inventory: Inventory, metric: str, resource: GroupResource | None
+    ) -> tuple[Cause, ...]:
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
         labels = await asyncio.gather(
             *(self._labels_of(rule, series.name) for rule, series in unlabelled)
@@ -119,18 +127,16 @@ class CauseCollector:
         try:
             async with asyncio.timeout(_SERIES_TIMEOUT):
                 for place, cause in enumerate(causes):
-                    found[place] = await self._with_series(cause)
+                    found[place] = await self._with_series(cause, inventory.ruleset)
         except TimeoutError:
             log.info("the causes of %s took longer than %g s", printable(metric), _SERIES_TIMEOUT)
         return tuple(itertools.chain.from_iterable(found))
 
-    async def _with_series(self, cause: Cause) -> tuple[Cause, ...]:
+    async def _with_series(self, cause: Cause, ruleset: RuleSet) -> tuple[Cause, ...]:
         """Return a better cause than that a rule has no series, if there is one."""
         if cause.reason is not Reason.NO_SERIES or cause.rule is None:
             return (cause,)
-        ruleset = self._inventory().ruleset
-        rule = (*ruleset.rules, *ruleset.external)[cause.rule]
-        found = await self._probes.of_rule(rule)
+        found = await self._probes.of_rule(ruleset.all[cause.rule], ruleset.presets)
         if any(each.reason is Reason.OTHER_EXPORTER for each in found):
             return (*found, cause)
         return found or (cause,)

@@ -43,7 +43,8 @@ _PER_SECOND, _BURST = 5.0, 20
 
 
 _Query = Callable[[str], Awaitable[QueryResult]]
-_Subject = Plan | ExternalPlan | CompiledRule
+_Subject = Plan | ExternalPlan | tuple[CompiledRule, frozenset[str]]
+"""A plan, or a rule and the presets in use."""
 _Exporters = tuple[detect.DetectedExporter, ...]
 
 
@@ -51,8 +52,8 @@ class Probes:
     """Finds causes by further queries, and remembers them.
 
     `query` evaluates PromQL, and so do those of `sources` for the rules that name one; `detection`
-    finds the exporters. All may raise BackendError.
-    `presets` are loaded already. `clock` is monotonic, `now` returns Unix seconds.
+    finds the exporters. All may raise BackendError. `clock` is monotonic, `now` returns Unix
+    seconds.
     """
 
     def __init__(
@@ -61,13 +62,11 @@ class Probes:
         detection: Callable[[], Awaitable[detect.Report]],
         *,
         sources: Mapping[str, _Query] = MappingProxyType({}),
-        presets: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._queries = {DEFAULT: query, **sources}
         self._detection = detection
-        self._presets = frozenset(presets)
         self._now = now
         self._bucket = TokenBucket(_PER_SECOND, _BURST, clock=clock)
         self._causes: SingleFlightCache[_Subject, tuple[Cause, ...]] = SingleFlightCache(
@@ -84,14 +83,20 @@ class Probes:
         """Return a cause for each of the first steps; empty if it cannot be queried now."""
         return await self._find(plan, lambda: self._diagnose(plan))
 
-    async def of_rule(self, rule: CompiledRule) -> tuple[Cause, ...]:
+    async def of_rule(
+        self, rule: CompiledRule, presets: frozenset[str] = frozenset()
+    ) -> tuple[Cause, ...]:
         """Return why a rule has no series: they ended, or those of another exporter exist.
 
-        Only for a rule that reads one series name; empty if neither is known.
+        Only for a rule that reads one series name; empty if neither is known. `presets` are in use.
         """
         if rule.pinned_series is None:
             return ()
-        return await self._find(rule, lambda: self._find_ended(rule))
+        return await self._find((rule, presets), lambda: self._find_ended(rule, presets))
+
+    def adopt(self, rules: Collection[CompiledRule]) -> None:
+        """Forget what belongs to other rules."""
+        self._causes.retain(lambda key: all(rule in rules for rule in _rules(key)))
 
     async def _find(
         self, key: _Subject, load: Callable[[], Coroutine[Any, Any, tuple[Cause, ...]]]
@@ -124,7 +129,7 @@ class Probes:
         results |= await _run(query, samples.further(question, results))
         return samples.conclude(question, results, self._now())
 
-    async def _find_ended(self, rule: CompiledRule) -> tuple[Cause, ...]:
+    async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Cause, ...]:
         query = self._queries[rule.config.source]
         selector = promql.in_expression(rule.config.series_query)
         results = await _run(query, ended.series(selector))
@@ -137,7 +142,7 @@ class Probes:
                 missing.other_exporter(rule, each.generation.title, each.presets)
                 for each in exporters
                 if each.presets
-                and not self._presets.issuperset(each.presets)
+                and not presets.issuperset(each.presets)
                 and each.generation.server == (rule.pinned_series in generations.SERVER_SERIES)
             )
         return ()
@@ -150,6 +155,12 @@ class Probes:
             log.info("the exporters cannot be detected: %r", error)
             return ()
         return report.exporters
+
+
+def _rules(key: _Subject) -> tuple[CompiledRule, ...]:
+    if isinstance(key, Plan):
+        return tuple(step.rule for step in key.steps)
+    return (key.step.rule,) if isinstance(key, ExternalPlan) else key[:1]
 
 
 async def _run(query: _Query, queries: Mapping[str, str]) -> Mapping[str, Sequence[Sample]]:

@@ -12,22 +12,21 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import NoReturn
 
 from adapter import errors, telemetry
 from adapter.background import backoff, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
+from adapter.series import generation
+from adapter.series.generation import Generation
 from adapter.series.lister import Lister
 from adapter.series.series_index import SeriesIndex
 from rules import promql
-from rules.causes import candidates
-from rules.causes.candidates import SeriesByMetric
 from rules.causes.inventory import Inventory, ListingStatus
 from rules.document.sources import DEFAULT
 from rules.kinds import Kinds
-from rules.query import catalog
 from rules.query.catalog import Catalog, Listing
 from rules.ruleset import CompiledRule, RuleSet
 
@@ -41,19 +40,6 @@ _MAX_REPORTED = 5
 """Rules that the health check names."""
 _NAMES_PER_SELECTOR = 50
 """Selectors go into URLs, which some proxies limit to 8 kB."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Snapshot:
-    """A catalog and what it was built from."""
-
-    ruleset: RuleSet
-    listings: Mapping[int, Listing]
-    statuses: Mapping[int, ListingStatus]
-    """Those that belong to `listings`: newer ones would call labels known that no query uses."""
-    kinds: Kinds
-    catalog: Catalog
-    metrics: SeriesByMetric
 
 
 class Relist:
@@ -102,7 +88,8 @@ class Relist:
         """None while `run` does not run."""
         self._listings: Mapping[int, Listing] = {}
         """By `CompiledRule.index`; a rule is absent until its first successful relist."""
-        self._snapshot = _build(ruleset, self._listings, self.statuses, kinds())
+        self.generation = generation.build(ruleset, self._listings, self.statuses, kinds())
+        """The present one; its listings are up to a few seconds older than the latest."""
         self._building = asyncio.Lock()
         self._kinds_changed = asyncio.Event()
         """Set for a moment when the cluster's kinds have changed."""
@@ -113,8 +100,8 @@ class Relist:
 
     @property
     def catalog(self) -> Catalog:
-        """The last catalog built; up to a few seconds older than the latest listing."""
-        return self._snapshot.catalog
+        """The catalog of the present generation."""
+        return self.generation.catalog
 
     @property
     def statuses(self) -> Mapping[int, ListingStatus]:
@@ -148,16 +135,7 @@ class Relist:
     @property
     def inventory(self) -> Inventory:
         """What is known about each rule's series, to explain why a metric is missing."""
-        snapshot = self._snapshot
-        return Inventory(
-            ruleset=snapshot.ruleset,
-            catalog=snapshot.catalog,
-            kinds=snapshot.kinds,
-            listings=snapshot.listings,
-            series_by_metric=snapshot.metrics,
-            statuses=snapshot.statuses,
-            now=self._clock(),
-        )
+        return self.generation.inventory(self._clock())
 
     async def labels(self, rule: CompiledRule, series: str) -> frozenset[str]:
         """Query the labels that a series name of a rule carries; empty if that is unknown.
@@ -204,7 +182,7 @@ class Relist:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await gather_or_cancel(index.relist(self._kinds()) for index in new)
-        # Nothing suspends until the new snapshot is due, so no index is of two rule sets.
+        # Nothing suspends until the new generation is due, so no index is of two rule sets.
         for index, rules in kept.items():
             ((_, selector, _),) = _selectors(rules)
             index.follow(selector, tuple(rules))
@@ -277,7 +255,7 @@ class Relist:
         return backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
 
     async def _follow_kinds(self) -> NoReturn:
-        known = self._snapshot.kinds
+        known = self.generation.kinds
         while True:
             await asyncio.sleep(_KINDS_INTERVAL)
             if (kinds := self._kinds()) is not known:
@@ -310,9 +288,9 @@ class Relist:
     async def _rebuild(self) -> None:
         async with self._building:
             # In a thread: 10 000 names take a second, in which the event loop would serve nobody.
-            self._snapshot = await asyncio.to_thread(
-                _update,
-                self._snapshot,
+            self.generation = await asyncio.to_thread(
+                _next,
+                self.generation,
                 self._ruleset,
                 self._listings,
                 self.statuses,
@@ -320,39 +298,21 @@ class Relist:
             )
 
 
-def _build(
+def _next(
+    present: Generation,
     ruleset: RuleSet,
     listings: Mapping[int, Listing],
     statuses: Mapping[int, ListingStatus],
     kinds: Kinds,
-) -> _Snapshot:
-    """Build a snapshot; rules without a listing are listed by the name that they pin, if any."""
-    return _Snapshot(
-        ruleset=ruleset,
-        listings=listings,
-        statuses=statuses,
-        kinds=kinds,
-        catalog=catalog.build(ruleset, {**catalog.pinned_listings(ruleset), **listings}, kinds),
-        metrics=candidates.series_by_metric(ruleset, listings),
-    )
-
-
-def _update(
-    snapshot: _Snapshot,
-    ruleset: RuleSet,
-    listings: Mapping[int, Listing],
-    statuses: Mapping[int, ListingStatus],
-    kinds: Kinds,
-) -> _Snapshot:
-    """Build a new snapshot, or keep the catalog if neither rules, listings nor kinds changed."""
-    known = snapshot.ruleset, snapshot.listings, snapshot.kinds
-    if (ruleset, listings, kinds) == known:
-        return replace(snapshot, statuses=statuses, kinds=kinds)
+) -> Generation:
+    """Build a generation; keep the catalog if neither rules, listings nor kinds changed."""
+    if (ruleset, listings, kinds) == (present.ruleset, present.listings, present.kinds):
+        return replace(present, statuses=statuses, kinds=kinds)
     # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
     # cycles to collect.
     gc.disable()
     try:
-        return _build(ruleset, listings, statuses, kinds)
+        return generation.build(ruleset, listings, statuses, kinds)
     finally:
         gc.enable()
 

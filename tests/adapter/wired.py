@@ -21,12 +21,15 @@ from adapter.cluster.object_index import Object
 from adapter.evaluation.evaluation import Evaluated, Usages
 from adapter.http import server
 from adapter.http.connection import Serve
+from adapter.series.generation import Generation
 from rules.causes.cause import Cause, Reason
+from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
 from rules.query.plan import ExternalPlan, Plan
 from rules.query.resource import ResourceQueries, Usage
+from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -163,12 +166,12 @@ class CauseCollector:
         self.causes_visible: list[tuple[str, tuple[Cause, ...]]] = []
 
     async def of_metric(
-        self, metric: str, resource: GroupResource | None = None
+        self, inventory: Inventory, metric: str, resource: GroupResource | None = None
     ) -> tuple[Cause, ...]:
         self.calls.append((metric, resource))
         return (Cause(reason=Reason.NO_SERIES, rule=0, sentence="<none> were seen"),)
 
-    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         self.calls.append(plan)
         return (Cause(reason=Reason.NO_SAMPLE, rule=0, sentence="nothing was found"),)
 
@@ -177,6 +180,19 @@ class CauseCollector:
     ) -> None:
         self.causes_visible.append((subject, tuple(causes)))
         log.warning("%s: %s: %s", subject, "; ".join(map(str, causes)), error)
+
+
+def generation(catalog: Catalog, resources: ResourceQueries | None = None) -> Generation:
+    """Return a generation that has this catalog, and no rules."""
+    return Generation(
+        ruleset=RuleSet(),
+        resources=resources,
+        kinds=Kinds.builtin(),
+        listings={},
+        statuses={},
+        catalog=catalog,
+        series_by_metric={},
+    )
 
 
 def build_router(
@@ -191,8 +207,10 @@ def build_router(
     ready: Sequence[health.Check] = (),
     **options: object,
 ) -> Serve:
-    discovery_documents = discovery.Discovery(groups.GROUPS, lambda: catalog, secure_port=port)
-    openapi = OpenApi(groups.GROUPS)
+    discovery_documents = discovery.Discovery(
+        lambda: groups.GROUPS, lambda: catalog, secure_port=port
+    )
+    openapi = OpenApi(lambda: groups.GROUPS)
     operator_endpoints = health.OperatorEndpoints(
         live=live,
         ready=ready,
@@ -200,17 +218,16 @@ def build_router(
         api_paths=(*discovery_documents.paths, *openapi.paths),
     )
     backend = Backend(
-        catalog=lambda: catalog,
+        generation=generation(catalog, resources),
         objects=objects,
         evaluation=evaluation,
         collector=collector or CauseCollector(),
-        resources=resources,
     )
     return router.build_router(
         discovery=discovery_documents,
         openapi=openapi,
         operator_endpoints=operator_endpoints,
-        backend=backend,
+        backend=lambda: backend,
         **options,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from adapter.api.groups import custom, external, resource
 from adapter.api.groups.group import Group
-from rules.ruleset import RuleSet
+from adapter.series.generation import Generation
 
-GROUPS: tuple[Group, ...] = (custom, external, resource)
+_OF_RULES: tuple[Group, ...] = (custom, external)
+GROUPS: tuple[Group, ...] = (*_OF_RULES, resource)
 """In the order of discovery."""
 
 
-def served(ruleset: RuleSet) -> tuple[Group, ...]:
+def served(generation: Generation) -> tuple[Group, ...]:
     """Return the groups to serve: metrics.k8s.io only with `resourceRules`."""
-    return tuple(each for each in GROUPS if each is not resource or ruleset.resource_rules)
+    return GROUPS if generation.resources else _OF_RULES

@@ -260,7 +260,7 @@ async def _explain(
     causes: tuple[Cause, ...]
     if not entry.listed:
         # Neither a relist nor this query returned a series, so the metric does not exist.
-        causes = await backend.collector.of_metric(entry.metric, entry.resource)
+        causes = await backend.collector.of_metric(backend.inventory, entry.metric, entry.resource)
         raise not_found(target, backend, causes or (missing.listed_meanwhile(),))
     if query is None and young:
         causes = young
@@ -268,7 +268,7 @@ async def _explain(
         selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)
     else:
-        causes = (*await backend.collector.of_plan(query), *young)
+        causes = (*await backend.collector.of_plan(backend.inventory, query), *young)
     if target.name != ALL:
         raise not_found(target, backend, causes, name=target.name)
     if any(each.reason in _UNKNOWN for each in causes):

@@ -79,9 +79,9 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     path's only if it ends in `/` or has `status` or `finalize` in place of the metric.
     """
     selector, _ = options.of_list(info, group=NAME, kind="*")
-    entry = backend.catalog().external_entry(info.resource)
+    entry = backend.generation.catalog.external_entry(info.resource)
     if entry is None:
-        causes = await backend.collector.of_metric(info.resource)
+        causes = await backend.collector.of_metric(backend.inventory, info.resource)
         backend.collector.log_causes(_subject(info), causes)
         raise _not_found(info.resource, info.namespace, causes)
     options.check_series_selector(selector, "labelSelector")
@@ -123,7 +123,7 @@ async def content(
     if query and found.partial:
         causes = (missing.partial_response(str(query.step.rule.config.where)),)
     elif query and not found.values:
-        causes = await backend.collector.of_plan(query)
+        causes = await backend.collector.of_plan(backend.inventory, query)
         backend.collector.log_causes(_subject(requested.info), causes)
     return Content(
         sources=(found.values,),

@@ -1,12 +1,12 @@
 """The interfaces between an API group, the router and the rest of the adapter.
 
 An API group is a module of the shape `Group`, listed in `GROUPS`. It reaches the rest of the
-adapter only through `Backend`. The catalog and the kinds are immutable snapshots; a request reads
-each once.
+adapter only through `Backend`, which a request reads once. Generation and kinds are immutable.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -18,10 +18,11 @@ from adapter.cache import WeakCache
 from adapter.causes.collector import CauseCollector
 from adapter.cluster.object_index import Object
 from adapter.evaluation.evaluation import Evaluation
+from adapter.series.generation import Generation
 from rules.causes.cause import Cause
+from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
-from rules.query.resource import ResourceQueries
 from rules.selectors.selectors import Selector
 
 
@@ -94,15 +95,18 @@ class Questions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """What API groups use to answer requests."""
+    """What API groups use to answer the requests of one generation."""
 
-    catalog: Callable[[], Catalog]
+    generation: Generation
     objects: Objects
     evaluation: Evaluation
     collector: CauseCollector
-    resources: ResourceQueries | None = None
-    """The queries of `resourceRules`; None without them, and then metrics.k8s.io is not served."""
     questions: Questions = field(default_factory=Questions)
+
+    @property
+    def inventory(self) -> Inventory:
+        """What is known about each rule's series, to explain why a metric is missing."""
+        return self.generation.inventory(time.time())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

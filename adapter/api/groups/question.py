@@ -73,7 +73,7 @@ class Question:
 
 async def resolve(info: RequestInfo, backend: Backend) -> Question:
     """Return what `info` asks for. Raises ApiError."""
-    cached = backend.questions.under(backend.catalog(), backend.objects.kinds).get(info)
+    cached = backend.questions.under(backend.generation.catalog, backend.objects.kinds).get(info)
     if isinstance(cached, Question):
         return cached
     target = target_of(info)
@@ -81,7 +81,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Question:
     options.check_fields(info, options.field_selector(info))
     metric_selector = _metric_selector(info)
     kinds, kind = await _resolve_kind(target, backend)
-    catalog = backend.catalog()
+    catalog = backend.generation.catalog
     question = Question(
         target=target,
         selector=selector,
@@ -161,7 +161,9 @@ async def _entry(target: Target, kind: Kind, catalog: Catalog, backend: Backend)
     """Return the catalog's entry. Raises ApiError (404) if there is none at the target's scope."""
     entry = catalog.entry(kind.group_resource, target.metric)
     if entry is None:
-        causes = await backend.collector.of_metric(target.metric, kind.group_resource)
+        causes = await backend.collector.of_metric(
+            backend.inventory, target.metric, kind.group_resource
+        )
         raise not_found(target, backend, causes)
     if entry.namespaced != bool(target.namespace):
         cause = missing.other_scope(entry.resource, namespaced=entry.namespaced)

@@ -89,7 +89,8 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     Resource, namespace and name are those of `info`, which were authorized. A list has a name
     there, too, if its field selector requires one.
     """
-    assert backend.resources is not None  # the group is not served without `resourceRules`
+    queries = backend.generation.resources
+    assert queries is not None  # the group is not served without `resourceRules`
     kind = NODES if info.resource == NODES.resource else PODS
     single = len(info.below_version) in (2, 4)
     if single and not info.below_version[-1]:
@@ -101,7 +102,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
         single=single,
         objects=objects,
         by_namespace=_by_namespace(objects),
-        queries=backend.resources,
+        queries=queries,
     )
 
 

@@ -213,7 +213,7 @@ async def resources(served: discovery.Discovery):
 async def test_the_document_is_encoded_once_per_catalog_and_gets_a_new_etag():
     current = SimpleNamespace(catalog=catalog("a"))
     changing = group(resource("a"))
-    served = discovery.Discovery((changing,), lambda: current.catalog, secure_port=6443)
+    served = discovery.Discovery(lambda: (changing,), lambda: current.catalog, secure_port=6443)
     first = await answer(served)
 
     assert (await answer(served)).body is first.body
@@ -229,7 +229,7 @@ async def test_the_document_is_encoded_once_per_catalog_and_gets_a_new_etag():
 
 async def test_a_resource_without_subresources_has_kind_and_verbs():
     only = group(resource("queue_len"))
-    served = discovery.Discovery((only,), Catalog.empty, secure_port=6443)
+    served = discovery.Discovery(lambda: (only,), Catalog.empty, secure_port=6443)
 
     assert await resources(served) == [
         {
@@ -250,7 +250,7 @@ async def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
     only = group(
         resource("a/x", namespaced=False), resource("a/y"), resource("a"), resource("a/z/z")
     )
-    served = discovery.Discovery((only,), Catalog.empty, secure_port=6443)
+    served = discovery.Discovery(lambda: (only,), Catalog.empty, secure_port=6443)
 
     (listed,) = await resources(served)
 
@@ -259,7 +259,7 @@ async def test_a_resource_is_listed_once_with_one_scope_and_all_subresources():
 
 
 async def test_a_group_without_resources_is_listed_as_current():
-    served = discovery.Discovery((group(),), Catalog.empty, secure_port=6443)
+    served = discovery.Discovery(lambda: (group(),), Catalog.empty, secure_port=6443)
 
     assert json.loads((await answer(served)).body)["items"] == [
         {

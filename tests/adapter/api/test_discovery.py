@@ -35,7 +35,7 @@ def current():
 
 @pytest.fixture
 def served(current):
-    return discovery.Discovery((custom,), lambda: current.catalog, secure_port=6443)
+    return discovery.Discovery(lambda: (custom,), lambda: current.catalog, secure_port=6443)
 
 
 async def body(served, path, query=""):

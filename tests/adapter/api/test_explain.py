@@ -18,12 +18,10 @@ from adapter.api.explain import Explainer
 from adapter.clients.prometheus_result import QueryResult
 from adapter.errors import Refused, Unreachable
 from rules import kinds, ruleset
-from rules.causes.inventory import Inventory
 from rules.kinds import Kinds
 from rules.query import catalog as catalogs
 from rules.query.aggregate import Sample
 from rules.query.catalog import Catalog
-from rules.ruleset import RuleSet
 from tests.adapter import wired
 from tests.adapter.api import test_causes
 from tests.presets import api
@@ -192,16 +190,7 @@ async def test_an_invalid_request_stays_an_error(served: Api) -> None:
 
 def explaining(query: Any = None) -> Explainer:
     """Return one that knows no rule; its queries go to `query`."""
-    known = Inventory(
-        ruleset=RuleSet(),
-        catalog=Catalog.empty(),
-        kinds=Kinds.builtin(),
-        listings={},
-        series_by_metric={},
-        statuses={},
-        now=0.0,
-    )
-    return Explainer({"default": query}, lambda: known, AsyncMock(return_value=frozenset()))
+    return Explainer({"default": query}, AsyncMock(return_value=frozenset()))
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:

@@ -106,7 +106,7 @@ class Reads:
         }
         self.catalog = catalogs.build(compiled, listings, self.kinds)
         self.backend = Backend(
-            catalog=lambda: self.catalog,
+            generation=wired.generation(self.catalog),
             objects=self,
             evaluation=self,
             collector=wired.CauseCollector(),
@@ -189,8 +189,8 @@ def test_what_is_read_is_what_was_reviewed():
     while math.gcd(step, total) > 1:  # otherwise the sample would leave out some segments
         step -= 1
     reads = Reads()
-    served = discovery.Discovery(groups.GROUPS, lambda: reads.catalog, secure_port=6443)
-    documents = {*served.paths, *OpenApi(groups.GROUPS).paths}
+    served = discovery.Discovery(lambda: groups.GROUPS, lambda: reads.catalog, secure_port=6443)
+    documents = {*served.paths, *OpenApi(lambda: groups.GROUPS).paths}
     enumerated = answered = 0
     for index in range(0, total, step):
         path, method, query = at(index)

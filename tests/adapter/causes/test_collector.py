@@ -18,7 +18,7 @@ from adapter.causes.evidence import Probes
 from adapter.causes.log import ENDED_AFTER, LOG_INTERVAL
 from adapter.telemetry import CauseMetrics
 from rules import ruleset
-from rules.causes import candidates
+from rules.causes import candidates, missing
 from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory, ListingStatus
 from rules.kinds import GroupResource, Kinds
@@ -54,12 +54,10 @@ class FakeRelist:
     def __init__(self):
         self.ruleset = ruleset.load([("rules.yaml", RULES)])
         self.listings = {0: Listing(series=(Series(name="gpu_util", labels=frozenset({"ns"})),))}
-        self.snapshots = 0
         self.queried: list[str] = []
         self.failure: Exception | None = None
 
     def inventory(self):
-        self.snapshots += 1
         kinds = Kinds.builtin()
         return Inventory(
             ruleset=self.ruleset,
@@ -95,9 +93,7 @@ def metrics(relist, clock, registry):
 
     probes = Probes(unreachable, unreachable, clock=clock)
     counts = CauseMetrics(registry)
-    return CauseCollector(
-        relist.inventory, relist.labels, probes=probes, metrics=counts, clock=clock
-    )
+    return CauseCollector(relist.labels, probes=probes, metrics=counts, clock=clock)
 
 
 def cause(reason, sentence="because", rule=None):
@@ -105,10 +101,10 @@ def cause(reason, sentence="because", rule=None):
 
 
 async def test_the_present_labels_of_series_are_queried(metrics, relist):
-    (missing,) = await metrics.of_metric("utilisation", PODS)
+    (found,) = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
 
-    assert missing.reason is Reason.LABELS_MISSING
-    assert "expected exported_pod; found k8s_pod, ns." in missing.sentence
+    assert found.reason is Reason.LABELS_MISSING
+    assert "expected exported_pod; found k8s_pod, ns." in found.sentence
 
 
 @pytest.mark.parametrize(
@@ -117,23 +113,49 @@ async def test_the_present_labels_of_series_are_queried(metrics, relist):
 async def test_a_cause_is_given_even_if_labels_cannot_be_queried(metrics, relist, failure):
     relist.failure = failure
 
-    (missing,) = await metrics.of_metric("utilisation", PODS)
+    (found,) = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
 
-    assert missing.reason is Reason.LABELS_MISSING
-    assert "found ns." in missing.sentence
+    assert found.reason is Reason.LABELS_MISSING
+    assert "found ns." in found.sentence
 
 
-async def test_repeated_requests_use_the_cache(metrics, relist, clock):
+@pytest.fixture
+def computed(monkeypatch):
+    """The arguments of each computation of causes."""
+    calls, of_metric = [], missing.of_metric
+
+    def count(*arguments):
+        calls.append(arguments)
+        return of_metric(*arguments)
+
+    monkeypatch.setattr(missing, "of_metric", count)
+    return calls
+
+
+async def test_repeated_requests_use_the_cache(metrics, relist, clock, computed):
+    known = relist.inventory()
     for _ in range(5):  # 60 s of an autoscaler
-        await metrics.of_metric("utilisation", PODS)
-        await metrics.of_metric("utilisation", PODS)
+        await metrics.of_metric(known, "utilisation", PODS)
+        await metrics.of_metric(known, "utilisation", PODS)
         clock.now += 14
 
-    assert (relist.snapshots, relist.queried) == (5, ["gpu_util"])
+    assert (len(computed), relist.queried) == (5, ["gpu_util"])
 
-    await metrics.of_metric("utilisation", PODS)
+    await metrics.of_metric(known, "utilisation", PODS)
 
     assert relist.queried == ["gpu_util"] * 2
+
+
+async def test_causes_of_other_rules_are_not_used(metrics, relist):
+    before = relist.inventory()
+    (cause,) = await metrics.of_metric(before, "utilisation", PODS)
+    assert cause.reason is Reason.LABELS_MISSING
+    relist.ruleset, relist.listings = ruleset.load([("rules.yaml", "rules: []")]), {}
+    after = relist.inventory()
+
+    for _ in range(2):
+        assert cause not in await metrics.of_metric(after, "utilisation", PODS)
+        assert await metrics.of_metric(before, "utilisation", PODS) == (cause,)
 
 
 async def test_a_query_without_samples_is_explained_by_the_present_inventory(metrics, relist):
@@ -142,10 +164,10 @@ async def test_a_query_without_samples_is_explained_by_the_present_inventory(met
     entry = relist.inventory().catalog.entry(PODS, "utilisation")
     plan = plans.custom(entry, namespace="default", names=["a"], selector=selectors.parse(""))
 
-    (missing,) = await metrics.of_plan(plan)
+    (found,) = await metrics.of_plan(relist.inventory(), plan)
 
-    assert missing.reason is Reason.NO_SAMPLE
-    assert "Prometheus did not answer the queries for the cause: run `gpu" in missing.sentence
+    assert found.reason is Reason.NO_SAMPLE
+    assert "Prometheus did not answer the queries for the cause: run `gpu" in found.sentence
 
 
 async def test_better_causes_of_all_rules_together_take_a_limited_time(
@@ -159,7 +181,6 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
     relist.ruleset = ruleset.load([("rules.yaml", RULES + second)])
     relist.listings = dict.fromkeys((0, 1), Listing(series=()))
     metrics = CauseCollector(
-        relist.inventory,
         relist.labels,
         probes=Probes(hang, hang, clock=clock),
         metrics=CauseMetrics(registry),
@@ -167,7 +188,7 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
     )
 
     async with asyncio.timeout(30):
-        causes = await metrics.of_metric("utilisation", PODS)
+        causes = await metrics.of_metric(relist.inventory(), "utilisation", PODS)
 
     assert [(each.reason, each.rule) for each in causes] == [
         (Reason.NO_SERIES, 0),
@@ -175,12 +196,12 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
     ]
 
 
-async def test_a_very_long_name_is_not_cached(metrics, relist):
+async def test_a_very_long_name_is_not_cached(metrics, relist, computed):
+    known = relist.inventory()
     for _ in range(2):
-        (missing,) = await metrics.of_metric("x" * 100_000)
-        assert len(missing.sentence) < 500
-
-    assert relist.snapshots == 2
+        (found,) = await metrics.of_metric(known, "x" * 100_000)
+        assert len(found.sentence) < 500
+    assert len(computed) == 2
 
 
 def messages(caplog):

@@ -100,7 +100,7 @@ def backend(objects, evaluation, collector):
     }
     catalog = catalogs.build(compiled, listings, objects.kinds)
     return Backend(
-        catalog=lambda: catalog,
+        generation=wired.generation(catalog),
         objects=objects,
         evaluation=evaluation,
         collector=collector,
@@ -136,12 +136,12 @@ async def test_a_question_is_remembered_as_long_as_its_request(backend):
 @pytest.mark.parametrize("changed", ["catalog", "kinds"])
 async def test_no_question_keeps_an_old_snapshot(backend, objects, changed):
     infos = [info_of("/namespaces/default/pods/a/gpu_util") for _ in range(5)]
-    catalog = backend.catalog()
+    catalog = backend.generation.catalog
 
     for info in infos:
         if changed == "catalog":
             catalog = dataclasses.replace(catalog)
-            backend = dataclasses.replace(backend, catalog=lambda current=catalog: current)
+            backend = dataclasses.replace(backend, generation=wired.generation(catalog))
         else:
             objects.kinds = Kinds.of(KINDS.groups)
         await question.resolve(info, backend)
@@ -561,7 +561,7 @@ def aged(backend, objects):
     listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
     catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
     objects.ready = {"a": 60.0, "b": 59.0}
-    return dataclasses.replace(backend, catalog=lambda: catalog)
+    return dataclasses.replace(backend, generation=wired.generation(catalog))
 
 
 async def test_young_pods_are_left_out_of_a_list(aged, evaluation):
@@ -668,7 +668,7 @@ def test_routes(path, found):
 
 
 def test_discovery_lists_each_metric_of_each_resource(backend):
-    listed = custom.resources(backend.catalog())
+    listed = custom.resources(backend.generation.catalog)
 
     assert (
         Resource(

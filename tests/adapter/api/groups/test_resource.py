@@ -9,11 +9,13 @@ import pytest
 from adapter import errors
 from adapter.api import groups
 from adapter.api.groups import resource
+from adapter.series import generation
 from rules import ruleset
 from rules.errors import PlanError
 from rules.kinds import NODES, PODS, Kinds
 from rules.query.catalog import Catalog
 from rules.query.resource import Usage
+from rules.ruleset import RuleSet
 from tests.adapter import wired
 from tests.rules.query.test_resource import queries
 
@@ -325,7 +327,10 @@ async def test_forms_that_do_not_fit_the_object_are_refused(get, target, accept,
 
 
 def test_the_group_is_served_with_resource_rules_only():
-    with_rules = ruleset.load([("f.yaml", "resourceRules: {window: 1m}")])
+    rules = ruleset.load([("f.yaml", "resourceRules: {window: 1m}")])
+    without, having = (
+        generation.build(each, {}, {}, Kinds.builtin()) for each in (RuleSet(), rules)
+    )
 
-    assert resource not in groups.served(ruleset.RuleSet())
-    assert groups.served(with_rules) == groups.GROUPS
+    assert resource not in groups.served(without)
+    assert groups.served(having) == groups.GROUPS
