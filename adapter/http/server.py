@@ -43,6 +43,9 @@ twice its bytes, and up to five times if it has characters beyond the BMP."""
 _BACKLOG = 128
 """Connections that the kernel holds until they are accepted. In a flood, clients beyond them repeat
 their SYN after a second. With 512 or more, its stalled handshakes displace other clients."""
+_ACCEPTED = 8
+"""Connections accepted per iteration of the event loop. With one, a burst of some hundred clients
+fills the backlog, and others repeat their SYN, too."""
 _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
@@ -127,29 +130,31 @@ class Listener:
             self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
-        pending = dict(self._pending)
+        pending = tuple(self._pending)
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        for arrival in pending.values():
-            if not arrival.has_data:
-                arrival.socket.close()  # the task may have been cancelled before it ran
         await gather_or_cancel(
             [each.shutdown(self._shutdown_seconds) for each in self._connections]
         )
 
     def _accept(self) -> None:
-        """Accept one connection. The event loop calls this once per iteration."""
+        """Accept some connections. The event loop calls this once per iteration."""
         assert self._listener is not None
-        try:
-            accepted, (address, *_) = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return
-        except OSError as error:
-            log.warning("cannot accept connections: %s", error)
-            self._loop.remove_reader(self._listener)
-            self._loop.call_later(_RETRY_SECONDS, self._listen)
-            return
+        for _ in range(_ACCEPTED):
+            try:
+                accepted, (address, *_) = self._listener.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                log.warning("cannot accept connections: %s", error)
+                self._loop.remove_reader(self._listener)
+                self._loop.call_later(_RETRY_SECONDS, self._listen)
+                return
+            self._admit(accepted, address)
+
+    def _admit(self, accepted: socket.socket, address: str) -> None:
+        """Let a connection wait for its handshake; at the limit, close another that waits."""
         accepted.setblocking(False)
         if len(self._pending) >= self._max_pending:
             counts = collections.Counter(each.address for each in self._pending.values())
@@ -164,7 +169,13 @@ class Listener:
         arrival = _Arrival(accepted, address)
         task = self._loop.create_task(self._open(arrival))
         self._pending[task] = arrival
-        task.add_done_callback(lambda done: self._pending.pop(done, None))
+
+        def ended(_: object) -> None:
+            self._pending.pop(task, None)
+            if not arrival.has_data:
+                arrival.socket.close()  # also if the task was cancelled before it ran
+
+        task.add_done_callback(ended)
 
     def _listen(self) -> None:
         if self._listener is not None and self._listener.fileno() >= 0:
@@ -228,11 +239,7 @@ class _Arrival:
         self.has_data = False
 
     async def first_byte(self) -> None:
-        """Return when a byte can be read.
-
-        Raises ConnectionError if the client closes the connection instead. Then, and when the wait
-        is cancelled, the socket is closed.
-        """
+        """Return when a byte can be read. Raises ConnectionError if the client closes instead."""
         loop = asyncio.get_running_loop()
         readable = loop.create_future()
         loop.add_reader(self.socket, _set, readable)
@@ -241,8 +248,6 @@ class _Arrival:
             self.has_data = bool(self.socket.recv(1, socket.MSG_PEEK))
         finally:
             loop.remove_reader(self.socket)
-            if not self.has_data:
-                self.socket.close()
         if not self.has_data:
             raise ConnectionResetError("closed by the client")
 

@@ -98,6 +98,8 @@ def main() -> int:
     parser.add_argument("floods", nargs="*", help=", ".join(FLOODS))
     parser.add_argument("--source", type=Path, default=_ROOT, help="checkout of the adapter")
     arguments = parser.parse_args()
+    if unknown := set(arguments.floods) - set(FLOODS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; the floods are {', '.join(FLOODS)}")
     limit = memory_limit()
     columns = ("RSS MiB", "/livez ms", "bare ms", "value ms", "values", "failed", "log kB")
     print(" ".join(f"{column:>9}" for column in columns))
