@@ -48,7 +48,7 @@ async def started(
     assert process.stderr is not None
     output = b""
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(180):
             while until.encode() not in output:
                 chunk = await process.stderr.read(4096)
                 assert chunk, output.decode()
@@ -114,7 +114,7 @@ async def test_demo_serves_the_values_of_the_rules_query() -> None:
 
 @pytest.mark.usefixtures("real_servers")
 async def test_demo_has_values_for_every_generation_of_exporters() -> None:
-    limit = asyncio.Semaphore(4)
+    limit = asyncio.Semaphore(2)
 
     async def has_values(generation: str) -> bool:
         by_node = GENERATIONS[generation].preset == "gpu-node"
