@@ -30,8 +30,6 @@ FOLDER = FIXTURES / "servers"
 GOLDEN = json.loads((FIXTURES / "servers.json").read_text())
 STATE: Mapping[str, float] = GOLDEN["state"]["values"]
 NAMESPACE = "serving"
-LATE = ("inference-tgi", "inference-tei")
-"""Presets with a constant for objects without series, which hides whether another has a value."""
 PRESETS = tuple(each for each in presets.names() if each.startswith("inference-"))
 _MINUTES, _STEP, _RESTART = 300, 15, 285
 """Seconds of load in an exposition, between scrapes, and from the first scrape to a restart."""
@@ -130,38 +128,9 @@ async def test_every_server_has_the_values_of_its_load(
     server: prometheus.Prometheus, tmp_path: Path
 ) -> None:
     """Servers of all kinds answer one request for one metric, in its unit."""
-    names = tuple(each for each in PRESETS if each not in LATE)
+    found = await answers(tmp_path, server, PRESETS)
 
-    found = await answers(tmp_path, server, names)
-
-    assert found == {
-        pod: values
-        for pod, (file, _, values) in PODS.items()
-        if values and f"inference-{file}" not in LATE
-    }
-
-
-@pytest.mark.parametrize("preset", LATE)
-async def test_a_server_without_series_before_its_first_request_counts_as_0(
-    preset: str, server: prometheus.Prometheus, tmp_path: Path
-) -> None:
-    found = await answers(tmp_path, server, (preset,))
-
-    values = PODS[preset.removeprefix("inference-")][2]
-    assert found == {
-        pod: values if f"inference-{pod}" == preset else dict.fromkeys(values, 0)
-        for pod in (*PODS, "new")
-    }
-
-
-@pytest.mark.parametrize("preset", LATE)
-async def test_a_server_counts_as_0_before_prometheus_has_any_series_of_its_kind(
-    preset: str, scraped: prometheus.Prometheus, tmp_path: Path
-) -> None:
-    found = await answers(tmp_path, scraped, (preset,))
-
-    zeros = dict.fromkeys(PODS[preset.removeprefix("inference-")][2], 0)
-    assert found == dict.fromkeys((*PODS, "new"), zeros)
+    assert found == {pod: values for pod, (_, _, values) in PODS.items() if values}
 
 
 def test_every_metric_of_a_model_server_has_its_unit_in_its_name_or_counts_requests() -> None:
@@ -183,7 +152,7 @@ def test_a_preset_for_model_servers_has_metrics_of_the_table_and_merges_them(pre
     assert {rule.name.as_ for rule in rules} == reported
     assert all(rule.merge for rule in rules)
     assert {rule.on_nan for rule in rules if "_milliseconds_" in rule.name.as_} <= {"zero"}
-    assert {rule.on_missing.value for rule in rules} == {0 if preset in LATE else None}
+    assert all(rule.on_missing.value is None for rule in rules)  # a lost server is not idle
     assert "_created" not in presets.text(preset)
 
 
