@@ -15,10 +15,11 @@ log = logging.getLogger(__name__)
 
 
 class FileWatcher(Generic[T]):
-    """Value that `load` reads from `paths`; it is loaded again when a file's contents change.
+    """Value that `load` reads from `paths`; it is loaded again when their contents change.
 
-    If a later load raises `failure`, the watcher logs the failure once, followed by `fallback`, and
-    keeps the previous value. So a pair of files may be replaced one after the other.
+    A path may be a folder; then that means the files in it. If a later load raises `failure`, the
+    watcher logs the failure once, followed by `fallback`, and keeps the previous value. So a pair
+    of files may be replaced one after the other.
     """
 
     def __init__(
@@ -68,6 +69,9 @@ class FileWatcher(Generic[T]):
 
 def _digest(path: Path) -> bytes:
     try:
+        if path.is_dir():
+            names = sorted(each for each in path.iterdir() if each.is_file())
+            return b"".join(each.name.encode() + _digest(each) for each in names)
         return hashlib.sha256(path.read_bytes()).digest()
     except OSError as error:
         return repr(error).encode()

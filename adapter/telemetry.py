@@ -140,6 +140,21 @@ class RelistMetrics:
         self._attempts.labels(rule, outcome).inc()
 
 
+class ReloadMetrics:
+    """Metrics of the files of the rules, in the form of those of Prometheus' own configuration."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._successful = Gauge(
+            f"{_PREFIX}_rules_last_reload_successful",
+            "1 if the rules in use are those of their files, 0 if the files have errors.",
+            registry=registry,
+        )
+
+    def loaded(self, *, ok: bool) -> None:
+        """Note whether the files could be loaded when they changed last."""
+        self._successful.set(ok)
+
+
 class CauseMetrics:
     """Answers without a value, by reason."""
 

@@ -108,7 +108,7 @@ async def test_1_nobody_can_tell_which_stage_failed(served: Api) -> None:
 def test_2_changed_rules_have_no_effect_until_somebody_restarts_the_pods(
     programs: Any, tmp_path: Path
 ) -> None:
-    """A changed ConfigMap is not read: here it gets another name, so that the pods roll out."""
+    """Files that change are read again (test_reload); by `kubectl apply -k`, the pods roll out."""
     base = os.path.relpath(ROOT / "manifests/base", tmp_path)
     files = {"name": "gpu-metrics-adapter", "behavior": "merge", "files": ["config.yaml"]}
     generator = [{"namespace": "gpu-metrics-adapter", **files}]

@@ -9,6 +9,13 @@ from rules import presets, ruleset
 from rules.errors import ConfigError, Problem
 from rules.ruleset import RuleSet
 
+_SUFFIXES = {".yaml", ".yml"}
+
+
+def paths(sources: tuple[Source, ...]) -> tuple[Path, ...]:
+    """Return the files and folders of `sources`."""
+    return tuple(Path(source.name) for source in sources if source.kind == "config")
+
 
 def load(sources: tuple[Source, ...]) -> RuleSet:
     """Return the compiled rules of `sources`, in order.
@@ -21,11 +28,22 @@ def load(sources: tuple[Source, ...]) -> RuleSet:
         if source.kind == "preset":
             texts.append((f"{presets.FILE}{source.name}", presets.text(source.name)))
             continue
+        name = source.name
         try:
-            texts.append((source.name, Path(source.name).read_bytes()))
+            for path in _files(Path(source.name)):
+                name = str(path)
+                texts.append((name, path.read_bytes()))
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
-            unreadable.append(Problem(severity="error", message=message, file=source.name))
+            unreadable.append(Problem(severity="error", message=message, file=name))
     if unreadable:
         raise ConfigError(unreadable)
     return ruleset.load(texts)
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    """Return the file itself, or the rules files of a folder by name, without hidden ones."""
+    if not path.is_dir():
+        return (path,)
+    found = (each for each in path.iterdir() if each.suffix in _SUFFIXES and each.is_file())
+    return tuple(sorted(each for each in found if not each.name.startswith(".")))

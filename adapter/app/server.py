@@ -25,7 +25,8 @@ from adapter.api.explain import Explainer
 from adapter.api.groups.group import Backend, Group, Questions
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery.heads import Heads
-from adapter.app import rule_files, security, sources
+from adapter.app import security, sources
+from adapter.app.reload import Reload
 from adapter.background import Background
 from adapter.causes.collector import CauseCollector
 from adapter.causes.evidence import Probes
@@ -47,6 +48,7 @@ from adapter.series.relist import Relist
 from adapter.settings import Settings, Source
 from rules.document.sources import DEFAULT
 from rules.lint import check
+from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +80,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         prometheus = await connections.enter_async_context(
             sources.connect_prometheus(settings.prometheus, requests, held=held)
         )
-        ruleset = rule_files.load(settings.rules.sources or await _detect_presets(prometheus))
+        rules = Reload(
+            settings.rules.sources or await _detect_presets(prometheus),
+            meter=telemetry.ReloadMetrics(registry),
+        )
+        ruleset = rules.ruleset
         others = await connections.enter_async_context(
             sources.connect_sources(ruleset.sources, requests, held=held)
         )
@@ -117,6 +123,14 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             ),
         )
         background.start("cause log", collector.run())
+
+        async def adopt(changed: RuleSet) -> None:
+            await relist.adopt(changed, others)
+            present = relist.generation.rules
+            evaluation.adopt(present, others)
+            collector.adopt(present)
+
+        background.start("reload", rules.run(adopt))
         questions = Questions()
 
         @functools.lru_cache(maxsize=1)
@@ -164,6 +178,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     for name, client in others.items()
                 ),
                 health.Check(name="rules", run=relist.check, public=True),
+                health.Check(name="reload", run=rules.check, public=True),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
                 *(

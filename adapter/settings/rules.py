@@ -32,8 +32,9 @@ class Rules(Group):
         Flag(
             name="config",
             type=repeated("file", _source("config")),
-            help="Rules file, in the format of prometheus-adapter. Repeatable, also together with "
-            "--preset: the rules keep the order of the command line.",
+            help="Rules file, in the format of prometheus-adapter, or a folder whose .yaml and "
+            ".yml files are rules files. Read again when it changes, and on SIGHUP. Repeatable, "
+            "also together with --preset: the rules keep the order of the command line.",
         ),
         Flag(
             name="preset",

@@ -1,0 +1,125 @@
+"""Replaces the rules while the server runs, when their files change or on SIGHUP."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from typing import NoReturn
+
+from adapter import errors, telemetry
+from adapter.app import rule_files
+from adapter.file_watcher import FileWatcher
+from adapter.settings import Source
+from rules.errors import ConfigError, Problem
+from rules.lint import check
+from rules.ruleset import RuleSet
+
+log = logging.getLogger(__name__)
+
+_INTERVAL = 10.0
+"""Seconds between looks at the files: the kubelet takes a minute to bring a changed ConfigMap."""
+_KEPT = "the rules of before stay in use"
+
+
+class Reload:
+    """The rules of `sources`; `adopt` gets new ones once they are valid.
+
+    The files may be replaced while they are read: what does not load is read again when it changes.
+    """
+
+    def __init__(
+        self,
+        sources: tuple[Source, ...],
+        *,
+        meter: telemetry.ReloadMetrics | None = None,
+        interval: float = _INTERVAL,
+    ) -> None:
+        """Load the rules. Raises ConfigError."""
+        self._sources = sources
+        self._meter = meter
+        self._interval = interval
+        self._failure = ""
+        self._requested = asyncio.Event()
+        self._present: RuleSet | None = None
+        self._watcher = FileWatcher(
+            *rule_files.paths(sources), load=self._load, failure=ConfigError, fallback=_KEPT
+        )
+        self._present = self._watcher.value
+        self._count()
+
+    @property
+    def ruleset(self) -> RuleSet:
+        """The rules that were loaded last."""
+        return self._watcher.value
+
+    def check(self) -> str:
+        """Report the files for /readyz. Never raises: the rules of before are served."""
+        if self._failure:
+            return errors.Degradation(f"{self._failure}; {_KEPT}")
+        return "as in their files"
+
+    async def run(self, adopt: Callable[[RuleSet], Awaitable[None]]) -> NoReturn:
+        """Look at the files until cancelled, and pass changed rules to `adopt`."""
+        with self._on_signal():
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval):
+                        await self._requested.wait()
+                self._requested.clear()
+                # In a thread: large files take seconds.
+                if await asyncio.to_thread(self._watcher.poll):
+                    await self._replace(adopt)
+                self._count()
+
+    async def _replace(self, adopt: Callable[[RuleSet], Awaitable[None]]) -> None:
+        ruleset = self._present = self.ruleset
+        for problem in (*ruleset.problems, *check.warnings(ruleset)):
+            log.warning("%s", problem)
+        await adopt(ruleset)
+        log.info("the files of the rules have changed: %d rules are in use", len(ruleset.all))
+
+    def _load(self) -> RuleSet:
+        try:
+            ruleset = rule_files.load(self._sources)
+            self._check_fixed(ruleset)
+        except ConfigError as error:
+            self._failure = str(error)
+            raise
+        self._failure = ""
+        return ruleset
+
+    def _check_fixed(self, ruleset: RuleSet) -> None:
+        """Raise ConfigError for a change of what is connected or registered at the start."""
+        present = self._present
+        if present is None:
+            return
+        fixed = []
+        if ruleset.sources != present.sources:
+            fixed.append("sources")
+        if bool(ruleset.resource_rules) != bool(present.resource_rules):
+            fixed.append("resourceRules")
+        if fixed:
+            message = "a change takes effect after a restart of the adapter"
+            raise ConfigError(
+                [Problem(severity="error", message=message, path=each) for each in fixed]
+            )
+
+    def _count(self) -> None:
+        if self._meter is not None:
+            self._meter.loaded(ok=not self._failure)
+
+    @contextlib.contextmanager
+    def _on_signal(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_signal_handler(signal.SIGHUP, self._requested.set)
+        except (ValueError, RuntimeError):  # not in the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGHUP)

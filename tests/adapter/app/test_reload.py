@@ -1,0 +1,144 @@
+"""Rules files that change while a real server runs with a real Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.presets import api
+from tests.presets.api import Api
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus
+
+RULE = """
+- seriesQuery: gpu_util
+  name: {{as: {name}}}
+  resources: {{overrides: {{ns: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: '{factor} * avg by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})'
+"""
+VALUE = {"a": 20}
+
+
+def rules(*names: str, factor: int = 1) -> str:
+    return "rules:" + "".join(RULE.format(name=name, factor=factor) for name in names)
+
+
+@pytest.fixture(scope="module")
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as server:
+        now = time.time()
+        for at in (now - 30, now, now + 300):
+            server.put('gpu_util{ns="default",pod="a"} 20', at=at)
+        yield server
+
+
+class Files:
+    """A folder of rules files as the kubelet mounts a ConfigMap: replaced by one link."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "config"
+        self.folder.mkdir()
+        self._versions = 0
+
+    def write(self, **files: str) -> None:
+        """Replace all files at once."""
+        self._versions += 1
+        version = self.folder / f"..{self._versions}"
+        version.mkdir()
+        for name, text in files.items():
+            (version / f"{name}.yaml").write_text(text)
+        new = self.folder / "..new"
+        new.symlink_to(version.name)
+        new.rename(self.folder / "..data")
+        for name in files:
+            file = self.folder / f"{name}.yaml"
+            if not file.is_symlink():
+                file.symlink_to(f"..data/{name}.yaml")
+        for file in self.folder.glob("*.yaml"):
+            if file.stem not in files:
+                file.unlink()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Files:
+    files = Files(tmp_path)
+    files.write(first=rules("kept", "removed"))
+    return files
+
+
+@pytest.fixture
+async def served(scraped: Prometheus, tmp_path: Path, files: Files) -> AsyncIterator[Api]:
+    flags = [f"--config={files.folder}"]
+    async with api.serving(tmp_path, scraped.url, api.manifests(["default/a"]), flags) as running:
+        yield running
+
+
+async def reloaded(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Ask the server in this process to look at its files, and wait for the condition."""
+    os.kill(os.getpid(), signal.SIGHUP)
+    async with asyncio.timeout(60):
+        while not await condition():  # noqa: ASYNC110 - the server says so over HTTP only
+            await asyncio.sleep(0.02)
+
+
+async def checks(served: Api) -> str:
+    async with served.session.get(f"{served.url}/readyz?verbose", ssl=False) as response:
+        return await response.text()
+
+
+async def test_changed_files_replace_the_rules_whole(served: Api, files: Files) -> None:
+    assert await served.pods("default", "removed") == VALUE
+    assert "[+]reload ok: as in their files" in await checks(served)
+
+    files.write(first=rules("kept"), second=rules("added", factor=2))
+
+    async def has_new() -> bool:
+        return await served.pods("default", "added") != {}
+
+    await reloaded(has_new)
+    assert await served.pods("default", "added") == {"a": 40}
+    assert await served.pods("default", "kept") == VALUE
+    assert await served.pods("default", "removed") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("rules: [{seriesQuery: x, metricQuery: y}]", "metricQuery"),
+        ("rules: [", "first.yaml:2:1: error: invalid YAML"),
+        (
+            "sources: {other: {url: http://127.0.0.1:1}}\n" + rules("kept", "removed"),
+            "sources: a change takes effect after a restart of the adapter",
+        ),
+        (
+            rules("kept", "removed") + "resourceRules: {}",
+            "resourceRules",
+        ),
+    ],
+    ids=["key", "yaml", "sources", "resources"],
+)
+async def test_files_with_errors_change_nothing_and_are_reported(
+    served: Api, files: Files, text: str, message: str
+) -> None:
+    files.write(first=text)
+
+    async def is_reported() -> bool:
+        return message in await checks(served)
+
+    await reloaded(is_reported)
+    assert "the rules of before stay in use" in await checks(served)
+    assert await served.pods("default", "removed") == VALUE
+
+    files.write(first=rules("kept"))
+
+    async def is_mended() -> bool:
+        return "[+]reload ok: as in their files" in await checks(served)
+
+    await reloaded(is_mended)
+    assert await served.pods("default", "removed") == {}
