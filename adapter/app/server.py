@@ -302,7 +302,7 @@ async def _count_replicas(relist: Relist, clients: Sequence[Prometheus]) -> NoRe
     await relist.attempted.wait()
     while True:
         for client in clients:
-            await client.processes()
+            await client.count_replicas()
         await asyncio.sleep(_REPLICAS_INTERVAL)
 
 

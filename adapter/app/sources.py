@@ -11,8 +11,6 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import aiohttp
-
 from adapter import errors, settings, telemetry
 from adapter.clients import kubeconfig, proxies
 from adapter.clients.credentials import (
@@ -22,9 +20,8 @@ from adapter.clients.credentials import (
     TokenFile,
 )
 from adapter.clients.held import Held
-from adapter.clients.one_address import OneAddress
-from adapter.clients.one_process import OneProcess
 from adapter.clients.prometheus import Prometheus
+from adapter.clients.replicas import Replicas
 from adapter.settings.flag import fields_of
 from rules.document.sources import DEFAULT, PrometheusSource
 
@@ -54,13 +51,9 @@ async def connect_prometheus(
             raise
         raise errors.StartError(f"{source.where}: {error}") from error
     proxy = credentials.proxy or proxies.proxy_for(connection.url)
-    addresses = OneAddress(proxy=proxy)
-    async with (
-        aiohttp.ClientSession(connector=addresses.connector(), proxy=proxy) as session,
-        OneProcess(addresses, proxy=proxy, source=name) as one_process,
-    ):
+    async with Replicas.connected(proxy=proxy, source=name) as replicas:
         yield Prometheus(
-            session,
+            replicas.session,
             connection.url,
             headers=dict(connection.headers),
             authorization=credentials.authorization,
@@ -70,8 +63,7 @@ async def connect_prometheus(
             timeout=connection.timeout,
             source=name,
             held=held,
-            addresses=addresses,
-            one_process=one_process,
+            replicas=replicas,
             requests=requests,
         )
 

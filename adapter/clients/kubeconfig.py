@@ -1,62 +1,83 @@
 """Reads a kubeconfig file, or the configuration of the pod's own cluster, by the library.
 
-`credentials` renews what it contains; `kubernetes` sends the requests.
+The library reads a token file and runs an `exec` plugin only once; here, both are repeated.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import Configuration
 
 from adapter import errors
 from adapter.clients import credentials
+from adapter.clients.credentials import Authorization, Credentials, TokenFile
 
 _PLACEHOLDER = "https://any"
 """Server URL; the library loads CAs and certificates only if the scheme is https."""
+_COMMANDS = frozenset({"exec", "auth-provider"})
+"""Keys of a user in a kubeconfig that make the library run a command."""
+_EXEC_PACE = 10.0
+"""Minimum seconds between two runs of an `exec` plugin after refusals."""
 
 
-async def credentials_of(
-    kubeconfig: str | None, *, may_execute: bool = True
-) -> credentials.Credentials:
+async def credentials_of(kubeconfig: str | None, *, may_execute: bool = True) -> Credentials:
     """Return the credentials in a kubeconfig file, or of the pod's service account.
 
-    The server in the file does not matter and may be missing. Without `may_execute`, a user whose
-    credentials come from a command is refused. Raises Unreachable, naming the file
-    and the problem.
+    The server in the file does not matter and may be missing. Otherwise as `load`.
     """
-    with naming_source(kubeconfig):
-        configuration = await load(kubeconfig, server=_PLACEHOLDER, may_execute=may_execute)
-        return await credentials.from_configuration(configuration)
+    return (await load(kubeconfig, server=_PLACEHOLDER, may_execute=may_execute))[1]
 
 
 async def load(
     kubeconfig: str | None, *, server: str | None = None, may_execute: bool = True
-) -> Any:
-    """Return the library's configuration for a kubeconfig file, or for the pod's own cluster.
+) -> tuple[str, Credentials]:
+    """Return the URL of the server in a kubeconfig file, and the credentials for it.
 
-    `server` replaces the server in the file. Without `may_execute`, a user whose credentials come
-    from a command is refused. Raises what `naming_source` converts.
+    Without a file, they are those of the pod's own cluster. `server` replaces the server in the
+    file. Without `may_execute`, a user whose credentials come from a command is refused. Raises
+    Unreachable, naming the file and the problem.
     """
-    configuration: Any = Configuration()
-    # Go does not make these checks, and some clusters have CAs that fail them.
-    configuration.disable_strict_ssl_verification = True
-    if kubeconfig is None:
-        kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
-        token = credentials.TokenFile(
-            Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
+    with naming(kubeconfig):
+        configuration: Any = Configuration()
+        if kubeconfig is None:
+            kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
+            token = TokenFile(Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME))
+            authorization: Authorization | None = token.authorization
+        else:
+            authorization = await _load_file(configuration, Path(kubeconfig), server, may_execute)
+        if configuration.ssl_ca_cert and not configuration.verify_ssl:
+            raise errors.Unreachable(
+                "insecure-skip-tls-verify and a certificate authority exclude each other: "
+                "remove one"
+            )
+        return configuration.host, Credentials(
+            authorization=authorization,
+            ca_file=configuration.ssl_ca_cert,
+            certificate_file=configuration.cert_file,
+            key_file=configuration.key_file,
+            verified=configuration.verify_ssl,
+            server_name=configuration.tls_server_name,
+            proxy=configuration.proxy,
         )
-        configuration.refresh_api_key_hook = token
-        token(configuration)
-        return configuration
-    path = Path(kubeconfig)
-    document = credentials.read_kubeconfig(path)
+
+
+async def _load_file(
+    configuration: Any, path: Path, server: str | None, may_execute: bool
+) -> Authorization | None:
+    """Load a kubeconfig into `configuration`; return what renews its token, if it has one.
+
+    Relative paths start at the folder of the file. Raises Unreachable, and what the library raises.
+    """
+    document = _parse(path)
     if not may_execute:
-        credentials.refuse_commands(document)
+        _refuse_commands(document)
     if server:
         for each in document["clusters"]:
             each["cluster"]["server"] = server
@@ -64,12 +85,80 @@ async def load(
     loader = kubernetes_config.kube_config.KubeConfigLoader(
         document, config_base_path=str(path.parent)
     )
-    await credentials.load_kubeconfig(configuration, loader, document, path.parent)
-    return configuration
+    name = loader.current_context["context"].get("user")
+    user = next(
+        (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
+    )
+    # The library quotes the contents of this file if they are not UTF-8.
+    token_file = user.pop("tokenFile", None)
+    await loader.load_and_set(configuration)
+    if token_file:
+        return TokenFile(path.parent / token_file).authorization
+    header = configuration.api_key.get("BearerToken")
+    if "exec" in user and not header and not configuration.cert_file:
+        # The arguments and the environment of the command may be secret.
+        command = user["exec"].get("command")
+        raise errors.Unreachable(f"the exec command {command!r} returned no credentials")
+    if not header:
+        return None
+    credentials.check_header(header, "the token")
+    if "exec" in user:
+        return _ExecPlugin(loader).authorization
+
+    async def unchanged(*, renew: bool = False) -> str:  # noqa: ARG001 - it stays
+        return str(header)
+
+    return unchanged
+
+
+class _ExecPlugin:
+    """`exec` plugin of a kubeconfig, whose command is run again after its token has expired.
+
+    A token without an expiry is renewed once a minute, and after a refusal of the server, but not
+    within ten seconds of the last run.
+    """
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+        self._ran = time.monotonic()
+
+    async def authorization(self, *, renew: bool = False) -> str:
+        """Return the Authorization header; see `Authorization`."""
+        max_age = min(credentials.MAX_AGE, _EXEC_PACE) if renew else credentials.MAX_AGE
+        if time.monotonic() - self._ran >= max_age:
+            self._ran = time.monotonic()
+            await self._loader.load_from_exec_plugin()
+        return credentials.check_header(self._loader.token, "the token")
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    """Parse a kubeconfig. Raises OSError, and Unreachable if it is not a YAML mapping."""
+    try:
+        document = yaml.safe_load(path.read_bytes())
+    except yaml.YAMLError as error:
+        # The error's own text quotes the line, which may contain a token.
+        mark = getattr(error, "problem_mark", None)
+        line = f" in line {mark.line + 1}" if mark else ""
+        raise errors.Unreachable(f"not YAML{line}") from None
+    except RecursionError:
+        raise errors.Unreachable("the YAML is nested too deeply") from None
+    if not isinstance(document, dict):
+        raise errors.Unreachable(f"a kubeconfig is a mapping, not {type(document).__name__}")
+    return document
+
+
+def _refuse_commands(document: Any) -> None:
+    """Raise Unreachable if credentials in the kubeconfig `document` come from a command."""
+    for each in document.get("users") or ():
+        for key in _COMMANDS.intersection(each["user"] or ()):
+            raise errors.Unreachable(
+                f"the user {each['name']!r} has {key!r}, which runs a command: here, use a token, "
+                "a client certificate, or a name and a password"
+            )
 
 
 @contextlib.contextmanager
-def naming_source(kubeconfig: str | None) -> Iterator[None]:
+def naming(kubeconfig: str | None) -> Iterator[None]:
     """Convert errors of loading a configuration to Unreachable, naming the file."""
     source = "in-cluster configuration" if kubeconfig is None else kubeconfig
     try:

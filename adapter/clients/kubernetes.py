@@ -1,9 +1,9 @@
 """Client of the Kubernetes API: raw paths in, documents out.
 
-It uses the library's configuration and transport but none of its API classes, whose generated
-models need nine times the CPU. Requests are rate limited like client-go's, credentials in files are
-read again as they are renewed, and every failure is a BackendError that quotes the API server; it
-is meant for the log only. `kubeconfig` reads its configuration.
+It uses none of the library's API classes, whose generated models need nine times the CPU. Requests
+are rate limited like client-go's, credentials in files are read again as they are renewed, and
+every failure is a BackendError that quotes the API server; it is meant for the log only.
+`kubeconfig` reads its configuration.
 """
 
 from __future__ import annotations
@@ -12,22 +12,20 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import aiohttp
+import orjson
 import yarl
-from kubernetes.aio import config as kubernetes_config
-from kubernetes.aio.client import ApiClient
-from kubernetes.aio.client.exceptions import ApiException
 
 from adapter import __version__, errors
-from adapter.clients import bodies, kube_discovery, proxies, redirects, status
+from adapter.clients import kube_discovery, proxies, transport
 from adapter.clients import kubeconfig as kubeconfig_file
-from adapter.clients.abort import abort_on_exit
+from adapter.clients.credentials import ReloadingClientContext
 from adapter.clients.rate_limit import TokenBucket
+from adapter.clients.transport import Transport
 from rules.kinds import ApiGroup
 
 log = logging.getLogger(__name__)
@@ -35,7 +33,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _JSON = "application/json"
-_HEADERS = MappingProxyType({"Accept": _JSON, "Content-Type": _JSON})
 _METADATA_LIST = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
 """Accept header for lists of which only the items' metadata are needed."""
 _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
@@ -50,9 +47,12 @@ next one has half as many items, and the following ones one more each."""
 _GONE = 410
 _LIMIT = 64 << 20
 """Maximum size in bytes of a response, and of a line of a stream."""
-_CHUNK = 64 << 10
+_MAX_ERROR = 64 << 10
+"""Bytes that are read of the body of an error."""
 _TIMEOUT = 30.0
 _DISCOVERY_TIMEOUT = 32.0
+_RETRIABLE = frozenset({429, 500, 504})
+"""Statuses after which Kubernetes' webhook clients repeat a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,14 +73,16 @@ class Kube:
 
     def __init__(
         self,
-        client: ApiClient,
+        server: Transport,
+        url: str,
         *,
         qps: float,
         burst: int,
         flags: str = "",
         timeout: float = _TIMEOUT,
     ) -> None:
-        self._client = client
+        self._transport = server
+        self._url = url
         self._bucket = TokenBucket(qps, burst, flags=flags)
         self._timeout = timeout
 
@@ -99,32 +101,34 @@ class Kube:
         `flags` names the flags that set `qps` and `burst`, if any. Sends no request yet. Raises
         Unreachable, naming the file and the problem.
         """
-        with kubeconfig_file.naming_source(kubeconfig):
-            configuration = await kubeconfig_file.load(kubeconfig)
-            # Like client-go, repeat requests for which an overloaded server sends Retry-After.
-            configuration.client_go_retries = True
-            configuration.proxy = configuration.proxy or proxies.proxy_for(configuration.host)
-            same_origin = redirects.same_origin(
-                yarl.URL(configuration.host), "correct the address of the server in the kubeconfig"
-            )
-            configuration.client_session_kwargs = {
-                "trust_env": False,
-                "middlewares": (same_origin,),
-            }
-            client = ApiClient(configuration)
-        client.user_agent = f"gpu-metrics-adapter/{__version__}"
-        return cls(client, qps=qps, burst=burst, flags=flags, timeout=timeout)
+        url, credentials = await kubeconfig_file.load(kubeconfig)
+        with kubeconfig_file.naming(kubeconfig):
+            origin = yarl.URL(url).origin()
+            tls = ReloadingClientContext(credentials)
+            proxy = credentials.proxy or proxies.proxy_for(url)
+            session = aiohttp.ClientSession(proxy=proxy)
+        server = Transport(
+            session,
+            origin,
+            advice="correct the address of the server in the kubeconfig",
+            authorization=credentials.authorization,
+            tls_context=tls.context,
+            server_name=credentials.server_name,
+        )
+        return cls(server, url, qps=qps, burst=burst, flags=flags, timeout=timeout)
 
     def with_rate(self, *, qps: float, burst: int, flags: str = "") -> Self:
         """Return a client with these connections and a rate limit of its own, raised by `flags`.
 
         It is closed with this client.
         """
-        return type(self)(self._client, qps=qps, burst=burst, flags=flags, timeout=self._timeout)
+        return type(self)(
+            self._transport, self._url, qps=qps, burst=burst, flags=flags, timeout=self._timeout
+        )
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._client.close()
+        await self._transport.session.close()
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """Return the document at `path`, whose segments the caller has escaped."""
@@ -135,7 +139,8 @@ class Kube:
     async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
         """Return the response to GET `path`, also if it is an error."""
         await self._bucket.take(self._timeout)
-        response, body = await self._receive("GET", path, self._timeout, params)
+        async with self._send("GET", path, self._timeout, params=params) as response:
+            body = await _read(response, _LIMIT)
         return Reply(status=response.status, headers=response.headers, body=body)
 
     async def collect(
@@ -203,24 +208,19 @@ class Kube:
         `snapshot`.
         """
         await self._bucket.take(self._timeout)
-        request = f"GET {path}"
-        with _backend_errors(request, ttl):
-            async with asyncio.timeout(self._timeout) as until_headers:
-                headers = {"Accept": _METADATA if metadata_only else _JSON}
-                response = await self._send("GET", path, ttl, params, headers)
-                until_headers.reschedule(None)
-            async with abort_on_exit(response):
-                if response.status >= 300:
-                    body = await bodies.read_beginning(response, _CHUNK)
-                    raise _error_of(request, response, body)
-                on_open()
-                pending = bytearray()
-                async for chunk in response.content.iter_any():
-                    *lines, pending = (pending + chunk).split(b"\n")
-                    for line in lines:
-                        yield status.decode(request, line)
-                    if len(pending) > _LIMIT:
-                        raise errors.TooLarge(f"{request}: a line is longer than {_LIMIT} bytes")
+        accept = _METADATA if metadata_only else _JSON
+        async with self._send(
+            "GET", path, self._timeout, params=params, accept=accept, ttl=ttl
+        ) as response:
+            await _raise_for_status(response)
+            on_open()
+            pending = bytearray()
+            async for chunk in response.content.iter_any():
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    yield _decode(line)
+                if len(pending) > _LIMIT:
+                    raise errors.TooLarge(f"a line is longer than {_LIMIT} bytes")
 
     async def groups(self) -> tuple[ApiGroup, ...]:
         """Return the API groups that the cluster serves, in discovery order, core first.
@@ -328,90 +328,99 @@ class Kube:
         limit: int | None = None,
     ) -> tuple[str, Any]:
         """Send a request and return the media type and the document of the response."""
-        headers = {"Accept": accept, "Content-Type": content_type}
         seconds = self._timeout if timeout is None else timeout
-        response, body = await self._receive(
-            method, path, seconds, params, headers, document, limit=limit
-        )
-        request = f"{method} {path}"
-        if response.status >= 300:
-            raise _error_of(request, response, body)
-        return response.headers.get("Content-Type", ""), status.decode(request, body)
+        async with self._send(
+            method,
+            path,
+            seconds,
+            params=params,
+            accept=accept,
+            document=document,
+            content_type=content_type,
+        ) as response:
+            await _raise_for_status(response)
+            body = await _read(response, limit or _LIMIT)
+            return response.headers.get("Content-Type", ""), _decode(body)
 
-    async def _receive(
-        self,
-        method: str,
-        path: str,
-        timeout: float,
-        params: Mapping[str, str] | None = None,
-        headers: Mapping[str, str] = _HEADERS,
-        document: Any = None,
-        *,
-        limit: int | None = None,
-    ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """Send a request and return the response and its body. Raises TooLarge."""
-        request = f"{method} {path}"
-        limit = limit or _LIMIT
-        body = bytearray()
-        with _backend_errors(request, timeout):
-            async with asyncio.timeout(timeout):
-                response = await self._send(method, path, timeout, params, headers, document)
-                async with abort_on_exit(response):
-                    async for chunk in response.content.iter_chunked(_CHUNK):
-                        body += chunk
-                        if len(body) > limit:
-                            raise errors.TooLarge(
-                                f"{request}: the response is longer than {limit} bytes"
-                            )
-        return response, bytes(body)
-
+    @contextlib.asynccontextmanager
     async def _send(
         self,
         method: str,
         path: str,
-        timeout: float,
-        params: Mapping[str, str] | None,
-        headers: Mapping[str, str],
+        seconds: float,
+        *,
+        params: Mapping[str, str] | None = None,
+        accept: str = _JSON,
         document: Any = None,
-    ) -> aiohttp.ClientResponse:
-        request = await self._client.param_serialize(
-            method,
-            path,
-            query_params=list((params or {}).items()),
-            header_params=dict(headers),
-            body=document,
-            auth_settings=["BearerToken"],
-        )
-        # The library's default would end every response, also of watches, after 300 s.
-        client_timeout = aiohttp.ClientTimeout(total=timeout)
+        content_type: str = _JSON,
+        ttl: float | None = None,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Send a request and yield the response; failures, also in the block, are BackendErrors.
+
+        The response must end within `seconds`; with `ttl`, it must begin then, and end within that.
+        """
+        url = yarl.URL(f"{self._url}{path}").update_query(params or {})
+        headers = {"Accept": accept, "User-Agent": f"gpu-metrics-adapter/{__version__}"}
+        if document is not None:
+            headers["Content-Type"] = content_type
         started, outcome = time.perf_counter(), "failed"
         try:
-            raw = await self._client.call_api(*request, _request_timeout=client_timeout)
-            response: aiohttp.ClientResponse = raw.response
-            outcome = str(response.status)
+            async with (
+                asyncio.timeout(seconds) as limit,
+                self._transport.send(
+                    method,
+                    url,
+                    headers=headers,
+                    json=document,
+                    seconds=ttl,
+                    middlewares=(transport.repeat_when_told,),
+                ) as response,
+            ):
+                outcome = str(response.status)
+                if ttl is not None:
+                    limit.reschedule(None)
+                yield response
+        except (errors.BackendError, aiohttp.ClientError, OSError, ValueError) as error:
+            raise transport.backend_error(error, f"{method} {path}", ttl or seconds) from error
         finally:
             elapsed = (time.perf_counter() - started) * 1000
-            log.debug("%s %s: %s in %.0f ms", method, request[1], outcome, elapsed)
-        return response
+            log.debug("%s %s: %s in %.0f ms", method, url, outcome, elapsed)
 
 
-@contextlib.contextmanager
-def _backend_errors(request: str, timeout: float) -> Iterator[None]:
-    """Convert errors of the libraries to BackendErrors."""
+async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    """Return the body of a response. Raises TooLarge."""
+    body = await transport.read_beginning(response, limit + 1)
+    if len(body) > limit:
+        raise errors.TooLarge(f"the response is longer than {limit} bytes")
+    return body
+
+
+def _decode(body: bytes | bytearray) -> Any:
+    """Parse a JSON body. Raises Broken."""
     try:
-        yield
-    except TimeoutError as error:
-        raise errors.TimedOut(f"{request}: no response within {timeout:g} s") from error
-    except ApiException as error:
-        raise status.backend_error(
-            request, error.status, error.reason, error.headers or {}
-        ) from error
-    except (aiohttp.ClientError, OSError, ValueError, kubernetes_config.ConfigException) as error:
-        unreachable = errors.Unreachable(f"{request}: {str(error) or type(error).__name__}")
-        if isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError):
-            unreachable.retry_after = 0.0
-        raise unreachable from error
+        return orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise errors.Broken(f"the response is not JSON: {error}") from error
 
 
-def _error_of(request: str, response: aiohttp.ClientResponse, body: bytes) -> errors.BackendError:
-    return status.backend_error(request, response.status, status.message(body), response.headers)
+async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
+    """Raise the BackendError for a status of 300 or more, with the text of its metav1.Status."""
+    if response.status < 300:
+        return
+    body = await transport.read_beginning(response, _MAX_ERROR)
+    message = body[:200].decode("utf-8", "replace").strip()
+    with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
+        message = str(orjson.loads(body)["message"])
+    text = f"{response.status}: {message or 'no reason given'}"
+    error: errors.BackendError
+    if response.status < 500:
+        error = errors.Refused(text, status=response.status)
+    else:
+        error = errors.Broken(text)
+    error.status, error.refusal = response.status, message
+    retry_after = response.headers.get("Retry-After", "")
+    if retry_after.isdecimal():
+        error.retry_after = float(retry_after)
+    elif response.status in _RETRIABLE:
+        error.retry_after = 0.0
+    raise error

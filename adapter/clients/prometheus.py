@@ -24,13 +24,10 @@ import orjson
 import yarl
 
 from adapter import errors, telemetry
-from adapter.background import gather_or_cancel
-from adapter.clients import abort, bodies, redirects
+from adapter.clients import transport
 from adapter.clients.circuit_breaker import CircuitBreaker
-from adapter.clients.credentials import Authorization, authorized
+from adapter.clients.credentials import Authorization
 from adapter.clients.held import MAX_HELD, Held
-from adapter.clients.one_address import OneAddress
-from adapter.clients.one_process import OneProcess
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
     Listed,
@@ -42,6 +39,8 @@ from adapter.clients.prometheus_result import (
     TypesReader,
 )
 from adapter.clients.reachability import Reachability, setting
+from adapter.clients.replicas import Replicas
+from adapter.clients.transport import Transport
 from rules import promql
 from rules.document.sources import DEFAULT
 from rules.quoting import shorten
@@ -66,8 +65,6 @@ _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
 _METADATA = "/api/v1/metadata"
 _RUNTIME = "/api/v1/status/runtimeinfo"
-_CONNECTIONS = 10
-"""Connections that find out whether replicas answer: one of two is missed once in 512 times."""
 _STARTS = 4
 """Requests for the start of a process that have room, one after the other, in the timeout."""
 _CHUNK = 16 << 10
@@ -93,8 +90,6 @@ _LIMIT = re.compile(
 _OVERLOADED = frozenset({429, 503})
 _MAX_WAIT = 60.0
 """Maximum seconds for which Retry-After is followed."""
-_TLS_CONTEXT = re.compile(r" ssl:<[^>]*>")
-"""Part of aiohttp's messages that says nothing."""
 _MIN_SECRET = 8
 """Length of a value in the query string from which on it may be a secret."""
 _GRACE = 1.0
@@ -112,10 +107,9 @@ class Prometheus:
     `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
     the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
     `source` is the name that rules use. Clients with the same `held` have a common limit of the
-    responses that they read. `addresses` is the resolver of `session`, and `one_process` makes the
-    sessions that replace it while several servers answer behind one address. `clock` returns the
-    Unix seconds for which queries are evaluated, by default the time at Prometheus. Methods raise
-    BackendError subclasses only.
+    responses that they read. `replicas` makes the sessions that replace `session` while several
+    servers answer. `clock` returns the Unix seconds for which queries are evaluated, by default the
+    time at Prometheus. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -133,8 +127,7 @@ class Prometheus:
         timeout: float = 30.0,
         source: str = DEFAULT,
         held: Held | None = None,
-        addresses: OneAddress | None = None,
-        one_process: OneProcess | None = None,
+        replicas: Replicas | None = None,
         requests: telemetry.PrometheusRequestMetrics | None = None,
         clock: Callable[[], float] | None = None,
         monotonic: Callable[[], float] = time.perf_counter,
@@ -150,32 +143,28 @@ class Prometheus:
             authorization = None
         elif base.user is not None or base.password is not None:
             authorization = None
-        self._session = session
+        self.replicas = replicas or Replicas(session)
         self._base = base.with_path(base.path.rstrip("/"))
         self._parameters = tuple(base.query.items())
         self._secrets = _secrets(base)
         self._address = str(self._base.with_user(None))  # without credentials, for the log
-        same_origin = redirects.same_origin(
-            base, f"set {setting(source, 'url')} to the address of Prometheus itself"
-        )
-        self._middlewares = (
-            (same_origin, authorized(authorization)) if authorization else (same_origin,)
+        self._transport = Transport(
+            session,
+            base,
+            advice=f"set {setting(source, 'url')} to the address of Prometheus itself",
+            authorization=authorization,
+            tls_context=tls_context,
+            server_name=server_name,
         )
         self._headers = {**(headers or {}), "Accept": "application/json", "Accept-Encoding": "gzip"}
-        self._tls_context = tls_context
-        self._server_name = server_name
         self._verb: Verb = verb
         self._timeout = timeout
         self._requests = requests
         self._clock = clock
         self._monotonic = monotonic
         self._post_refused_at: float | None = None
-        self._switched = 0.0
-        """When the process or the address was last changed, by the clock of `reachability`."""
         self._source = source
-        self.addresses = addresses
-        self._one_process = one_process
-        self.reachability = Reachability(source=source, addresses=addresses)
+        self.reachability = Reachability(source=source, answers=self.replicas.status)
         name = "Prometheus" if source == DEFAULT else f"the source {source}"
         self._breaker = CircuitBreaker(name, clock=monotonic)
         self._held = (held or Held()).share()
@@ -226,29 +215,13 @@ class Prometheus:
         )
         return types.content.get(series, set())
 
-    async def processes(self) -> int:
-        """Return how many processes answer on several connections; 1 as long as none tells it.
+    async def count_replicas(self) -> None:
+        """Count the servers that answer, and return to the preferred one; see `Replicas.count`.
 
-        Replicas behind one address are seen only if new connections are balanced between them. From
-        then on, the oldest is queried while it answers. Calls also return to it, or to the lowest
-        of several addresses: otherwise, adapters would query different replicas after a failure.
+        If that fails, what was known about them stays.
         """
-        if self.addresses:
-            await self.addresses.prefer_lowest(self._started)
-        try:
-            with self._breaker.request():
-                first = await self._started(self._session)
-            others = await gather_or_cancel(
-                self._started(self._session) for _ in range(_CONNECTIONS)
-            )
-            starts = {first, *others}
-            if self._one_process and len(starts) > 1:
-                await self._one_process.choose(min(starts), self._started)
-                self.reachability.kept = self._one_process.kept
-        except errors.BackendError:
-            return self.reachability.processes
-        self.reachability.processes = len(starts)
-        return self.reachability.processes
+        with contextlib.suppress(errors.BackendError), self._breaker.request():
+            await self.replicas.count(self._started)
 
     async def _started(self, session: aiohttp.ClientSession) -> str:
         """Return when the process that answers `session` was started.
@@ -314,41 +287,41 @@ class Prometheus:
         outcome, received = "Cancelled", 0
         try:
             async with asyncio.timeout(seconds), contextlib.AsyncExitStack() as stack:
-                middlewares = self._middlewares
-                if session is None and self._one_process and self._one_process.kept:
-                    session, kept = stack.enter_context(self._one_process.lane(self._started))
-                    middlewares = (*middlewares, kept)
-                response = await (session or self._session).request(
-                    verb,
-                    (self._base / path[1:]).with_query(
-                        [each for each in self._parameters if each[0] not in params]
-                    ),
-                    params=params if verb == "GET" else None,
-                    data=params if verb == "POST" else None,
-                    headers=self._headers,
-                    timeout=aiohttp.ClientTimeout(),
-                    ssl=self._tls_context() if self._tls_context else True,
-                    server_hostname=self._server_name,
-                    middlewares=middlewares,
+                middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
+                if session is None:
+                    session, middlewares = stack.enter_context(self.replicas.used(self._started))
+                response = await stack.enter_async_context(
+                    self._transport.send(
+                        verb,
+                        (self._base / path[1:]).with_query(
+                            [each for each in self._parameters if each[0] not in params]
+                        ),
+                        session=session,
+                        middlewares=middlewares,
+                        params=params if verb == "GET" else None,
+                        data=params if verb == "POST" else None,
+                        headers=self._headers,
+                    )
                 )
-                async with abort.abort_on_exit(response):
-                    try:
-                        if response.status // 100 != 2:
-                            await _raise_for_status(response, self._address, self._source)
-                        result = await self._read(response, path, reader)
-                    finally:
-                        received = _received(response.content)
+                try:
+                    if response.status // 100 != 2:
+                        await _raise_for_status(response, self._address, self._source)
+                    result = await self._read(response, path, reader)
+                finally:
+                    received = _received(response.content)
             outcome = "Partial" if result.partial else "ok"
             if path != _RUNTIME:
                 self.reachability.answered(partial=result.partial)
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
-            error = _backend_error(e, described(), seconds, self._secrets)
+            error = transport.backend_error(e, described(), seconds, secrets=self._secrets)
             if error.refusal and len(subject) <= _MAX_SHOWN:
                 error.query = subject
             outcome = type(error).__name__
-            # Many backends do not serve that path, and serve queries.
-            if path != _RUNTIME and self.reachability.failed(error, began=began):
-                self._try_another(error, began)
+            if path != _RUNTIME:  # many backends do not serve that path, and serve queries
+                may_last = self.reachability.failed(error, began=began)
+                # An expensive query says nothing of the server that answers it.
+                if may_last and not isinstance(error, errors.QueryTimedOut):
+                    self.replicas.failed(began=began)
             raise error from e
         finally:
             elapsed = self._monotonic() - started
@@ -360,20 +333,6 @@ class Prometheus:
                 log.debug("%s: %s in %.0f ms", described(), outcome, elapsed * 1000)
         return result
 
-    def _try_another(self, error: errors.BackendError, began: float) -> None:
-        """Send the next requests to another process or address, if there are several.
-
-        Requests that began before the last switch say nothing of the present one, and an expensive
-        query says nothing of any.
-        """
-        if began < self._switched or isinstance(error, errors.QueryTimedOut):
-            return
-        self._switched = self.reachability.now()
-        if self._one_process:
-            self._one_process.failed()
-        if self.addresses:
-            self.addresses.failed()
-
     async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:
         """Parse a response while it arrives. Raises TooLarge and Broken."""
         limit = _MAX_SERIES if path == _SERIES else MAX_RESULT
@@ -382,7 +341,7 @@ class Prometheus:
             async for chunk in response.content.iter_chunked(_CHUNK):
                 size += len(chunk)
                 if size > limit:
-                    raise errors.TooLarge(
+                    raise _too_large(
                         f"the response is longer than {limit >> 20} MiB: select or aggregate "
                         "so that it has fewer series"
                     )
@@ -390,7 +349,7 @@ class Prometheus:
                 held += grown
                 self._held.bytes += grown
                 if held > _SMALL and not self._held.has_room:
-                    raise errors.TooLarge(
+                    raise _too_large(
                         f"all responses in flight together have no room in {MAX_HELD >> 20} MiB: "
                         "select or aggregate so that queries return fewer series"
                     )
@@ -402,7 +361,7 @@ class Prometheus:
 
 async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source: str) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
-    body = await bodies.read_beginning(response, _MAX_ERROR)
+    body = await transport.read_beginning(response, _MAX_ERROR)
     try:
         document = orjson.loads(body)
         kind, text = document["errorType"], document["error"]
@@ -411,7 +370,8 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
         if response.status == _EXECUTION_FAILED or limited:
             refusal = _LABEL_SET.sub("{...}", f"{kind}: {text}")
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        kind, text, refusal, limited = response.reason or "", _excerpt(body), "", False
+        excerpt = repr(shorten(body[:_MAX_QUOTED].decode(errors="replace"), _MAX_QUOTED))
+        kind, text, refusal, limited = response.reason or "", excerpt, "", False
         if response.status == 404:
             text += (
                 f"; there is no Prometheus API below {base}: correct the path in "
@@ -423,9 +383,7 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
         overloaded.status, overloaded.retry_after = response.status, wait
         raise overloaded
     if limited:
-        too_large = errors.TooLarge(message)
-        too_large.refusal = refusal
-        raise too_large
+        raise _too_large(message, refusal)
     if kind == "timeout":
         raise errors.QueryTimedOut(message)
     if response.status // 100 == 4:
@@ -433,6 +391,12 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
         refused.refusal = refusal
         raise refused
     raise errors.Broken(message)
+
+
+def _too_large(message: str, refusal: str = "") -> errors.TooLarge:
+    error = errors.TooLarge(message)
+    error.refusal = refusal or message
+    return error
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:
@@ -464,50 +428,8 @@ def _secrets(url: yarl.URL) -> tuple[str, ...]:
     return tuple(sorted(values, key=len, reverse=True))
 
 
-def _backend_error(
-    error: Exception, request: str, seconds: float, secrets: Sequence[str]
-) -> errors.BackendError:
-    """Convert an error of a request to a BackendError whose text starts with the request.
-
-    The text has no `secrets`, which aiohttp and proxies repeat in messages about a URL.
-    """
-    text = _TLS_CONTEXT.sub("", str(error) or type(error).__name__)
-    refusal = error.refusal if isinstance(error, errors.BackendError) else ""
-    if isinstance(error, errors.TooLarge):
-        refusal = refusal or text
-    for secret in secrets:
-        text, refusal = text.replace(secret, "..."), refusal.replace(secret, "...")
-    text = shorten(text, _MAX_QUOTED)
-    message = f"{request}: {text}"
-    if isinstance(error, errors.BackendError):
-        again: errors.BackendError
-        if isinstance(error, errors.Refused):
-            again = errors.Refused(message, status=error.status)
-        else:
-            again = type(error)(message)
-        again.refusal, again.retry_after, again.status = refusal, error.retry_after, error.status
-        return again
-    if isinstance(error, TimeoutError):
-        return errors.TimedOut(f"{request}: no complete response within {seconds:.1f} s")
-    if isinstance(error, aiohttp.ClientConnectionError | OSError):
-        return errors.Unreachable(message)
-    if isinstance(error, aiohttp.ClientPayloadError) and not isinstance(
-        error.__cause__, aiohttp.http_exceptions.ContentEncodingError
-    ):
-        return errors.Unreachable(message)
-    return errors.Broken(message)
-
-
 def _received(content: aiohttp.StreamReader) -> int:
     """Return the bytes received over the wire; the reader of an empty body has no counters."""
     compressed: int = getattr(content, "total_compressed_bytes", None) or 0
     plain: int = getattr(content, "total_bytes", 0)
     return compressed or plain
-
-
-def _excerpt(body: bytes) -> str:
-    return _quoted(body[:_MAX_QUOTED].decode(errors="replace"))
-
-
-def _quoted(text: str) -> str:
-    return repr(shorten(text, _MAX_QUOTED))

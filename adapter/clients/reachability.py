@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from adapter import errors
 from adapter.background import Condition, utc
-from adapter.clients.one_address import OneAddress
 from rules.document.sources import DEFAULT
 
 log = logging.getLogger(__name__)
@@ -35,7 +34,7 @@ class Reachability:
     """Outcome of the latest requests: Prometheus answers, or does not since some time.
 
     A refused query does not count: Prometheus answers. `source` is the name that rules use.
-    `clock` returns Unix seconds.
+    `answers` says which of several servers does. `clock` returns Unix seconds.
     """
 
     def __init__(
@@ -43,14 +42,10 @@ class Reachability:
         clock: Callable[[], float] = time.time,
         *,
         source: str = DEFAULT,
-        addresses: OneAddress | None = None,
+        answers: Callable[[], str] = lambda: "answers",
     ) -> None:
-        self.processes = 1
-        """Number of servers that answered behind one address when they were counted."""
-        self.kept = False
-        """Whether only one of them is queried."""
         self._clock = clock
-        self._addresses = addresses
+        self._answers = answers
         self._source = source
         self._answered = 0.0
         self._outage = Condition(clock)
@@ -97,17 +92,7 @@ class Reachability:
             )
         if not self._answered:
             return "not queried yet"
-        if self.processes > 1 and self.kept:
-            return f"answers; {self.processes} servers answer behind one address, one is queried"
-        if self.processes > 1:
-            return errors.Degradation(
-                f"{self.processes} servers answer behind one address, and each request may go to "
-                "another, so values alternate (query one directly, or one that deduplicates)"
-            )
-        number = self._addresses.servers if self._addresses else 0
-        return (
-            f"answers; its name has {number} addresses, one is queried" if number > 1 else "answers"
-        )
+        return self._answers()
 
 
 def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:

@@ -51,11 +51,12 @@ async def findings(prometheus: Prometheus) -> Sequence[Finding]:
 
 async def _replicas(prometheus: Prometheus) -> Sequence[Finding]:
     """Return whether several servers answer at the URL, each with samples of its own."""
-    processes = await prometheus.processes()
-    addresses = prometheus.addresses.servers if prometheus.addresses else 1
-    if processes > 1:
-        fact = f"{processes} Prometheus servers answer behind one address"
-        if prometheus.reachability.kept:
+    await prometheus.count_replicas()
+    replicas = prometheus.replicas
+    addresses = replicas.addresses.servers if replicas.addresses else 1
+    if replicas.processes > 1:
+        fact = f"{replicas.processes} Prometheus servers answer behind one address"
+        if replicas.kept:
             queried = f"{fact}, of which one is queried while it answers"
             return [ok("prometheus-replicas", queried)]
         return [

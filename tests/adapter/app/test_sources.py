@@ -223,7 +223,7 @@ async def test_the_ca_file_flag_keeps_the_service_account_token(account, folder,
 async def test_client_certificate_files_are_reread(
     certificate_protected, folder, tmp_path, monkeypatch, caplog, source
 ):
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     stranger = holder("stranger", OTHER_CA, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
     files(tmp_path, "mine", stranger)
     certificate, key = tmp_path / "mine.crt", tmp_path / "mine.key"
@@ -260,7 +260,7 @@ async def test_client_certificate_files_are_reread(
 
 
 async def test_the_ca_file_is_reread(password_protected, folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     ca = tmp_path / "ca.crt"
     ca.write_bytes(OTHER_CA.pem)
     password = f"--prometheus-header=Authorization={BASIC}"
@@ -290,7 +290,7 @@ async def test_a_kubeconfig_without_token_is_accepted(fake, tmp_path):
 
 @pytest.mark.parametrize("source", ["account", "kubeconfig", "flag"])
 async def test_a_token_file_is_reread(fake, account, monkeypatch, caplog, source):
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     flag = {
         "account": "--prometheus-auth-incluster",
         "kubeconfig": kubeconfig(account, user={"tokenFile": "token"}),
@@ -364,7 +364,7 @@ print(json.dumps({"apiVersion": "client.authentication.k8s.io/v1", "kind": "Exec
 
 
 async def test_a_credential_plugin_is_run_again(fake, tmp_path, monkeypatch):
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     execute = {
         "apiVersion": "client.authentication.k8s.io/v1",
         "command": sys.executable,

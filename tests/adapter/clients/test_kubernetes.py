@@ -151,7 +151,7 @@ async def test_a_failure_has_the_status_and_the_words_of_the_api_server(cluster,
         ({"status": 503, "message": "not today"}, errors.Broken, "503: not today"),
         ({"body": b"<html>"}, errors.Broken, "not JSON"),
         ({"drop": True}, errors.Unreachable, "/api/v1/pods"),
-        ({"delay": 1.0}, errors.TimedOut, "no response within 0.2 s"),
+        ({"delay": 1.0}, errors.TimedOut, "no complete response within 0.2 s"),
     ],
     ids=["refused", "broken", "not JSON", "dropped", "slow"],
 )
@@ -334,7 +334,7 @@ async def test_token_file_is_read_again_without_its_newline(
     (tmp_path / "token").write_text("second\n")
 
     await api.get("/api/v1/pods")
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     api = await connect(user={"tokenFile": "token"})
     await api.get("/api/v1/pods")
     (tmp_path / "token").write_text("third\n")
@@ -347,7 +347,7 @@ async def test_token_file_is_read_again_without_its_newline(
 async def test_last_token_of_a_deleted_file_stays_in_use(
     cluster, connect, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     (tmp_path / "token").write_text("first\n")
     api = await connect(user={"tokenFile": "token"})
     (tmp_path / "token").unlink()
@@ -386,7 +386,7 @@ async def test_exec_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_pa
     await api.get("/api/v1/pods")
     await api.get("/api/v1/pods")
 
-    monkeypatch.setattr(credentials, "_MAX_AGE", -1.0)
+    monkeypatch.setattr(credentials, "MAX_AGE", -1.0)
     api = await connect(user=user)
     await api.get("/api/v1/pods")
 
@@ -451,7 +451,7 @@ async def test_post_has_its_own_timeout(cluster, connect):
     cluster.fail("/x", delay=1.0)
     api = await connect(timeout=30.0)
 
-    with pytest.raises(errors.TimedOut, match=r"POST /x: no response within 0.1 s"):
+    with pytest.raises(errors.TimedOut, match=r"POST /x: no complete response within 0.1 s"):
         await api.post("/x", {}, timeout=0.1)
 
 

@@ -19,7 +19,7 @@ from adapter.app import sources
 from adapter.clients import one_address
 from adapter.clients.one_address import OneAddress
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.reachability import Reachability
+from adapter.clients.replicas import Replicas
 from adapter.doctor import backend as diagnosis
 from adapter.doctor.report import State
 from tests.adapter.app.credentials import EMPTY
@@ -67,7 +67,7 @@ async def client(replicas) -> AsyncIterator[Prometheus]:
     addresses = OneAddress(Names())
     async with aiohttp.ClientSession(connector=addresses.connector()) as session:
         url = f"http://prometheus.test:{replicas[FIRST].port}"
-        yield Prometheus(session, url, addresses=addresses, timeout=5)
+        yield Prometheus(session, url, replicas=Replicas(session, addresses), timeout=5)
 
 
 async def asked(client: Prometheus, times: int = 1) -> set[str]:
@@ -91,7 +91,7 @@ async def test_one_address_is_queried_as_long_as_it_answers(client, replicas):
     await asyncio.to_thread(replicas[FIRST].start)
     for queried in (SECOND, FIRST):
         assert await asked(client) == {SECOND}
-        await client.processes()
+        await client.count_replicas()
         assert await asked(client) == {queried}
 
 
@@ -126,17 +126,15 @@ async def test_the_address_of_the_connection_that_is_established_is_kept(replica
 def test_an_address_of_each_family_is_one_server(addresses, servers):
     resolver = OneAddress(Names())
     resolver.addresses = addresses
-    known = Reachability(addresses=resolver)
-    known.answered(partial="")
 
     assert resolver.servers == servers
-    assert ("addresses" in known.check()) == (servers > 1)
+    assert ("addresses" in Replicas(None, resolver).status()) == (servers > 1)
 
 
 async def test_a_connection_to_an_address_that_failed_is_not_used_again(client):
     assert await asked(client) == {FIRST}
 
-    client.addresses.failed()
+    client.replicas.addresses.failed()
 
     assert await asked(client) == {SECOND}
 
@@ -187,7 +185,7 @@ def keeping(url: str, verb: str = "GET") -> contextlib.AbstractAsyncContextManag
 async def test_one_server_behind_an_address_is_queried_as_long_as_it_answers(replicas, verb):
     replicas[FIRST].put("only_first 1")
     async with balanced(replicas[FIRST].port) as url, keeping(url, verb) as client:
-        assert await client.processes() == 2
+        await client.count_replicas()
         assert await asked(client, 13) == {FIRST}
         for _ in range(20):
             assert (await client.query("only_first")).samples
@@ -216,7 +214,7 @@ async def test_doctor_says_that_one_server_behind_an_address_is_queried(replicas
 
 async def test_a_server_that_hangs_is_left(replicas):
     async with balanced(replicas[FIRST].port) as url, keeping(url) as client:
-        await client.processes()
+        await client.count_replicas()
         assert await asked(client) == {FIRST}
 
         os.kill(replicas[FIRST].pid, signal.SIGSTOP)
@@ -229,7 +227,7 @@ async def test_a_server_that_hangs_is_left(replicas):
             os.kill(replicas[FIRST].pid, signal.SIGCONT)
         assert await asked(client) == {SECOND}
 
-        assert await client.processes() == 2
+        await client.count_replicas()
         assert await asked(client, 13) == {FIRST}
 
 
@@ -243,8 +241,9 @@ async def test_requests_that_a_proxy_balances_are_reported(aiohttp_server):
     app.router.add_get("/api/v1/status/runtimeinfo", start)
     server = await aiohttp_server(app)
     async with keeping(str(server.make_url("/"))) as client:
-        assert await client.processes() == 2
+        await client.count_replicas()
 
+        assert client.replicas.processes == 2
         client.reachability.answered(partial="")
         assert isinstance(client.reachability.check(), errors.Degradation)
 
@@ -265,7 +264,7 @@ async def test_one_server_costs_no_request_and_no_connection(aiohttp_server):
     app.router.add_get("/{path:.*}", answer)
     server = await aiohttp_server(app)
     async with keeping(str(server.make_url("/"))) as client:
-        await client.processes()
+        await client.count_replicas()
         before = set(peers)
         paths.clear()
         for _ in range(5):
@@ -300,8 +299,9 @@ async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(aiohttp
     async with aiohttp.ClientSession() as session:
         client = Prometheus(session, str(server.make_url("/")))
 
-        assert await client.processes() == 1
+        await client.count_replicas()
 
+    assert client.replicas.processes == 1
     assert client.reachability.check() == "not queried yet"
     assert len(fake.requests) == 1
 
@@ -351,7 +351,8 @@ async def server(aiohttp_server) -> AsyncIterator[tuple[Server, Prometheus]]:
     app.router.add_get("/{path:.*}", fake.answer)
     running = await aiohttp_server(app)
     async with keeping(str(running.make_url("/"))) as client:
-        assert await client.processes() == 2
+        await client.count_replicas()
+        assert client.replicas.processes == 2
         yield fake, client
 
 
@@ -419,7 +420,11 @@ async def test_the_next_address_is_tried_after_each_failure_until_one_answers():
         for each in hosts:
             await web.TCPSite(runner, each, port).start()
         async with aiohttp.ClientSession(connector=addresses.connector()) as session:
-            client = Prometheus(session, f"http://prometheus.test:{port}", addresses=addresses)
+            client = Prometheus(
+                session,
+                f"http://prometheus.test:{port}",
+                replicas=Replicas(session, addresses),
+            )
             for _ in range(4):
                 with contextlib.suppress(errors.Broken):
                     await client.query("up")

@@ -1,0 +1,196 @@
+"""Requests to one server: its TLS, credentials and redirects, and its failures as BackendErrors.
+
+`kubernetes` and `prometheus` know what a server says when it refuses a request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import aiohttp
+import yarl
+
+from adapter import errors
+from adapter.clients.credentials import Authorization
+from rules.quoting import shorten
+
+_MAX_QUOTED = 1000
+_CHUNK = 64 << 10
+_RETRIES = 10
+"""Number of times that a request is repeated after Retry-After, as in client-go."""
+_TLS_CONTEXT = re.compile(r" ssl:<[^>]*>")
+"""Part of aiohttp's messages that says nothing."""
+_UNAUTHORIZED, _TOO_MANY_REQUESTS = 401, 429
+
+
+class Transport:
+    """Sends requests to the server of `url` only, over `session` or another one.
+
+    `authorization` returns the Authorization header. `tls_context` returns the TLS context of each
+    new connection, by default that of the session; `server_name` is the name in the server's
+    certificate, by default the host of the URL. A redirect to another scheme, host or port raises
+    Broken, and `advice` ends the message: aiohttp would drop the Authorization header there, but no
+    other header and no client certificate. It follows at most ten redirects within the origin.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        url: yarl.URL,
+        *,
+        advice: str,
+        authorization: Authorization | None = None,
+        tls_context: Callable[[], ssl.SSLContext] | None = None,
+        server_name: str | None = None,
+    ) -> None:
+        self.session = session
+        self._tls_context = tls_context
+        self._server_name = server_name
+        self._middlewares = [_same_origin(url.origin(), advice)]
+        if authorization is not None:
+            self._middlewares.append(_authorized(authorization))
+
+    @contextlib.asynccontextmanager
+    async def send(
+        self,
+        method: str,
+        url: yarl.URL,
+        *,
+        session: aiohttp.ClientSession | None = None,
+        middlewares: Sequence[aiohttp.ClientMiddlewareType] = (),
+        seconds: float | None = None,
+        **options: Any,
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Yield the response, which must end within `seconds`; `options` are those of aiohttp.
+
+        Raises what aiohttp raises; `backend_error` converts it.
+        """
+        response = await (session or self.session).request(
+            method,
+            url,
+            timeout=aiohttp.ClientTimeout(total=seconds),
+            ssl=self._tls_context() if self._tls_context else True,
+            server_hostname=self._server_name,
+            middlewares=(*self._middlewares, *middlewares),
+            **options,
+        )
+        async with abort_on_exit(response):
+            yield response
+
+
+@contextlib.asynccontextmanager
+async def abort_on_exit(response: aiohttp.ClientResponse) -> AsyncIterator[aiohttp.ClientResponse]:
+    """Yield the response; on exit, abort its connection unless the body was read completely.
+
+    aiohttp would close the connection instead. Over TLS that waits up to 30 s for the server's
+    close_notify, and neither the session nor the event loop waits for it.
+    """
+    async with response:
+        try:
+            yield response
+        finally:
+            connection = response.connection
+            if connection is not None and connection.transport is not None:
+                connection.transport.abort()
+
+
+async def read_beginning(response: aiohttp.ClientResponse, size: int) -> bytes:
+    """Return the body of a response, but not more than its first `size` bytes.
+
+    `response.content.read(size)` returns what has arrived, which may be less.
+    """
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        body += chunk
+        if len(body) >= size:
+            break
+    return bytes(body[:size])
+
+
+def backend_error(
+    error: Exception, request: str, seconds: float, *, secrets: Sequence[str] = ()
+) -> errors.BackendError:
+    """Convert an error of a request to a BackendError whose text starts with the request.
+
+    The text has no `secrets`, which aiohttp and proxies repeat in messages about a URL.
+    """
+    text = _TLS_CONTEXT.sub("", str(error) or type(error).__name__)
+    refusal = error.refusal if isinstance(error, errors.BackendError) else ""
+    for secret in secrets:
+        text, refusal = text.replace(secret, "..."), refusal.replace(secret, "...")
+    message = f"{request}: {shorten(text, _MAX_QUOTED)}"
+    if isinstance(error, errors.BackendError):
+        again: errors.BackendError
+        if isinstance(error, errors.Refused):
+            again = errors.Refused(message, status=error.status)
+        else:
+            again = type(error)(message)
+        again.refusal, again.retry_after, again.status = refusal, error.retry_after, error.status
+        return again
+    if isinstance(error, TimeoutError):
+        return errors.TimedOut(f"{request}: no complete response within {seconds:g} s")
+    undecodable = isinstance(error.__cause__, aiohttp.http_exceptions.ContentEncodingError)
+    if isinstance(error, aiohttp.ClientConnectionError | OSError) or (
+        isinstance(error, aiohttp.ClientPayloadError) and not undecodable
+    ):
+        unreachable = errors.Unreachable(message)
+        if isinstance(error, ConnectionResetError | aiohttp.ServerDisconnectedError):
+            unreachable.retry_after = 0.0
+        return unreachable
+    return errors.Broken(message)
+
+
+def _same_origin(origin: yarl.URL, advice: str) -> aiohttp.ClientMiddlewareType:
+    """Return a middleware that refuses a request to another origin before it connects."""
+
+    async def middleware(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        if request.url.origin() != origin:
+            raise errors.Broken(
+                f"{origin} redirects to {request.url.origin()}: redirects to another scheme, host "
+                f"or port are not followed, because they could reveal credentials; {advice}"
+            )
+        return await handler(request)
+
+    return middleware
+
+
+def _authorized(authorization: Authorization) -> aiohttp.ClientMiddlewareType:
+    """Return a middleware that sends the Authorization header.
+
+    After a 401, it reads the value again, and repeats the request once if the value has changed.
+    """
+
+    async def middleware(
+        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        sent = request.headers["Authorization"] = await authorization()
+        response = await handler(request)
+        if response.status != _UNAUTHORIZED or (new := await authorization(renew=True)) == sent:
+            return response
+        async with abort_on_exit(response):
+            request.headers["Authorization"] = new
+        return await handler(request)
+
+    return middleware
+
+
+async def repeat_when_told(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Repeat a GET for which an overloaded server sends Retry-After; a middleware, as client-go."""
+    for _ in range(_RETRIES):
+        response = await handler(request)
+        wait = response.headers.get("Retry-After", "")
+        overloaded = response.status == _TOO_MANY_REQUESTS or response.status >= 500
+        if request.method != "GET" or not overloaded or not wait.isdecimal():
+            return response
+        async with abort_on_exit(response):
+            await asyncio.sleep(float(wait))
+    return await handler(request)
