@@ -48,7 +48,7 @@ class Bundle:
                 f"cannot read a private key: {error}. Use a PEM file with only the key"
             ) from error
         bundle = cls(chain=certificates, key=private)
-        if _public_der(bundle.leaf.public_key()) != _public_der(private.public_key()):
+        if bundle.leaf.public_key() != private.public_key():
             raise CertificateError(
                 f"the private key does not match the certificate of {bundle.subject}. Use the key "
                 "of this certificate, and put the server's certificate first"
@@ -82,9 +82,7 @@ class Bundle:
     @property
     def chain_pem(self) -> bytes:
         """The chain in PEM."""
-        return b"".join(
-            certificate.public_bytes(serialization.Encoding.PEM) for certificate in self.chain
-        )
+        return pem_of(self.chain)
 
     @property
     def key_pem(self) -> bytes:
@@ -94,7 +92,7 @@ class Bundle:
     @property
     def ca_pem(self) -> bytes:
         """The last certificate of the chain in PEM; a client must trust it."""
-        return self.chain[-1].public_bytes(serialization.Encoding.PEM)
+        return pem_of(self.chain[-1:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +129,6 @@ def pkcs8(key: PrivateKeyTypes) -> bytes:
     )
 
 
-def _public_der(key: object) -> bytes:
-    encoded: bytes = key.public_bytes(  # type: ignore[attr-defined]  # no common base class
-        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
-    )
-    return encoded
+def pem_of(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Return the certificates in PEM."""
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)

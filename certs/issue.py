@@ -12,11 +12,11 @@ from datetime import datetime, timedelta
 from typing import Self
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from certs.bundle import Bundle, CertificateError, pkcs8
+from certs.bundle import Bundle, CertificateError, pem_of, pkcs8
 
 BACKDATED = timedelta(hours=1)
 """How long before its issue a certificate becomes valid, because clocks differ."""
@@ -87,7 +87,7 @@ class Authority:
     @property
     def pem(self) -> bytes:
         """The CA certificate in PEM."""
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        return pem_of([self.certificate])
 
     @property
     def key_pem(self) -> bytes:

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
 
-from certs.bundle import Bundle
+from certs.bundle import Bundle, pem_of
 from certs.issue import BACKDATED, Authority
 
 _RENEW_AFTER = 0.6
@@ -52,8 +51,7 @@ class State:
     @property
     def ca_bundle(self) -> bytes:
         """`trusted` in PEM, as for the caBundle of an APIService."""
-        pem = serialization.Encoding.PEM
-        return b"".join(certificate.public_bytes(pem) for certificate in self.trusted)
+        return pem_of(self.trusted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

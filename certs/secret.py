@@ -18,9 +18,8 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding
 
-from certs.bundle import UNREADABLE, Bundle, CertificateError
+from certs.bundle import UNREADABLE, Bundle, CertificateError, pem_of
 from certs.issue import Authority
 from certs.renew import RetiredCA, State
 
@@ -116,7 +115,7 @@ def _encoded(state: State) -> dict[str, str]:
         "tls.key": state.serving.key_pem,
         "ca.crt": state.authority.pem,
         "ca.key": state.authority.key_pem,
-        "previous.crt": b"".join(each.public_bytes(Encoding.PEM) for each in retired),
+        "previous.crt": pem_of(retired),
     }
     if state.next_ca is not None:
         pem |= {"next-ca.crt": state.next_ca.pem, "next-ca.key": state.next_ca.key_pem}

@@ -5,84 +5,53 @@ Stable versions only, as in Kubernetes 1.34. They are used where no cluster is a
 
 from __future__ import annotations
 
-_ADMISSION = "admissionregistration.k8s.io"
-_FLOW_CONTROL = "flowcontrol.apiserver.k8s.io"
+import re
+from collections.abc import Iterator
 
-RESOURCES: tuple[tuple[str, str, str, str, bool], ...] = (
-    ("", "v1", "bindings", "Binding", True),
-    ("", "v1", "componentstatuses", "ComponentStatus", False),
-    ("", "v1", "configmaps", "ConfigMap", True),
-    ("", "v1", "endpoints", "Endpoints", True),
-    ("", "v1", "events", "Event", True),
-    ("", "v1", "limitranges", "LimitRange", True),
-    ("", "v1", "namespaces", "Namespace", False),
-    ("", "v1", "nodes", "Node", False),
-    ("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True),
-    ("", "v1", "persistentvolumes", "PersistentVolume", False),
-    ("", "v1", "pods", "Pod", True),
-    ("", "v1", "podtemplates", "PodTemplate", True),
-    ("", "v1", "replicationcontrollers", "ReplicationController", True),
-    ("", "v1", "resourcequotas", "ResourceQuota", True),
-    ("", "v1", "secrets", "Secret", True),
-    ("", "v1", "serviceaccounts", "ServiceAccount", True),
-    ("", "v1", "services", "Service", True),
-    ("apiregistration.k8s.io", "v1", "apiservices", "APIService", False),
-    ("apps", "v1", "controllerrevisions", "ControllerRevision", True),
-    ("apps", "v1", "daemonsets", "DaemonSet", True),
-    ("apps", "v1", "deployments", "Deployment", True),
-    ("apps", "v1", "replicasets", "ReplicaSet", True),
-    ("apps", "v1", "statefulsets", "StatefulSet", True),
-    ("events.k8s.io", "v1", "events", "Event", True),
-    ("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", False),
-    ("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", False),
-    ("authorization.k8s.io", "v1", "localsubjectaccessreviews", "LocalSubjectAccessReview", True),
-    ("authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", False),
-    ("authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", False),
-    ("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", False),
-    ("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
-    ("autoscaling", "v1", "horizontalpodautoscalers", "HorizontalPodAutoscaler", True),
-    ("batch", "v1", "cronjobs", "CronJob", True),
-    ("batch", "v1", "jobs", "Job", True),
-    ("certificates.k8s.io", "v1", "certificatesigningrequests", "CertificateSigningRequest", False),
-    ("networking.k8s.io", "v1", "ingressclasses", "IngressClass", False),
-    ("networking.k8s.io", "v1", "ingresses", "Ingress", True),
-    ("networking.k8s.io", "v1", "ipaddresses", "IPAddress", False),
-    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", True),
-    ("networking.k8s.io", "v1", "servicecidrs", "ServiceCIDR", False),
-    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True),
-    ("rbac.authorization.k8s.io", "v1", "clusterrolebindings", "ClusterRoleBinding", False),
-    ("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", False),
-    ("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", True),
-    ("rbac.authorization.k8s.io", "v1", "roles", "Role", True),
-    ("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False),
-    ("storage.k8s.io", "v1", "csinodes", "CSINode", False),
-    ("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", True),
-    ("storage.k8s.io", "v1", "storageclasses", "StorageClass", False),
-    ("storage.k8s.io", "v1", "volumeattachments", "VolumeAttachment", False),
-    ("storage.k8s.io", "v1", "volumeattributesclasses", "VolumeAttributesClass", False),
-    (_ADMISSION, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False),
-    (_ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False),
-    (
-        _ADMISSION,
-        "v1",
-        "validatingadmissionpolicybindings",
-        "ValidatingAdmissionPolicyBinding",
-        False,
-    ),
-    (_ADMISSION, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", False),
-    ("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False),
-    ("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False),
-    ("coordination.k8s.io", "v1", "leases", "Lease", True),
-    ("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False),
-    ("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", True),
-    ("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False),
-    ("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", True),
-    ("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", True),
-    ("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False),
-    (_FLOW_CONTROL, "v1", "flowschemas", "FlowSchema", False),
-    (_FLOW_CONTROL, "v1", "prioritylevelconfigurations", "PriorityLevelConfiguration", False),
-)
-"""Group, version, plural, kind, and whether it is namespaced; the preferred version comes first.
-
-The singular is the kind in lower case.
+_KINDS = """
+v1 Binding ComponentStatus* ConfigMap Endpoints Event LimitRange Namespace* Node*
+    PersistentVolumeClaim PersistentVolume* Pod PodTemplate ReplicationController ResourceQuota
+    Secret ServiceAccount Service
+apiregistration.k8s.io/v1 APIService*
+apps/v1 ControllerRevision DaemonSet Deployment ReplicaSet StatefulSet
+events.k8s.io/v1 Event
+authentication.k8s.io/v1 SelfSubjectReview* TokenReview*
+authorization.k8s.io/v1 LocalSubjectAccessReview SelfSubjectAccessReview*
+    SelfSubjectRulesReview* SubjectAccessReview*
+autoscaling/v2 HorizontalPodAutoscaler
+autoscaling/v1 HorizontalPodAutoscaler
+batch/v1 CronJob Job
+certificates.k8s.io/v1 CertificateSigningRequest*
+networking.k8s.io/v1 IngressClass* Ingress IPAddress* NetworkPolicy ServiceCIDR*
+policy/v1 PodDisruptionBudget
+rbac.authorization.k8s.io/v1 ClusterRoleBinding* ClusterRole* RoleBinding Role
+storage.k8s.io/v1 CSIDriver* CSINode* CSIStorageCapacity StorageClass* VolumeAttachment*
+    VolumeAttributesClass*
+admissionregistration.k8s.io/v1 MutatingWebhookConfiguration* ValidatingAdmissionPolicy*
+    ValidatingAdmissionPolicyBinding* ValidatingWebhookConfiguration*
+apiextensions.k8s.io/v1 CustomResourceDefinition*
+scheduling.k8s.io/v1 PriorityClass*
+coordination.k8s.io/v1 Lease
+node.k8s.io/v1 RuntimeClass*
+discovery.k8s.io/v1 EndpointSlice
+resource.k8s.io/v1 DeviceClass* ResourceClaim ResourceClaimTemplate ResourceSlice*
+flowcontrol.apiserver.k8s.io/v1 FlowSchema* PriorityLevelConfiguration*
 """
+"""Group and version, and their kinds; `*` marks those without namespaces.
+
+The preferred version of a group comes first.
+"""
+_PLURALS = ((r"^endpoints$", "endpoints"), (r"y$", "ies"), (r"s$", "ses"), (r"$", "s"))
+"""Ending of a kind in lower case -> that of its plural."""
+
+
+def resources() -> Iterator[tuple[str, str, str, str, bool]]:
+    """Yield group, version, plural and kind of each resource, and whether it is namespaced."""
+    group = version = ""
+    for word in _KINDS.split():
+        kind = word.rstrip("*")
+        if kind[0].islower():
+            group, _, version = kind.rpartition("/")
+        else:
+            ending, plural = next(each for each in _PLURALS if re.search(each[0], kind.lower()))
+            yield group, version, re.sub(ending, plural, kind.lower()), kind, kind == word

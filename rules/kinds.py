@@ -120,7 +120,7 @@ class Kinds:
     def builtin(cls) -> Kinds:
         """Return the kinds that every cluster serves, to work without a cluster."""
         groups: dict[str, dict[str, list[ApiResource]]] = {}
-        for group, version, plural, kind, namespaced in builtin_kinds.RESOURCES:
+        for group, version, plural, kind, namespaced in builtin_kinds.resources():
             resource = ApiResource(name=plural, kind=kind, namespaced=namespaced)
             groups.setdefault(group, {}).setdefault(version, []).append(resource)
         return cls.of(

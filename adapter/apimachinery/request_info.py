@@ -25,6 +25,7 @@ from rules.errors import DurationError, SelectorError
 from rules.names import is_path_segment
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
+from rules.selectors.fields import parse_fields
 from rules.selectors.selectors import Selector
 
 MAX_PATH = 64 << 10
@@ -307,7 +308,7 @@ def _selected_name(query: _Query) -> str:
         return ""
     try:
         selectors.parse(_first(query, "labelSelector"))
-        requirements = selectors.parse_fields(text)
+        requirements = parse_fields(text)
     except SelectorError:
         return ""
     for requirement in requirements:

@@ -14,6 +14,7 @@ from adapter.auth.user import User
 from rules.errors import SelectorError
 from rules.quoting import quote_shortened, shorten
 from rules.selectors import selectors
+from rules.selectors.fields import parse_fields
 from rules.selectors.selectors import EXPRESSION_OPERATORS
 
 _SELECTOR_VERBS = frozenset({"list", "watch", "deletecollection"})
@@ -201,7 +202,7 @@ def _label_requirements(text: str) -> list[dict[str, Any]]:
 
 def _field_requirements(text: str) -> list[dict[str, Any]]:
     try:
-        requirements = selectors.parse_fields(text)
+        requirements = parse_fields(text)
     except SelectorError:
         return []
     return [

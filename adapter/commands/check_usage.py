@@ -28,7 +28,7 @@ async def report(
     lines: list[str] = []
     problems: list[Problem] = []
     for rule, of_pods, of_nodes in zip(
-        (rules.cpu, rules.memory), queries.pods.both, queries.nodes.both, strict=True
+        (rules.cpu, rules.memory), queries.pods, queries.nodes, strict=True
     ):
         for step, kind in ((of_pods, "pod"), (of_nodes, "node")):
             if not step.rule.query.source or not step.binding.resource:

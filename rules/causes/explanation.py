@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
-from rules.causes import candidates, suggestions, wording
+from rules.causes import candidates, missing, suggestions, wording
 from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.errors import UnknownResourceError
 from rules.kinds import GroupResource
 from rules.query.aggregate import Sample
-from rules.query.catalog import Entry, ExternalEntry, Series
+from rules.query.catalog import Entry, ExternalEntry
 from rules.ruleset import CompiledRule
 
 T = TypeVar("T")
@@ -225,7 +225,7 @@ def _taking(
     series = inventory.series_of(rule, metric)
     if not series:
         return f"takes it from {wording.printable(rule.pinned_series or '')}: no relist found any"
-    if resource is None or _maps(inventory, rule, series, resource):
+    if resource is None or missing.has_label(inventory, rule, series, resource):
         return f"takes it from {wording.series(series)}"
     wanted = wording.names(rule.mapping.bind(inventory.kinds).labels(resource))
     return f"takes it from {wording.series(series)}, whose series have no label {wanted}"
@@ -241,7 +241,7 @@ def _refusal(
 ) -> tuple[int, str]:
     series = inventory.series_of(rule, metric)
     if series:
-        if resource is not None and not _maps(inventory, rule, series, resource):
+        if resource is not None and not missing.has_label(inventory, rule, series, resource):
             expected = rule.mapping.bind(inventory.kinds).labels(resource)
             wanted = f"label {wording.names(expected)}" if expected else "no label is mapped to it"
             return 1, f"{wording.series(series)} does not describe {resource} ({wanted})"
@@ -275,13 +275,6 @@ def _refusal(
         query = wording.code(rule.config.series_query)
         return 9, f"it names metrics after series, and no series of {query} gives this name"
     return _UNRELATED, "the name does not match: it names metrics after series in another way"
-
-
-def _maps(
-    inventory: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
-) -> bool:
-    bound = rule.mapping.bind(inventory.kinds)
-    return any(resource in bound.associations(each.labels) for each in series)
 
 
 def resolve(inventory: Inventory, resource: str, group: str) -> GroupResource | None:

@@ -44,7 +44,7 @@ def of_metric(
     for rule in rules:
         series = inventory.series_of(rule, metric)
         if series:
-            if resource is None or _has_label(inventory, rule, series, resource):
+            if resource is None or has_label(inventory, rule, series, resource):
                 return ()
             causes.append(_unlabelled(inventory, rule, series, resource, labels))
             certain = True
@@ -68,7 +68,7 @@ def series_without_label(
     found = []
     for rule in inventory.ruleset.rules:
         series = inventory.series_of(rule, metric)
-        if series and not _has_label(inventory, rule, series, resource):
+        if series and not has_label(inventory, rule, series, resource):
             found.append((rule, series[0]))
     return tuple(found[:_MAX_CAUSES])
 
@@ -169,13 +169,29 @@ def no_match(resource: GroupResource, *, namespace: str, selector: str) -> Cause
 
 def without_value(plan: Plan, values: Collection[str]) -> Cause:
     """Return the cause for a list that lacks some of the objects."""
-    lacking = [name for name in plan.names if name not in values]
-    place = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
+    return Cause(reason=Reason.NO_SAMPLE, sentence=_lacking(plan, values, "value"))
+
+
+def without_usage(plan: Plan, usages: Collection[str]) -> Cause:
+    """Return the cause for pods or nodes of metrics.k8s.io that are not in `usages`."""
+    (step,) = plan.steps
+    by = " and ".join(filter(None, (step.binding.resource, step.binding.namespace)))
     sentence = (
-        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} "
-        f"{'has' if len(lacking) == 1 else 'have'} no value: {wording.names(lacking)}"
+        f"{_lacking(plan, usages, plan.metric)}. {step.rule.config.where} returned no sample for "
+        "them. A new one is not scraped yet; otherwise compare the labels of its series by "
+        f"{by}"
     )
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
+
+
+def _lacking(plan: Plan, found: Collection[str], what: str) -> str:
+    """Return how many objects of a plan are not in `found`, and which."""
+    lacking = [name for name in plan.names if name not in found]
+    place = f" in namespace {printable(plan.namespace)}" if plan.namespace else ""
+    return (
+        f"{len(lacking)} of {len(plan.names)} {plan.resource}{place} "
+        f"{'has' if len(lacking) == 1 else 'have'} no {what}: {wording.names(lacking)}"
+    )
 
 
 def failed_query(
@@ -296,7 +312,7 @@ def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Cau
     return Cause(reason=Reason.POD_TOO_YOUNG, rule=rule.index, sentence=sentence, provisional=True)
 
 
-def _has_label(
+def has_label(
     inventory: Inventory, rule: CompiledRule, series: Sequence[Series], resource: GroupResource
 ) -> bool:
     """Return whether a relist saw a label for `resource` on some of the series."""

@@ -9,7 +9,7 @@ from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.query.catalog import Series
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import Plan
-from rules.quoting import counted, quote
+from rules.quoting import counted, quote, shorten
 
 _MAX_LENGTH = 200
 _MAX_NAMES = 20
@@ -24,7 +24,7 @@ def printable(text: str) -> str:
 
 def truncate(text: str) -> str:
     """Return at most 200 characters of `text`."""
-    return text if len(text) <= _MAX_LENGTH else f"{text[:_MAX_LENGTH]}…"
+    return shorten(text, _MAX_LENGTH)
 
 
 def names(all_names: Iterable[str]) -> str:

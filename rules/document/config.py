@@ -71,23 +71,23 @@ class Rule:
     """One entry of `rules` or `externalRules`."""
 
     series_query: str
-    series_filters: tuple[SeriesFilter, ...]
+    series_filters: tuple[SeriesFilter, ...] = ()
     resources: ResourceMapping
-    name: NameMapping
+    name: NameMapping = NameMapping()
     metrics_query: str
-    aggregate: Aggregate
-    on_missing: OnMissing
-    on_nan: OnNaN
-    freshness: float | None
+    aggregate: Aggregate = "avg"
+    on_missing: OnMissing = OnMissing()
+    on_nan: OnNaN = "missing"
+    freshness: float | None = None
     """Seconds for which an evaluation answers later requests; None for the server's setting."""
-    max_sample_age: float | None
+    max_sample_age: float | None = None
     """Seconds after which an object whose series have no sample any more is missing, or None."""
-    min_pod_age: float | None
+    min_pod_age: float | None = None
     """Seconds for which a pod must have been Ready, or None."""
-    merge: bool
-    source: str
+    merge: bool = False
+    source: str = DEFAULT
     """Name of the Prometheus that is queried."""
-    allow_partial_response: bool | None
+    allow_partial_response: bool | None = None
     """Whether partial responses count as whole ones; None for the server's setting."""
     where: Where = field(repr=False)
 
@@ -209,7 +209,7 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
 
 
 def _warn_of_absent(rule: Fields, node: Node) -> None:
-    if schema.is_null(node):
+    if yaml.is_null(node):
         message = "is an empty rule, which produces no metric: remove it"
         rule.record.report("warning", "", node, message)
         return

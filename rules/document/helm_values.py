@@ -11,7 +11,7 @@ from dataclasses import replace
 from rules.document import config, nodes, yaml
 from rules.document.found import Arguments, Found, RulesPart
 from rules.document.schema import Fields, Record
-from rules.document.yaml import MappingNode, Node, Scalar
+from rules.document.yaml import MappingNode, Scalar
 from rules.errors import Problem
 
 _VALUES = ("default", "custom", "existing", "external", "resource")
@@ -72,7 +72,7 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     if top.get("existing") is not None:
         message = "replaces the rules of these values, which have no effect: check the ConfigMap"
         node = rules.entries["existing"].value
-        problems.append(_warning(file, node, yaml.join(path, "rules.existing"), message))
+        record.report("warning", "rules.existing", node, message)
     title = "Helm values"
     part = RulesPart(title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)))
     arguments = tuple(e for e in nodes.items(values, "extraArguments") if isinstance(e, Scalar))
@@ -109,14 +109,3 @@ def _warn_of_default(record: Record, rules: MappingNode) -> None:
     )
     node = default.value if default else rules
     record.report("warning", "rules.default", node, message)
-
-
-def _warning(file: str, node: Node, path: str, message: str) -> Problem:
-    return Problem(
-        severity="warning",
-        message=message,
-        path=path,
-        file=file,
-        line=node.line,
-        column=node.column,
-    )

@@ -147,11 +147,4 @@ def _workload(document: MappingNode, pod: MappingNode, file: str) -> Found:
 
 def _expanded(argument: Scalar, environment: Mapping[str, str]) -> Scalar:
     text = re.sub(r"\$\((\w+)\)", lambda match: environment.get(match[1], match[0]), argument.text)
-    return Scalar(
-        value=text,
-        tag="str",
-        style=argument.style,
-        source=argument.source,
-        line=argument.line,
-        column=argument.column,
-    )
+    return replace(argument, value=text, tag="str")

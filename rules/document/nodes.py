@@ -11,8 +11,8 @@ EMPTY = MappingNode(entries={}, line=1, column=1)
 
 def mapping(node: Node, key: str) -> MappingNode:
     """Return the mapping at `key`; an empty one if there is none."""
-    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
-    return entry.value if entry and isinstance(entry.value, MappingNode) else EMPTY
+    value = _value(node, key)
+    return value if isinstance(value, MappingNode) else EMPTY
 
 
 def mappings(nodes: Iterable[Node]) -> Iterator[MappingNode]:
@@ -22,14 +22,19 @@ def mappings(nodes: Iterable[Node]) -> Iterator[MappingNode]:
 
 def items(node: Node, key: str) -> tuple[Node, ...]:
     """Return the items of the list at `key`; none if there is no list."""
-    entry = node.entries.get(key) if isinstance(node, MappingNode) else None
-    return entry.value.items if entry and isinstance(entry.value, SequenceNode) else ()
+    value = _value(node, key)
+    return value.items if isinstance(value, SequenceNode) else ()
 
 
 def text(node: Node, key: str) -> str:
     """Return the text of the scalar at `key`; empty if there is none."""
+    value = _value(node, key)
+    return value.text if isinstance(value, Scalar) else ""
+
+
+def _value(node: Node, key: str) -> Node | None:
     entry = node.entries.get(key) if isinstance(node, MappingNode) else None
-    return entry.value.text if entry and isinstance(entry.value, Scalar) else ""
+    return entry.value if entry else None
 
 
 def title(document: MappingNode) -> str:

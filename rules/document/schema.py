@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterator, Sequence
 
 from rules import quantity
-from rules.document.yaml import Entry, MappingNode, Node, Scalar, SequenceNode, join
+from rules.document.yaml import Entry, MappingNode, Node, Scalar, SequenceNode, is_null, join
 from rules.errors import DurationError, Problem, Severity
 from rules.quoting import shorten
 
@@ -183,11 +183,6 @@ class Fields:
     def error(self, key: str, message: str) -> None:
         """Report an error at the value of `key`, which is present."""
         self.record.report("error", join(self.path, key), self._values[key], message)
-
-
-def is_null(node: Node) -> bool:
-    """Return whether the node is a null of YAML."""
-    return isinstance(node, Scalar) and node.tag == "null"
 
 
 def warn_of_type(record: Record, path: str, node: Scalar) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Literal, cast, get_args
 
 from rules import endpoint
-from rules.document.schema import Fields, is_null
+from rules.document.schema import Fields
 from rules.document.where import Where, where_of
-from rules.document.yaml import Entry, MappingNode, Scalar
+from rules.document.yaml import Entry, MappingNode, Scalar, is_null
 
 DEFAULT = "default"
 """Name of the Prometheus of the flags."""

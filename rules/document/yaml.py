@@ -225,7 +225,7 @@ class _Builder:
             self._roots.append(root)
             nodes.append(self._build(root, ""))
         if every:
-            return [each for each in nodes if not _is_empty(each)]
+            return [each for each in nodes if not is_null(each)]
         if nodes and (mark := composer.rest()):
             message = "only the first YAML document is read: move the rest to another file"
             self.report("warning", message, mark.line + 1, mark.column + 1)
@@ -299,7 +299,8 @@ class _Builder:
                 self.report("error", message, mapping.line, mapping.column, path)
 
 
-def _is_empty(node: Node) -> bool:
+def is_null(node: Node) -> bool:
+    """Return whether the node is a null of YAML."""
     return isinstance(node, Scalar) and node.tag == "null"
 
 

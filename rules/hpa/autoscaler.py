@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rules import quantity
-from rules.hpa import label_selector
+from rules.selectors import selectors
 
 Document = Mapping[str, Any]
 MetricType = Literal["Pods", "Object", "External", "Resource", "ContainerResource"]
@@ -222,7 +222,7 @@ def _metric(document: Document) -> Metric:
     return Metric(
         type=kind,
         name=metric["name"],
-        selector=label_selector.canonical(metric.get("selector")),
+        selector=str(selectors.of_object(metric.get("selector"))),
         target=target_type,
         value=int(text) if target_type == "Utilization" else quantity.milli_value(str(text)),
         described=None if described is None else _reference(described),

@@ -59,7 +59,7 @@ def _notes(rule: CompiledRule, kinds: Kinds) -> Iterator[Problem]:
 def _notes_of_queries(rules: CompiledResourceRules) -> Iterator[Problem]:
     queries = resource.compile(rules)
     of_file = {each.config.where.path: each.config.where for each in (rules.cpu, rules.memory)}
-    for step in (*queries.pods.both, *queries.nodes.both):
+    for step in (*queries.pods, *queries.nodes):
         if not step.rule.query.source or not step.binding.resource:
             continue  # reported elsewhere
         sharing = scope.sharing(step.source, step.binding)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import promql_parser as ast
 
-from rules.template import Template, reads
+from rules.template import Template
+from rules.template.analysis import Read
 
 MARK = "scope_namespace_of_group_by"
 """Stands for the label of the namespace where a template writes `GroupBy`."""
@@ -346,7 +347,7 @@ def reads_nothing_of_objects(query: Template) -> None:
         raise _computes(read)
 
 
-def _computes(read: reads.Read) -> NotPointwise:
+def _computes(read: Read) -> NotPointwise:
     text = f'index {read.name} "{read.key}"' if read.key is not None else read.name
     return NotPointwise(
         f"<<{text}>>",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from rules import naming
 from rules.document import config
-from rules.document.sources import DEFAULT
 from rules.document.where import Where
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
 from rules.mapping import BoundMapping
@@ -28,30 +27,18 @@ _EVERYTHING = Selector()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceSteps:
-    """The queries of `resourceRules` for one kind of objects."""
-
-    cpu: Step
-    memory: Step
-
-    @property
-    def both(self) -> tuple[Step, Step]:
-        """CPU, then memory."""
-        return self.cpu, self.memory
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceQueries:
     """The queries of `resourceRules`, and the window that they report."""
 
-    pods: ResourceSteps
-    nodes: ResourceSteps
+    pods: tuple[Step, Step]
+    """For CPU and for memory."""
+    nodes: tuple[Step, Step]
     window_ns: int
 
     @property
     def rules(self) -> tuple[CompiledRule, ...]:
         """The queries, each as a rule."""
-        return tuple(step.rule for step in (*self.pods.both, *self.nodes.both))
+        return tuple(step.rule for step in (*self.pods, *self.nodes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +59,9 @@ def compile(rules: CompiledResourceRules) -> ResourceQueries:  # noqa: A001 (as 
     """
     bound = {each: each.mapping.bind(Kinds.builtin()) for each in (rules.cpu, rules.memory)}
 
-    def steps(resource: GroupResource) -> ResourceSteps:
+    def steps(resource: GroupResource) -> tuple[Step, Step]:
         cpu, memory = (_step(rule, mapping, resource) for rule, mapping in bound.items())
-        return ResourceSteps(cpu=cpu, memory=memory)
+        return cpu, memory
 
     return ResourceQueries(pods=steps(PODS), nodes=steps(NODES), window_ns=rules.window_ns)
 
@@ -93,7 +80,7 @@ def plans(
             selector=_EVERYTHING,
             steps=(step,),
         )
-        for metric, step in zip(("cpu", "memory"), steps.both, strict=True)
+        for metric, step in zip(("cpu", "memory"), steps, strict=True)
     )
     return cpu, memory
 
@@ -145,19 +132,9 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
         section="resourceRules",
         config=config.Rule(
             series_query="",
-            series_filters=(),
             resources=rule.config.resources,
-            name=config.NameMapping(),
             metrics_query=query.source,
-            aggregate="avg",
-            on_missing=config.OnMissing(),
             on_nan="zero",
-            freshness=None,
-            max_sample_age=None,
-            source=DEFAULT,
-            allow_partial_response=None,
-            min_pod_age=None,
-            merge=False,
             where=Where(
                 file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}
             ),

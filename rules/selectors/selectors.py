@@ -1,4 +1,4 @@
-"""Label selectors, parsed and matched as in Kubernetes; also exports `parse_fields`.
+"""Label selectors, parsed and matched as in Kubernetes.
 
 `parse` accepts and refuses what labels.Parse of k8s.io/apimachinery 0.36 does. Its messages reach
 clients, so they are the same word for word.
@@ -14,18 +14,7 @@ from typing import Any, Literal
 
 from rules.errors import SelectorError
 from rules.quoting import quote, quote_shortened
-from rules.selectors.fields import FieldRequirement, parse_fields
 from rules.selectors.labels import key_problem, value_problem
-
-__all__ = [
-    "FieldRequirement",
-    "Operator",
-    "Requirement",
-    "Selector",
-    "label_selector",
-    "parse",
-    "parse_fields",
-]
 
 Operator = Literal["=", "==", "!=", "in", "notin", "exists", "!", "gt", "lt"]
 
@@ -296,3 +285,26 @@ def label_selector(selector: Selector) -> dict[str, Any] | None:
     if expressions:
         document["matchExpressions"] = expressions
     return document or None
+
+
+_OF_OBJECT: Mapping[str, Operator] = {
+    EXPRESSION_OPERATORS[each]: each for each in ("in", "notin", "exists", "!")
+}
+
+
+def of_object(document: Mapping[str, Any] | None) -> Selector:
+    """Return the selector of a metav1.LabelSelector object that the API server accepted."""
+    document = document or {}
+    requirements = [
+        Requirement(key=key, operator="=", values=(value,))
+        for key, value in (document.get("matchLabels") or {}).items()
+    ]
+    requirements += [
+        Requirement(
+            key=each["key"],
+            operator=_OF_OBJECT[each["operator"]],
+            values=tuple(sorted(set(each.get("values") or ()))),
+        )
+        for each in document.get("matchExpressions") or ()
+    ]
+    return Selector(requirements=tuple(sorted(requirements, key=lambda each: each.key)))

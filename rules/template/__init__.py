@@ -4,9 +4,9 @@ Follows Go 1.26 for data of strings, lists and maps, without what no rules file 
 complex numbers, hexadecimal floats, capacities of slices, strings that are not UTF-8, names of Go
 types and rare verbs of printf.
 
-A template passes through `lexer`, `stream`, `parser` (to a tree of `nodes`, with `literals`) and
-`execution`, which evaluates pipelines with `evaluation`, `functions` and `printf`. `fields` checks
-the tree for fields that the data does not have, `reads` for uses of fields that the data does have.
+A template passes through `lexer`, `parser` (to a tree of `nodes`, with `literals`) and `execution`,
+which evaluates pipelines with `functions` and `printf`. `analysis` checks the tree for fields that
+the data does not have, and for uses of fields that it does have.
 https://pkg.go.dev/text/template
 """
 
@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from rules.template import execution, fields, parser, reads
+from rules.template import analysis, execution, parser
 
 _ACTION = re.compile(r"<<.*?>>", re.DOTALL)
 
@@ -35,17 +35,17 @@ class Template:
         """
         return execution.render(self._parsed, data)
 
-    def unknown_fields(self, known: Mapping[str, type]) -> list[fields.UnknownField]:
+    def unknown_fields(self, known: Mapping[str, type]) -> list[analysis.UnknownField]:
         """Return the fields in the template that data with these fields and types cannot have."""
-        return fields.unknown_fields(self._parsed, known)
+        return analysis.unknown_fields(self._parsed, known)
 
     def text_only(self) -> str:
         """Return the source with spaces in the place of its actions."""
         return _ACTION.sub(lambda match: " " * len(match[0]), self.source)
 
-    def reads(self, names: Collection[str]) -> list[reads.Read]:
+    def reads(self, names: Collection[str]) -> list[analysis.Read]:
         """Return where the template does more with these fields than to write them out."""
-        return reads.reads(self._parsed, names)
+        return analysis.reads(self._parsed, names)
 
 
 def parse(source: str, *, name: str = "metrics-query") -> Template:

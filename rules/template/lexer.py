@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from rules import errors
+from rules import errors, quoting
+from rules.template import nodes
 
 KEYWORDS = frozenset({
     "block", "break", "continue", "define", "else", "end", "if", "range", "template", "with",
@@ -111,3 +112,56 @@ def _skip_comment(source: str, left: re.Match[str]) -> int:
         message = "comment ends before closing delimiter"
         raise errors.TemplateSyntaxError(message, source=source, offset=start)
     return right.end()
+
+
+class TokenStream:
+    """Tokens of a source and the current position among them."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._tokens = lex(source)
+        self.position = 0
+        """Index of the next token; a parser that looked ahead may set it back."""
+
+    @property
+    def current(self) -> Token:
+        """The next token, which may be space; it is not taken."""
+        return self._tokens[self.position]
+
+    def peek(self) -> Token:
+        """Skip space and return the next token without taking it."""
+        while self.current.kind == "space":
+            self.position += 1
+        return self.current
+
+    def next(self) -> Token:
+        """Take the next token that is not space. `eof` is never taken, so it is returned again."""
+        token = self.peek()
+        if token.kind != "eof":
+            self.position += 1
+        return token
+
+    def accept(self, *keywords: str) -> Token | None:
+        """Take the next token if it is one of these keywords."""
+        token = self.peek()
+        return self.next() if token.kind == "keyword" and token.text in keywords else None
+
+    def expect(self, kind: str, context: str) -> Token:
+        """Take the next token, which must be of this kind. Raises TemplateSyntaxError."""
+        token = self.next()
+        if token.kind != kind:
+            raise self.unexpected(token, context)
+        return token
+
+    def failure(self, message: str, at: Token | nodes.Node) -> errors.TemplateSyntaxError:
+        """Return an error that points at a token or node."""
+        return errors.TemplateSyntaxError(message, source=self._source, offset=at.offset)
+
+    def unexpected(self, token: Token, context: str) -> errors.TemplateSyntaxError:
+        """Return the error for a token that must not be here."""
+        return self.failure(f"unexpected {describe(token)} in {context}", token)
+
+
+def describe(token: Token) -> str:
+    """Return a token as messages show it."""
+    return quoting.quote(token.text[:40]) if token.text else "end of template"

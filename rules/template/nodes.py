@@ -109,19 +109,13 @@ class Branch(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class If(Node):
-    """`if` with every `else if`, and the last `else`."""
+class Conditional(Node):
+    """`if` or `with`, with every `else if` or `else with`, and the last `else`."""
 
     branches: tuple[Branch, ...]
     else_body: Body | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class With(Node):
-    """`with` with every `else with`, and the last `else`; a condition is dot in its body."""
-
-    branches: tuple[Branch, ...]
-    else_body: Body | None
+    sets_dot: bool
+    """Whether it is `with`, whose condition is dot in the body."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,13 +128,10 @@ class Range(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Break(Node):
-    """`break` out of the innermost `range`."""
+class Jump(Node):
+    """`break` out of the innermost `range`, or `continue` with its next element."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continue(Node):
-    """`continue` with the next element of the innermost `range`."""
+    breaks: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,4 +142,4 @@ class Invocation(Node):
     pipe: Pipe | None
 
 
-Statement = Text | Action | If | With | Range | Break | Continue | Invocation
+Statement = Text | Action | Conditional | Range | Jump | Invocation

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rules import quoting
-from rules.template import functions, lexer, literals, nodes, stream
+from rules.template import functions, lexer, literals, nodes
 
 MAX_NESTING = 100
 """Maximum depth of actions and parentheses; Go allows 10 000 parentheses."""
@@ -38,7 +38,7 @@ def parse(source: str, name: str) -> Source:
 class _Parser:
     def __init__(self, source: str) -> None:
         self.source = source
-        self.tokens = stream.TokenStream(source)
+        self.tokens = lexer.TokenStream(source)
         self.depth = 0
         self.ranges = 0
         """Number of `range` bodies around the current position."""
@@ -115,8 +115,7 @@ class _Parser:
                 self.tokens.expect("right", f"<<{word.text}>>")
                 if not self.ranges:
                     raise self.tokens.failure(f"<<{word.text}>> outside <<range>>", word)
-                jump = nodes.Break if word.text == "break" else nodes.Continue
-                return jump(offset=word.offset)
+                return nodes.Jump(offset=word.offset, breaks=word.text == "break")
             case "template":
                 return self.invocation(word)
             case "block":
@@ -124,7 +123,7 @@ class _Parser:
             case _:
                 raise self.tokens.failure(f"<<{word.text}>> inside another action", word)
 
-    def conditional(self, word: lexer.Token) -> nodes.If | nodes.With:
+    def conditional(self, word: lexer.Token) -> nodes.Conditional:
         """Parse the branches of `if` or `with`, and the last `else`."""
         branches, else_body = list[nodes.Branch](), None
         while True:
@@ -137,8 +136,12 @@ class _Parser:
             if not self.tokens.accept(word.text):
                 else_body = self.else_body(word)
                 break
-        kind = nodes.If if word.text == "if" else nodes.With
-        return kind(offset=word.offset, branches=tuple(branches), else_body=else_body)
+        return nodes.Conditional(
+            offset=word.offset,
+            branches=tuple(branches),
+            else_body=else_body,
+            sets_dot=word.text == "with",
+        )
 
     def else_body(self, opening: lexer.Token) -> nodes.Body:
         self.tokens.expect("right", "<<else>>")
@@ -266,7 +269,7 @@ class _Parser:
             case nodes.Variable() | nodes.Function() | nodes.Pipe():
                 return nodes.Chain(offset=offset, base=term, fields=tuple(fields))
             case _:
-                raise self.tokens.failure(f"unexpected . after {stream.describe(token)}", token)
+                raise self.tokens.failure(f"unexpected . after {lexer.describe(token)}", token)
 
     def term(self, context: str) -> nodes.Operand:
         token = self.tokens.next()

@@ -13,8 +13,8 @@ from adapter.apimachinery.request_info import RequestInfo
 from adapter.errors import ApiError
 from rules.errors import SelectorError
 from rules.quoting import quote_shortened
-from rules.selectors import selectors
-from rules.selectors.selectors import FieldRequirement, Selector
+from rules.selectors.fields import FieldRequirement, parse_fields
+from rules.selectors.selectors import Selector
 
 _FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
@@ -54,7 +54,7 @@ def label_selector(info: RequestInfo) -> Selector:
 def field_selector(info: RequestInfo) -> tuple[FieldRequirement, ...]:
     """Parse `fieldSelector`; fields are not checked. Raises ApiError (400)."""
     try:
-        return selectors.parse_fields(info.field_selector)
+        return parse_fields(info.field_selector)
     except SelectorError as error:
         raise errors.bad_request(str(error)) from error
 

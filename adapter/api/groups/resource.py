@@ -24,7 +24,7 @@ from adapter.causes import failures
 from adapter.cluster.object_index import Object
 from adapter.errors import ApiError, BackendError
 from adapter.evaluation.evaluation import Usages
-from rules.causes import missing, usage
+from rules.causes import missing
 from rules.causes.cause import Cause
 from rules.causes.wording import printable
 from rules.kinds import NODES, PODS, GroupResource, Kinds
@@ -32,7 +32,7 @@ from rules.query import resource
 from rules.query.catalog import Catalog
 from rules.query.plan import Plan
 from rules.query.resource import ResourceQueries, Usage
-from rules.selectors.selectors import FieldRequirement
+from rules.selectors.fields import FieldRequirement
 
 NAME = "metrics.k8s.io"
 VERSIONS: tuple[str, ...] = ("v1beta1",)
@@ -247,7 +247,7 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
     for plan, usages in zip(plans, found, strict=True):
         if isinstance(usages, Mapping):
             if len(usages) < len(plan.names):
-                causes.append(usage.without_usage(plan, usages))
+                causes.append(missing.without_usage(plan, usages))
         elif isinstance(usages, BackendError):
             rule = plan.steps[0].rule
             key = rule.config.where.path.rpartition(".")[2]

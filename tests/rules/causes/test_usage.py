@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rules.causes import usage
+from rules.causes import missing
 from rules.causes.cause import Reason
 from rules.kinds import NODES, PODS
 from rules.query import resource
@@ -12,7 +12,7 @@ from tests.rules.query.test_resource import queries
 def test_pods_without_usage_are_named_with_the_query_and_its_labels():
     cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=["a", "b", "c"])
 
-    cause = usage.without_usage(cpu, {"b"})
+    cause = missing.without_usage(cpu, {"b"})
 
     assert cause.reason is Reason.NO_SAMPLE
     assert cause.sentence == (
@@ -25,4 +25,4 @@ def test_pods_without_usage_are_named_with_the_query_and_its_labels():
 def test_nodes_have_no_namespace():
     _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
 
-    assert usage.without_usage(memory, ()).sentence.startswith("1 of 1 nodes has no memory: n. ")
+    assert missing.without_usage(memory, ()).sentence.startswith("1 of 1 nodes has no memory: n. ")

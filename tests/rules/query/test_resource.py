@@ -90,7 +90,7 @@ def test_a_query_that_renders_to_nothing_is_named():
 
 
 def test_one_query_covers_the_containers_of_all_namespaces():
-    step = queries().pods.cpu
+    step, _ = queries().pods
 
     text = plan.render(
         step.source,

@@ -6,7 +6,7 @@ import pytest
 
 from rules import template
 from rules.ruleset import QUERY_FIELDS
-from rules.template.fields import UnknownField
+from rules.template.analysis import UnknownField
 
 
 def unknown(source):
