@@ -38,12 +38,11 @@ CLOSE_SECONDS = 5.0
 WRITE_SECONDS = 30.0
 """A client that has received nothing of its response for so long is disconnected."""
 RECEIVED = 32 << 10
-"""Bytes that a read takes from the socket, and that wait decrypted or not behind a request. OpenSSL
-keeps a buffer for the most that it was given until the connection ends."""
-_PIECE = 64 << 10
-"""Bytes that are written at once; OpenSSL keeps a buffer for the largest piece, too. What is
-written is buffered without limit if the client does not read; so the next piece waits until it has.
-"""
+"""Bytes that wait, decrypted or not, behind a request."""
+_PIECE = 32 << 10
+"""Bytes that are written at once. OpenSSL keeps a buffer for the largest piece until the connection
+ends. What is written is buffered without limit if the client does not read; so the next piece waits
+until it has."""
 _UNSENT = 64 << 10
 """Bytes of a response that may be unsent while the connection counts as idle."""
 _END = b"\r\n\r\n"
