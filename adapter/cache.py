@@ -187,7 +187,7 @@ class SingleFlightCache(Generic[K, V]):
         For `error_ttl` seconds after a BackendError, it is raised again without a call.
         """
         if (failure := self._failures.get(key)) is not None and self._clock() < failure[1]:
-            raise failure[0].with_traceback(None)
+            raise failure[0].without_frames()
         return await self.in_flight.run(key, lambda: self._fetch(key, load, error_ttl))
 
     async def _fetch(

@@ -129,9 +129,13 @@ class BackendError(Exception):
     """HTTP status of an error of the API server, of Refused and of Overloaded; else 0."""
 
     def without_frames(self) -> Self:
-        """Return the error to be kept. Frames of a traceback may hold all that a response had."""
-        self.__cause__ = self.__context__ = self.__traceback__ = None
-        return self
+        """Return a copy, to be kept or raised again.
+
+        Each frame that an error passes is added to it, and may hold all that a response had.
+        """
+        copy = type(self).__new__(type(self), *self.args)
+        copy.__dict__.update(self.__dict__)
+        return copy
 
 
 class Unreachable(BackendError):

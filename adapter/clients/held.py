@@ -20,27 +20,28 @@ class Held:
     def __init__(self) -> None:
         self._shares: list[Share] = []
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of the responses that all clients are reading."""
+        return sum(each.bytes for each in self._shares)
+
     def share(self) -> Share:
         """Return the share of one more client."""
-        share = Share(self)
+        share = Share(self._shares)
         self._shares.append(share)
         return share
 
-    def has_room(self, share: Share) -> bool:
-        """Return whether `share` is within its own part, or all are within the common half."""
-        own = MAX_HELD // (2 * len(self._shares))
-        beyond = sum(max(0, each.bytes - own) for each in self._shares)
-        return share.bytes <= own or beyond <= MAX_HELD // 2
-
 
 class Share:
-    """Bytes of the responses that one client is reading."""
+    """Bytes of the responses that one client is reading; `every` has those of all clients."""
 
-    def __init__(self, held: Held) -> None:
+    def __init__(self, every: list[Share]) -> None:
         self.bytes = 0
-        self._held = held
+        self._every = every
 
     @property
     def has_room(self) -> bool:
-        """Whether these bytes are within the limit."""
-        return self._held.has_room(self)
+        """Whether they are within the client's own part, or all are within the common half."""
+        own = MAX_HELD // (2 * len(self._every))
+        beyond = sum(max(0, each.bytes - own) for each in self._every)
+        return self.bytes <= own or beyond <= MAX_HELD // 2

@@ -1,7 +1,8 @@
 """Incremental parser of a JSON document that contains one long array.
 
 It reads responses of the Prometheus API, such as `{"status": …, "data": [{…}, {…}], …}`, and never
-holds the whole array. Pure: bytes in, elements out.
+holds the whole array. Pure: bytes in, elements out. Raises Broken for a document that is not JSON,
+has another shape, or has an element that is too long.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import re
 from typing import Any
 
 import orjson
+
+from adapter import errors
 
 _MAX_PENDING = 1 << 20
 """Maximum bytes of one element, and of the document around the array."""
@@ -41,10 +44,6 @@ _ELEMENTS = re.compile(
 """All complete elements from a position on. orjson then checks that they are JSON."""
 
 
-class MalformedError(ValueError):
-    """The document is not JSON, has another shape, or an element of it is too long."""
-
-
 class ArrayParser:
     """Parser of the array at a path of keys, such as `data`, `result`."""
 
@@ -59,7 +58,7 @@ class ArrayParser:
         self._in_array = False
 
     def feed(self, chunk: bytes) -> list[Any]:
-        """Return the elements that `chunk` completes. Raises MalformedError."""
+        """Return the elements that `chunk` completes. Raises Broken."""
         buffer = self._pending + chunk
         elements: list[Any] = []
         position = 0
@@ -73,7 +72,7 @@ class ArrayParser:
                 elements += _parse(b"[" + complete.group().strip(b", \t\r\n") + b"]", list)
                 following = buffer[position : position + 1]
                 if following in {b"}", b":"}:
-                    raise MalformedError("the array is not closed")
+                    raise _malformed("the array is not closed")
                 if following != b"]":
                     break
                 self._in_array = False
@@ -83,16 +82,16 @@ class ArrayParser:
             position = end
         self._pending = buffer[position:]
         if max(len(self._pending), len(self._envelope)) > _MAX_PENDING:
-            raise MalformedError(
+            raise _malformed(
                 f"an element is longer than {_MAX_PENDING} bytes, "
                 f"or nested deeper than {_MAX_NESTING} levels"
             )
         return elements
 
     def close(self) -> dict[str, Any]:
-        """Return the document with an empty array. Raises MalformedError if it is incomplete."""
+        """Return the document with an empty array. Raises Broken if it is incomplete."""
         if self._in_array:
-            raise MalformedError("the document ends inside the array")
+            raise _malformed("the document ends inside the array")
         document: dict[str, Any] = _parse(bytes(self._envelope) + self._pending, dict)
         return document
 
@@ -136,7 +135,11 @@ def _parse(text: bytes, shape: type) -> Any:
         document = orjson.loads(text)
     except orjson.JSONDecodeError as e:
         excerpt = text[:_MAX_QUOTED].decode(errors="replace")
-        raise MalformedError(f"not JSON: {e}: {excerpt!r}") from e
+        raise _malformed(f"not JSON: {e}: {excerpt!r}") from e
     if not isinstance(document, shape):
-        raise MalformedError(f"{type(document).__name__}, not {shape.__name__}")
+        raise _malformed(f"{type(document).__name__}, not {shape.__name__}")
     return document
+
+
+def _malformed(problem: str) -> errors.Broken:
+    return errors.Broken(f"the response cannot be parsed: {problem}")

@@ -132,9 +132,7 @@ class Kube:
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
         """Return the document at `path`, whose segments the caller has escaped."""
-        await self._bucket.take(self._timeout)
-        _, document = await self._exchange("GET", path, params=params)
-        return document
+        return (await self._exchange("GET", path, params=params))[1]
 
     async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
         """Return the response to GET `path`, also if it is an error."""
@@ -156,7 +154,7 @@ class Kube:
         except errors.Refused as error:
             if error.status != _GONE:
                 raise
-        return (await self._collect_pages(path, params, extract, _METADATA_LIST))[1]
+        return (await self.snapshot(path, params, extract, metadata_only=True, page_size=0))[1]
 
     async def snapshot(
         self,
@@ -166,32 +164,64 @@ class Kube:
         *,
         metadata_only: bool,
         max_items: int | None = None,
+        page_size: int = _PAGE,
     ) -> tuple[str, list[T]]:
         """Return the resourceVersion of the list at `path`, and `extract(item)` of every item.
 
         Pages are small and reduced as they arrive, so memory does not grow with the cluster; large
-        objects come in smaller pages. Only the first page is rate limited. With `metadata_only`,
-        items are PartialObjectMetadata, or complete objects if the API server does not support
-        that. Raises Refused with 410 if the list takes longer than etcd keeps old revisions, and
-        TooLarge beyond `max_items`.
+        objects come in smaller pages; with a `page_size` of 0, there is one page. Only the first
+        page is rate limited. With `metadata_only`, items are PartialObjectMetadata, or complete
+        objects if the API server does not support that. Raises Refused with 410 if the list takes
+        longer than etcd keeps old revisions, and TooLarge beyond `max_items`.
         """
-        await self._bucket.take(self._timeout)
-        accept = _METADATA_LIST if metadata_only else _JSON
-        return await self._collect_pages(
-            path, params, extract, accept, page_size=_PAGE, max_items=max_items
-        )
+        extracted: list[T] = []
+        token, size, first = "", page_size, True
+        while True:
+            page_params = {
+                **params,
+                **({"limit": str(size)} if size else {}),
+                **({"continue": token} if token else {}),
+            }
+            limited, first = first, False
+            try:
+                _, page = await self._exchange(
+                    "GET",
+                    path,
+                    params=page_params,
+                    accept=_METADATA_LIST if metadata_only else _JSON,
+                    limit=_MAX_PAGE if size > 1 else _LIMIT,
+                    limited=limited,
+                )
+            except errors.TooLarge:
+                if size <= 1:
+                    raise
+                size //= 2
+                continue
+            size = min(size + 1, page_size)
+            try:
+                extracted += [extract(item) for item in page["items"] or ()]
+                version = str(page["metadata"].get("resourceVersion", ""))
+                token = page["metadata"].get("continue", "")
+                del page  # before the next one arrives
+            except (AttributeError, KeyError, TypeError) as error:
+                raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
+            if max_items is not None and len(extracted) > max_items:
+                raise errors.TooLarge(f"GET {path}: the list has more than {max_items} items")
+            if not token:
+                return version, extracted
 
     async def post(self, path: str, document: Any, *, timeout: float | None = None) -> Any:
         """Create an object and return the response; `path` may have a query string."""
-        return await self._write("POST", path, document, timeout=timeout)
+        return (await self._exchange("POST", path, document=document, timeout=timeout))[1]
 
     async def put(self, path: str, document: Any) -> Any:
         """Replace the object at `path` and return it. Raises Refused with 409 on a conflict."""
-        return await self._write("PUT", path, document)
+        return (await self._exchange("PUT", path, document=document))[1]
 
     async def patch(self, path: str, document: Any) -> Any:
         """Apply a JSON merge patch to the object at `path` and return it."""
-        return await self._write("PATCH", path, document, content_type=_MERGE_PATCH)
+        sent = await self._exchange("PATCH", path, document=document, content_type=_MERGE_PATCH)
+        return sent[1]
 
     async def stream(
         self,
@@ -229,115 +259,46 @@ class Kube:
         version. Like in client-go, versions whose request fails are left out.
         """
         groups: list[ApiGroup] = []
-        for path in ("/api", "/apis"):
-            await self._bucket.take(_DISCOVERY_TIMEOUT)
+        for root in ("/api", "/apis"):
             media_type, document = await self._exchange(
-                "GET", path, accept=kube_discovery.ACCEPT, timeout=_DISCOVERY_TIMEOUT
+                "GET", root, accept=kube_discovery.ACCEPT, timeout=_DISCOVERY_TIMEOUT
             )
             try:
                 if kube_discovery.is_aggregated(media_type):
                     groups += kube_discovery.aggregated_groups(document)
                     continue
                 for name, preferred, paths in kube_discovery.legacy_groups(document):
-                    if documents := await self._get_all(paths):
+                    documents = {}
+                    for version, path in paths.items():
+                        with contextlib.suppress(errors.BackendError):
+                            documents[version] = await self.get(path)
+                    if documents:
                         groups.append(kube_discovery.legacy_group(name, preferred, documents))
             except (AttributeError, KeyError, TypeError) as error:
                 raise errors.Broken(
-                    f"GET {path}: the response is not a discovery document: {error!r}"
+                    f"GET {root}: the response is not a discovery document: {error!r}"
                 ) from error
         return tuple(groups)
-
-    async def _get_all(self, paths: Mapping[str, str]) -> dict[str, Any]:
-        """Return the documents by the keys of `paths`, without those whose request fails."""
-        documents = {}
-        for key, path in paths.items():
-            with contextlib.suppress(errors.BackendError):
-                documents[key] = await self.get(path)
-        return documents
-
-    async def _collect_pages(
-        self,
-        path: str,
-        params: Mapping[str, str],
-        extract: Callable[[Mapping[str, Any]], T],
-        accept: str,
-        *,
-        page_size: int = 0,
-        max_items: int | None = None,
-    ) -> tuple[str, list[T]]:
-        """Return what `snapshot` returns; without `page_size`, there is one page."""
-        extracted: list[T] = []
-        token, size = "", page_size
-        while True:
-            page_params = {
-                **params,
-                **({"limit": str(size)} if size else {}),
-                **({"continue": token} if token else {}),
-            }
-            try:
-                _, page = await self._exchange(
-                    "GET",
-                    path,
-                    params=page_params,
-                    accept=accept,
-                    limit=_MAX_PAGE if size > 1 else _LIMIT,
-                )
-            except errors.TooLarge:
-                if size <= 1:
-                    raise
-                size //= 2
-                continue
-            size = min(size + 1, page_size)
-            try:
-                extracted += [extract(item) for item in page["items"] or ()]
-                version = str(page["metadata"].get("resourceVersion", ""))
-                token = page["metadata"].get("continue", "")
-                del page  # before the next one arrives
-            except (AttributeError, KeyError, TypeError) as error:
-                raise errors.Broken(f"GET {path}: the response is not a list: {error!r}") from error
-            if max_items is not None and len(extracted) > max_items:
-                raise errors.TooLarge(f"GET {path}: the list has more than {max_items} items")
-            if not token:
-                return version, extracted
-
-    async def _write(
-        self,
-        method: str,
-        path: str,
-        document: Any,
-        *,
-        content_type: str = _JSON,
-        timeout: float | None = None,
-    ) -> Any:
-        await self._bucket.take(self._timeout if timeout is None else timeout)
-        _, response = await self._exchange(
-            method, path, document=document, content_type=content_type, timeout=timeout
-        )
-        return response
 
     async def _exchange(
         self,
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
-        accept: str = _JSON,
-        document: Any = None,
-        content_type: str = _JSON,
         timeout: float | None = None,
         limit: int | None = None,
+        limited: bool = True,
+        **request: Any,
     ) -> tuple[str, Any]:
-        """Send a request and return the media type and the document of the response."""
+        """Send a request and return the media type and the document of the response.
+
+        The response has at most `limit` bytes; `limited` says whether the request counts towards
+        the rate limit. `request` is as for `_send`.
+        """
         seconds = self._timeout if timeout is None else timeout
-        async with self._send(
-            method,
-            path,
-            seconds,
-            params=params,
-            accept=accept,
-            document=document,
-            content_type=content_type,
-        ) as response:
+        if limited:
+            await self._bucket.take(seconds)
+        async with self._send(method, path, seconds, **request) as response:
             await _raise_for_status(response)
             body = await _read(response, limit or _LIMIT)
             return response.headers.get("Content-Type", ""), _decode(body)

@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 import orjson
 
 from adapter import errors
-from adapter.clients import json_stream
+from adapter.clients.json_stream import ArrayParser
 from rules.query.aggregate import Sample
 from rules.quoting import shorten
 
@@ -71,7 +71,7 @@ class QueryResultReader:
     """Reader of `/api/v1/query`. Raises Broken, like the original also for a string."""
 
     def __init__(self) -> None:
-        self._elements = _Elements("data", "result")
+        self._elements = ArrayParser("data", "result")
         self._samples: list[Sample] = []
         self._point: list[Any] = []
         """Elements that are not objects: the time and the value of a scalar."""
@@ -115,7 +115,7 @@ class StringsReader:
     """Reader of `/api/v1/labels` and `/api/v1/label/…/values`."""
 
     def __init__(self) -> None:
-        self._elements = _Elements("data")
+        self._elements = ArrayParser("data")
         self._strings: list[str] = []
 
     def feed(self, chunk: bytes) -> int:
@@ -140,7 +140,7 @@ class LabelSetsReader:
     """Reader of `/api/v1/series` that keeps only series names and their label names."""
 
     def __init__(self) -> None:
-        self._elements = _Elements("data")
+        self._elements = ArrayParser("data")
         self._label_names: dict[str, set[str]] = {}
 
     def feed(self, chunk: bytes) -> int:
@@ -202,25 +202,6 @@ class TypesReader(_WholeReader):
             return Listed(types, _partial(document))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
             raise errors.Broken(f"the response is not metadata: {e!r}") from e
-
-
-class _Elements:
-    """Parser of one array whose errors are Broken."""
-
-    def __init__(self, *path: str) -> None:
-        self._array = json_stream.ArrayParser(*path)
-
-    def feed(self, chunk: bytes) -> list[Any]:
-        try:
-            return self._array.feed(chunk)
-        except json_stream.MalformedError as e:
-            raise errors.Broken(f"the response cannot be parsed: {e}") from e
-
-    def close(self) -> dict[str, Any]:
-        try:
-            return self._array.close()
-        except json_stream.MalformedError as e:
-            raise errors.Broken(f"the response cannot be parsed: {e}") from e
 
 
 def _data(document: Any, shape: type) -> Any:

@@ -47,24 +47,16 @@ _KEEP_VERSION = frozenset({401, 403, 405, 429})
 """Statuses that say nothing about the resourceVersion of the request."""
 
 
-def _identity(item: Any) -> Any:
-    return item
-
-
-def _ignore(_: errors.BackendError | None) -> None:
-    pass
-
-
 async def follow(
     api: Kube,
     path: str,
     params: Mapping[str, str],
     *,
-    extract: Callable[[Any], Any] = _identity,
+    extract: Callable[[Any], Any] = lambda item: item,
     begin: Callable[[], Callable[[Any], Any]] | None = None,
     metadata_only: bool = False,
     max_items: int | None = None,
-    report: Callable[[errors.BackendError | None], None] = _ignore,
+    report: Callable[[errors.BackendError | None], None] = lambda _: None,
     duration: float = _WATCH,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,12 @@ import yaml
 
 from adapter import errors
 from adapter.cluster import ready_index
-from adapter.cluster.object_index import Object
-from adapter.cluster.objects import FINISHED
+from adapter.cluster.object_index import Object, ObjectIndex
+from adapter.cluster.objects import FINISHED, place_of
 from adapter.cluster.readiness import too_young
+from adapter.cluster.ready_index import Pod, ReadyIndex
 from rules.errors import UnknownResourceError
-from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
+from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kind, Kinds
 from rules.selectors.selectors import Selector
 
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -54,45 +55,61 @@ class FileObjects:
         if problems:
             raise errors.Broken("\n".join(problems))
         self.kinds = _kinds(manifests)
-        self._objects = _objects(manifests, self.kinds)
+        self._indexes: defaultdict[GroupResource, ObjectIndex] = defaultdict(ObjectIndex)
+        self._ready = ReadyIndex()
+        self._finished: set[tuple[str, str]] = set()
+        """Namespaces and names of pods."""
+        kind_of = {(kind.group, kind.kind): kind for kind in self.kinds}
+        for manifest in manifests:
+            self._put(kind_of[manifest.group, manifest.kind], manifest)
+
+    def _put(self, kind: Kind, manifest: _Object) -> None:
+        name, labels = manifest.name, manifest.labels
+        namespace = (manifest.namespace or "default") if kind.namespaced else ""
+        namespaces = self._indexes[NAMESPACES]
+        if namespace and not namespaces.contains("", namespace):
+            namespaces.put(_indexed("", namespace, {_NAMESPACE_LABEL: namespace}))
+        if kind.group_resource == NAMESPACES:  # every API server adds the label
+            labels = {**labels, _NAMESPACE_LABEL: name}
+        if manifest.finished:
+            self._finished.add((namespace, name))
+            self._indexes[PODS].remove(namespace, name)
+        else:
+            self._indexes[kind.group_resource].put(_indexed(namespace, name, labels))
+        if kind.group_resource == PODS:
+            self._ready.put(Pod(namespace, name, manifest.ready_since))
+            if not manifest.finished:
+                self._finished.discard((namespace, name))
 
     async def names(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[str, ...]:
         """Return the names of the objects that match the selector; see `ClusterObjects`."""
-        matching = self._matching(resource, namespace, selector)
-        return tuple(each.name for each in matching)
+        index, place = self._index(resource, namespace)
+        return index.names(selector, namespace=place)
 
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
     ) -> tuple[Object, ...]:
         """Return the objects that match the selector; see `ClusterObjects`."""
-        return tuple(map(_indexed, self._matching(resource, namespace, selector)))
+        index, place = self._index(resource, namespace)
+        return index.objects(selector, namespace=place)
 
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod."""
-        matching = self._matching(resource, namespace, Selector())
-        return next((_indexed(each) for each in matching if each.name == name), None)
+        return self._index(resource, namespace)[0].get(namespace, name)
 
-    def _matching(
-        self, resource: GroupResource, namespace: str, selector: Selector
-    ) -> Iterator[_Object]:
+    def _index(self, resource: GroupResource, namespace: str) -> tuple[ObjectIndex, str | None]:
+        """Return the objects of a resource, and the namespace in them. Raises Refused with 404."""
         try:
             kind = self.kinds.first(resource.resource, resource.group)
         except UnknownResourceError as error:
             raise errors.Refused(str(error), status=404) from error
-        all_namespaces = not (kind.namespaced and namespace)
-        for each in self._objects.get(kind.group_resource, ()):
-            inside = all_namespaces or each.namespace == namespace
-            if inside and not each.finished and selector.matches(each.labels):
-                yield each
+        return self._indexes[kind.group_resource], place_of(kind, namespace)
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         """Return False for a pod that has finished, else True."""
-        return not any(
-            each.finished and (each.namespace, each.name) == (namespace, name)
-            for each in self._objects.get(resource, ())
-        )
+        return resource != PODS or (namespace, name) not in self._finished
 
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float
@@ -101,11 +118,7 @@ class FileObjects:
 
         Pods without conditions have been Ready forever.
         """
-        ready = {
-            each.name: each.ready_since
-            for each in self._objects.get(PODS, ())
-            if each.namespace == namespace and each.ready_since is not None
-        }
+        ready = self._ready.of(namespace)
         return too_young(ready, names, now=self._clock(), seconds=seconds)
 
     async def refresh(self) -> None:
@@ -125,9 +138,8 @@ class _Object:
     """Unix seconds; None for a pod that is not Ready."""
 
 
-def _indexed(item: _Object) -> Object:
-    labels = itertools.chain.from_iterable(sorted(item.labels.items()))
-    return Object(item.namespace, item.name, tuple(labels))
+def _indexed(namespace: str, name: str, labels: Mapping[str, str]) -> Object:
+    return Object(namespace, name, tuple(itertools.chain.from_iterable(sorted(labels.items()))))
 
 
 class _InvalidManifest(Exception):
@@ -252,31 +264,3 @@ def _plural(kind: str) -> str:
     if singular.endswith("y"):
         return f"{singular[:-1]}ies"
     return f"{singular}s"
-
-
-def _objects(
-    manifests: Iterable[_Object], kinds: Kinds
-) -> Mapping[GroupResource, Sequence[_Object]]:
-    """Return the objects of each resource in the order of namespace and name."""
-    kind_of = {(kind.group, kind.kind): kind for kind in kinds}
-    objects: dict[GroupResource, dict[tuple[str, str], _Object]] = defaultdict(dict)
-    for manifest in manifests:
-        kind = kind_of[manifest.group, manifest.kind]
-        name, labels = manifest.name, manifest.labels
-        namespace = (manifest.namespace or "default") if kind.namespaced else ""
-        if namespace:
-            objects[NAMESPACES].setdefault(("", namespace), _namespace(namespace))
-        elif kind.group_resource == NAMESPACES:
-            labels = {**labels, **_namespace(name).labels}
-        objects[kind.group_resource][namespace, name] = replace(
-            manifest, namespace=namespace, labels=labels
-        )
-    return {
-        resource: [by_name[key] for key in sorted(by_name)] for resource, by_name in objects.items()
-    }
-
-
-def _namespace(name: str) -> _Object:
-    """Build a namespace with the label that every API server adds."""
-    metadata = {"name": name, "labels": {_NAMESPACE_LABEL: name}}
-    return _parse({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})

@@ -13,7 +13,6 @@ import logging
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, TypeVar
 
 from adapter import errors
 from adapter.background import backoff
@@ -28,8 +27,6 @@ from rules.names import is_path_segment
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have finished."""
@@ -95,15 +92,8 @@ class ClusterObjects:
         objects of the whole cluster are returned; names in different namespaces may be equal.
         Raises Refused with 404 for an unknown resource.
         """
-        kind = self._known_kind(resource) or await self._discover_kind(resource)
-        if not is_path_segment(namespace):
-            return ()
-        if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
-            place = _place(kind, namespace)
-            if selector.empty or not index.unlabelled(place):
-                return index.names(selector, namespace=place)
-            return tuple(each.name for each in await self._complete(index, kind, place, selector))
-        return tuple(await self._list(kind, namespace, selector, _name))
+        index, remaining, place = await self._matching(resource, namespace, selector)
+        return index.names(remaining, namespace=place)
 
     async def objects(
         self, resource: GroupResource, *, namespace: str, selector: Selector
@@ -112,17 +102,41 @@ class ClusterObjects:
 
         Those whose labels are too large to be kept have none.
         """
+        index, remaining, place = await self._matching(resource, namespace, selector)
+        return index.objects(remaining, namespace=place)
+
+    async def _matching(
+        self, resource: GroupResource, namespace: str, selector: Selector
+    ) -> tuple[ObjectIndex, Selector, str | None]:
+        """Return an index with all matching objects, and what selects them in it.
+
+        It is the watch cache's, or one of what was listed. If the first lacks the labels of some
+        objects, only their namespaces are listed.
+        """
         kind = self._known_kind(resource) or await self._discover_kind(resource)
         if not is_path_segment(namespace):
-            return ()
-        if selector.size <= _MAX_SELECTOR and (index := self._index(kind)) is not None:
-            place = _place(kind, namespace)
-            if selector.empty or not index.unlabelled(place):
-                return index.objects(selector, namespace=place)
-            return await self._complete(index, kind, place, selector)
-        found = ObjectIndex()
-        await self._list_into(found, kind, namespace, selector)
-        return found.objects(_EVERYTHING, namespace=None)
+            return ObjectIndex(), _EVERYTHING, None
+        index = self._index(kind) if selector.size <= _MAX_SELECTOR else None
+        if index is None:
+            found = ObjectIndex()
+            await self._list_into(found, kind, namespace, selector)
+            return found, _EVERYTHING, None
+        place = place_of(kind, namespace)
+        places = () if selector.empty else index.unlabelled(place)
+        if not places:
+            return index, selector, place
+        log.warning(
+            "%s in %s: listed, because a label selector is requested and their labels are too "
+            "large to be kept; remove labels",
+            kind.group_resource,
+            ", ".join(filter(None, places)) or "the cluster",
+        )
+        found = ObjectIndex(index.objects(selector, namespace=place))
+        for each in places:
+            lock = self._large_namespaces.setdefault(each, asyncio.Lock())
+            async with lock, self._large_lists:
+                await self._list_into(found, kind, each, selector)
+        return found, _EVERYTHING, None
 
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod."""
@@ -197,46 +211,17 @@ class ClusterObjects:
             self.kinds = kinds
         self.discovered = True
 
-    async def _list(
-        self,
-        kind: Kind,
-        namespace: str,
-        selector: Selector,
-        extract: Callable[[Mapping[str, Any]], T],
-    ) -> list[T]:
-        """List the matching objects, without finished pods, and return what `extract` returns."""
-        params = dict(collection.params(kind))
-        if not selector.empty:
-            params["labelSelector"] = str(selector)
-        return await self._listing.collect(collection.path(kind, namespace), params, extract)
-
-    async def _complete(
-        self, index: ObjectIndex, kind: Kind, namespace: str | None, selector: Selector
-    ) -> tuple[Object, ...]:
-        """Return the matching objects of an index that lacks the labels of some of them.
-
-        Only their namespaces are listed.
-        """
-        places = index.unlabelled(namespace)
-        log.warning(
-            "%s in %s: listed, because a label selector is requested and their labels are too "
-            "large to be kept; remove labels",
-            kind.group_resource,
-            ", ".join(filter(None, places)) or "the cluster",
-        )
-        found = ObjectIndex(index.objects(selector, namespace=namespace))
-        for each in places:
-            lock = self._large_namespaces.setdefault(each, asyncio.Lock())
-            async with lock, self._large_lists:
-                await self._list_into(found, kind, each, selector)
-        return found.objects(_EVERYTHING, namespace=None)
-
     async def _list_into(
         self, found: ObjectIndex, kind: Kind, namespace: str, selector: Selector
     ) -> None:
-        """Add the matching objects of a namespace to `found`."""
-        await self._list(
-            kind, namespace, selector, lambda item: found.put(object_index.parse(item))
+        """List the matching objects, without finished pods, and add them to `found`."""
+        params = dict(collection.params(kind))
+        if not selector.empty:
+            params["labelSelector"] = str(selector)
+        await self._listing.collect(
+            collection.path(kind, namespace),
+            params,
+            lambda item: found.put(object_index.parse(item)),
         )
 
     def _index(self, kind: Kind) -> ObjectIndex | None:
@@ -258,10 +243,6 @@ class ClusterObjects:
             raise errors.Refused(str(error), status=404) from error
 
 
-def _place(kind: Kind, namespace: str) -> str | None:
+def place_of(kind: Kind, namespace: str) -> str | None:
     """Return the namespace in the index of a kind; None for all of them."""
     return namespace if kind.namespaced and namespace else None
-
-
-def _name(item: Mapping[str, Any]) -> str:
-    return str(item["metadata"]["name"])

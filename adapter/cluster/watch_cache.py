@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from adapter import errors, telemetry
@@ -116,10 +117,16 @@ class WatchCaches(Generic[IndexT]):
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        self._api = api
-        self._content = content
+        self._new_cache: Callable[[Kind], _WatchCache[IndexT]] = functools.partial(
+            _WatchCache,
+            api=api,
+            content=content,
+            metrics=metrics,
+            max_objects=max_objects,
+            clock=clock,
+            sleep=sleep,
+        )
         self._metrics = metrics
-        self._max_objects = max_objects
         self._clock = clock
         self._sleep = sleep
         self._caches: dict[GroupResource, _WatchCache[IndexT]] = {}
@@ -137,15 +144,7 @@ class WatchCaches(Generic[IndexT]):
                 del self._caches[kind.group_resource]
             if self._tasks is None:
                 return None
-            cache = self._caches[kind.group_resource] = _WatchCache(
-                self._api,
-                kind,
-                self._content,
-                metrics=self._metrics,
-                max_objects=self._max_objects,
-                clock=self._clock,
-                sleep=self._sleep,
-            )
+            cache = self._caches[kind.group_resource] = self._new_cache(kind)
             cache.task = self._tasks.create_task(cache.run(), name=f"watch of {cache.resource}")
         cache.used = self._clock()
         if cache.index is None:
@@ -197,38 +196,28 @@ class _UnwatchableError(Exception):
         self.reason = reason
 
 
+@dataclass(eq=False)
 class _WatchCache(Generic[IndexT]):
     """Watch cache of one kind."""
 
-    task: asyncio.Task[NoReturn]
+    kind: Kind
+    _: KW_ONLY
+    api: Kube
+    content: Content[IndexT]
+    metrics: telemetry.WatchCacheMetrics
+    max_objects: int
+    clock: Clock
+    sleep: Sleep
+    task: asyncio.Task[NoReturn] = field(init=False)
 
-    def __init__(
-        self,
-        api: Kube,
-        kind: Kind,
-        content: Content[IndexT],
-        *,
-        metrics: telemetry.WatchCacheMetrics,
-        max_objects: int,
-        clock: Clock,
-        sleep: Sleep,
-    ) -> None:
-        self._api = api
-        self.kind = kind
-        self.resource = f"{kind.group_resource}{content.suffix}"
-        self._content = content
-        self._metrics = metrics
-        self._max_objects = max_objects
-        self._clock = clock
-        self._sleep = sleep
-        self._parse = content.parse
-        self._listed = content.index()
+    def __post_init__(self) -> None:
+        self.resource = f"{self.kind.group_resource}{self.content.suffix}"
+        self._listed = self.content.index()
         """Index that the current list fills."""
         self._objects: IndexT | None = None
-        self._listed_at = clock()
         self._enter(State.SYNCING)
-        self._responded = self.used = clock()
-        """Times of the last response of a watch, and of the last request for the kind."""
+        self._listed_at = self._responded = self.used = self.clock()
+        """Times of the last list, of the last response of a watch, and of the last request."""
         self._refused: float | None = None
         """Time of the first of consecutive refusals."""
 
@@ -257,14 +246,14 @@ class _WatchCache(Generic[IndexT]):
                 elif self.index is not None:
                     pauses = backoff(_MIN_RETRY, _MAX_RETRY)
                 self._objects = None
-                self._metrics.emptied(self.resource)
+                self.metrics.emptied(self.resource)
                 self._enter(error.state, error.reason)
-            await self._sleep(next(pauses))
+            await self.sleep(next(pauses))
 
     def stop(self, reason: str) -> None:
         """End the watch and remove its metrics."""
         self.task.cancel()
-        self._metrics.stopped(self.resource)
+        self.metrics.stopped(self.resource)
         log.info("%s: the watch ended, because %s", self.resource, reason)
 
     def status(self) -> str:
@@ -272,56 +261,56 @@ class _WatchCache(Generic[IndexT]):
         if self.index is None:
             reason = self._reason or "the watch has just begun"
             return f"{self.resource} listed at each request: {reason}"
-        age = f"last response {self._clock() - self._responded:.0f} s ago"
+        age = f"last response {self.clock() - self._responded:.0f} s ago"
         broken = f", watch broken: {self._reason}" if self.state is State.BROKEN else ""
         return f"{self.resource} watched: {len(self.index)} objects, {age}{broken}"
 
     async def _follow(self) -> None:
         """List and watch until the index should be listed again."""
         events = watch.follow(
-            self._api,
+            self.api,
             collection.path(self.kind),
             collection.params(self.kind),
-            extract=self._parse,
+            extract=self.content.parse,
             begin=self._begin_list,
-            metadata_only=self._content.metadata_only,
-            max_items=self._max_objects,
+            metadata_only=self.content.metadata_only,
+            max_items=self.max_objects,
             report=self._report,
             duration=_WATCH,
-            clock=self._clock,
-            sleep=self._sleep,
+            clock=self.clock,
+            sleep=self.sleep,
         )
         async with contextlib.aclosing(events):
             async for event, item in events:
                 if event == watch.LISTED:
-                    self._objects, self._listed = self._listed, self._content.index()
-                    self._listed_at = self._clock()
+                    self._objects, self._listed = self._listed, self.content.index()
+                    self._listed_at = self.clock()
                 elif self._objects is not None:
                     if event == "DELETED":
                         self._objects.remove(item.namespace, item.name)
                     else:
                         self._objects.put(item)
                     self._check_size(self._objects)
-                    listed = self._clock() - self._listed_at
+                    listed = self.clock() - self._listed_at
                     if self._objects.outdated and listed >= _MAX_RETRY:
                         return
 
     def _begin_list(self) -> Callable[[Mapping[str, Any]], None]:
-        self._listed = listed = self._content.index()
-        return lambda item: listed.put(self._parse(item))
+        self._listed = listed = self.content.index()
+        return lambda item: listed.put(self.content.parse(item))
 
     def _check_size(self, objects: Index) -> None:
-        self._metrics.resized(self.resource, len(objects))
-        if len(objects) > self._max_objects:
+        self.metrics.resized(self.resource, len(objects))
+        if len(objects) > self.max_objects:
             raise _UnwatchableError(
-                State.TOO_MANY, "too many objects", f"more than {self._max_objects}"
+                State.TOO_MANY, "too many objects", f"more than {self.max_objects}"
             )
 
     def _report(self, error: errors.BackendError | None) -> None:
         """Enter the state that follows from a response of the watch or from a failure."""
         if error is None:
-            self._responded, self._refused = self._clock(), None
-            self._metrics.responded(self.resource, at=time.time())
+            self._responded, self._refused = self.clock(), None
+            self.metrics.responded(self.resource, at=time.time())
             if self.state is not State.WATCHED and self._objects is not None:
                 self._check_size(self._objects)
                 self._enter(State.WATCHED)
@@ -333,14 +322,14 @@ class _WatchCache(Generic[IndexT]):
         if isinstance(error, errors.Refused):
             reason = str(error.status)
         if isinstance(error, errors.Refused) and error.status in _FORBIDDEN:
-            self._refused = self._refused or self._clock()
-            if self.index is None or self._clock() - self._refused > _FORBIDDEN_GRACE:
+            self._refused = self._refused or self.clock()
+            if self.index is None or self.clock() - self._refused > _FORBIDDEN_GRACE:
                 raise _UnwatchableError(State.FORBIDDEN, f"status {reason}", error)
         else:
             self._refused = None
         self._enter(self.state if self.index is None else State.BROKEN, reason)
 
     def _enter(self, state: State, reason: str = "") -> None:
-        self._metrics.entered(self.resource, state)
+        self.metrics.entered(self.resource, state)
         self.state = state
         self._reason = reason

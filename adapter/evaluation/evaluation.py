@@ -16,7 +16,7 @@ from adapter import errors, telemetry
 from adapter.background import gather_or_cancel
 from adapter.cache import LRUCache, SingleFlightCache
 from adapter.evaluation.fallback import Demoted
-from adapter.evaluation.freshness import Freshness
+from adapter.evaluation.freshness import freshness as freshness_of
 from adapter.evaluation.queries import Client, QueriesBySource, off_loop_if_large
 from adapter.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, until
 from adapter.evaluation.snapshot import Snapshot
@@ -94,7 +94,7 @@ class Evaluation:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._queries = QueriesBySource(prometheus, sources, clock=clock)
-        self._freshness = Freshness(freshness)
+        self._freshness = freshness
         self._allow_partial = allow_partial
         self._metrics = metrics
         self._sharing = sharing
@@ -104,7 +104,7 @@ class Evaluation:
         self._demoted = Demoted()
         self._context = Context(
             queries=self._queries,
-            freshness=self._freshness,
+            freshness=freshness,
             alone=SingleFlightCache(
                 ttl=lambda _, snapshot: snapshot.expires - _now(),
                 max_size=_MAX_ALONE,
@@ -180,23 +180,21 @@ class Evaluation:
             each.lookup((plan.namespace, plan.names))
             for each, plan in zip(shared, plans, strict=True)
         ]
-        missing = iter(
-            await gather_or_cancel(
-                self._usages_of_new(plan, each, deadline)
-                for each, plan, snapshot in zip(shared, plans, present, strict=True)
-                if snapshot is None
-            )
-            if None in present
-            else ()
-        )
+        known = [each for each in present if each is not None]
+        if len(known) == len(plans):
+            return tuple(map(self._usages, plans, known))
         return tuple(
-            next(missing) if snapshot is None else self._usages(plan, snapshot)
-            for plan, snapshot in zip(plans, present, strict=True)
+            await gather_or_cancel(
+                self._usages_of(plan, each, snapshot, deadline)
+                for each, plan, snapshot in zip(shared, plans, present, strict=True)
+            )
         )
 
-    async def _usages_of_new(
-        self, plan: Plan, shared: SharedQuery, deadline: float | None
+    async def _usages_of(
+        self, plan: Plan, shared: SharedQuery, present: Snapshot | None, deadline: float | None
     ) -> Usages:
+        if present is not None:
+            return self._usages(plan, present)
         try:
             snapshot = await shared.evaluate(plan, deadline=deadline)
         except (errors.BackendError, PlanError) as error:
@@ -233,7 +231,7 @@ class Evaluation:
         if (rows := self._rows.cached(key)) is not None:
             counts.shared.inc()
         else:
-            error_ttl = min(ERROR_TTL, self._freshness.of((plan.step,)))
+            error_ttl = min(ERROR_TTL, freshness_of((plan.step,), self._freshness))
             async with until(deadline):
                 rows = await self._rows.find(
                     key, lambda: self._evaluate_rows(plan), error_ttl=error_ttl
@@ -385,7 +383,7 @@ class Evaluation:
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
         counts.alone.inc()
         counts.duration.set(took)
-        expires = answer.began + self._freshness.of((plan.step,), took)
+        expires = answer.began + freshness_of((plan.step,), self._freshness, took)
         evaluated = Evaluated(values=values, partial=result.partial)
         return _Rows(evaluated=evaluated, expires=expires)
 

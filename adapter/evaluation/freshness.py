@@ -12,24 +12,14 @@ _STRETCH = 50.0
 """An evaluation that takes a whole core for its duration then costs at most a fiftieth of one."""
 
 
-class Freshness:
-    """Freshness of the evaluations of a server.
+def freshness(steps: Sequence[Step], default: float | None, took: float = 0.0) -> float:
+    """Return the seconds for which an evaluation of `steps` is shared, if it took `took` seconds.
 
-    `seconds` is for the rules that do not set their own: 0 shares nothing in time, and None is
-    automatic: 1 s, stretched to fifty times the duration of the last evaluation, at most 5 s.
+    Of several rules that set a freshness, the shortest counts. `default` is for rules that set
+    none: 0 shares nothing in time, and None is automatic: 1 s, stretched to fifty times the
+    duration of the last evaluation, at most 5 s.
     """
-
-    def __init__(self, seconds: float | None = None) -> None:
-        self._seconds = seconds
-
-    def of(self, steps: Sequence[Step], took: float = 0.0) -> float:
-        """Return the seconds for which an evaluation of `steps` is shared, if it took `took` s.
-
-        Of several rules that set a freshness, the shortest counts.
-        """
-        own = [each for step in steps if (each := step.rule.config.freshness) is not None]
-        if own:
-            return min(own)
-        if self._seconds is not None:
-            return self._seconds
-        return min(max(_SHORTEST, _STRETCH * took), _LONGEST)
+    own = [each for step in steps if (each := step.rule.config.freshness) is not None]
+    if own:
+        return min(own)
+    return min(max(_SHORTEST, _STRETCH * took), _LONGEST) if default is None else default

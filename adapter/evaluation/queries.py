@@ -6,8 +6,9 @@ Each Prometheus has limits of its own, so that one that is slow does not delay t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -66,34 +67,10 @@ class Queries:
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
 
-    async def run(self, promql: str) -> Timed[QueryResult]:
-        """Evaluate a query for a single request. Raises BackendError subclasses."""
-        async with self._slots_alone:
-            return await self._run(promql)
-
-    async def vectors(self, texts: Iterable[str], *, merged: bool) -> Timed[list[QueryResult]]:
-        """Evaluate several queries at the same time, each of which must return a vector.
-
-        They are for a single request unless `merged`. Raises BackendError subclasses: Broken for a
-        scalar, because that has no object.
-        """
-        answers = await gather_or_cancel(map(self._run if merged else self.run, texts))
-        for each in answers:
-            if each.result.kind != "vector":
-                raise errors.Broken(
-                    f"the query returns a {each.result.kind}; a rule needs an instant vector"
-                )
-        first = min(answers, key=lambda each: each.began)
-        return Timed(
-            result=[each.result for each in answers],
-            began=first.began,
-            at=first.at,
-            took=max(each.took for each in answers),
-        )
-
-    async def _run(self, promql: str) -> Timed[QueryResult]:
+    async def run(self, promql: str, *, merged: bool = False) -> Timed[QueryResult]:
+        """Evaluate a query; it is for a single request unless `merged`. Raises BackendError."""
         loop = asyncio.get_running_loop()
-        async with self._slots:
+        async with contextlib.nullcontext() if merged else self._slots_alone, self._slots:
             began, at = loop.time(), self._clock()
             result = await self.client.query(promql)
             return Timed(result=result, began=began, at=at, took=loop.time() - began)
@@ -133,21 +110,22 @@ class QueriesBySource:
     async def vectors(
         self, queries: Sequence[tuple[str, str]], *, merged: bool
     ) -> Timed[list[QueryResult]]:
-        """Evaluate queries, given with their sources, as `Queries.vectors` does; in their order."""
-        texts: dict[str, list[str]] = {}
-        for source, text in queries:
-            texts.setdefault(source, []).append(text)
+        """Evaluate queries, given with their sources, at the same time; each must return a vector.
+
+        They are for a single request unless `merged`. Raises BackendError subclasses: Broken for a
+        scalar, because that has no object.
+        """
         answers = await gather_or_cancel(
-            self.of(source).vectors(those, merged=merged) for source, those in texts.items()
+            self.of(source).run(text, merged=merged) for source, text in queries
         )
-        if len(answers) == 1:
-            return answers[0]
-        results = {
-            source: iter(answer.result) for source, answer in zip(texts, answers, strict=True)
-        }
+        for each in answers:
+            if each.result.kind != "vector":
+                raise errors.Broken(
+                    f"the query returns a {each.result.kind}; a rule needs an instant vector"
+                )
         first = min(answers, key=lambda each: each.began)
         return Timed(
-            result=[next(results[source]) for source, _ in queries],
+            result=[each.result for each in answers],
             began=first.began,
             at=first.at,
             took=max(each.took for each in answers),

@@ -16,7 +16,7 @@ from adapter import errors, telemetry
 from adapter.cache import SingleFlightCache
 from adapter.evaluation.demand import Demand, ObjectNames
 from adapter.evaluation.fallback import Demoted, Fallback
-from adapter.evaluation.freshness import Freshness
+from adapter.evaluation.freshness import freshness
 from adapter.evaluation.queries import QueriesBySource, off_loop_if_large
 from adapter.evaluation.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
@@ -47,7 +47,8 @@ class Context:
     """What the shared queries of a server have in common."""
 
     queries: QueriesBySource
-    freshness: Freshness
+    freshness: float | None
+    """Of rules that set none; see `freshness`."""
     alone: SingleFlightCache[tuple[SharedQueryId, ObjectNames], Snapshot]
     """Evaluations for the objects of one request only, by `SharedQuery.id` and objects."""
     start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -140,7 +141,7 @@ class SharedQuery:
         if snapshot is not None and snapshot.began >= after:
             return snapshot
         if (error := self._fallback.error(self._now())) is not None:
-            raise error.with_traceback(None)
+            raise error.without_frames()
         async with until(deadline):
             return await self._context.alone.find(
                 (self.id, requested),
@@ -150,7 +151,7 @@ class SharedQuery:
 
     @property
     def _freshness(self) -> float:
-        return self._context.freshness.of(self._steps, self._took)
+        return freshness(self._steps, self._context.freshness, self._took)
 
     @property
     def _error_ttl(self) -> float:

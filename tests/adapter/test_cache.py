@@ -212,6 +212,7 @@ async def test_kept_failure_holds_nothing_of_the_response():
 
     with pytest.raises(errors.TooLarge):
         await cache.find("a", fail, error_ttl=1000.0)
+    await settle()
     gc.collect()
 
     assert parsed[0]() is None

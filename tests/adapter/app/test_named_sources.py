@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from adapter import errors
 from adapter.app import sources
+from adapter.clients import held
 from adapter.clients.held import Held
 from rules import ruleset
 from tests.adapter.app.credentials import BASIC, EMPTY, PASSWORD, USER, kubeconfig, sent
@@ -17,6 +19,7 @@ from tests.presets import api
 from tests.presets.api import GROUP, Api
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus
+from tests.waiting import until
 
 
 def named(text):
@@ -87,20 +90,36 @@ async def test_a_kubeconfig_of_a_source_cannot_run_commands(tmp_path, user):
     assert "which runs a command: here, use a token" in text
 
 
-async def test_a_source_leaves_the_other_sources_their_parts_of_the_limit_of_responses(fake):
-    async with sources.connect_sources(
-        named(f"  a: {{url: '{fake.url}'}}\n  b: {{url: '{fake.url}'}}\n"), held=Held()
-    ) as clients:
-        fake.behave = fakes.says(EMPTY[:-1] + " " * (17 << 10) + EMPTY[-1])
-        clients["a"]._held.bytes = 24 << 20
+async def test_a_source_leaves_the_other_sources_their_parts_of_the_limit_of_responses(
+    fake, monkeypatch
+):
+    monkeypatch.setattr(held, "MAX_HELD", 1 << 20)
+    behave = fakes.says(EMPTY[:-1] + " " * (17 << 10) + EMPTY[-1])
 
+    async def respond(request, received):
+        if received.parameters["query"] != "slow":
+            return await behave(request, received)
+        return await fakes.stalls(EMPTY[:-1] + " " * length)(request, received)
+
+    fake.behave = respond
+    every = Held()
+    text = f"  a: {{url: '{fake.url}'}}\n  b: {{url: '{fake.url}'}}\n"
+    async with sources.connect_sources(named(text), held=every) as clients:
+        length = 760 << 10
+        slow = [asyncio.create_task(clients["a"].query("slow"))]
+        await until(lambda: every.bytes > length)
         with pytest.raises(errors.TooLarge, match="all responses in flight together"):
             await clients["a"].query("up")
         await clients["b"].query("up")
 
-        clients["b"]._held.bytes = 8 << 20
+        length = 250 << 10
+        slow.append(asyncio.create_task(clients["b"].query("slow")))
+        await until(lambda: every.bytes > 1010 << 10)
         with pytest.raises(errors.TooLarge, match="all responses in flight together"):
             await clients["b"].query("up")
+        for each in slow:
+            each.cancel()
+        await asyncio.gather(*slow, return_exceptions=True)
 
 
 # The whole server

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from adapter import errors
 from adapter.apimachinery import encoding
 from adapter.clients import kubeconfig, kubernetes
+from adapter.clients.held import Held
 from adapter.clients.prometheus import Prometheus
 from tests import effort
 from tests.fakes import prometheus as fakes
@@ -104,10 +105,11 @@ async def test_hostile_responses_of_prometheus_are_backend_errors(aiohttp_server
         return await fakes.says(body, status=status)(request, received)
 
     server = await aiohttp_server(fakes.Prometheus(respond).app())
+    held = Held()
     loop = asyncio.get_running_loop()
 
     async def fetch(session: aiohttp.ClientSession) -> None:
-        client = Prometheus(session, str(server.make_url("/")), timeout=SECONDS)
+        client = Prometheus(session, str(server.make_url("/")), timeout=SECONDS, held=held)
         started = time.process_time()
         try:
             if method == "query":
@@ -121,7 +123,7 @@ async def test_hostile_responses_of_prometheus_are_backend_errors(aiohttp_server
         except errors.BackendError as error:
             assert len(str(error)) < 3_000  # noqa: PT017 - an error is not required
         assert time.process_time() - started < max_cpu()
-        assert client._held.bytes == 0
+        assert held.bytes == 0
 
     @given(bodies(), st.sampled_from([200, 200, 200, 204, 400, 503]))
     @settings(suppress_health_check=list(HealthCheck))

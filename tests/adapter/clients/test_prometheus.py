@@ -21,7 +21,7 @@ from adapter.clients import held, prometheus
 from adapter.clients.prometheus import Prometheus
 from tests.fakes import prometheus as fakes
 from tests.real import prometheus as real
-from tests.waiting import Clock
+from tests.waiting import Clock, until
 
 Serve = Callable[[fakes.Behaviour], Awaitable[fakes.Prometheus]]
 
@@ -33,7 +33,7 @@ from adapter.clients.prometheus import Prometheus
 
 async def main():
     async with aiohttp.ClientSession() as session:
-        client = Prometheus(session, sys.argv[1])
+        client = Prometheus(session, sys.argv[1], timeout=600)
         queries = (client.query("up") for _ in range(3))
         for result in await asyncio.gather(*queries, return_exceptions=True):
             print(type(result).__name__)
@@ -723,11 +723,11 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
         await response.write(content[-1:])
         return response
 
-    client = Prometheus(session, (await serve(respond)).url)
+    every = held.Held()
+    client = Prometheus(session, (await serve(respond)).url, held=every)
     first = asyncio.create_task(client.query("first"))
     await arrived.wait()
-    while client._held.bytes < len(body) - 1:  # noqa: ASYNC110 - there is no event
-        await asyncio.sleep(0.001)
+    await until(lambda: every.bytes >= len(body) - 1)
 
     with pytest.raises(errors.TooLarge, match="all responses in flight together"):
         await client.query("second")
@@ -739,7 +739,7 @@ async def test_responses_that_together_exceed_the_budget_fail_and_the_others_go_
     finish.set()
     assert len((await first).samples) == 10_000
     assert len((await client.query("third")).samples) == 100
-    assert client._held.bytes == 0
+    assert every.bytes == 0
 
 
 async def test_event_loop_runs_while_a_large_response_is_parsed(serve, session):

@@ -2,18 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from adapter.evaluation.freshness import Freshness
+from adapter.evaluation.freshness import freshness
 from rules import kinds, ruleset
 from rules.query import catalog
 from rules.query.catalog import Step
 
 
-def steps(*freshness: str) -> list[Step]:
+def steps(*own: str) -> list[Step]:
     """Return a step of one rule for each freshness; of a rule without one, if it is empty."""
     rules = "".join(
         f"- {{seriesQuery: m{number}, metricsQuery: m, resources: {{namespaced: false}}"
         f"{each and ', freshness: ' + each}}}\n"
-        for number, each in enumerate(freshness)
+        for number, each in enumerate(own)
     )
     compiled = ruleset.load([("rules.yaml", f"externalRules:\n{rules}")])
     sources = [
@@ -27,7 +27,7 @@ def steps(*freshness: str) -> list[Step]:
     ("took", "seconds"), [(0, 1), (0.001, 1), (0.02, 1), (0.04, 2), (0.1, 5), (60, 5)]
 )
 def test_automatic_freshness_is_fifty_times_the_duration(took, seconds):
-    assert Freshness().of(steps(""), took) == seconds
+    assert freshness(steps(""), None, took) == seconds
 
 
 @pytest.mark.parametrize(
@@ -42,4 +42,4 @@ def test_automatic_freshness_is_fifty_times_the_duration(took, seconds):
     ],
 )
 def test_freshness_of_a_rule_counts_before_that_of_the_server(own, server, seconds):
-    assert Freshness(server).of(steps(*own), took=0.08) == seconds
+    assert freshness(steps(*own), server, took=0.08) == seconds

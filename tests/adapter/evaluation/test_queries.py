@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 import pytest
 
 from adapter.clients.prometheus_result import QueryResult
-from adapter.evaluation.queries import Queries, QueriesBySource
+from adapter.evaluation.queries import QueriesBySource
 from rules.query.aggregate import Sample
 from tests import virtual_time
 
@@ -35,13 +35,17 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def queries_of(client: Client) -> Queries:
-    return Queries(client, clock=lambda: 1e9 + now())
+def queries_of(client: Client) -> QueriesBySource:
+    return QueriesBySource(client, {}, clock=lambda: 1e9 + now())
 
 
-async def behind(number: int, queries: Queries, work: Coroutine):
+def of_default(*texts: str) -> list[tuple[str, str]]:
+    return [("default", text) for text in texts]
+
+
+async def behind(number: int, queries: QueriesBySource, work: Coroutine):
     """Return the result of `work`, which begins after `number` slow queries for one request."""
-    others = [asyncio.create_task(queries.run("slow")) for _ in range(number)]
+    others = [asyncio.create_task(queries.of("default").run("slow")) for _ in range(number)]
     await asyncio.sleep(0)
     result = await work
     for each in others:
@@ -53,7 +57,9 @@ def test_queries_at_a_time_are_limited_and_some_slots_are_reserved_for_merged_ev
     async def most(merged: bool) -> int:
         client = Client()
         queries = queries_of(client)
-        await asyncio.gather(*(queries.vectors(["fast"], merged=merged) for _ in range(100)))
+        await asyncio.gather(
+            *(queries.vectors(of_default("fast"), merged=merged) for _ in range(100))
+        )
         return client.most
 
     assert virtual_time.run(most(False)) == 12
@@ -94,7 +100,7 @@ def test_results_of_several_sources_are_in_the_order_of_the_queries():
 def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():
     async def ended() -> float:
         queries = queries_of(Client())
-        await behind(400, queries, queries.vectors(["fast"] * 4, merged=True))
+        await behind(400, queries, queries.vectors(of_default("fast") * 4, merged=True))
         return now()
 
     assert virtual_time.run(ended()) == 1.0
@@ -104,8 +110,8 @@ def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():
 def test_duration_does_not_contain_the_wait_for_a_slot(merged):
     async def timed():
         queries = queries_of(Client())
-        slow = [queries.vectors(["slow"], merged=True) for _ in range(16)]
-        *_, last = await asyncio.gather(*slow, queries.vectors(["fast"], merged=merged))
+        slow = [queries.vectors(of_default("slow"), merged=True) for _ in range(16)]
+        *_, last = await asyncio.gather(*slow, queries.vectors(of_default("fast"), merged=merged))
         return last
 
     answer = virtual_time.run(timed())
@@ -116,7 +122,7 @@ def test_duration_does_not_contain_the_wait_for_a_slot(merged):
 def test_several_queries_begin_with_the_first_and_take_as_long_as_the_longest():
     async def timed():
         queries = queries_of(Client())
-        return await behind(11, queries, queries.vectors(["fast", "slow"], merged=False))
+        return await behind(11, queries, queries.vectors(of_default("fast", "slow"), merged=False))
 
     answer = virtual_time.run(timed())
 

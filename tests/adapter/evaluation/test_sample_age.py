@@ -17,6 +17,7 @@ from rules.kinds import PODS, Kinds
 from rules.query import catalog, plan
 from rules.selectors.selectors import Selector
 from tests.real import prometheus as real
+from tests.waiting import Clock
 
 NOW = 2_000_000_000.0
 """Time of all queries; samples have their time before it."""
@@ -159,19 +160,15 @@ async def test_a_constant_replaces_an_object_that_is_too_old(client):
     assert await milli(evaluation_on(client), entry, OLD, FRESH) == {"old": 9000, "fresh": 4000}
 
 
-async def test_the_last_value_replaces_an_object_that_became_too_old(running, client):
-    moment = NOW - 50
+async def test_the_last_value_replaces_an_object_that_became_too_old(running):
+    clock = Clock(NOW - 50)
+    async with aiohttp.ClientSession() as session:
+        client = Prometheus(session, running.url, clock=clock)
+        evaluation = evaluation_on(client, clock=clock)
+        entry = entry_of(rule(more="maxSampleAge: 1m\n  onMissing: {lastKnown: 2m}"))
+        assert await milli(evaluation, entry, OLD) == {"old": 1000}
 
-    def clock() -> float:
-        return moment
-
-    evaluation = evaluation_on(
-        Prometheus(client.client._session, running.url, clock=clock), clock=clock
-    )
-    entry = entry_of(rule(more="maxSampleAge: 1m\n  onMissing: {lastKnown: 2m}"))
-    assert await milli(evaluation, entry, OLD) == {"old": 1000}
-
-    moment = NOW
-    assert await milli(evaluation, entry, OLD) == {"old": 1000}
-    moment = NOW + 75
-    assert await milli(evaluation, entry, OLD) == {}
+        clock.now = NOW
+        assert await milli(evaluation, entry, OLD) == {"old": 1000}
+        clock.now = NOW + 75
+        assert await milli(evaluation, entry, OLD) == {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 
@@ -17,7 +16,10 @@ from adapter import errors, telemetry
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult
+from adapter.evaluation import evaluation as evaluation_module
 from adapter.evaluation.evaluation import Evaluation
+from adapter.evaluation.shared_query import SharedQuery
+from adapter.evaluation.snapshot import Snapshot
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource
@@ -341,15 +343,20 @@ async def test_freshness_of_the_rule_comes_before_that_of_the_server(shared):
     assert (len(never.client.queries), len(long.client.queries)) == (10, 1)
 
 
+def alive(kind: type) -> int:
+    gc.collect()
+    return sum(isinstance(each, kind) for each in gc.get_objects())
+
+
 async def test_without_requests_nothing_is_queried_and_nothing_is_kept(shared):
+    before = alive(Snapshot)
     shared = shared(freshness=0.1)
     await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
-    query = shared.evaluation._shared_query(pods("p0"))
+    alone = shared.counted("alone")
 
-    await until(lambda: query._merged is None)
+    await until(lambda: alive(Snapshot) <= before + alone)
 
-    assert len(shared.client.queries) == shared.counted("merged") + shared.counted("alone")
-    assert query._flight is None
+    assert len(shared.client.queries) == shared.counted("merged") + alone
 
 
 async def test_every_query_serves_a_request(shared):
@@ -397,14 +404,12 @@ async def test_caller_that_gives_up_does_not_cancel_the_query_of_the_others(shar
 
 async def test_failure_is_shared_and_a_present_evaluation_is_not_used_after_it_expires(shared):
     shared = shared(freshness=0.3)
+    began = asyncio.get_running_loop().time()
     await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
     shared.client.failure = lambda _: errors.Unreachable("no route to Prometheus")
-    present = shared.evaluation._shared_query(pods("p0"))._merged
-    assert present
 
     assert "no route" in str(await failure_of(shared, pods("p0")))
-    assert asyncio.get_running_loop().time() >= present.expires
-    assert shared.evaluation._shared_query(pods("p0"))._merged is present
+    assert asyncio.get_running_loop().time() >= began + 0.3
     failed = len(shared.client.queries)
     for number in range(100):
         with pytest.raises(errors.Unreachable):
@@ -581,51 +586,47 @@ externalRules:
 # Bounds
 
 
-async def test_shared_queries_are_bounded(shared):
-    shared = shared()
-    for number in range(6000):
-        query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
-        assert query.lookup(("a", ("p0",))) is None
-
-    assert len(shared.evaluation._shared._entries) <= 5000
+async def refused(shared: Shared, request: Plan) -> None:
+    with pytest.raises(errors.Refused):
+        await shared.evaluation.values(request)
 
 
-async def test_requested_names_are_bounded_also_without_a_successful_evaluation(shared):
-    shared = shared()
+async def test_shared_queries_are_bounded(shared, monkeypatch):
+    monkeypatch.setattr(evaluation_module, "_MAX_SHARED", 10_000)
+    shared, before = shared(), alive(SharedQuery)
+    shared.client.failure = lambda _: errors.Refused("no", status=401)
+
+    for number in range(200):
+        await refused(shared, pods("p0", selector=f"gpu={number}"))
+
+    assert alive(SharedQuery) - before <= 100
+
+
+async def test_requested_names_are_bounded_also_without_a_successful_evaluation(
+    shared, monkeypatch
+):
+    monkeypatch.setattr(evaluation_module, "_MAX_SHARED", 50_000)
+    shared, before = shared(), alive(SharedQuery)
+    shared.client.failure = lambda _: errors.Refused("no", status=401)
+
     for number in range(10):
-        query = shared.evaluation._shared_query(pods("p0", selector=f"gpu={number}"))
-        for start in range(60):
-            names = tuple(f"p{start}-{i}" for i in range(1000))
-            assert query.lookup(("a", names)) is None
+        for start in range(6):
+            names = (f"p{start}-{i}" for i in range(1000))
+            await refused(shared, pods(*names, selector=f"gpu={number}"))
 
-    assert len(shared.evaluation._shared._entries) == 8
-
-
-async def test_size_follows_what_is_kept(shared):
-    shared = shared(freshness=0.1)
-    await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
-    query = shared.evaluation._shared_query(pods("p0"))
-    sets = names = samples = 3
-    assert shared.evaluation._shared._size == 100 + sets + names + samples
-
-    await until(lambda: query._merged is None)
-
-    assert shared.evaluation._shared._size == 100 + sets + names
+    assert alive(SharedQuery) - before == 8
 
 
-async def test_evicted_shared_query_is_released_and_does_not_return(shared):
-    shared = shared()
+async def test_evicted_shared_query_is_released(shared, monkeypatch):
+    monkeypatch.setattr(evaluation_module, "_MAX_SHARED", 199)  # one of them
+    shared, before = shared(), alive(SharedQuery)
     await shared.milli(pods("p0"))
-    query = shared.evaluation._shared_query(pods("p0"))
-    released = weakref.ref(query)
-    shared.evaluation._shared.clear()
+    shared.client.failure = lambda _: errors.Broken("500")
+    for number in range(2):  # a failure that is kept must not keep what failed
+        for _ in range(2):
+            await failure_of(shared, pods("p0", selector=f"gpu={number}"))
 
-    query.lookup(("a", ("p1",)))
-    assert not shared.evaluation._shared._entries
-    del query
-    gc.collect()
-
-    assert released() is None
+    assert alive(SharedQuery) - before == 1
 
 
 async def test_close_cancels_evaluations_in_flight(shared):
@@ -640,7 +641,6 @@ async def test_close_cancels_evaluations_in_flight(shared):
 
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    assert shared.evaluation._tasks == set()
 
 
 async def test_metrics_are_exposed(shared):
