@@ -24,6 +24,7 @@ from adapter.settings import reference
 from adapter.settings.flag import fields_of
 from adapter.settings.settings import GROUPS
 from rules import presets
+from tests import chart_values
 from tests.backends.servers import BACKENDS
 from tests.presets.table import (
     LACKING,
@@ -205,6 +206,12 @@ def backends() -> str:
     return _table(header, rows)
 
 
+def alerts() -> str:
+    """Return the alerts of the Helm chart."""
+    text = (chart_values.CHART / "files" / "alerts.yaml").read_text(encoding="utf-8")
+    return f"```yaml\n{text}```"
+
+
 def make_targets() -> str:
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
@@ -223,7 +230,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "rules": lambda: layers("rules"),
     },
     "docs/flags.md": {"flags": flags},
-    "docs/monitoring.md": {"metrics": own_metrics},
+    "docs/monitoring.md": {"alerts": alerts, "metrics": own_metrics},
     "docs/presets.md": {
         "presets": preset_list,
         "metrics": preset_metrics,
@@ -237,12 +244,21 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     },
     "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
     ".github/CONTRIBUTING.md": {"make": make_targets},
+    "manifests/chart/README.md": {"values": chart_values.table, "reasons": chart_values.reasons},
 }
 """Document -> its generated parts."""
 
+FILES: Mapping[str, Callable[[], str]] = {
+    "manifests/chart/values.schema.json": chart_values.schema,
+    "manifests/chart/files/keys.json": chart_values.known,
+}
+"""File -> its generated text."""
+
 
 def generate(document: str) -> str:
-    """Return the text of a document with its parts generated again."""
+    """Return the text of a document with its parts generated again, or of a generated file."""
+    if document in FILES:
+        return FILES[document]()
     text = (ROOT / document).read_text(encoding="utf-8")
     for name, part in PARTS[document].items():
         replacement = f"<!-- {name} -->\n{part().strip()}\n<!-- /{name} -->"
@@ -254,5 +270,5 @@ def generate(document: str) -> str:
 
 
 if __name__ == "__main__":
-    for each in PARTS:
+    for each in (*PARTS, *FILES):
         (ROOT / each).write_text(generate(each), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tests that README.md and the pages in docs/ and .github/ are true: links, names, commands."""
+"""Tests that README.md and the pages in docs/, .github/ and the chart are true."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests import docs
 ROOT = docs.ROOT
 PAGES = tuple(
     str(page.relative_to(ROOT))
-    for pattern in ("*.md", "docs/*.md", ".github/*.md")
+    for pattern in ("*.md", "docs/*.md", ".github/*.md", "manifests/chart/*.md")
     for page in sorted(ROOT.glob(pattern))
 )
 FOLDERS = "adapter|certs|docs|manifests|rules|tests"
@@ -105,7 +105,7 @@ def test_a_page_begins_with_a_title_and_pages_in_docs_with_the_question_they_ans
         assert re.fullmatch(r"\*.+\?\*", rest[0])
 
 
-@pytest.mark.parametrize("document", docs.PARTS)
+@pytest.mark.parametrize("document", [*docs.PARTS, *docs.FILES])
 def test_generated_parts_are_up_to_date(document: str) -> None:
     assert docs.generate(document) == read(document), "run `make fix`"
 

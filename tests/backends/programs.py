@@ -36,6 +36,8 @@ class Module:
     """Checksum as in go.sum."""
     package: str
     tags: str = ""
+    stamps: tuple[tuple[str, str], ...] = ()
+    """Variables of the program and their values."""
 
     @property
     def name(self) -> str:
@@ -162,6 +164,7 @@ def _build(program: Module, environ: Mapping[str, str]) -> Path:
         path.parent,
         {**environ, "GOFLAGS": "-mod=readonly"},
         flags=("-tags", program.tags),
+        stamps=dict(program.stamps),
         title=program.title,
         task=f"building {program.title}",
         otherwise=otherwise,

@@ -1,0 +1,99 @@
+"""Helm, built once into the user's cache, and what it renders of the chart."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from tests.backends import programs
+from tests.control_plane.build import VERSION
+
+CHART = Path(__file__).parents[3] / "manifests" / "chart"
+NAMESPACE = "monitoring"
+_MAJOR, _MINOR, _ = VERSION.split(".")
+HELM = programs.Module(
+    title="Helm 3.22.0",
+    variable="HELM",
+    path="helm.sh/helm/v3",
+    version="v3.22.0",
+    sum="h1:n1if5iQgHYsujPAcO5oonH/KiSNUmqmUF0iGVjSF3AU=",
+    package="./cmd/helm",
+    # The Kubernetes that `template` assumes; without it, a build from source assumes 1.20.
+    stamps=tuple(
+        (f"helm.sh/helm/v3/pkg/chartutil.k8sVersion{part}", value)
+        for part, value in (("Major", _MAJOR), ("Minor", _MINOR))
+    ),
+)
+
+Document = dict[str, Any]
+
+
+def run(
+    *arguments: str | Path, values: object = None, env: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Return what helm prints. `values` is passed as `--values`. Raises RuntimeError."""
+    command = [programs.ensure(HELM), *arguments]
+    if values is not None:
+        command += ["--values", "-"]
+    done = subprocess.run(
+        command,
+        input=json.dumps(values),
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip())
+    return done.stdout
+
+
+def template(
+    values: object = None,
+    *flags: str,
+    release: str = "prometheus-adapter",
+    namespace: str = NAMESPACE,
+    chart: Path = CHART,
+) -> list[Document]:
+    """Return the objects that the chart renders."""
+    output = run("template", release, chart, f"--namespace={namespace}", *flags, values=values)
+    return [each for each in yaml.load_all(output, Loader=yaml.CSafeLoader) if each]
+
+
+def warnings(values: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
+    """Return the warnings that NOTES.txt prints, without a cluster."""
+    probe = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "warnings"},
+        "data": {"text": '{{ include "adapter.warnings" . | b64enc }}'},
+    }
+    *_, document = (
+        each
+        for each in template({**values, "extraManifests": [probe]})
+        if each["metadata"]["name"] == "warnings"
+    )
+    text = base64.b64decode(document["data"]["text"]).decode()
+    return [line for line in text.splitlines() if line]
+
+
+def key(document: Document) -> tuple[str, str, str]:
+    """Return kind, namespace and name of an object."""
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+@functools.cache
+def default_values() -> Mapping[str, Any]:
+    """Return the values of the chart."""
+    values: Mapping[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    return values

@@ -1,0 +1,193 @@
+"""The chart on a real API server: its objects are accepted, and it upgrades a release in place."""
+
+from __future__ import annotations
+
+import base64
+import json
+from itertools import chain
+
+import pytest
+import yaml
+
+from tests.manifests.chart import helm
+from tests.manifests.chart.helm import CHART, NAMESPACE, template
+from tests.manifests.chart.test_chart import FOLDER, GOLDEN, read
+from tests.manifests.chart.test_chart import RELEASES as NAMES
+
+CRDS = {
+    "cert-manager.io": ("Issuer", "Certificate"),
+    "monitoring.coreos.com": ("ServiceMonitor", "PodMonitor", "PrometheusRule"),
+}
+RELEASE = "prometheus-adapter"
+PARTS = {
+    "tls": {"tls": {"enable": True}},
+    "selinux": {"podSecurityContext": {"fsGroup": None}, "securityContext": {"runAsUser": None}},
+    "numbers as text": {"replicas": "1", "prometheus": {"port": "80"}, "listenPort": "6443"},
+    "everything null": {"rules": {"custom": None, "external": None}, "resources": None},
+    "merged": {
+        "strategy": {"type": "Recreate"},
+        "readinessProbe": {"tcpSocket": {"port": "https"}},
+        "podDisruptionBudget": {"minAvailable": 1},
+        "podAnnotations": {"prometheus.io/scrape": True, "prometheus.io/port": 6443},
+    },
+}
+"""Values of which the original makes invalid objects, and others that change many objects."""
+
+
+RELEASES = {name: read(name) for name in NAMES}
+NAMESPACES = {NAMESPACE, *(each["namespace"] for each in RELEASES.values())} - {"default"}
+
+
+def public():
+    """Yield the objects of all public releases."""
+    for each in RELEASES.values():
+        yield from template(each["values"], release=each["release"], namespace=each["namespace"])
+
+
+ACCEPTED = {
+    "public releases": public,
+    "golden renderings": lambda: chain.from_iterable(map(template, GOLDEN.values())),
+    "other values": lambda: chain.from_iterable(map(template, PARTS.values())),
+}
+
+
+@pytest.fixture(scope="module")
+def cluster(control_plane):
+    """The control plane with the resources of cert-manager and of the Prometheus operator."""
+    crds = []
+    for group, kinds in CRDS.items():
+        for kind in kinds:
+            plural = f"{kind.lower()}s"
+            schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+            version = {"name": "v1", "served": True, "storage": True}
+            crds.append(
+                {
+                    "apiVersion": "apiextensions.k8s.io/v1",
+                    "kind": "CustomResourceDefinition",
+                    "metadata": {"name": f"{plural}.{group}"},
+                    "spec": {
+                        "group": group,
+                        "scope": "Namespaced",
+                        "names": {"kind": kind, "plural": plural},
+                        "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+                    },
+                }
+            )
+    crds += [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in NAMESPACES
+    ]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": crds})
+    control_plane.kubectl("apply", "-f", "-", text=text)
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+    yield control_plane
+    control_plane.kubectl("delete", "--wait=false", "-f", "-", text=text)
+
+
+@pytest.mark.parametrize("documents", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_every_object_is_accepted_without_a_warning(cluster, documents):
+    found = list(documents())
+
+    output = cluster.kubectl(
+        *("apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-"),
+        text=yaml.safe_dump_all(found),
+    )
+
+    assert output.count("(server dry run)") == len(found) > 20
+
+
+class Release:
+    """A Helm release of the objects in original.yaml."""
+
+    def __init__(self, cluster, folder):
+        self.cluster = cluster
+        self.kubeconfig = cluster.admin.write_kubeconfig(folder / "kubeconfig")
+        self.values = {"rules": {"external": [{"seriesQuery": "x", "metricsQuery": "x"}]}}
+        self.values["rules"]["resource"] = {"window": "3m"}
+        self.original = folder / "original"
+        (self.original / "templates").mkdir(parents=True)
+        (self.original / "Chart.yaml").write_text(
+            f"{{apiVersion: v1, name: {RELEASE}, version: 5.3.0}}"
+        )
+        (self.original / "templates" / "all.yaml").write_text(
+            (FOLDER / "original.yaml").read_text()
+        )
+        (self.original / "values.yaml").write_text("{}")
+
+    def run(self, command, *arguments):
+        values = self.values if command in ("install", "upgrade") else None
+        flags = (f"--namespace={NAMESPACE}", f"--kubeconfig={self.kubeconfig}")
+        return helm.run(command, RELEASE, *arguments, *flags, values=values)
+
+    def get(self, kind, name=RELEASE, *, namespaced=True):
+        where = [f"--namespace={NAMESPACE}"] if namespaced else []
+        return json.loads(self.cluster.kubectl("get", kind, name, "--output=json", *where))
+
+    def insecure(self):
+        """Return whether each APIService skips the verification."""
+        found = self.cluster.kubectl("get", "apiservice", "--output=json")
+        return {
+            each["spec"].get("insecureSkipTLSVerify", False)
+            for each in json.loads(found)["items"]
+            if each["metadata"]["name"].endswith("metrics.k8s.io")
+        }
+
+
+@pytest.fixture
+def release(cluster, tmp_path):
+    found = Release(cluster, tmp_path)
+    found.run("install", found.original)
+    yield found
+    found.run("uninstall")
+
+
+def test_a_release_of_the_original_is_upgraded_in_place(release):
+    before = {kind: release.get(kind)["metadata"]["uid"] for kind in ("deployment", "service")}
+
+    notes = release.run("upgrade", CHART)
+    first = release.insecure()
+    pods = release.get("deployment")["spec"]["template"]
+    again = release.run("upgrade", CHART)
+
+    assert {kind: release.get(kind)["metadata"]["uid"] for kind in before} == before
+    # Pods of the original serve a certificate that cannot be verified.
+    assert "run the same `helm upgrade` again" in notes
+    assert "WARNING" not in again
+    assert (first, release.insecure()) == ({True}, {False})
+    # New pods publish the caBundle at once.
+    assert release.get("deployment")["spec"]["template"] != pods
+    (container,) = pods["spec"]["containers"]
+    assert "/adapter" not in container["args"]
+    assert {each["name"] for each in pods["spec"]["volumes"]} == {"config", "tmp"}
+
+
+def test_an_upgrade_keeps_what_the_adapter_wrote(release):
+    release.run("upgrade", CHART)
+    release.run("upgrade", CHART)
+    secret = {"data": {"tls.crt": base64.b64encode(b"x").decode()}}
+    bundle = {"spec": {"caBundle": base64.b64encode(b"-----BEGIN").decode()}}
+    for kind, name, patch in (
+        ("secret", f"{RELEASE}-tls", secret),
+        ("apiservice", "v1beta2.custom.metrics.k8s.io", bundle),
+    ):
+        release.cluster.kubectl(
+            *("patch", kind, name, f"--namespace={NAMESPACE}", "--type=merge"),
+            *("--patch", json.dumps(patch)),
+        )
+
+    release.run("upgrade", CHART, "--set=replicas=3")
+
+    assert release.get("secret", f"{RELEASE}-tls")["data"] == secret["data"]
+    found = release.get("apiservice", "v1beta2.custom.metrics.k8s.io", namespaced=False)
+    assert found["spec"]["caBundle"] == bundle["spec"]["caBundle"]
+
+
+def test_a_rollback_brings_the_original_back(release):
+    release.run("upgrade", CHART)
+    release.run("upgrade", CHART)
+
+    release.run("rollback", "1")
+
+    (container,) = release.get("deployment")["spec"]["template"]["spec"]["containers"]
+    assert container["args"][0] == "/adapter"
+    found = release.get("apiservice", "v1beta1.custom.metrics.k8s.io", namespaced=False)
+    assert found["spec"]["insecureSkipTLSVerify"]
