@@ -1,7 +1,7 @@
 """Causes of missing metrics for API answers and the log.
 
 `rules.causes` finds the causes. This module gives it the present labels of series and what
-`probes` finds, and caches the result. `cause_log` logs it.
+`evidence` finds, and caches the result. `log` logs it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Queries to Prometheus for the causes of an empty answer: few, cheap, bounded and remembered.
 
-`rules.causes.samples` says what to query and what follows. `missing` gives the causes to
-clients and to the log.
+`rules.causes.samples` says what to query and what follows. `collector` gives the causes to clients
+and to the log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Log of the causes of missing metrics: each once when it begins, and with a count when it ends.
 
-Autoscalers repeat a request every few seconds. `missing` finds the causes.
+Autoscalers repeat a request every few seconds. `collector` has the causes.
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ of `adapter.settings`. Modules are imported only when their command runs, so tha
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from adapter import settings
 
@@ -50,3 +52,14 @@ def run(name: str, argv: Sequence[str]) -> int:
         print(f"{error}\n{see if error.command else SEE_HELP}", file=sys.stderr)
         return 2
     return code
+
+
+@contextlib.contextmanager
+def without_log() -> Iterator[None]:
+    """Log nothing inside: a report has what matters."""
+    log = logging.getLogger("adapter")
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(logging.NOTSET)

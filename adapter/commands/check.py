@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
 
 from adapter import settings
-from adapter.commands import check_inputs
+from adapter.commands import check_inputs, without_log
 from rules import ruleset
 from rules.errors import ConfigError, Problem
 from rules.lint import check, check_sharing
@@ -68,16 +67,13 @@ def _report_live(
     from adapter import errors
     from adapter.commands import check_live
 
-    log = logging.getLogger("adapter.series")
-    log.setLevel(logging.ERROR)  # the report has the warnings
     try:
-        lines, found = asyncio.run(check_live.report(loaded, prometheus))
+        with without_log():
+            lines, found = asyncio.run(check_live.report(loaded, prometheus))
     except (errors.BackendError, errors.StartError) as error:
         print(f"Prometheus cannot be queried: {escaped(str(error))}", file=sys.stderr)
         _report(problems)
         return 1
-    finally:
-        log.setLevel(logging.NOTSET)
     for line in lines:
         print(escaped(line, keep="\n"))
     return _report((*problems, *found))

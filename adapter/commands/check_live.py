@@ -8,24 +8,21 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 from adapter import errors, settings
+from adapter.api.groups.group import Backend
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.commands import check_trial, check_usage
+from adapter.commands import check_trial, check_usage, local_backend
 from adapter.commands.check_trial import Trial
-from adapter.series.relist import Relist
 from rules import promql
 from rules.causes import wording
-from rules.causes.inventory import Inventory
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
-from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.lint import check_queries, gauges
 from rules.query.catalog import Entry, ExternalEntry, Series
 from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet
 
-_WINDOW = 600.0
-"""Seconds in which a series needs a sample, as for the server by default."""
 _MAX_TRIALS = 3
 _MAX_RATED = 20
 _PREFERRED = (PODS, NODES)
@@ -44,11 +41,9 @@ async def report(
         clients = {DEFAULT: prometheus, **others}
         for name in {DEFAULT: None, **{rule.config.source: None for rule in rules}}:
             await clients[name].query("vector(1)")  # if it is unreachable, that is one error
-        relist = Relist(
-            ruleset, prometheus, Kinds.builtin, sources=others, interval=_WINDOW, max_age=_WINDOW
+        observer = _Observer(
+            clients, await local_backend.connect(ruleset, clients, allow_partial=True)
         )
-        await relist.once()
-        observer = _Observer(clients, relist.inventory)
         lines: list[str] = []
         problems: list[Problem] = []
         for rule in rules:
@@ -66,9 +61,10 @@ async def report(
 
 
 class _Observer:
-    def __init__(self, clients: check_trial.Clients, inventory: Inventory) -> None:
+    def __init__(self, clients: check_trial.Clients, backend: Backend) -> None:
         self._clients = clients
-        self._inventory = inventory
+        self._backend = backend
+        self._inventory = inventory = backend.inventory
         self._entries: dict[int, list[Entry | ExternalEntry]] = {}
         """`CompiledRule.index` -> metrics that the rule serves."""
         self._winners: dict[tuple[str, str], CompiledRule] = {}
@@ -140,9 +136,10 @@ class _Observer:
         if isinstance(entry, Entry):
             subject += f" of {entry.resource}"
         try:
-            result = await check_trial.request(self._clients, entry)
-        except (errors.BackendError, RulesError) as error:
-            return "", [_warning(rule, "metricsQuery", f"fails for {subject}: {error}")]
+            result = await check_trial.request(self._clients, entry, self._backend)
+        except (errors.ApiError, errors.BackendError, RulesError) as error:
+            why = error.__cause__ if isinstance(error, errors.ApiError) else None
+            return "", [_warning(rule, "metricsQuery", f"fails for {subject}: {why or error}")]
         if result is None:
             message = f"no live series has the labels of {subject}: every request gets 404"
             return "", [_warning(rule, "resources", message)]

@@ -1,7 +1,7 @@
 """`check --prometheus-url`: requests for a metric of objects that have series now.
 
-A command has no cluster, so the names of objects come from the labels of the series. The rest is
-the way of the API: plan, evaluate.
+A command has no cluster, so the names of objects come from the labels of the series. The rest are
+the steps of the API.
 """
 
 from __future__ import annotations
@@ -10,21 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
-
-from adapter import telemetry
+from adapter.api.groups.group import Backend
 from adapter.clients.prometheus import Prometheus
-from adapter.evaluation.evaluation import Evaluation
+from adapter.commands import local_backend
 from rules import promql
-from rules.document.sources import DEFAULT
-from rules.query import plan
 from rules.query.catalog import Entry, ExternalEntry, Source
 from rules.query.label_binding import LabelBinding
-from rules.selectors.selectors import Selector
 
 _MAX_OBJECTS = 100
 """Objects of one trial; enough for a typical duration."""
-_ANY = Selector(requirements=())
 
 Clients = Mapping[str, Prometheus]
 """Client of the Prometheus that a rule names, by the name."""
@@ -46,38 +40,36 @@ class Trial:
     """Duration of all queries of the request."""
 
 
-async def request(clients: Clients, entry: Entry | ExternalEntry) -> Trial | None:
+async def request(clients: Clients, entry: Entry | ExternalEntry, backend: Backend) -> Trial | None:
     """Request a metric in the namespace with the most series, of up to 100 of its objects.
 
-    Return None if no series names an object. Raises BackendError if Prometheus refuses a query, and
-    RulesError if one cannot be rendered.
+    Return None if no series names an object. Raises BackendError if the objects cannot be queried,
+    RulesError if that query cannot be rendered, and ApiError if the request fails.
     """
-    evaluation = Evaluation(
-        clients[DEFAULT],
-        metrics=telemetry.EvaluationMetrics(CollectorRegistry()),
-        sources=clients,
-        freshness=0.0,
-        allow_partial=True,
-    )
     source = entry.sources[0] if isinstance(entry, Entry) else entry.source
     prometheus, binding = clients[source.rule.config.source], source.bindings[0]
-    namespace = ""
+    namespace, names, resource = "", tuple[str, ...](), None
     if entry.namespaced:
         # Without a label for namespaces, every request fails, whatever its namespace.
         namespace = await _largest(prometheus, source, binding) or "default"
-    if isinstance(entry, ExternalEntry):
-        query = plan.external(entry, namespace=namespace, selector=_ANY)
-        started = time.perf_counter()
-        rows = (await evaluation.rows(query)).values
-        seconds = time.perf_counter() - started
-        return Trial(namespace=namespace, values=len(rows), seconds=seconds)
-    names = await _names(prometheus, source, binding, namespace)
-    if not names:
-        return None
-    planned = plan.custom(entry, namespace=namespace, names=names, selector=_ANY)
+    if isinstance(entry, Entry):
+        resource = entry.resource
+        names = await _names(prometheus, source, binding, namespace)
+        if not names:
+            return None
     started = time.perf_counter()
-    values = (await evaluation.values(planned, serve_partial=True)).values
+    steps = await local_backend.evaluate(
+        backend,
+        entry.metric,
+        resource,
+        # The path of an external metric needs a namespace.
+        namespace=namespace if resource else namespace or "default",
+        names=names,
+    )
     seconds = time.perf_counter() - started
+    values = steps.found.values
+    if resource is None:
+        return Trial(namespace=namespace, values=len(values), seconds=seconds)
     samples = [each.samples for each in values.values() if each.samples]
     return Trial(
         namespace=namespace,
@@ -100,12 +92,12 @@ async def _largest(prometheus: Prometheus, source: Source, binding: LabelBinding
 
 async def _names(
     prometheus: Prometheus, source: Source, binding: LabelBinding, namespace: str
-) -> Sequence[str]:
+) -> tuple[str, ...]:
     label = binding.resource
     more = [promql.matcher(binding.namespace, "=", namespace)] if binding.namespace else []
     series = _selector(source, (label,), more)
     result = await prometheus.query(f"group by ({promql.label(label)}) ({series})")
-    return sorted(each.labels.get(label, "") for each in result.samples)[:_MAX_OBJECTS]
+    return tuple(sorted(each.labels.get(label, "") for each in result.samples)[:_MAX_OBJECTS])
 
 
 def _selector(source: Source, labels: Sequence[str], more: Sequence[str] = ()) -> str:

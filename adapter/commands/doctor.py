@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from adapter import settings
+from adapter.commands import without_log
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice
 
@@ -68,8 +68,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(installation: Installation, prometheus: settings.Prometheus | None) -> int:
     from adapter.doctor import checks, client, report
 
-    logging.getLogger("adapter").setLevel(logging.CRITICAL)  # the report has what matters
-    try:
+    with without_log():
         reached, findings = asyncio.run(
             checks.examine(
                 installation.kubeconfig or client.kubeconfig_path(),
@@ -78,8 +77,6 @@ def _run(installation: Installation, prometheus: settings.Prometheus | None) -> 
                 prometheus=prometheus,
             )
         )
-    finally:
-        logging.getLogger("adapter").setLevel(logging.NOTSET)
     if installation.format == "json":
         print(report.as_json(findings))
     else:

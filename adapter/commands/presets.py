@@ -7,7 +7,6 @@ import dataclasses
 import difflib
 import json
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -18,10 +17,9 @@ from adapter.series import detection
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import choice
 from rules import presets
+from rules.causes.explanation_document import wrapped
 from rules.errors import ConfigError
 from rules.exporters import detect
-
-_WIDTH = 100
 
 _HELP = """Usage: gpu-metrics-adapter presets [NAME]
        gpu-metrics-adapter presets detect [FLAGS]
@@ -102,32 +100,21 @@ def _lines(report: detect.Report) -> Iterator[str]:
         release = f", {sighting.release} by its labels" if sighting.release else ""
         yield f"{sighting.generation.title}{release}"
         for label in sighting.pods:
-            yield from _wrapped("  pods     ", label)
+            yield from wrapped("  pods     ", label)
         if sighting.nodes:
             yield f"  nodes    `{sighting.nodes[0]}`"
         if sighting.metrics:
-            yield from _wrapped("  metrics  ", ", ".join(sighting.metrics))
+            yield from wrapped("  metrics  ", ", ".join(sighting.metrics))
         for finding in sighting.findings:
-            yield from _wrapped("  - ", finding.text)
+            yield from wrapped("  - ", finding.text)
         yield ""
     for finding in report.findings:
-        yield from _wrapped("", finding.text)
+        yield from wrapped("", finding.text)
     if report.presets:
         yield "Matching presets, in this order:"
         yield f"  {' '.join(report.flags)}"
     else:
         yield "No preset matches."
-
-
-def _wrapped(prefix: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        width=_WIDTH,
-        initial_indent=prefix,
-        subsequent_indent=" " * len(prefix),
-        break_on_hyphens=False,
-        break_long_words=False,
-    )
 
 
 def _json(report: detect.Report) -> str:

@@ -11,26 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
-from prometheus_client import CollectorRegistry
 
-from adapter import errors, settings, telemetry
+from adapter import errors, settings
+from adapter.api.groups.group import Backend
 from adapter.clients.prometheus import Prometheus
-from adapter.commands import check_inputs
-from adapter.evaluation.evaluation import Evaluation
+from adapter.commands import check_inputs, local_backend, without_log
 from adapter.local_prometheus import binary, debian, process, remote_write
-from adapter.series.relist import Relist
 from rules import quantity, ruleset, unit_tests
-from rules.causes import missing
-from rules.causes.inventory import Inventory
-from rules.errors import ConfigError, Problem, RulesError
-from rules.kinds import Kinds
-from rules.query import plan
+from rules.document.sources import DEFAULT
+from rules.errors import ConfigError, Problem
+from rules.query.plan import ExternalPlan
 from rules.quoting import counted
 from rules.ruleset import RuleSet
 from rules.unit_tests import Case, InputSeries, Suite, UnitTest
 
-_WINDOW = 600.0
-"""Seconds in which a series needs a sample, as for the server by default."""
 _WRITE = 30 * 60 * 1000
 """Milliseconds of one write. Prometheus refuses samples an hour older than the newest one."""
 _FLAGS = ("--web.enable-remote-write-receiver", "--storage.tsdb.retention.time=100y")
@@ -58,7 +52,8 @@ def main(argv: Sequence[str]) -> int:
         program = binary.find()
         for file, suite, rules in suites:
             for test in suite.tests:
-                failures = asyncio.run(_run(test, rules, program))
+                with without_log():
+                    failures = asyncio.run(_run(test, rules, program))
                 total += 1
                 failed += bool(failures)
                 print(f"{'FAILED' if failures else 'ok'}: {file}: {test.name}")
@@ -134,24 +129,15 @@ async def _evaluate(session: aiohttp.ClientSession, url: str, case: Case, rules:
         return case.eval_time
 
     client = Prometheus(session, url, clock=clock)
-    clients = dict.fromkeys((source.name for source in rules.sources), client)
-    relist = Relist(
-        rules,
-        client,
-        Kinds.builtin,
-        sources=clients,
-        interval=_WINDOW,
-        max_age=_WINDOW,
-        clock=clock,
-    )
-    await relist.once()
-    metrics = telemetry.EvaluationMetrics(CollectorRegistry())
-    evaluation = Evaluation(client, metrics=metrics, sources=clients, freshness=0.0, clock=clock)
-    request = _external if case.resource is None else _custom
+    clients = dict.fromkeys((DEFAULT, *(source.name for source in rules.sources)), client)
+    backend = await local_backend.connect(rules, clients, clock=clock)
     try:
-        answer = await request(case, relist.inventory, evaluation)
-    except (errors.BackendError, RulesError) as error:
-        answer = _Answer(causes=(str(error),), failed=True)
+        answer = await _answer(case, backend)
+    except errors.ApiError as error:
+        causes = tuple(map(str, error.causes))
+        if error.__cause__ is not None:  # it quotes Prometheus
+            causes = (str(error.__cause__),)
+        answer = _Answer(causes=causes, failed=error.code != 404 or error.__cause__ is not None)
     return "" if answer.values == case.expected and not answer.failed else _failure(case, answer)
 
 
@@ -164,40 +150,36 @@ class _Answer:
     causes: tuple[str, ...] = ()
     """Why there are no values."""
     failed: bool = False
-    """Whether the request fails with another status than 200 and 404."""
+    """Whether the request fails, unlike one for a metric without a value."""
 
 
-async def _custom(case: Case, inventory: Inventory, evaluation: Evaluation) -> _Answer:
-    assert case.resource is not None
-    entry = inventory.catalog.entry(case.resource, case.metric)
-    if entry is None:
-        causes = missing.of_metric(inventory, case.metric, case.resource, {})
-        return _Answer(causes=tuple(map(str, causes)))
-    planned = plan.custom(
-        entry, namespace=case.namespace, names=case.objects, selector=case.selector
+async def _answer(case: Case, backend: Backend) -> _Answer:
+    """Return the answer to the request of a case. Raises ApiError."""
+    namespace = case.namespace
+    if case.resource is not None:
+        entry = backend.generation.catalog.entry(case.resource, case.metric)
+        kind = backend.objects.kinds.resolve(case.resource.resource, case.resource.group)
+        if not (entry or kind).namespaced:
+            namespace = ""
+    steps = await local_backend.evaluate(
+        backend,
+        case.metric,
+        case.resource,
+        namespace=namespace,
+        names=case.objects,
+        selector=case.selector,
     )
-    values = (await evaluation.values(planned)).values
-    return _Answer(
-        values={name: value.milli for name, value in values.items()},
-        queries=tuple(
-            text for each in planned.queries() for text in (each.values, each.recent) if text
-        ),
-        causes=() if values else tuple(map(str, missing.of_plan(inventory, planned))),
-    )
-
-
-async def _external(case: Case, inventory: Inventory, evaluation: Evaluation) -> _Answer:
-    entry = inventory.catalog.external_entry(case.metric)
-    if entry is None:
-        causes = missing.of_metric(inventory, case.metric, None, {})
-        return _Answer(causes=tuple(map(str, causes)))
-    planned = plan.external(entry, namespace=case.namespace, selector=case.selector)
-    rows = (await evaluation.rows(planned)).values
-    return _Answer(
-        values={unit_tests.labels_text(each.labels or {}): each.value.milli for each in rows},
-        queries=(planned.promql(),),
-        causes=() if rows else (str(missing.of_query(inventory, planned)),),
-    )
+    content = await steps.content()
+    found, query = steps.found.values, steps.query
+    if isinstance(query, ExternalPlan):
+        values = {unit_tests.labels_text(each.labels or {}): each.value.milli for each in found}
+        queries = [query.promql()]
+    else:
+        values = {name: value.milli for name, value in found.items()}
+        rendered = query.queries() if query else ()
+        queries = [text for each in rendered for text in (each.values, each.recent) if text]
+    causes = () if values else tuple(map(str, content.causes))
+    return _Answer(values=values, queries=tuple(queries), causes=causes)
 
 
 def _failure(case: Case, answer: _Answer) -> str:

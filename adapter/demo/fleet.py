@@ -6,12 +6,24 @@ have the same values.
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import importlib.resources
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from adapter.demo import trace
-
+RECORDING = "h200-bert-serving.csv"
+"""Recording of a real H200 that served BERT at a varying request rate, one row per second."""
+_COLUMNS = {
+    "utilization": "utilization.gpu",
+    "memory_copy": "utilization.memory",
+    "memory_used": "memory.used",
+    "temperature": "temperature.gpu",
+    "power": "power.draw",
+    "sm_clock": "clocks.sm",
+    "memory_clock": "clocks.mem",
+}
+"""Fields of Reading and columns of the recording, which are those of nvidia-smi."""
 MODEL = "NVIDIA H200"
 MEMORY = 143771
 """MiB per GPU."""
@@ -60,12 +72,12 @@ class Reading:
     """Readings of one GPU, in the units of nvidia-smi."""
 
     utilization: float
-    """Percent."""
+    """Percent of the time in which a kernel ran."""
     memory_copy: float
-    """Percent."""
+    """Percent of the time in which the memory controller was busy."""
     memory_used: float
     """MiB."""
-    memory_free: float
+    memory_total: float = MEMORY
     """MiB."""
     temperature: float
     """Degrees Celsius."""
@@ -75,14 +87,20 @@ class Reading:
     """MHz."""
     memory_clock: float
     """MHz."""
-    graphics: float
-    """Activity of the graphics and compute engines, 0 to 1."""
-    sm: float
-    """Activity of the streaming multiprocessors, 0 to 1."""
-    tensor: float
-    """Activity of the tensor pipes, 0 to 1."""
-    dram: float
-    """Activity of the memory interface, 0 to 1."""
+
+    @property
+    def memory_free(self) -> float:
+        """MiB."""
+        return round(self.memory_total - self.memory_used)
+
+
+def recording() -> tuple[Reading, ...]:
+    """Return the recording in chronological order."""
+    text = importlib.resources.files(__package__).joinpath(RECORDING).read_text(encoding="utf-8")
+    return tuple(
+        Reading(**{field: float(row[column]) for field, column in _COLUMNS.items()})
+        for row in csv.DictReader(text.splitlines())
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +112,7 @@ class Fleet:
     pods: tuple[Pod, ...]
     load: float
     """Factor for the recorded utilization."""
-    moments: tuple[trace.Moment, ...]
+    moments: tuple[Reading, ...]
 
     @classmethod
     def of(cls, *, nodes: int, load: float, mig: bool = False) -> Fleet:
@@ -142,7 +160,7 @@ class Fleet:
             gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.node, gpu.index, gpu.instance or 0))),
             pods=tuple(pods),
             load=load,
-            moments=trace.load(),
+            moments=recording(),
         )
 
     def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, Reading]]:
@@ -158,7 +176,7 @@ class Fleet:
         return reading(gpu, utilization=utilization, moment=moment, idle=idle)
 
 
-def reading(gpu: Gpu, *, utilization: float, moment: trace.Moment, idle: trace.Moment) -> Reading:
+def reading(gpu: Gpu, *, utilization: float, moment: Reading, idle: Reading) -> Reading:
     """Return the readings of `gpu` at `utilization` percent, scaled from the recorded `moment`.
 
     `idle` is a recorded moment without load, from which the power is scaled. A GPU without a pod
@@ -167,17 +185,11 @@ def reading(gpu: Gpu, *, utilization: float, moment: trace.Moment, idle: trace.M
     factor = utilization / moment.utilization if moment.utilization else 1.0
     memory = MEMORY / 7 if gpu.instance is not None else float(MEMORY)
     used = min(memory, moment.memory_used if gpu.pod is not None else 0.0)
-    return Reading(
+    return replace(
+        moment,
         utilization=utilization,
-        memory_copy=round(min(100.0, moment.memory_utilization * factor)),
+        memory_copy=round(min(100.0, moment.memory_copy * factor)),
         memory_used=round(used),
-        memory_free=round(memory - used),
-        temperature=moment.temperature,
+        memory_total=memory,
         power=round(min(BOARD_POWER, idle.power + (moment.power - idle.power) * factor), 3),
-        sm_clock=moment.sm_clock,
-        memory_clock=moment.memory_clock,
-        graphics=round(utilization * 0.0098, 6),
-        sm=round(utilization * 0.0055, 6),
-        tensor=round(utilization * 0.0021, 6),
-        dram=round(utilization * 0.0012, 6),
     )

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from adapter.demo import exposition
+from adapter.demo.exporter import render
 from adapter.demo.generations import Generation
 from tests.cluster import state_metrics
 from tests.cluster.fleet import LiveFleet
@@ -24,9 +24,7 @@ def pages(fleet: LiveFleet, kubelet: Kubelet, generation: Generation) -> Pages:
     started = time.monotonic()
 
     def exporter(node: str) -> Callable[[], str]:
-        return lambda: exposition.render(
-            fleet.readings(node, time.monotonic() - started), generation
-        )
+        return lambda: render(fleet.readings(node, time.monotonic() - started), generation)
 
     return {
         **{f"/{node}/metrics": exporter(node) for node in fleet.nodes},

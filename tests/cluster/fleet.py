@@ -10,7 +10,7 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from adapter.demo import fleet, trace
+from adapter.demo import fleet
 from adapter.demo.fleet import Gpu, Pod, Reading
 
 
@@ -35,7 +35,7 @@ class LiveFleet:
         self.nodes = tuple(nodes)
         self.gpus = gpus
         self._noise = noise
-        recording = trace.load()
+        recording = fleet.recording()
         self._idle = recording[0]
         self._busy = tuple(moment for moment in recording if moment.utilization)
         self._mean = sum(moment.utilization for moment in self._busy) / len(self._busy)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import socket
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import aiohttp
 
 from adapter import settings
 from adapter.app import server as app
+from adapter.local_prometheus.process import free_port
 from tests import quantity
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
@@ -87,13 +87,10 @@ async def serving(
         config = folder / "rules.yaml"
         config.write_text(rules)
         flags = (*flags, f"--config={config}")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     arguments = (
         f"--prometheus-url={prometheus}",
         f"--objects={file}",
-        f"--secure-port={port}",
+        f"--secure-port={free_port()}",
         *flags,
     )
     async with app.running(settings.parse(arguments)) as url, aiohttp.ClientSession() as session:

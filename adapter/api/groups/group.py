@@ -102,11 +102,13 @@ class Backend:
     evaluation: Evaluation
     collector: CauseCollector
     questions: Questions = field(default_factory=Questions)
+    clock: Callable[[], float] = time.time
+    """Returns Unix seconds."""
 
     @property
     def inventory(self) -> Inventory:
         """What is known about each rule's series, to explain why a metric is missing."""
-        return self.generation.inventory(time.time())
+        return self.generation.inventory(self.clock())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,6 +19,7 @@ from adapter import settings
 from adapter.app import server as app
 from adapter.app import sources
 from adapter.http import server as serving
+from adapter.local_prometheus.process import free_port
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from tests.fakes import prometheus
@@ -57,12 +58,6 @@ class SlowPrometheus:
             self.queried.set()
             await self.may_answer.wait()
         return await prometheus.says(NO_SAMPLES)(request, query)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def unverified():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from aiohttp import web
 
 from adapter import settings
 from adapter.app import server as app
+from adapter.local_prometheus.process import free_port
 from tests.presets import api
 from tests.real import prometheus as real
 
@@ -55,13 +55,10 @@ async def serving(directory: Path, wait: Wait, *flags: str) -> AsyncIterator[api
             await web.TCPSite(runner, "127.0.0.1", 0).start()
             file = directory / "objects.json"
             file.write_text(api.manifests(["ml/bert"]))
-            with socket.socket() as probe:
-                probe.bind(("127.0.0.1", 0))
-                port = probe.getsockname()[1]
             own = (
                 f"--prometheus-url=http://127.0.0.1:{runner.addresses[0][1]}",
                 f"--objects={file}",
-                f"--secure-port={port}",
+                f"--secure-port={free_port()}",
             )
             async with app.running(settings.parse((*own, *flags))) as url, asyncio.timeout(60):
                 yield api.Api(url, session)

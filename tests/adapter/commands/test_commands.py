@@ -19,6 +19,7 @@ import pytest
 from adapter import __main__ as program
 from adapter.commands import serve
 from adapter.demo.generations import GENERATIONS
+from adapter.local_prometheus.process import free_port
 from adapter.tls import context
 from certs.issue import issue_temporary
 from rules import quantity
@@ -28,13 +29,6 @@ DUTY_CYCLE = "namespaces/default/pods/*/duty_cycle_current"
 EXIT_TIMEOUT = 30
 """Seconds, on a busy machine."""
 BERT = f"{GROUP}/{DUTY_CYCLE}?labelSelector=app%3Dbert-intent-detection"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextlib.asynccontextmanager

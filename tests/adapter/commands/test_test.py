@@ -92,13 +92,14 @@ def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> 
   - {eval_time: 2m, metric: utilization, exp_values: {a: 28, b: 1}}
   - {eval_time: 2m, metric: utilisation, exp_values: {a: 28}}
   - {eval_time: 2h, metric: utilization, exp_values: {a: 28}}
+  - {eval_time: 2m, metric: utilization, exp_values: {b: 28}}
   external_metric_test:
   - {eval_time: 3m, metric: queue_depth}
 """
     )
 
     assert code == 1
-    first, second, third, fourth = output.split("  tests.yaml:")[1:]
+    first, second, third, fourth, fifth = output.split("  tests.yaml:")[1:]
     assert first.splitlines() == [
         "14: tests[0].custom_metric_test[0]: utilization of pods in namespace default at 120s",
         "    expected  a: 28, b: 1",
@@ -108,7 +109,8 @@ def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> 
     assert "    got       no value\n    cause     WrongName: no rule produces a metric" in second
     assert "did you mean utilization (of namespaces, pods)?" in second
     assert "cause     NoSeries: rules[0] (rules.yaml:3) produces it, but Prometheus had" in third
-    assert '    got       {queue="x"}: 7, {queue="y"}: 8\n' in fourth
+    assert "cause     NotScraped: rules[0] (rules.yaml:3): 2 series of gpu_util have the" in fourth
+    assert '    got       {queue="x"}: 7, {queue="y"}: 8\n' in fifth
     assert output.endswith("1 test, 1 failed\n")
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapter.demo import exposition, manifests, trace
-from adapter.demo.fleet import BOARD_POWER, MEMORY, Fleet
+from adapter.demo import exporter, manifests
+from adapter.demo.fleet import BOARD_POWER, MEMORY, Fleet, recording
 from adapter.demo.generations import GENERATIONS
 from adapter.local_prometheus import process
 from rules import presets, ruleset
@@ -26,7 +26,7 @@ def utilization(fleet: Fleet, seconds: float) -> list[float]:
 
 
 def test_the_recording_has_a_row_for_every_second() -> None:
-    moments = trace.load()
+    moments = recording()
 
     assert len(moments) == 451
     assert max(moment.utilization for moment in moments) > 10
@@ -73,7 +73,7 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
 @pytest.mark.parametrize("name", GENERATIONS)
 def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> None:
     generation = GENERATIONS[name]
-    text = exposition.render(fleet(mig=generation.mig).readings("gpu-node-0", 5), generation)
+    text = exporter.render(fleet(mig=generation.mig).readings("gpu-node-0", 5), generation)
 
     families = list(text_string_to_metric_families(text))
     written = {sample.name for family in families for sample in family.samples}
@@ -84,9 +84,9 @@ def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> No
 
 
 def test_label_values_are_escaped() -> None:
-    text = exposition.render(fleet().readings("gpu-node-0", 0), GENERATIONS["dcgm"])
+    text = exporter.render(fleet().readings("gpu-node-0", 0), GENERATIONS["dcgm"])
 
-    assert exposition.label_set({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
+    assert exporter.label_set({"a": 'x"y\\z'}) == '{a="x\\"y\\\\z"}'
     assert 'hostname="gpu-node-0"' in text
 
 
