@@ -6,12 +6,15 @@ GENERATION ?= dcgm
 LOAD ?= 3
 NODES ?= 3
 
+# Without bytecode on disk, each worker and each program that the tests start compiles everything.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run quick test check fix lint types layers lock pin vectors attack backends bench react image \
-  control-plane playground walkthroughs citizenship
+  control-plane playground walkthroughs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,9 +96,6 @@ control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUB
 
 image: ## Build the image with docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
 	@manifests/image/build $(ARGS)
-
-citizenship: setup ## Try whether a cluster is none the worse for the adapter: ten quiet minutes, then faults
-	@exec $(BIN)/python -m tests.citizenship $(ARGS)
 
 attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
 	@$(BIN)/python -m tests.attack $(ARGS)

@@ -90,11 +90,13 @@ def flags() -> str:
 
 
 def preset_list() -> str:
+    """Return the presets, each with its description."""
     rows = ((f"`{name}`", presets.describe(name)) for name in presets.names())
     return _table(("Preset", "What it reads"), rows)
 
 
 def preset_metrics() -> str:
+    """Return the metrics of the presets of exporters."""
     rows = ((f"`{name}`", METRICS[name].unit, METRICS[name].meaning) for name in _CURRENT)
     return _table(("Metric", "Unit", "Value for an object with several GPUs"), rows)
 
@@ -126,14 +128,17 @@ def _generation(
 
 
 def server_metrics() -> str:
+    """Return the metrics of the presets of model servers."""
     rows = ((f"`{name}`", unit, value) for name, (unit, value) in SERVER_METRICS.items())
     return _table(("Metric", "Unit", "Value for an object with several engines"), rows)
 
 
 def servers() -> str:
     """Return which metrics each model server provides, by the table of the preset tests."""
-    columns = ("waiting", "running", "active", "KV cache", "prompt tokens", "generated tokens")
-    columns += ("requests", "first token", "between tokens", "whole request", "queue p95", "mean")
+    columns = (
+        *("waiting", "running", "active", "KV cache", "prompt tokens", "generated tokens"),
+        *("requests", "first token", "between tokens", "whole request", "queue p95", "mean"),
+    )
     rows = (
         (
             each.title,
@@ -150,9 +155,9 @@ def own_metrics() -> str:
     registry = CollectorRegistry()
     for name, each in inspect.getmembers(telemetry, inspect.isclass):
         if each.__module__ == telemetry.__name__ and not name.startswith("_"):
-            each(registry)
+            getattr(telemetry, name)(registry)
     rows = []
-    for collector in registry._collector_to_names:
+    for collector in registry._collector_to_names:  # noqa: SLF001 - has the labels without samples
         labels = getattr(collector, "_labelnames", None) or (getattr(collector, "_label", ""),)
         for family in collector.collect():
             name = f"{family.name}_total" if family.type == "counter" else family.name
@@ -213,6 +218,7 @@ def alerts() -> str:
 
 
 def make_targets() -> str:
+    """Return the targets of the Makefile, each with its help."""
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
     rows = (match.groups() for line in lines if (match := re.match(r"([a-z-]+):.*## (.*)", line)))
     return _table(("Command", "What it does"), ((f"`make {name}`", help_) for name, help_ in rows))
@@ -263,7 +269,7 @@ def generate(document: str) -> str:
     for name, part in PARTS[document].items():
         replacement = f"<!-- {name} -->\n{part().strip()}\n<!-- /{name} -->"
         pattern = re.compile(f"<!-- {name} -->\n.*?<!-- /{name} -->", re.DOTALL)
-        text, count = pattern.subn(lambda _, new=replacement: new, text)
+        text, count = pattern.subn(replacement.replace("\\", r"\\"), text)
         if count != 1:
             raise ValueError(f"{document} has {count} parts called {name}")
     return text

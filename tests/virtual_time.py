@@ -15,7 +15,7 @@ class _Selector(selectors.DefaultSelector):
 
     now = 0.0
 
-    def select(self, timeout: float | None = None):
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             return super().select(None)
         self.now += max(0.0, timeout)

@@ -14,6 +14,7 @@ class Clock:
     now: float = 0.0
 
     def __call__(self) -> float:
+        """Return the time."""
         return self.now
 
 

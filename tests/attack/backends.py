@@ -61,7 +61,7 @@ def _decide(spec: dict[str, Any]) -> dict[str, Any]:
 
 @web.middleware
 async def _large_labels(request: web.Request, handler: Any) -> web.StreamResponse:
-    response = await handler(request)
+    response: web.StreamResponse = await handler(request)
     if isinstance(response, web.Response) and isinstance(response.body, bytes):
         response.body = _LARGE.sub(_labels, response.body)
     return response

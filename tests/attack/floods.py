@@ -41,7 +41,7 @@ class Flooder:
 
     def __init__(self, folder: Path, port: int) -> None:
         self.port = port
-        self.counts: collections.Counter[str] = collections.Counter()
+        self.counts: dict[str, float] = collections.defaultdict(int)
         ca = (folder / "tls.crt").read_text()
         self._contexts = {proxy: ssl.create_default_context(cadata=ca) for proxy in (False, True)}
         self._contexts[True].load_cert_chain(folder / "proxy.pem")

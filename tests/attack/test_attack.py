@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.attack import __main__ as command
-from tests.attack import floods
 
 GOOD = command.Result(rss=100, livez=0.1, autoscaler=0.1, values=10)
 
@@ -36,7 +35,3 @@ def test_exceeded_limits_are_problems(result, problems):
 
     assert len(found) == len(problems)
     assert all(each.startswith(start) for each, start in zip(found, problems, strict=True))
-
-
-def test_every_flood_says_what_it_does():
-    assert all(flood.__doc__ for flood in floods.FLOODS.values())

@@ -81,7 +81,7 @@ def _daemon(
 def _victoria_metrics(program: Path, folder: Path, stack: ExitStack) -> Server:
     (port,) = free_ports(1)
     url = f"http://{_HOST}:{port}"
-    command = [
+    command: list[str | Path] = [
         program,
         f"-storageDataPath={folder / 'data'}",
         f"-httpListenAddr={_HOST}:{port}",
@@ -127,7 +127,7 @@ def _victoria_metrics_cluster(program: Path, folder: Path, stack: ExitStack) -> 
         )
         write_url = f"http://{_HOST}:{writer}/insert/0/prometheus/api/v1/write"
         shards.append(Client(url, write_url))
-    command = [
+    command: list[str | Path] = [
         program / "vmselect",
         f"-storageNode={','.join(nodes)}",
         f"-httpListenAddr={_HOST}:{select}",
@@ -153,7 +153,7 @@ def _thanos(program: Path, folder: Path, stack: ExitStack) -> Server:
         config = json.dumps({"global": {"external_labels": {"shard": str(number)}}})
         server = stack.enter_context(prometheus.run(place, config))
         own_http, own_grpc = ports[2 * number : 2 * number + 2]
-        command = [
+        command: list[str | Path] = [
             program,
             "sidecar",
             f"--prometheus.url={server.url}",
@@ -243,10 +243,7 @@ MAX_SERIES = 2_000
 less."""
 
 REFUSED = "refused with `PartialResponse`"
-_NOCACHE = {
-    "parameters": "nocache=1",
-    "age": "now; 30 s without `nocache=1`; a new series up to 10 s",
-}
+_NOCACHE_AGE = "now; 30 s without `nocache=1`; a new series up to 10 s"
 _LENGTH = "16 384 bytes of a query (`-search.maxQueryLen`)"
 
 BACKENDS = {
@@ -256,7 +253,8 @@ BACKENDS = {
         start=_victoria_metrics,
         limits=_LENGTH,
         settings="`?nocache=1`",
-        **_NOCACHE,
+        parameters="nocache=1",
+        age=_NOCACHE_AGE,
     ),
     "victoria-metrics": Backend(
         title="VictoriaMetrics 1.150.0",
@@ -264,7 +262,8 @@ BACKENDS = {
         start=_victoria_metrics,
         limits=_LENGTH,
         settings="`?nocache=1`",
-        **_NOCACHE,
+        parameters="nocache=1",
+        age=_NOCACHE_AGE,
     ),
     "victoria-metrics-cluster": Backend(
         title="VictoriaMetrics 1.150.0, cluster",
@@ -273,7 +272,8 @@ BACKENDS = {
         partial=REFUSED,
         limits=_LENGTH,
         settings="`/select/0/prometheus?nocache=1`",
-        **_NOCACHE,
+        parameters="nocache=1",
+        age=_NOCACHE_AGE,
     ),
     "prometheus-3": Backend(
         title="Prometheus 3.16.0",

@@ -174,7 +174,7 @@ def _create_workloads(admin: Client, size: Size) -> None:
             admin.call(
                 "PATCH",
                 f"{path}/{name}/status",
-                {"status": kubelet._running_status(pod)},
+                {"status": kubelet.running_status(pod)},
                 content_type=kubelet.STRATEGIC_MERGE_PATCH,
             )
 
@@ -245,7 +245,8 @@ def _reconciliations(control_plane: ControlPlane) -> tuple[float, float]:
         if str(each).startswith("--secure-port=")
     )
     # The controller manager issues its certificate itself.
-    context = ssl._create_unverified_context()
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     with urllib.request.urlopen(f"https://127.0.0.1:{port}/metrics", context=context) as response:
         text = response.read().decode()
 

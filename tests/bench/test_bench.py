@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from tests.bench import __main__ as bench
-from tests.bench import load, report, testbed
+from tests.bench import report, testbed
 from tests.bench.load import ClosedResult, OpenResult
 from tests.bench.workload import Size
 
@@ -38,18 +38,6 @@ def test_adapter_and_peer_are_measured(tmp_path, capsys) -> None:
 def test_peer_without_flags_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"PEER='adapter' has no \{flags\}"):
         testbed.peer("adapter")
-
-
-@pytest.mark.parametrize(
-    ("server", "usage", "flags"),
-    [
-        (testbed.ADAPTER, "  --event-loop name", [(), ("--event-loop=asyncio",)]),
-        (testbed.ADAPTER, "  --secure-port int", [()]),
-        (testbed.peer("peer {flags}"), "  --event-loop name", [()]),
-    ],
-)
-def test_adapter_runs_with_each_event_loop(server, usage, flags) -> None:
-    assert [*load.variants(server, ["asyncio"], usage)] == flags
 
 
 def test_kept_claims_are_no_problem() -> None:
@@ -91,15 +79,6 @@ def test_broken_claim_of_the_closed_loop_is_a_problem(protobuf, json, problem) -
     (found,) = report.problems("adapter", (), closed)
 
     assert found.startswith(problem)
-
-
-def test_details_have_failures_and_counters() -> None:
-    result = open_result(statuses={"200": 98, "429": 2}, counters={"a_cache_hits_total": 7.0})
-
-    assert [*report.details([("adapter", SIZE, result)])] == [
-        "adapter 4x8x2: responses by status: {'429': 2}",
-        "adapter 4x8x2: a_cache_hits_total 7",
-    ]
 
 
 def open_result(**changed) -> OpenResult:

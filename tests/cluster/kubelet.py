@@ -116,7 +116,7 @@ class Kubelet:
         elif node is None:
             self._bind(pod)
         elif node in self.fleet.nodes and time.monotonic() >= self._ready_at.get(uid, 0):
-            self._patch(f"{_path(pod)}/status", {"status": _running_status(pod)})
+            self._patch(f"{_path(pod)}/status", {"status": running_status(pod)})
             self.fleet.mark_ready(uid)
 
     def _bind(self, pod: Object) -> None:
@@ -189,7 +189,8 @@ def _gpu_limit(pod: Object) -> int:
     return sum(int(each.get(GPU_RESOURCE, 0)) for each in limits)
 
 
-def _running_status(pod: Object) -> Object:
+def running_status(pod: Object) -> Object:
+    """Return the status of a pod whose containers are ready."""
     now = _now()
     containers = [
         {

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import contextlib
-import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.cluster import cluster, hpa
+from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
 from tests.cluster.hpa import HEADER, Table
 from tests.control_plane.plane import ControlPlane
@@ -111,16 +109,6 @@ def wait_listed(c: Cluster, name: str) -> None:
     )
 
 
-def test_nodes_are_ready_and_have_gpus(c: Cluster) -> None:
-    output = c.control_plane.kubectl(
-        "wait", "nodes", "--all", "--for=condition=Ready", "--timeout=0"
-    )
-    nodes = c.control_plane.admin.get("/api/v1/nodes")["items"]
-
-    assert output.count("condition met") == 2
-    assert [each["status"]["allocatable"]["nvidia.com/gpu"] for each in nodes] == ["2", "2"]
-
-
 def test_ready_pods_share_the_load(c: Cluster) -> None:
     assert len(pod_names(c)) == 2
     c.fleet.set_load(APP, 90)
@@ -200,20 +188,6 @@ def test_pending_pod_gets_gpus_when_another_pod_ends(c: Cluster) -> None:
     c.control_plane.kubectl("delete", "pod", "second", "third", "--timeout=10s")
 
 
-def test_pods_start_again_after_an_outage_of_the_api_server(c: Cluster) -> None:
-    c.control_plane.apiserver.kill()
-    try:
-        wait_for(lambda: c.kubelet.error, "the kubelet gets an error")
-        assert pod_names(c) <= duty_by_pod(c).keys()
-    finally:
-        c.control_plane.apiserver.start()
-    wait_for(lambda: c.kubelet.error is None, "the kubelet lists again")
-
-    c.apply(pod_manifest("late", gpus=1))
-
-    c.control_plane.kubectl("wait", "pod/late", "--for=condition=Ready", "--timeout=20s")
-
-
 def test_adapter_returns_the_readings_and_the_hpa_uses_them(
     c: Cluster,
 ) -> None:
@@ -231,24 +205,6 @@ def test_adapter_returns_the_readings_and_the_hpa_uses_them(
     assert state.condition("ScalingActive").reason == "ValidMetricFound"
     assert state.cells[:3] == (APP, f"Deployment/{APP}", "50/40")
     assert str(table).splitlines()[0].split()[0] == "NAME"
-
-
-def test_watch_yields_every_state_of_an_hpa(c: Cluster) -> None:
-    c.apply(HPA.replace(f"{{name: {APP}, namespace", "{name: short-lived, namespace"))
-    with contextlib.closing(hpa.watch(c.control_plane.admin, "short-lived")) as states:
-        assert next(states).cells[MAXPODS] == "2"
-        for maximum in (3, 4, 5):
-            patch = json.dumps({"spec": {"maxReplicas": maximum}})
-            c.control_plane.kubectl("patch", "hpa", "short-lived", "--patch", patch)
-        maxima = [state.cells[MAXPODS] for state in itertools.takewhile(below_five, states)]
-        c.control_plane.kubectl("delete", "hpa", "short-lived")
-
-        assert list(dict.fromkeys(["2", *maxima])) == ["2", "3", "4"]
-        assert {state.cells[MAXPODS] for state in states} <= {"5"}
-
-
-def below_five(state: hpa.Hpa) -> bool:
-    return state.cells[MAXPODS] != "5"
 
 
 def test_timeout_of_watch_hpa_has_the_table_and_the_error(c: Cluster) -> None:

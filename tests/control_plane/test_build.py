@@ -65,43 +65,12 @@ def test_missing_programs_are_built_once(environ, tmp_path, capfd):
     )
 
 
-def test_progress_is_printed(environ, capfd):
-    build.ensure_programs(environ, progress_seconds=0.05)
-
-    assert "cores) ... 0s, 1 packages" in capfd.readouterr().err
-
-
 def test_only_programs_missing_in_the_cache_are_built(environ):
     built = build.ensure_programs(environ)
     built.kubectl.unlink()
 
     assert build.ensure_programs(environ) == built
     assert builds(environ)[1:] == ["kubectl"]
-
-
-def test_any_version_of_kubectl_on_the_path_is_used(environ, tmp_path):
-    kubectl = program(tmp_path / "bin", "kubectl", "echo Client Version: v1.20.0")
-
-    assert build.ensure_programs(environ).kubectl == kubectl
-    assert builds(environ) == ["kube-apiserver kube-controller-manager"]
-
-
-@pytest.mark.parametrize(
-    ("version", "built"),
-    [
-        ("1.36.3", ["kube-controller-manager kubectl"]),
-        ("1.20.0", ["kube-apiserver kube-controller-manager kubectl"]),
-    ],
-    ids=["same version", "other version"],
-)
-def test_api_server_on_the_path_is_used_only_in_the_wanted_version(
-    environ, tmp_path, version, built
-):
-    program(tmp_path / "bin", "kube-apiserver", f"echo Kubernetes v{version}")
-
-    build.ensure_programs(environ)
-
-    assert builds(environ) == built
 
 
 def test_assets_are_preferred_and_determine_the_version(environ, tmp_path):
@@ -118,18 +87,6 @@ def test_assets_are_preferred_and_determine_the_version(environ, tmp_path):
     ] == paths
     assert programs.version == "1.32.2"
     assert builds(environ) == []
-
-
-def test_program_missing_in_the_assets_is_built_in_their_version(environ, tmp_path):
-    assets = tmp_path / "assets"
-    for name in ("etcd", "kube-apiserver", "kubectl"):
-        program(assets, name, "echo Kubernetes v1.32.2")
-
-    programs = build.ensure_programs(environ | {"KUBEBUILDER_ASSETS": str(assets)})
-
-    assert (
-        programs.controller_manager == tmp_path / "cache/kubernetes-1.32.2/kube-controller-manager"
-    )
 
 
 def test_assets_of_another_version_than_requested_are_rejected(environ, tmp_path):

@@ -80,6 +80,8 @@ class Failure:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
+    """Request that the server received."""
+
     path: str
     """As sent, with escapes."""
     query: dict[str, str]
@@ -92,6 +94,8 @@ class Request:
 
 
 class Cluster:
+    """Objects, their history for watches, and the requests received."""
+
     def __init__(self, *, aggregated: bool = True) -> None:
         self.aggregated = aggregated
         self.metadata_only = True
@@ -122,6 +126,7 @@ class Cluster:
         labels: dict[str, str] | None = None,
         phase: str | None = None,
     ) -> None:
+        """Create an object; watches see it."""
         metadata: dict[str, Any] = {"name": name, "labels": labels or {}}
         if namespace:
             metadata["namespace"] = namespace
@@ -148,6 +153,7 @@ class Cluster:
         self._record(resource, previous, item)
 
     def remove(self, resource: str, namespace: str, name: str) -> None:
+        """Delete an object; watches see it."""
         item = self._find(resource, namespace, name)
         assert item is not None
         self.objects[resource].remove(item)
@@ -193,6 +199,7 @@ class Cluster:
             queue.put_nowait(True)
 
     def fail(self, path: str, **how: Any) -> None:
+        """Let the next request for `path` fail; `how` are fields of Failure."""
         self.failures.append(Failure(path=path, **how))
 
     def requests_to(self, prefix: str = "/") -> list[Request]:
@@ -200,6 +207,7 @@ class Cluster:
         return [request for request in self.requests if request.path.startswith(prefix)]
 
     def app(self) -> web.Application:
+        """Return the application that serves the objects."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         app.on_shutdown.append(self._on_shutdown)

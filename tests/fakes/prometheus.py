@@ -35,6 +35,7 @@ class Prometheus:
         self.requests: list[Received] = []
 
     def app(self) -> web.Application:
+        """Return the application that answers every path."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         return app

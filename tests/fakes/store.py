@@ -20,6 +20,8 @@ REGISTRATION = "/apis/apiregistration.k8s.io/v1/apiservices/"
 
 
 class Store:
+    """API server that stores whole documents by path, with resourceVersions."""
+
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
         self.version = 0
@@ -30,6 +32,7 @@ class Store:
         """Seconds that every request takes, so that others can interleave."""
 
     def put(self, path: str, document: dict[str, Any]) -> None:
+        """Store a document with the next resourceVersion."""
         self.version += 1
         metadata = {**document.get("metadata", {}), "resourceVersion": str(self.version)}
         metadata.setdefault("name", path.rsplit("/", 1)[-1])
@@ -43,6 +46,7 @@ class Store:
         return path
 
     def app(self) -> web.Application:
+        """Return the application that serves the documents."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._handle)
         return app

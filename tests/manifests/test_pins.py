@@ -159,8 +159,3 @@ def test_a_failure_says_what_cannot_be_pinned(project, action, monkeypatch, caps
 
     assert f"cannot pin {name}: " in capsys.readouterr().err
     assert (project / pins.WORKFLOW).read_text() == WORKFLOW
-
-
-def test_the_files_of_this_project_have_something_to_pin():
-    assert pins.USES.search((pins.ROOT / pins.WORKFLOW).read_text())
-    assert pins.BASE.search((pins.ROOT / pins.DOCKERFILE).read_text())

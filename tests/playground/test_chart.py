@@ -40,22 +40,3 @@ def test_column_covers_two_seconds(seconds, width: int, expected) -> None:
     columns = chart.columns([snapshot(each) for each in seconds], width)
 
     assert [each and each.seconds for each in columns] == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "row"), [(0, 3), (20, 1), (19.9, 2), (25, 1), (39, 0), (40, 0), (90, 0)]
-)
-def test_row_of_a_value_counts_from_the_top(value: float, row: int) -> None:
-    assert chart.row_of(value, rows=4, top=40) == row
-
-
-@pytest.mark.parametrize(
-    ("value", "rounded"),
-    [(0, 1), (0.7, 0.8), (1, 1), (1.2, 1.5), (99, 100), (100, 100), (101, 150), (620, 800)],
-)
-def test_scale_ends_at_a_round_number(value: float, rounded: float) -> None:
-    assert chart.round_up(value) == pytest.approx(rounded)
-
-
-def test_bars_have_a_block_for_each_gpu_and_a_dot_for_a_free_one() -> None:
-    assert chart.bars([0, 12.5, 13, 100, None]) == "▁▁▂█·"

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.playground import drawing, sample_view
-from tests.playground.view import Event, Snapshot, View
+from tests.playground.view import Event, View
 
 LARGE = """\
  playground · 01:59                                   Kubernetes 1.36.3
@@ -121,17 +121,6 @@ def test_frame_fills_the_terminal_exactly(width: int, height: int) -> None:
     assert all(len(line) <= width for line in lines if line not in commands)
 
 
-def test_commands_are_never_truncated() -> None:
-    assert f"query metric     {sample_view.QUERY}\n" in draw(sample_view.view(), width=40)
-
-
-def test_wide_terminal_shows_all_columns_of_kubectl() -> None:
-    lines = draw(sample_view.view(), width=90)
-
-    assert " NAME   REFERENCE                          TARGETS   MINPODS" in lines
-    assert " bert   Deployment/bert-intent-detection   24/20     1      " in lines
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -149,12 +138,6 @@ def test_headline_shows_the_current_value(changes, text: str) -> None:
     now = dataclasses.replace(view.now, **changes)
 
     assert text in draw(dataclasses.replace(view, snapshots=[*view.snapshots, now]))
-
-
-def test_headline_shows_that_no_gpu_is_free() -> None:
-    view = sample_view.view_at(66, gpus=((24.0, 25.0), (23.0, 24.0)))
-
-    assert "· 1 ready, no free GPU\n" in draw(view)
 
 
 def test_frame_without_an_hpa_says_so_and_still_draws_the_metric() -> None:
@@ -219,14 +202,3 @@ def test_frame_shows_the_latest_events() -> None:
 )
 def test_log_line_has_load_metric_and_replicas(view: View, line: str) -> None:
     assert drawing.line(view) == line
-
-
-def test_log_has_events_and_commands() -> None:
-    assert drawing.event(Event(seconds=3725.9, text="scaled to 5")) == "62:05  scaled to 5"
-    assert drawing.commands(sample_view.view()) == LARGE.splitlines()[-3:]
-
-
-def test_frame_of_a_single_snapshot() -> None:
-    only = Snapshot(seconds=0.2, load=0, load_replicas=0, value=None, desired=0, ready=0)
-
-    assert "replicas  0      of 1 to 10\n" in draw(sample_view.view(snapshots=[only]))
