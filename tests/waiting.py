@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -19,7 +20,13 @@ class Clock:
 
 
 async def until(condition: Callable[[], object], *, seconds: float = 30) -> None:
-    """Return once `condition()` is true. The limit only ends a test that would wait forever."""
+    """Return once `condition()`, which may be a coroutine, is true.
+
+    The limit only ends a test that would wait forever.
+    """
     async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - there is no event to wait for
-            await asyncio.sleep(0.005)
+        while True:
+            met = condition()
+            if await met if inspect.isawaitable(met) else met:
+                return
+            await asyncio.sleep(0.005)  # there is no event to wait for

@@ -34,9 +34,9 @@ from adapter.clients.prometheus_result import (
     QueryResult,
     QueryResultReader,
     Reader,
-    StartReader,
     StringsReader,
-    TypesReader,
+    start_reader,
+    types_reader,
 )
 from adapter.clients.reachability import Reachability, setting
 from adapter.clients.replicas import Replicas
@@ -211,7 +211,7 @@ class Prometheus:
         Empty if none does, as with series from remote write.
         """
         types = await self._request(
-            "GET", _METADATA, {"metric": series}, self._timeout, TypesReader()
+            "GET", _METADATA, {"metric": series}, self._timeout, types_reader()
         )
         return types.content.get(series, set())
 
@@ -229,7 +229,7 @@ class Prometheus:
         One that hangs leaves time to try another within the timeout of a query.
         """
         seconds = self._timeout / _STARTS
-        start = await self._exchange("GET", _RUNTIME, {}, seconds, StartReader(), session)
+        start = await self._exchange("GET", _RUNTIME, {}, seconds, start_reader(), session)
         return start.content
 
     def _post_was_refused(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -165,10 +166,16 @@ class LabelSetsReader:
         return Listed(self._label_names, _partial(document))
 
 
-class _WholeReader:
-    """Reader of a short document, which is parsed at the end."""
+class DocumentReader(Generic[T]):
+    """Reader of a short document, which is parsed at the end; `extract` returns what is kept.
 
-    def __init__(self) -> None:
+    `extract` may raise AttributeError, KeyError, TypeError and ValueError; `subject` names what the
+    document should be.
+    """
+
+    def __init__(self, subject: str, extract: Callable[[dict[str, Any]], T]) -> None:
+        self._subject = subject
+        self._extract = extract
         self._body = bytearray()
 
     def feed(self, chunk: bytes) -> int:
@@ -176,32 +183,27 @@ class _WholeReader:
         self._body += chunk
         return len(chunk)
 
-
-class StartReader(_WholeReader):
-    """Reader of `/api/v1/status/runtimeinfo` that keeps the time of the start."""
-
-    def close(self) -> Listed[str]:
-        """Return the time as it is written."""
-        try:
-            return Listed(str(_data(orjson.loads(self._body), dict)["startTime"]), "")
-        except (KeyError, ValueError) as e:
-            raise errors.Broken(f"the response has no start time: {e!r}") from e
-
-
-class TypesReader(_WholeReader):
-    """Reader of `/api/v1/metadata` for one series name; keeps the types."""
-
-    def close(self) -> Listed[dict[str, set[str]]]:
-        """Return the types by series name."""
+    def close(self) -> Listed[T]:
+        """Return what is kept."""
         try:
             document = orjson.loads(self._body)
-            types = {
-                name: {str(each["type"]) for each in every}
-                for name, every in _data(document, dict).items()
-            }
-            return Listed(types, _partial(document))
+            return Listed(self._extract(_data(document, dict)), _partial(document))
         except (AttributeError, KeyError, TypeError, ValueError) as e:
-            raise errors.Broken(f"the response is not metadata: {e!r}") from e
+            raise errors.Broken(f"the response is not {self._subject}: {e!r}") from e
+
+
+def start_reader() -> DocumentReader[str]:
+    """Return a reader of `/api/v1/status/runtimeinfo` that keeps the time of the start."""
+    return DocumentReader("the state of a process", lambda content: str(content["startTime"]))
+
+
+def types_reader() -> DocumentReader[dict[str, set[str]]]:
+    """Return a reader of `/api/v1/metadata` that keeps the types, by series name."""
+
+    def types(content: dict[str, Any]) -> dict[str, set[str]]:
+        return {name: {str(each["type"]) for each in every} for name, every in content.items()}
+
+    return DocumentReader("metadata", types)
 
 
 def _data(document: Any, shape: type) -> Any:

@@ -9,6 +9,7 @@ request can read it once and use it to the end.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 import weakref
@@ -113,7 +114,7 @@ class ClusterObjects:
         It is the watch cache's, or one of what was listed. If the first lacks the labels of some
         objects, only their namespaces are listed.
         """
-        kind = self._known_kind(resource) or await self._discover_kind(resource)
+        kind = await self._kind(resource)
         if not is_path_segment(namespace):
             return ObjectIndex(), _EVERYTHING, None
         index = self._index(kind) if selector.size <= _MAX_SELECTOR else None
@@ -140,7 +141,7 @@ class ClusterObjects:
 
     async def object(self, resource: GroupResource, *, namespace: str, name: str) -> Object | None:
         """Return an object by its name; None if it does not exist or is a finished pod."""
-        kind = self._known_kind(resource) or await self._discover_kind(resource)
+        kind = await self._kind(resource)
         if (index := self._index(kind)) is not None:
             return index.get(namespace, name)
         if not is_path_segment(namespace):
@@ -154,7 +155,7 @@ class ClusterObjects:
         """Return False for a pod that is known to have finished, else True."""
         if resource != PODS or not is_path_segment(namespace):
             return True
-        kind = self._known_kind(PODS) or await self._discover_kind(PODS)
+        kind = await self._kind(PODS)
         index = self._index(kind)
         if index is not None and index.contains(namespace, name):
             return True
@@ -227,15 +228,13 @@ class ClusterObjects:
     def _index(self, kind: Kind) -> ObjectIndex | None:
         return None if self._caches is None else self._caches.index(kind)
 
-    def _known_kind(self, resource: GroupResource) -> Kind | None:
-        """Return the first served version of a resource; None for an unknown resource."""
-        try:
-            return self.kinds.first(resource.resource, resource.group)
-        except UnknownResourceError:
-            return None
+    async def _kind(self, resource: GroupResource) -> Kind:
+        """Return the first served version of a resource, after a discovery if it is unknown.
 
-    async def _discover_kind(self, resource: GroupResource) -> Kind:
-        """As `_known_kind`, after a discovery. Raises Refused with 404."""
+        Raises Refused with 404 if it stays unknown.
+        """
+        with contextlib.suppress(UnknownResourceError):
+            return self.kinds.first(resource.resource, resource.group)
         await self.refresh()
         try:
             return self.kinds.first(resource.resource, resource.group)

@@ -1,11 +1,14 @@
-"""Fixtures of a fake API server and a client of it; a module may override `cluster`."""
+"""Fixtures of fake servers and of clients; a module may override `cluster`."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import aiohttp
 import pytest
 
 from adapter.clients.kubernetes import Kube
-from tests.fakes import kubernetes
+from tests.fakes import kubernetes, prometheus
 
 
 @pytest.fixture
@@ -25,3 +28,23 @@ async def api(api_server, tmp_path):
     client = await Kube.connect(path, qps=1e6, burst=10**6)
     yield client
     await client.close()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as opened:
+        yield opened
+
+
+@pytest.fixture
+def serve(
+    aiohttp_server,
+) -> Callable[[prometheus.Behaviour], Awaitable[prometheus.Prometheus]]:
+    """Start a fake Prometheus that behaves as told, and has its `url`."""
+
+    async def start(behave: prometheus.Behaviour) -> prometheus.Prometheus:
+        fake = prometheus.Prometheus(behave)
+        fake.url = str((await aiohttp_server(fake.app())).make_url("/"))
+        return fake
+
+    return start

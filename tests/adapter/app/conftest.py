@@ -9,12 +9,9 @@ from tests.fakes import prometheus as fakes
 
 
 @pytest.fixture
-async def fake(aiohttp_server):
+async def fake(serve):
     """A Prometheus that accepts every request and records them."""
-    fake = fakes.Prometheus(fakes.says(EMPTY))
-    server = await aiohttp_server(fake.app())
-    fake.url = str(server.make_url("/"))
-    return fake
+    return await serve(fakes.says(EMPTY))
 
 
 @pytest.fixture

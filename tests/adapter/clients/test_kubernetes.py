@@ -97,12 +97,6 @@ async def test_list_is_collected_in_pages(cluster, connect):
     assert "as=PartialObjectMetadataList" in cluster.requests[0].accept
 
 
-async def test_list_without_items_is_empty(cluster, connect):
-    api = await connect()
-
-    assert await api.collect("/api/v1/pods", {}, name) == []
-
-
 async def test_list_with_an_expired_continue_token_is_repeated_in_one_page(cluster, connect):
     for number in range(60):
         cluster.add("pods", "team-a", f"web-{number:02}")
@@ -437,16 +431,6 @@ async def test_invalid_utf8_is_sent_as_replacement_characters(cluster, connect):
     assert request.document == {"name": "a\ufffdb\u2028"}
 
 
-async def test_conflict_is_refused_with_its_status(cluster, connect):
-    cluster.fail("/x", status=409, message="the object has been modified")
-    api = await connect()
-
-    with pytest.raises(errors.Refused, match="PUT /x: 409: the object has been") as caught:
-        await api.put("/x", {})
-
-    assert caught.value.status == 409
-
-
 async def test_post_has_its_own_timeout(cluster, connect):
     cluster.fail("/x", delay=1.0)
     api = await connect(timeout=30.0)
@@ -499,30 +483,16 @@ async def test_reset_connection_may_be_repeated(connect, aiohttp_server, tmp_pat
 # Watching
 
 
-@pytest.fixture
-def watched(cluster, connect):
-    """Watch the ConfigMaps of a namespace; returns a function that returns the next event."""
-
-    async def _watched(params=None):
-        api = await connect()
-        events = watch.follow(api, "/api/v1/namespaces/kube-system/configmaps", params or {})
-
-        async def next_event():
-            async with asyncio.timeout(5):
-                kind, item = await anext(events)
-            if kind == watch.LISTED:
-                return kind, [name(each) for each in item]
-            return kind, name(item)
-
-        return next_event
-
+async def test_watch_yields_the_list_and_then_the_events(cluster, connect):
     cluster.resources.append(kubernetes.CONFIGMAPS)
-    return _watched
-
-
-async def test_watch_yields_the_list_and_then_the_events(cluster, watched):
     cluster.put("configmaps", "kube-system", "one")
-    next_event = await watched({"fieldSelector": "metadata.name=one"})
+    path = "/api/v1/namespaces/kube-system/configmaps"
+    events = watch.follow(await connect(), path, {"fieldSelector": "metadata.name=one"})
+
+    async def next_event():
+        async with asyncio.timeout(20):
+            kind, item = await anext(events)
+        return kind, [name(each) for each in item] if kind == watch.LISTED else name(item)
 
     assert await next_event() == ("LISTED", ["one"])
     cluster.put("configmaps", "kube-system", "other")
@@ -537,50 +507,6 @@ async def test_watch_yields_the_list_and_then_the_events(cluster, watched):
     assert second["resourceVersion"] == "2"
     assert second["allowWatchBookmarks"] == "true"
     assert 120 <= int(second["timeoutSeconds"]) <= 240
-
-
-async def test_ended_watch_resumes_from_its_last_resource_version(cluster, watched):
-    cluster.put("configmaps", "kube-system", "one")
-    next_event = await watched()
-    await next_event()
-    cluster.put("configmaps", "kube-system", "two")
-    await next_event()
-
-    cluster.end_watches()
-    cluster.put("configmaps", "kube-system", "three")
-
-    assert await next_event() == ("ADDED", "three")
-    assert [request.query.get("resourceVersion") for request in cluster.requests] == [
-        None,
-        "2",
-        "3",
-    ]
-
-
-async def test_watch_with_an_expired_resource_version_lists_again(cluster, watched):
-    cluster.put("configmaps", "kube-system", "one")
-    next_event = await watched()
-    await next_event()
-    cluster.put("configmaps", "kube-system", "two")
-    await next_event()
-
-    cluster.end_watches()
-    cluster.remove("configmaps", "kube-system", "one")
-    cluster.forget()
-
-    assert await next_event() == ("LISTED", ["two"])
-    cluster.put("configmaps", "kube-system", "three")
-    assert await next_event() == ("ADDED", "three")
-
-
-async def test_list_is_repeated_after_a_failure(cluster, watched):
-    next_event = await watched()
-    cluster.fail("/api/v1/namespaces/kube-system/configmaps", drop=True)
-    assert await next_event() == ("LISTED", [])
-    cluster.fail("/api/v1/namespaces/kube-system/configmaps", status=410)
-    cluster.put("configmaps", "kube-system", "one")
-
-    assert await next_event() == ("LISTED", ["one"])
 
 
 # Configuration

@@ -31,10 +31,11 @@ FIRST, SECOND = "127.0.0.1", "127.0.0.2"
 
 
 class Names(abc.AbstractResolver):
-    """Resolves each name to both addresses; their order changes, as that of a headless Service."""
+    """Resolves each name to all addresses; their order changes, as that of a headless Service."""
 
-    def __init__(self) -> None:
-        self._orders = itertools.cycle([(SECOND, FIRST), (FIRST, SECOND)])
+    def __init__(self, *hosts: str) -> None:
+        hosts = hosts or (FIRST, SECOND)
+        self._orders = itertools.cycle([hosts[::-1], hosts])
 
     async def resolve(self, host, port=0, family=AF_INET):
         return [
@@ -281,9 +282,8 @@ async def test_doctor_says_how_many_addresses_there_are(client):
     assert "2 addresses" in finding.fact
 
 
-async def test_doctor_says_nothing_about_one_server(replicas):
-    async with aiohttp.ClientSession() as session:
-        found = await diagnosis.findings(Prometheus(session, replicas[FIRST].url))
+async def test_doctor_says_nothing_about_one_server(replicas, session):
+    found = await diagnosis.findings(Prometheus(session, replicas[FIRST].url))
 
     assert not [each for each in found if each.name == "prometheus-replicas"]
 
@@ -293,13 +293,11 @@ async def test_doctor_says_nothing_about_one_server(replicas):
     [fakes.says("no", status=404), fakes.says("[]"), fakes.says("null")],
     ids=["404", "list", "null"],
 )
-async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(aiohttp_server, said):
-    fake = fakes.Prometheus(said)
-    server = await aiohttp_server(fake.app())
-    async with aiohttp.ClientSession() as session:
-        client = Prometheus(session, str(server.make_url("/")))
+async def test_a_backend_that_does_not_tell_its_start_is_one_and_answers(serve, session, said):
+    fake = await serve(said)
+    client = Prometheus(session, fake.url)
 
-        await client.count_replicas()
+    await client.count_replicas()
 
     assert client.replicas.processes == 1
     assert client.reachability.check() == "not queried yet"
@@ -398,24 +396,12 @@ async def test_the_next_address_is_tried_after_each_failure_until_one_answers():
             else web.Response(text=EMPTY, content_type="application/json")
         )
 
-    class Three(abc.AbstractResolver):
-        async def resolve(self, host, port=0, family=AF_INET):
-            return [
-                abc.ResolveResult(
-                    hostname=host, host=each, port=port, family=AF_INET, proto=0, flags=0
-                )
-                for each in hosts
-            ]
-
-        async def close(self) -> None:
-            pass
-
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", respond)
     runner = web.AppRunner(app)
     await runner.setup()
     (port,) = free_ports(1)
-    addresses = OneAddress(Three())
+    addresses = OneAddress(Names(*hosts))
     try:
         for each in hosts:
             await web.TCPSite(runner, each, port).start()

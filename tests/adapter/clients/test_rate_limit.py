@@ -6,22 +6,22 @@ import pytest
 
 from adapter import errors
 from adapter.clients import rate_limit
+from tests.waiting import Clock
 
 
-class Clock:
+class Sleeping(Clock):
+    """Clock that records for how long it was told to sleep."""
+
     def __init__(self):
-        self.now = 100.0
+        super().__init__(100.0)
         self.slept = []
-
-    def __call__(self):
-        return self.now
 
     async def sleep(self, seconds):
         self.slept.append(seconds)
 
 
 async def test_burst_passes_at_once_and_the_rest_at_the_rate():
-    clock = Clock()
+    clock = Sleeping()
     bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
 
     for _ in range(4):
@@ -33,7 +33,7 @@ async def test_burst_passes_at_once_and_the_rest_at_the_rate():
 
 
 async def test_unused_tokens_accumulate_up_to_the_burst():
-    clock = Clock()
+    clock = Sleeping()
     bucket = rate_limit.TokenBucket(5.0, 2, clock=clock, sleep=clock.sleep)
     clock.now += 3600.0
 
@@ -44,7 +44,7 @@ async def test_unused_tokens_accumulate_up_to_the_burst():
 
 
 async def test_wait_beyond_the_timeout_fails_at_once():
-    clock = Clock()
+    clock = Sleeping()
     bucket = rate_limit.TokenBucket(0.1, 1, flags="--client-qps", clock=clock, sleep=clock.sleep)
     await bucket.take(5.0)
 
@@ -56,7 +56,7 @@ async def test_wait_beyond_the_timeout_fails_at_once():
 
 
 async def test_a_cancelled_wait_returns_its_token():
-    clock = Clock()
+    clock = Sleeping()
     bucket = rate_limit.TokenBucket(1.0, 1, clock=clock)
     await bucket.take(5.0)
     for _ in range(20):

@@ -15,6 +15,7 @@ from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
 from adapter.cluster.ready_index import Pod, ReadyIndex
 from adapter.cluster.watch_cache import WatchCaches
+from tests.waiting import until
 
 NOW = 1_000_000.0
 NAMES = ("new", "old", "unready")
@@ -56,14 +57,13 @@ class Bed:
 
     async def until_watched(self):
         await self.younger()
-        async with asyncio.timeout(5):
-            while "pods/status watched" not in self.caches.status():  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.005)
+        await until(lambda: "pods/status watched" in self.caches.status())
 
     async def until_younger(self, expected):
-        async with asyncio.timeout(5):
-            while dict(await self.younger()) != expected:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.005)
+        async def is_expected():
+            return dict(await self.younger()) == expected
+
+        await until(is_expected)
 
 
 @pytest.fixture
@@ -122,9 +122,7 @@ async def test_without_a_watch_the_namespace_is_listed_once_for_all_callers(bed,
 
     assert answers == [{"new": 10.0, "unready": 0.0}] * 5
     assert len(cluster.requests_to("/api/v1/namespaces/team/pods")) == 1
-    async with asyncio.timeout(5):
-        while "status 403" not in bed.caches.status():  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.005)
+    await until(lambda: "status 403" in bed.caches.status())
     assert isinstance(watch_cache.statuses(bed.names, bed.caches), errors.Degradation)
 
 

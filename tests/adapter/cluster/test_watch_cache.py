@@ -17,6 +17,7 @@ from adapter.cluster.watch_cache import WatchCaches
 from rules.kinds import GroupResource
 from rules.selectors import selectors
 from tests.fakes import kubernetes
+from tests.waiting import until
 
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")
@@ -63,17 +64,13 @@ class Bed:
         return await self.objects.names(resource, namespace=namespace, selector=selector)
 
     async def until_status(self, text):
-        await self.until(lambda: text in self.caches.status())
-
-    async def until(self, condition):
-        async with asyncio.timeout(5):
-            while not condition():  # noqa: ASYNC110 - the fake has no event to wait for
-                await asyncio.sleep(0.005)
+        await until(lambda: text in self.caches.status())
 
     async def until_names(self, expected, **arguments):
-        async with asyncio.timeout(5):
-            while await self.names(**arguments) != expected:  # noqa: ASYNC110 - as above
-                await asyncio.sleep(0.005)
+        async def are_expected():
+            return await self.names(**arguments) == expected
+
+        await until(are_expected)
 
     async def watched(self, resource=PODS):
         """Request a kind and wait until it is watched."""
@@ -153,7 +150,7 @@ async def test_one_watch_of_metadata_follows_the_whole_cluster(bed, cluster, met
 async def test_each_request_is_a_list_until_the_watch_is_accepted(bed, cluster):
     cluster.fail(POD_PATH, delay=0.5, watch=True)
     assert await bed.names() == ("web-1", "web-2")
-    await bed.until(lambda: cluster.requests[-1].query.get("watch"))
+    await until(lambda: cluster.requests[-1].query.get("watch"))
     assert bed.state("syncing")
     assert await bed.names() == ("web-1", "web-2")
 
@@ -255,7 +252,7 @@ async def test_only_a_namespace_whose_labels_are_too_large_is_listed(bed, cluste
 
     cluster.put("pods", "team-a", "web-5", labels={"app": "web"})
     index = bed.caches.index(bed.objects.kinds.first("pods"))
-    await bed.until(lambda: index.unlabelled(None) == ())
+    await until(lambda: index.unlabelled(None) == ())
     assert await bed.names(selector=WEB) == ("web-1", "web-2", "web-5")
     assert len(cluster.requests) == requests + 3
 
@@ -275,7 +272,7 @@ async def test_labels_return_with_a_new_list_once_there_is_room(bed, cluster, mo
     assert bed.caches.index(kind).unlabelled("team-c")
     bed.now += watch_cache._MAX_RETRY
     cluster.put("pods", "team-d", "x", labels={"app": "web"})
-    await bed.until(lambda: not bed.caches.index(kind).unlabelled("team-c"))
+    await until(lambda: not bed.caches.index(kind).unlabelled("team-c"))
 
     requests = len(cluster.requests)
     assert await bed.names(namespace="team-c") == ("x",)
@@ -296,7 +293,7 @@ async def test_a_namespace_with_large_labels_does_not_delay_another(bed, cluster
     async with asyncio.TaskGroup() as tasks:
         for number in (0, 0, 0, 0, 0, 1, 2, 3, 4, 5):
             tasks.create_task(bed.names(namespace=f"large-{number}"))
-        await bed.until(lambda: len(listed) >= 4)
+        await until(lambda: len(listed) >= 4)
         for _ in range(20):
             await asyncio.sleep(0)
         assert listed == ["large-0", "large-1", "large-2", "large-3"]
@@ -325,7 +322,7 @@ async def test_expired_version_is_listed_again_and_the_last_state_is_served_unti
     cluster.remove("pods", "team-a", "web-1")
     cluster.forget()
     cluster.fail(POD_PATH, delay=0.3, watch=False)
-    await bed.until(lambda: cluster.failures == kubernetes.deque())
+    await until(lambda: cluster.failures == kubernetes.deque())
     requests = len(cluster.requests)
 
     assert await bed.names() == ("web-1", "web-2")
@@ -339,7 +336,7 @@ async def test_ended_watch_resumes_from_its_last_bookmark(bed, cluster):
     version = str(cluster.version)
     await asyncio.sleep(0.05)
     cluster.end_watches()
-    await bed.until(lambda: cluster.requests[-1].query.get("resourceVersion") == version)
+    await until(lambda: cluster.requests[-1].query.get("resourceVersion") == version)
 
     assert len([each for each in cluster.requests_to(POD_PATH) if "limit" in each.query]) == 1
 
@@ -361,7 +358,7 @@ async def test_last_state_is_served_until_a_slow_watch_is_accepted(bed, cluster)
     await bed.watched()
     cluster.fail(POD_PATH, delay=0.3, watch=True)
     cluster.end_watches()
-    await bed.until(lambda: cluster.failures == kubernetes.deque())
+    await until(lambda: cluster.failures == kubernetes.deque())
     cluster.put("pods", "team-a", "web-3", labels={"app": "web"})
 
     assert await bed.names() == ("web-1", "web-2")
@@ -374,7 +371,7 @@ async def test_last_state_is_served_while_the_watch_is_broken(bed, cluster, capl
     await bed.watched()
     cluster.fail(POD_PATH, drop=True, times=10**6)
     cluster.end_watches()
-    await bed.until(lambda: bed.state("broken"))
+    await until(lambda: bed.state("broken"))
     bed.now += 35
 
     assert await bed.names() == ("web-1", "web-2")
@@ -416,22 +413,22 @@ async def test_refusal_of_a_list_reaches_the_caller(bed, cluster):
     for _ in range(2):
         with pytest.raises(errors.Refused, match="not you"):
             await bed.names()
-        await bed.until(lambda: bed.state("forbidden"))
+        await until(lambda: bed.state("forbidden"))
 
 
 async def test_short_refusals_do_not_end_a_watch(bed, cluster):
     await bed.watched()
     cluster.fail(POD_PATH, status=403, times=5)
     cluster.end_watches()
-    await bed.until(lambda: bed.state("broken"))
+    await until(lambda: bed.state("broken"))
     assert await bed.names() == ("web-1", "web-2")
-    await bed.until(lambda: bed.state("watched"))
+    await until(lambda: bed.state("watched"))
 
     cluster.fail(POD_PATH, status=403, times=10**6)
     cluster.end_watches()
-    await bed.until(lambda: bed.state("broken"))
+    await until(lambda: bed.state("broken"))
     bed.now += 11
-    await bed.until(lambda: bed.state("forbidden"))
+    await until(lambda: bed.state("forbidden"))
     # An alert on old responses is only for caches that are served.
     assert bed.metric("watch_cache_last_response_timestamp_seconds", resource="pods") is None
     assert bed.metric("watch_cache_objects", resource="pods") is None
@@ -460,8 +457,8 @@ async def test_unused_watch_ends_and_begins_again(bed, cluster):
     bed.now += 3599
     await bed.names(NAMESPACES)
     bed.now += 1
-    await bed.until(lambda: "pods" not in bed.caches.status())
-    await bed.until(lambda: cluster.watching == 1)
+    await until(lambda: "pods" not in bed.caches.status())
+    await until(lambda: cluster.watching == 1)
 
     assert bed.metric("watch_cache_objects", resource="pods") is None
     assert not bed.state("watched")
@@ -493,7 +490,7 @@ async def test_watches_end_with_run(api, cluster):
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    await bed.until(lambda: cluster.watching == 0)
+    await until(lambda: cluster.watching == 0)
 
 
 async def test_bug_in_a_watch_ends_run_and_all_watches(api, cluster, monkeypatch):

@@ -20,6 +20,7 @@ from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
 from rules.kinds import GroupResource
 from rules.selectors import selectors
+from tests.waiting import until
 
 PODS = GroupResource("", "pods")
 NAMESPACE = "watched"
@@ -104,22 +105,14 @@ class Bed:
     async def names(self, selector=WEB, namespace=NAMESPACE):
         return await self.objects.names(PODS, namespace=namespace, selector=selector)
 
-    async def until(self, condition, seconds=60.0):
-        async with asyncio.timeout(seconds):
-            while not await condition():  # noqa: ASYNC110 - no event to wait for
-                await asyncio.sleep(0.01)
-
     async def until_status(self, text, *, present=True):
-        async def has_status():
-            return (text in self.caches.status()) is present
-
-        await self.until(has_status)
+        await until(lambda: (text in self.caches.status()) is present, seconds=60)
 
     async def until_names(self, expected):
         async def are_expected():
             return await self.names() == expected
 
-        await self.until(are_expected)
+        await until(are_expected, seconds=60)
 
 
 @pytest.fixture
@@ -275,10 +268,7 @@ async def test_a_watch_is_resumed_within_a_second_of_the_end_of_a_cut(
 
     cut.cut()
 
-    async def is_refused_often():
-        return len(slept) >= 6
-
-    await bed.until(is_refused_often)
+    await until(lambda: len(slept) >= 6)
     pods.create("web-3", app="web")
     assert await bed.names() == ("web-1", "web-2"), "the last state is served"
     cut.accepted = 0
@@ -310,16 +300,13 @@ async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, po
     become("web-1", "True", now - dt.timedelta(minutes=2))
     assert await young() == {"web-2": 0.0}, "listed, because the watch has just begun"
 
-    async def is_watched():
-        return "pods/status watched" in caches.status()
-
     async def only_web_1_is_young():
         return set(await young()) == {"web-1"}
 
-    await bed.until(is_watched)
+    await until(lambda: "pods/status watched" in caches.status())
     become("web-2", "True", now - dt.timedelta(minutes=2))
     become("web-1", "True", now)
-    await bed.until(only_web_1_is_young, seconds=5)
+    await until(only_web_1_is_young)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

@@ -89,12 +89,6 @@ def test_after_a_start_every_object_is_expected():
     assert not demand.storm(10.1)
 
 
-def test_repeated_questions_are_not_new():
-    demand = demand_for(*[("a", ("x",))] * 100)
-
-    assert not demand.storm(1)
-
-
 def test_busy_means_three_requests_within_the_freshness():
     demand = demand_for(("a", ("x",)), ("a", ("x",)))
     assert not demand.busy(0, 1)
@@ -104,14 +98,6 @@ def test_busy_means_three_requests_within_the_freshness():
     assert demand.busy(0.9, 1)
     assert not demand.busy(0.9, 0.9)
     assert not demand.busy(0.9, 0)
-
-
-def test_rarely_requested_objects_are_forgotten_without_an_evaluation():
-    demand = Demand()
-    for i in range(1000):
-        demand.record(("a", (f"p{i}",)), 50.0 * i)
-
-    assert demand.size == 2 * 3
 
 
 def test_demand_is_bounded():

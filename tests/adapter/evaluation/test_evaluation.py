@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
-import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
@@ -22,6 +21,7 @@ from rules.query.aggregate import Sample
 from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
 from tests.real import prometheus as real
+from tests.waiting import Clock
 
 PODS = GroupResource("", "pods")
 
@@ -38,12 +38,6 @@ def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
             'queue{namespace="n",name="x"} 3',
         )
         yield prometheus
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as opened:
-        yield opened
 
 
 def evaluation_on(client, **more) -> Evaluation:
@@ -161,16 +155,8 @@ async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
 # Last values (onMissing: {lastKnown: …})
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def __call__(self) -> float:
-        return time.time() + self.ahead
-
-
 async def test_last_value_is_used_until_its_max_age(running, session):
-    clock = Clock()
+    clock = Clock(time.time())
     evaluation = evaluation_on(Prometheus(session, running.url), clock=clock)
     kept = "onMissing: {lastKnown: 5m}"
     running.put('fleeting{namespace="n",pod="a"} 4')
@@ -178,10 +164,10 @@ async def test_last_value_is_used_until_its_max_age(running, session):
     before = (await evaluation.values(plan)).values
 
     running.end('fleeting{namespace="n",pod="a"} 4')
-    clock.ahead = 200
+    clock.now += 200
     assert (await evaluation.values(plan)).values == before  # with the time of the last sample
 
-    clock.ahead = 400
+    clock.now += 200
     assert (await evaluation.values(plan)).values == {}
 
 

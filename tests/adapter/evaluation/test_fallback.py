@@ -49,17 +49,6 @@ def test_timeout_is_shared_and_counts_for_a_minute_and_the_second_one_for_ten():
     assert twice.demoted(160)
 
 
-def test_success_between_two_timeouts_counts():
-    fallback = failed((TIMED_OUT, True))
-    fallback.succeeded()
-    assert fallback.error(100) is None
-
-    fallback.failed(TIMED_OUT, wide=True, now=200, error_ttl=1)
-
-    assert not fallback.wide(259)
-    assert fallback.wide(260)
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -109,15 +98,3 @@ def test_failure_with_a_metric_selector_demotes_only_the_requests_with_it(caplog
 
     everything.failed(REFUSED, wide=False, now=100, error_ttl=1)
     assert other.demoted(100)
-
-
-def test_demoted_rules_are_listed_and_logged(caplog):
-    demoted = Demoted()
-    fallback = Fallback(RULE, demoted, selector=EVERYTHING)
-    fallback.failed(REFUSED, wide=False, now=100, error_ttl=1)
-
-    assert demoted.rules(100) == (WHERE,)
-    assert demoted.rules(700) == ()
-    (line,) = caplog.messages
-    assert line.startswith(f"{WHERE}: the query for several requests failed, so they are queried")
-    assert line.endswith(f"for 10 min: {REFUSED}")

@@ -50,10 +50,8 @@ def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
 
 
 @pytest.fixture
-async def proxy(running, aiohttp_server) -> fakes.Prometheus:
-    fake = fakes.Prometheus(fakes.through(running.url))
-    fake.url = str((await aiohttp_server(fake.app())).make_url("/"))
-    return fake
+async def proxy(running, serve) -> fakes.Prometheus:
+    return await serve(fakes.through(running.url))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import collections
 
-import aiohttp
 import pytest
 from aiohttp import web
 
@@ -31,16 +30,14 @@ def running(real_servers, tmp_path_factory):
 
 
 @pytest.fixture
-async def start(aiohttp_server):
+def start(serve, session):
     """Starts a fake Prometheus; returns it and a lister that queries it."""
-    async with aiohttp.ClientSession() as session:
 
-        async def start(behave):
-            fake = fakes.Prometheus(behave)
-            server = await aiohttp_server(fake.app())
-            return fake, Lister(Prometheus(session, str(server.make_url("/"))), max_age=60.0)
+    async def start(behave):
+        fake = await serve(behave)
+        return fake, Lister(Prometheus(session, fake.url), max_age=60.0)
 
-        yield start
+    return start
 
 
 async def test_live_series_of_several_matchers_are_one_query(running, start):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import gc
-import inspect
 import json
 import logging
 import threading
@@ -14,7 +13,6 @@ import types
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 
-import aiohttp
 import prometheus_client
 import pytest
 
@@ -63,12 +61,6 @@ def running(real_servers, tmp_path_factory) -> Iterator[real.Prometheus]:
         yield prometheus
 
 
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
-    async with aiohttp.ClientSession() as client_session:
-        yield client_session
-
-
 class Ticks:
     """A clock that advances by one second at each reading, and by more when a test says so."""
 
@@ -94,16 +86,9 @@ def make(session) -> Make:
 
 
 @pytest.fixture
-def proxy(running, aiohttp_server) -> Callable[..., Awaitable[fakes.Prometheus]]:
+def proxy(running, serve) -> Callable[..., Awaitable[fakes.Prometheus]]:
     """Starts a fake that passes requests on to the real Prometheus unless told otherwise."""
-
-    async def start(behave: fakes.Behaviour | None = None, **arguments) -> fakes.Prometheus:
-        fake = fakes.Prometheus(behave or fakes.through(running.url, **arguments))
-        server = await aiohttp_server(fake.app())
-        fake.url = str(server.make_url("/"))
-        return fake
-
-    return start
+    return lambda behave=None, **options: serve(behave or fakes.through(running.url, **options))
 
 
 BUILTIN = Kinds.builtin()
@@ -816,10 +801,6 @@ async def test_fleet_that_switches_labels_is_queried_by_the_live_label(running, 
 
         running.end('fleet{namespace="n",exported_pod="p"} 1')
         await until(lambda: pod_labels(relist, "fleet") == ("pod",))
-
-
-def test_live_labels_are_refreshed_every_30_seconds_by_default():
-    assert inspect.signature(Relist).parameters["refresh_interval"].default == 30.0
 
 
 async def test_refresh_probes_only_labels_that_could_change_the_choice(running, make, proxy):
