@@ -241,9 +241,8 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "presets": preset_list,
         "metrics": preset_metrics,
         "generations": generations,
-        "server-metrics": server_metrics,
-        "servers": servers,
     },
+    "docs/model-servers.md": {"metrics": server_metrics, "servers": servers},
     "docs/queries.md": {
         "scope": lambda: check_output(_UNSHARED_RULES),
         "backends": backends,

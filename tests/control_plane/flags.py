@@ -44,8 +44,7 @@ def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
 
     From 1.33 on, the front proxy also sends the UID of the user.
     """
-    minor = int(programs.version.split(".")[1])
-    uid = ["--requestheader-uid-headers=X-Remote-Uid"] if minor >= 33 else []
+    uid = ["--requestheader-uid-headers=X-Remote-Uid"] if _minor(programs) >= 33 else []
     return [
         programs.apiserver,
         f"--etcd-servers=http://127.0.0.1:{ports.etcd}",
@@ -70,6 +69,7 @@ def apiserver(programs: Programs, ports: Ports, files: Credentials) -> Command:
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",
         f"--proxy-client-cert-file={files.file('front-proxy.crt')}",
         f"--proxy-client-key-file={files.file('front-proxy.key')}",
+        *_feature_gates(programs),
     ]
 
 
@@ -96,4 +96,14 @@ def controller_manager(
         # At the default rate, the requests for forty ServiceAccount tokens take four seconds.
         "--kube-api-qps=200",
         "--kube-api-burst=400",
+        *_feature_gates(programs),
     ]
+
+
+def _feature_gates(programs: Programs) -> list[str]:
+    """Return the flag that lets HPAs scale to zero, which is on by default from 1.37 on."""
+    return ["--feature-gates=HPAScaleToZero=true"] if _minor(programs) < 37 else []
+
+
+def _minor(programs: Programs) -> int:
+    return int(programs.version.split(".")[1])

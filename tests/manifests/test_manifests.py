@@ -539,5 +539,5 @@ def test_each_example_is_a_valid_autoscaler(path):
 def test_the_examples_have_different_names():
     names = [yaml.safe_load(path.read_text(encoding="utf-8"))["metadata"] for path in EXAMPLES]
 
-    assert len(EXAMPLES) == 5
-    assert len({(each["namespace"], each["name"]) for each in names}) == 5
+    assert len(EXAMPLES) == 6
+    assert len({(each["namespace"], each["name"]) for each in names}) == 6

@@ -123,9 +123,10 @@ class Predictions:
         status = _status(self._document)
         if not self._polls:
             self._recommended.append((started, observation.scale.spec))
-            self._recommended_by_syncs.append((started, observation.scale.spec))
         elif status.document != self._polls[-1].status.document:
             self._compare(status, started)
+        if "conditions" not in status.document:  # the first sync recommends what there is
+            self._recommended_by_syncs = [(started, observation.scale.spec)]
         now = time.time()
         decisions = list(self._decisions(observation, now))
         if decisions[0].recommended is not None:
@@ -199,7 +200,9 @@ class Predictions:
         fitting = [
             each
             for each in recent
-            if each.observation.scale.spec == status.current and each.values == status.values
+            if each.observation.scale.spec == status.current
+            # Without replicas, the status has no meaningful average.
+            and (each.values == status.values or not status.current)
         ][-2:]
         predicted = frozenset[int]().union(*(each.predicted for each in fitting))
         line = (

@@ -1,0 +1,136 @@
+"""Scale from and to zero on the requests that wait at a gateway, with a plain HPA.
+
+A vanished gateway is not an idle one: its metric is missing, and the number of replicas stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from adapter.local_prometheus.remote_write import STALE
+from tests.cluster import cluster
+from tests.control_plane.plane import ControlPlane
+from tests.real.prometheus import Prometheus
+from tests.walkthroughs.walkthrough import Walkthrough, echo, example
+
+MODEL, METRIC = "llm", "inference_pool_requests_waiting_current"
+PICKER = {
+    "job": "llm-epp",
+    "instance": "10.0.0.9:9090",
+    "namespace": "default",
+    "service": "llm-epp",
+}
+TARGETS = ("0/5 (avg)", "-9223372036854775808m/5 (avg)")
+"""For the status, the controller divides by the replicas: without one, this is the least number."""
+INFO = {"__name__": "llm_d_router_epp_info", **PICKER}
+QUEUE = {"__name__": "llm_d_router_epp_flow_control_queue_size", **PICKER, "fairness_id": "a"}
+DEPLOYMENT = f"""\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {MODEL}
+spec:
+  replicas: 1
+  selector:
+    matchLabels: {{app: {MODEL}}}
+  template:
+    metadata:
+      labels: {{app: {MODEL}}}
+    spec:
+      containers:
+      - name: vllm
+        image: vllm/vllm-openai
+        resources: {{limits: {{nvidia.com/gpu: 1}}}}
+"""
+
+
+class Picker:
+    """Series of an endpoint picker, written every half second."""
+
+    def __init__(self, prometheus: Prometheus) -> None:
+        self._prometheus = prometheus
+        self._lock = threading.Lock()
+        self._waiting: float | None = None
+        self._gone = False
+
+    def hold(self, waiting: float) -> None:
+        """Let requests wait. The series of the queue begins with the first of them."""
+        with self._lock:
+            self._waiting, self._gone = waiting, False
+        self.write()
+
+    def vanish(self) -> None:
+        """End all series, as when the picker cannot be scraped."""
+        with self._lock:
+            self._gone = True
+            self._prometheus.write([(INFO, STALE), (QUEUE, STALE)])
+
+    def write(self) -> None:
+        """Write a sample of each series."""
+        with self._lock:
+            if self._gone:
+                return
+            self._prometheus.write([(INFO, 1.0)])
+            if self._waiting is not None:
+                self._prometheus.write([(QUEUE, self._waiting)])
+
+
+@contextlib.contextmanager
+def picker(prometheus: Prometheus) -> Iterator[Picker]:
+    """Write the series of a picker until the context ends."""
+    running, ended = Picker(prometheus), threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(0.5):
+            running.write()
+
+    thread = threading.Thread(target=repeat)
+    thread.start()
+    try:
+        yield running
+    finally:
+        ended.set()
+        thread.join()
+
+
+def test_scale_to_zero(control_plane: ControlPlane, tmp_path: Path) -> None:
+    with (
+        cluster.running(control_plane, tmp_path, generation="dcgm", nodes=4, gpus=1) as c,
+        picker(c.prometheus) as gateway,
+        c.adapter("--preset=gateway-inference-pool"),
+    ):
+        walkthrough = Walkthrough(c, hpa=MODEL)
+        walkthrough.apply(f"{MODEL}.yaml", DEPLOYMENT)
+        walkthrough.wait_ready(MODEL, 1)
+        walkthrough.apply(f"{MODEL}-hpa.yaml", example("scale-to-zero"))
+        echo("# nobody asks")
+        walkthrough.wait_until_settled(*TARGETS, replicas=0)
+        _, line = walkthrough.explain("hpa", f"default/{MODEL}")
+        assert "keeps 0 replicas" in line
+        echo("# the first request waits at the gateway")
+        gateway.hold(1)
+        walkthrough.wait_until_settled("1/5 (avg)", replicas=1)
+        echo("# seventeen requests wait")
+        gateway.hold(17)
+        walkthrough.wait_until_settled("4250m/5 (avg)", replicas=4)
+        echo("# the gateway cannot be scraped")
+        gateway.vanish()
+        hpa = walkthrough.wait_for_row("<unknown>/5 (avg)", "4250m/5 (avg)", replicas=4)
+        walkthrough.assert_stable("<unknown>/5 (avg)", "4250m/5 (avg)", replicas=4, seconds=15)
+        code, line = walkthrough.explain("hpa", f"default/{MODEL}")
+        assert code == 1
+        assert "keeps 4 replicas" in line
+        assert "TargetGone" in line
+        echo("# it is back, and idle")
+        gateway.hold(0)
+        hpa = walkthrough.wait_until_settled(*TARGETS, replicas=0)
+        assert hpa.condition("ScalingActive").status == "True"
+        echo("# it vanishes while there is no replica, and is back with a request")
+        gateway.vanish()
+        walkthrough.assert_stable("<unknown>/5 (avg)", *TARGETS, replicas=0, seconds=10)
+        gateway.hold(3)
+        walkthrough.wait_until_settled("3/5 (avg)", replicas=1)
+        walkthrough.check_predictions()
