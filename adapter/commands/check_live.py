@@ -1,32 +1,56 @@
 """`check --prometheus-url`: what each rule takes from a live Prometheus, and what it answers.
 
 Reads names and labels as a relist does, and sends one request for up to three metrics of each rule.
+A command has no cluster, so the names of objects come from the labels of the series. The rest are
+the steps of the API.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from adapter import errors, settings
 from adapter.api.groups.group import Backend
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
-from adapter.commands import check_trial, check_usage, local_backend
-from adapter.commands.check_trial import Trial
+from adapter.commands import check_usage, local_backend
 from rules import promql
 from rules.causes import wording
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.lint import check_queries, gauges
-from rules.query.catalog import Entry, ExternalEntry, Series
+from rules.query.catalog import Entry, ExternalEntry, Series, Source
+from rules.query.label_binding import LabelBinding
 from rules.quoting import counted
 from rules.ruleset import CompiledRule, RuleSet
 
 _MAX_TRIALS = 3
+_MAX_OBJECTS = 100
+"""Objects of one trial; enough for a typical duration."""
 _MAX_RATED = 20
 _PREFERRED = (PODS, NODES)
 """Resources whose metrics are tried first."""
+_Clients = Mapping[str, Prometheus]
+"""Client of the Prometheus that a rule names, by the name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Trial:
+    """Result of one request."""
+
+    namespace: str
+    """The namespace with the most series; empty if the request has none."""
+    objects: int = 0
+    """Number of requested objects."""
+    values: int
+    """Number of objects with a value; for an external metric, number of values."""
+    samples: int = 1
+    """Largest number of samples of one object."""
+    seconds: float
+    """Duration of all queries of the request."""
 
 
 async def report(
@@ -61,7 +85,7 @@ async def report(
 
 
 class _Observer:
-    def __init__(self, clients: check_trial.Clients, backend: Backend) -> None:
+    def __init__(self, clients: _Clients, backend: Backend) -> None:
         self._clients = clients
         self._backend = backend
         self._inventory = inventory = backend.inventory
@@ -136,7 +160,7 @@ class _Observer:
         if isinstance(entry, Entry):
             subject += f" of {entry.resource}"
         try:
-            result = await check_trial.request(self._clients, entry, self._backend)
+            result = await _request(self._clients, entry, self._backend)
         except (errors.ApiError, errors.BackendError, RulesError) as error:
             why = error.__cause__ if isinstance(error, errors.ApiError) else None
             return "", [_warning(rule, "metricsQuery", f"fails for {subject}: {why or error}")]
@@ -204,7 +228,7 @@ class _Observer:
         return "the listing failed, but a query by it succeeds"
 
 
-def _answered(rule: CompiledRule, subject: str, result: Trial) -> Iterator[Problem]:
+def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Problem]:
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""
         objects = f" for {counted(result.objects, 'object')}" if result.objects else ""
@@ -219,7 +243,7 @@ def _answered(rule: CompiledRule, subject: str, result: Trial) -> Iterator[Probl
         )
 
 
-def _line(subject: str, result: Trial) -> str:
+def _line(subject: str, result: _Trial) -> str:
     place = f" in namespace {result.namespace}" if result.namespace else ""
     values = counted(result.values, "value")
     of = f" for {counted(result.objects, 'object')}" if result.objects else ""
@@ -247,3 +271,72 @@ def _first(names: Mapping[str, object]) -> str:
     some = [*names][:_MAX_TRIALS]
     more = len(names) - len(some)
     return ", ".join(map(wording.printable, some)) + (f" and {more} more" if more else "")
+
+
+async def _request(
+    clients: _Clients, entry: Entry | ExternalEntry, backend: Backend
+) -> _Trial | None:
+    """Request a metric in the namespace with the most series, of up to 100 of its objects.
+
+    Return None if no series names an object. Raises BackendError if the objects cannot be queried,
+    RulesError if that query cannot be rendered, and ApiError if the request fails.
+    """
+    source = entry.sources[0] if isinstance(entry, Entry) else entry.source
+    prometheus, binding = clients[source.rule.config.source], source.bindings[0]
+    namespace, names, resource = "", tuple[str, ...](), None
+    if entry.namespaced:
+        # Without a label for namespaces, every request fails, whatever its namespace.
+        namespace = await _largest(prometheus, source, binding) or "default"
+    if isinstance(entry, Entry):
+        resource = entry.resource
+        names = await _objects(prometheus, source, binding, namespace)
+        if not names:
+            return None
+    started = time.perf_counter()
+    steps = await local_backend.evaluate(
+        backend,
+        entry.metric,
+        resource,
+        # The path of an external metric needs a namespace.
+        namespace=namespace if resource else namespace or "default",
+        names=names,
+    )
+    seconds = time.perf_counter() - started
+    values = steps.found.values
+    if resource is None:
+        return _Trial(namespace=namespace, values=len(values), seconds=seconds)
+    samples = [each.samples for each in values.values() if each.samples]
+    return _Trial(
+        namespace=namespace,
+        objects=len(names),
+        values=len(samples),
+        samples=max(samples, default=0),
+        seconds=seconds,
+    )
+
+
+async def _largest(prometheus: Prometheus, source: Source, binding: LabelBinding) -> str:
+    """Return the namespace that most series have; empty if none has one."""
+    label = binding.namespace
+    if not label:
+        return ""
+    series = _selector(source, (label, binding.resource))
+    result = await prometheus.query(f"topk(1, count by ({promql.label(label)}) ({series}))")
+    return result.samples[0].labels.get(label, "") if result.samples else ""
+
+
+async def _objects(
+    prometheus: Prometheus, source: Source, binding: LabelBinding, namespace: str
+) -> tuple[str, ...]:
+    label = binding.resource
+    more = [promql.matcher(binding.namespace, "=", namespace)] if binding.namespace else []
+    series = _selector(source, (label,), more)
+    result = await prometheus.query(f"group by ({promql.label(label)}) ({series})")
+    return tuple(sorted(each.labels.get(label, "") for each in result.samples)[:_MAX_OBJECTS])
+
+
+def _selector(source: Source, labels: Sequence[str], more: Sequence[str] = ()) -> str:
+    """Return the selector of the source's series that carry all `labels`."""
+    matchers = [promql.matcher("__name__", "=", source.series), *more]
+    matchers += [promql.matcher(label, "!=", "") for label in labels if label]
+    return promql.with_matchers(source.rule.config.series_query, matchers)

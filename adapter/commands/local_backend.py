@@ -46,13 +46,7 @@ class _GivenObjects(FileObjects):
         super().__init__(())
         self._given = tuple(given)
 
-    async def names(
-        self,
-        resource: GroupResource,  # noqa: ARG002 - see Objects
-        *,
-        namespace: str,  # noqa: ARG002
-        selector: Selector,  # noqa: ARG002
-    ) -> tuple[str, ...]:
+    async def names(self, *_: object, **__: object) -> tuple[str, ...]:
         """Return the given names."""
         return self._given
 

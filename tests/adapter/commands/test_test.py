@@ -219,8 +219,3 @@ def test_a_file_with_errors_does_not_run(run: Run, text: str, message: str) -> N
     assert code == 1
     assert message in output
     assert "Traceback" not in output
-
-
-def test_without_a_file_the_usage_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["test"]) == 2
-    assert capsys.readouterr().err.startswith("FILE...: is missing\n")

@@ -563,13 +563,6 @@ def test_the_url_of_the_environment_is_the_default(without_cluster, monkeypatch,
     assert "failure prometheus: Prometheus cannot be reached" in capsys.readouterr().out
 
 
-def test_an_unknown_flag_is_an_error_and_help_lists_the_flags(capsys):
-    assert program.main(["doctor", "--servce=x"]) == 2
-    assert "did you mean --service?" in capsys.readouterr().err
-    assert program.main(["doctor", "--help"]) == 0
-    assert "--kubeconfig" in capsys.readouterr().out
-
-
 @pytest.mark.usefixtures("real_servers")
 async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Path) -> None:
     flags = settings.Prometheus()
