@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import socket
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -11,8 +12,6 @@ from typing import Any
 
 import aiohttp
 import yaml
-
-from adapter.local_prometheus import child
 
 _START_TIMEOUT = 60.0
 """Seconds; a slow disk delays the start."""
@@ -63,6 +62,15 @@ def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str
     }
 
 
+def child_command(*line: str | Path) -> Sequence[str]:
+    """Return a command line that runs `line` and kills it when the parent thread ends.
+
+    Returns `line` itself if `setpriv` (of util-linux) is not installed.
+    """
+    setpriv = shutil.which("setpriv")
+    return [*([setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []), *map(str, line)]
+
+
 def free_port() -> int:
     """Return a port of 127.0.0.1 that is free now."""
     with socket.socket() as probe:
@@ -77,7 +85,7 @@ async def running(
     """Run `program` in `folder`; yield its URL once it is ready. Raises PrometheusFailedError."""
     (folder / "prometheus.yml").write_text(configuration, encoding="utf-8")
     log = folder / "prometheus.log"
-    command = child.command(
+    command = child_command(
         program,
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from adapter.local_prometheus import child
+from adapter.local_prometheus.process import child_command
 from tests.bench import api_server, bare, client, processes, workload
 from tests.bench.client import Endpoint
 from tests.bench.workload import Size
@@ -173,7 +173,7 @@ class Testbed:
         """Start a load generator; `result` waits for its end."""
         file = self._folder / f"job-{next(self._numbers)}.json"
         file.write_text(json.dumps(dataclasses.asdict(job)))
-        command = child.command(*_module(client.__name__, file))
+        command = child_command(*_module(client.__name__, file))
         return subprocess.Popen(command, stdout=subprocess.PIPE)
 
     def _endpoint(self, port: int) -> Endpoint:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent import futures
 from pathlib import Path
 
-from adapter.local_prometheus import child
+from adapter.local_prometheus.process import child_command
 
 READY_TIMEOUT = 90.0
 """Seconds until a started process must be ready, on a machine that also does other work."""
@@ -104,7 +104,7 @@ class Daemon:
         return self._process
 
     def _launch(self) -> None:
-        command = child.command(*self.command)
+        command = child_command(*self.command)
         with self.log.open("ab") as log:
             # In its own session: Ctrl-C must reach only the parent, which stops the daemons in
             # the right order.

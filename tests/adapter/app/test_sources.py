@@ -111,56 +111,49 @@ async def query_once(url, *flags):
 # CAs, client certificates and passwords
 
 
-async def test_ca_and_password_of_a_kubeconfig_are_used(password_protected, tmp_path):
-    user = {"username": USER, "password": PASSWORD}
-    config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
-
-    assert len(await query_once(password_protected, config)) == 1
-
-
-async def test_a_wrong_password_is_not_in_the_error(password_protected, tmp_path):
-    user = {"username": USER, "password": "another-w0rd"}
-    config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
-
-    with pytest.raises(errors.Refused, match="401") as caught:
-        await query_once(password_protected, config)
-
-    assert "another-w0rd" not in str(caught.value)
-
-
-@pytest.mark.parametrize("address", [{"server": "http://192.0.2.1"}, {"server": None}])
-async def test_the_server_address_of_a_kubeconfig_is_not_used(password_protected, folder, address):
-    cluster = {"certificate-authority": "ca.crt", **address}
-    config = kubeconfig(folder, cluster, {"username": USER, "password": PASSWORD})
-
-    assert len(await query_once(password_protected, config)) == 1
-
-
-async def test_certificate_files_and_tls_server_name_of_a_kubeconfig_are_used(
-    certificate_protected, folder
-):
-    config = kubeconfig(
-        folder,
+CA_DATA = {"certificate-authority-data": data(CA.pem)}
+LOGIN = {"username": USER, "password": PASSWORD}
+ACCEPTED = {
+    "password": ("password", CA_DATA, LOGIN),
+    # The server address is not used.
+    "other address": (
+        "password",
+        {"certificate-authority": "ca.crt", "server": "http://192.0.2.1"},
+        LOGIN,
+    ),
+    "no address": ("password", {"certificate-authority": "ca.crt", "server": None}, LOGIN),
+    "certificate files": (
+        "certificate",
         {"certificate-authority": "ca.crt", "tls-server-name": "prometheus.monitoring"},
         {"client-certificate": "client.crt", "client-key": "client.key"},
-    )
-
-    assert len(await query_once(certificate_protected, config)) == 1
-
-
-async def test_inline_certificate_and_insecure_flag_of_a_kubeconfig_are_used(
-    certificate_protected, tmp_path
-):
-    config = kubeconfig(
-        tmp_path,
+    ),
+    "inline certificate": (
+        "certificate",
         {"insecure-skip-tls-verify": True},
         {
             "client-certificate-data": data(CLIENT.pem),
             "client-key-data": data(CLIENT.bundle.key_pem),
         },
-    )
+    ),
+}
 
-    assert len(await query_once(certificate_protected, config)) == 1
+
+@pytest.mark.parametrize(("demanded", "cluster", "user"), ACCEPTED.values(), ids=ACCEPTED)
+async def test_what_a_kubeconfig_has_is_used(
+    password_protected, certificate_protected, folder, demanded, cluster, user
+):
+    url = password_protected if demanded == "password" else certificate_protected
+
+    assert len(await query_once(url, kubeconfig(folder, cluster, user))) == 1
+
+
+async def test_a_wrong_password_is_not_in_the_error(password_protected, tmp_path):
+    config = kubeconfig(tmp_path, CA_DATA, LOGIN | {"password": "another-w0rd"})
+
+    with pytest.raises(errors.Refused, match="401") as caught:
+        await query_once(password_protected, config)
+
+    assert "another-w0rd" not in str(caught.value)
 
 
 async def test_client_certificate_flags_complement_a_kubeconfig(certificate_protected, folder):
@@ -177,8 +170,7 @@ async def test_client_certificate_flags_complement_a_kubeconfig(certificate_prot
 
 
 async def test_the_ca_file_flag_takes_precedence_over_a_kubeconfig(password_protected, folder):
-    user = {"username": USER, "password": PASSWORD}
-    config = kubeconfig(folder, {"certificate-authority": "other.crt"}, user)
+    config = kubeconfig(folder, {"certificate-authority": "other.crt"}, LOGIN)
 
     assert await query_once(password_protected, config, f"--prometheus-ca-file={folder}/ca.crt")
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
@@ -186,8 +178,7 @@ async def test_the_ca_file_flag_takes_precedence_over_a_kubeconfig(password_prot
 
 
 async def test_the_ca_file_flag_overrides_insecure_skip_tls_verify(password_protected, folder):
-    user = {"username": USER, "password": PASSWORD}
-    config = kubeconfig(folder, {"insecure-skip-tls-verify": True}, user)
+    config = kubeconfig(folder, {"insecure-skip-tls-verify": True}, LOGIN)
 
     with pytest.raises(errors.Unreachable, match="CERTIFICATE_VERIFY_FAILED"):
         await query_once(password_protected, config, f"--prometheus-ca-file={folder}/other.crt")
@@ -276,16 +267,13 @@ async def test_the_ca_file_is_reread(password_protected, folder, tmp_path, monke
 # Tokens and their renewal
 
 
-async def test_the_token_of_a_kubeconfig_is_sent(fake, tmp_path):
-    await query_once(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
-
-    assert sent(fake) == [f"Bearer {TOKEN}"]
-
-
-async def test_a_kubeconfig_without_token_is_accepted(fake, tmp_path):
+async def test_the_token_of_a_kubeconfig_is_sent_with_other_headers(fake, tmp_path):
     await query_once(fake.url, kubeconfig(tmp_path))
+    config = kubeconfig(tmp_path, user={"token": TOKEN})
+    await query_once(fake.url, config, "--prometheus-header=X-Scope-OrgID=gpu")
 
-    assert sent(fake) == [None]
+    assert sent(fake) == [None, f"Bearer {TOKEN}"]
+    assert fake.requests[1].headers["X-Scope-OrgID"] == "gpu"
 
 
 @pytest.mark.parametrize("source", ["account", "kubeconfig", "flag"])
@@ -398,15 +386,6 @@ async def test_only_one_authorization_is_sent(fake, tmp_path):
     await query_once(named, config, file, "--prometheus-header=authorization=Negotiate x")
 
     assert sent(fake) == [f"Bearer {TOKEN}", "Bearer of-the-flag", BASIC, "Negotiate x"]
-
-
-async def test_other_headers_are_sent_with_the_token(fake, tmp_path):
-    config = kubeconfig(tmp_path, user={"token": TOKEN})
-
-    await query_once(fake.url, config, "--prometheus-header=X-Scope-OrgID=gpu")
-
-    assert sent(fake) == [f"Bearer {TOKEN}"]
-    assert fake.requests[0].headers["X-Scope-OrgID"] == "gpu"
 
 
 async def test_the_proxy_of_a_kubeconfig_is_used(fake, tmp_path):
@@ -530,8 +509,7 @@ async def test_incluster_authentication_outside_a_pod_is_an_error(monkeypatch):
 
 
 def test_presets_detect_uses_the_credentials(password_protected, tmp_path, capsys):
-    user = {"username": USER, "password": PASSWORD}
-    config = kubeconfig(tmp_path, {"certificate-authority-data": data(CA.pem)}, user)
+    config = kubeconfig(tmp_path, CA_DATA, LOGIN)
 
     code = presets.main(["detect", f"--prometheus-url={password_protected}", config])
 
@@ -540,13 +518,10 @@ def test_presets_detect_uses_the_credentials(password_protected, tmp_path, capsy
 
 async def test_secrets_are_never_logged(password_protected, fake, tmp_path, caplog):
     caplog.set_level(logging.DEBUG)
-    ca = {"certificate-authority-data": data(CA.pem)}
-    user = {"username": USER, "password": PASSWORD}
-
-    await query_once(password_protected, kubeconfig(tmp_path, ca, user))
+    await query_once(password_protected, kubeconfig(tmp_path, CA_DATA, LOGIN))
     await query_once(fake.url, kubeconfig(tmp_path, user={"token": TOKEN}))
     with pytest.raises(errors.Refused):
-        await query_once(password_protected, kubeconfig(tmp_path, ca, {"token": TOKEN}))
+        await query_once(password_protected, kubeconfig(tmp_path, CA_DATA, {"token": TOKEN}))
 
     assert caplog.records
     for secret in (TOKEN, PASSWORD, BASIC.split()[1]):
