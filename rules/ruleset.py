@@ -148,9 +148,9 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
     """
     configs = [config for _, (config, _) in parsed if config is not None]
     problems = [problem for _, (_, found) in parsed for problem in found]
-    resource_rules = _without_presets(
-        [each.resource_rules for each in configs if each.resource_rules]
-    )
+    resource_rules = [each.resource_rules for each in configs if each.resource_rules]
+    own = [each for each in resource_rules if not each.where.file.startswith(presets.FILE)]
+    resource_rules = own or resource_rules  # those of files replace those of presets
     for repeated in resource_rules[1:]:
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"
         problems.append(repeated.where.problem("error", "", message))
@@ -181,12 +181,6 @@ def _known_sources(
             message = f"already set in {first.where.file}: remove one of the two"
             problems.append(source.where.problem("error", "", message))
     return known
-
-
-def _without_presets(found: Sequence[config.ResourceRules]) -> Sequence[config.ResourceRules]:
-    """Return the `resourceRules` of files, which replace those of presets."""
-    own = [each for each in found if not each.where.file.startswith(presets.FILE)]
-    return own or found
 
 
 class _Compiler:

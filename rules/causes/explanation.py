@@ -185,7 +185,10 @@ def considered(
     then those that are closest to it; unrelated ones are shown only if there is no other.
     """
     rules = inventory.ruleset.external if external else inventory.ruleset.rules
-    taken = _taken(entry)
+    sources = (
+        (entry.source,) if isinstance(entry, ExternalEntry) else entry.sources if entry else ()
+    )
+    taken = {source.rule.index for source in sources}
     names = {name for rule in rules if (name := candidates.fixed_name(rule)) is not None}
     similar = suggestions.similar_names(metric, names)
     judged = [_judge(inventory, rule, metric, resource, taken, similar) for rule in rules]
@@ -193,13 +196,6 @@ def considered(
     near = [facts for distance, facts in judged if distance < _UNRELATED]
     shown = near[:MAX_SHOWN] or [facts for _, facts in judged[:_MAX_UNRELATED]]
     return Shown(count=len(judged), items=tuple(shown))
-
-
-def _taken(entry: Entry | ExternalEntry | None) -> frozenset[int]:
-    if entry is None:
-        return frozenset()
-    sources = (entry.source,) if isinstance(entry, ExternalEntry) else entry.sources
-    return frozenset(source.rule.index for source in sources)
 
 
 def _judge(

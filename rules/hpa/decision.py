@@ -79,8 +79,12 @@ def decide(
     """
     if not needs_metrics(hpa, current):
         return _without_metrics(hpa, current)
-    recommended, decisive = _recommend(proposals)
     errors = [each for each in proposals if each.replicas is None]
+    known = [each for each in proposals if each.replicas is not None]
+    decisive = max(
+        known, key=lambda each: each.replicas or 0, default=None
+    )  # of several, the first
+    recommended = decisive.replicas if decisive else None
     if recommended is None or (errors and recommended < current):
         some = "" if recommended is None else " and the others would scale down"
         problem = f"{errors[0].metric} has no value{some}" if errors else "no metric is read"
@@ -128,15 +132,6 @@ def _without_metrics(hpa: Autoscaler, current: int) -> Decision:
         inactive=f"the target has {current} replicas, {'more' if above else 'fewer'} than "
         f"{'maxReplicas' if above else 'minReplicas'}",
     )
-
-
-def _recommend(proposals: Iterable[Proposal]) -> tuple[int | None, Proposal | None]:
-    """Return the largest proposal; of several, the first."""
-    known = [each for each in proposals if each.replicas is not None]
-    if not known:
-        return None, None
-    decisive = max(known, key=lambda each: each.replicas or 0)
-    return decisive.replicas, decisive
 
 
 def _stabilize_down(

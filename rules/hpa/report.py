@@ -28,8 +28,8 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
     yield f"  target     {hpa.target}, {hpa.minimum} to {hpa.maximum} replicas"
     yield f"  scale      {scale.spec} wanted, {scale.status} present, selector {scale.selector}"
     yield f"  pods       {_pods(observation)}"
-    down, up = (_percent(each) for each in hpa.tolerances)
-    yield f"  tolerance  {down} below the target, {up} above"
+    down, up = (each * 100 for each in hpa.tolerances)
+    yield f"  tolerance  {down:.4g} % below the target, {up:.4g} % above"
     if hpa.conditions:
         reasons = ", ".join(reason for _, reason, _ in hpa.conditions.values())
         yield f"  last sync  {counted(hpa.current, 'replica')}, {hpa.desired} desired: {reasons}"
@@ -49,7 +49,8 @@ def lines(observation: Observation, decision: Decision) -> Iterator[str]:
         yield f"  {_LIMITS[decision.limit]}: {decision.low}"
     if decision.unknown:
         yield f"  depends on {decision.unknown}, which only the controller knows"
-    yield f"  desired: {_range(decision)}"
+    several = "" if decision.replicas is not None else f" to {decision.high}"
+    yield f"  desired: {decision.low}{several}"
 
 
 def verdict(observation: Observation, decision: Decision, why: Sequence[str] = ()) -> str:
@@ -204,17 +205,7 @@ def _rules(rules: ScalingRules) -> str:
     return f"{rules.select} of {policies}; window {rules.window} s"
 
 
-def _range(decision: Decision) -> str:
-    if decision.replicas is not None:
-        return str(decision.replicas)
-    return f"{decision.low} to {decision.high}"
-
-
 def _names(names: Sequence[str]) -> str:
     first = ", ".join(names[:_MAX_NAMES])
     more = len(names) - _MAX_NAMES
     return f"{first} and {more} more" if more > 0 else first
-
-
-def _percent(tolerance: float) -> str:
-    return f"{tolerance * 100:.4g} %"

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from rules import endpoint, promql
 from rules.document.config import Override, Rule
 from rules.document.where import Where
-from rules.errors import Problem, UnknownResourceError
-from rules.kinds import NAMESPACES, GroupResource, Kinds
+from rules.errors import Problem
+from rules.kinds import NAMESPACES, Kinds
 from rules.lint import check_queries
 from rules.mapping import BoundMapping
 from rules.ruleset import CompiledRule, RuleSet
@@ -223,7 +223,7 @@ def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterat
             "maps no label to a resource: the rule produces no metric. Add overrides, such as "
             "pod: {resource: pod}",
         )
-    resources = _overridden(rule, kinds)
+    resources = bound.associations(each.label for each in rule.resources.overrides)
     namespaced = [each for each in resources if kinds.resolve(each.resource, each.group).namespaced]
     if namespaced and not bound.labels(NAMESPACES):
         yield _warning(
@@ -242,16 +242,6 @@ def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterat
             "uses .Group, which is empty for core resources: it never matches a label of pods, "
             "namespaces, nodes or services. Add overrides for them",
         )
-
-
-def _overridden(rule: Rule, kinds: Kinds) -> frozenset[GroupResource]:
-    resources = set()
-    for override in rule.resources.overrides:
-        try:
-            resources.add(kinds.resolve(override.resource, override.group).group_resource)
-        except UnknownResourceError:
-            continue
-    return frozenset(resources)
 
 
 def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -> Iterator[Problem]:

@@ -54,11 +54,12 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     if compiled.section == "rules" and not _uses(query, "GroupBy", "GroupBySlice"):
         dropped = _dropped(compiled, bound, labels)
         if dropped and any(map(_drops_labels, expressions)):
+            described = ", ".join(map(str, bound.associations(dropped)))
             yield where.problem(
                 "warning",
                 "metricsQuery",
                 f"aggregates without <<.GroupBy>> and drops the label {', '.join(dropped)}: no "
-                f"sample names one of {_described(bound, dropped)}, and requests for them get 404 "
+                f"sample names one of {described}, and requests for them get 404 "
                 "or an empty list. Aggregate by (<<.GroupBy>>)",
             )
     for match in _EQUALS_LABEL_VALUES.finditer(query.source):
@@ -207,10 +208,6 @@ def _dropped(compiled: CompiledRule, bound: BoundMapping, labels: Sequence[str])
     if dropped.keys() == {NAMESPACES} and len(by_resource) > 1:
         return []
     return [label for label in labels if any(label in each for each in dropped.values())]
-
-
-def _described(bound: BoundMapping, labels: Sequence[str]) -> str:
-    return ", ".join(map(str, bound.associations(labels)))
 
 
 def _resource_labels(compiled: CompiledRule, bound: BoundMapping) -> list[str]:

@@ -71,33 +71,25 @@ def by_object(
     resource, namespace = step.binding.resource, step.binding.namespace
     container = step.binding.container
     on_nan = step.rule.config.on_nan
+    objects = (
+        None
+        if recent is None
+        else {
+            (each.labels.get(namespace, "") if by_namespace else "", each.labels.get(resource))
+            for each in recent
+        }
+    )
     found: dict[str, dict[str, list[Point]]] = {}
     for sample in vector:
         labels = sample.labels
         number = _finite(sample.value, on_nan)
         if number is not None and (name := labels.get(resource)):
-            below = found.setdefault(labels.get(namespace, "") if by_namespace else "", {})
-            part = labels.get(container, "") if container else ""
-            below.setdefault(name, []).append((number, sample.time, part))
-    return found if recent is None else _only_recent(found, step, recent, by_namespace=by_namespace)
-
-
-def _only_recent(
-    found: Mapping[str, SamplesByObject],
-    step: Step,
-    recent: Iterable[Sample],
-    *,
-    by_namespace: bool,
-) -> Mapping[str, SamplesByObject]:
-    resource, namespace = step.binding.resource, step.binding.namespace
-    objects = {
-        (each.labels.get(namespace, "") if by_namespace else "", each.labels.get(resource))
-        for each in recent
-    }
-    return {
-        space: {name: samples for name, samples in by_name.items() if (space, name) in objects}
-        for space, by_name in found.items()
-    }
+            space = labels.get(namespace, "") if by_namespace else ""
+            below = found.setdefault(space, {})
+            if objects is None or (space, name) in objects:
+                part = labels.get(container, "") if container else ""
+                below.setdefault(name, []).append((number, sample.time, part))
+    return found
 
 
 def custom(

@@ -22,7 +22,6 @@ from rules.kinds import GroupResource
 from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.selectors.selectors import Requirement, Selector
-from rules.template import Template
 
 MAX_LENGTH = 7168
 """Length in a URL up to which a query matches names; above, they are omitted if its rule permits.
@@ -183,11 +182,26 @@ def render(
     With `by_namespace` the result has the namespace of each object: its label joins `GroupBy`.
     Raises PlanError as `Plan.queries` does.
     """
-    rule = source.rule
+    rule, where = source.rule, str(source.rule.config.where)
     matchers = _matchers(source, binding, objects, selector)
     external = rule.section == "externalRules"
     group_by = () if external else _group_by(binding, by_namespace=by_namespace)
-    return _rendered(rule.query, str(rule.config.where), source.series, matchers, group_by)
+    if "LabelValuesByName" in rule.query.source:
+        _check_values(matchers, where)
+    data: dict[str, object] = {
+        "Series": source.series,
+        "LabelMatchers": ",".join(map(str, matchers)),
+        "LabelValuesByName": {matcher.label: "|".join(matcher.values) for matcher in matchers},
+        "GroupBy": ",".join(map(promql.label, group_by)),
+        "GroupBySlice": group_by,
+    }
+    try:
+        text = rule.query.render(data)
+    except TemplateExecError as error:
+        raise PlanError(f"{where}: cannot render the query template: {error}") from error
+    if not text:
+        raise PlanError(f"{where}: the query template renders to nothing for this request")
+    return text
 
 
 def _recent(
@@ -264,31 +278,6 @@ def _objects(label: str, names: Sequence[str] | None) -> _Matcher:
     return _Matcher(
         label=label, operator="=~" if several else "=", values=tuple(names), literal=several
     )
-
-
-def _rendered(
-    query: Template,
-    where: str,
-    series: str,
-    matchers: Sequence[_Matcher],
-    group_by: tuple[str, ...],
-) -> str:
-    if "LabelValuesByName" in query.source:
-        _check_values(matchers, where)
-    data: dict[str, object] = {
-        "Series": series,
-        "LabelMatchers": ",".join(map(str, matchers)),
-        "LabelValuesByName": {matcher.label: "|".join(matcher.values) for matcher in matchers},
-        "GroupBy": ",".join(map(promql.label, group_by)),
-        "GroupBySlice": group_by,
-    }
-    try:
-        text = query.render(data)
-    except TemplateExecError as error:
-        raise PlanError(f"{where}: cannot render the query template: {error}") from error
-    if not text:
-        raise PlanError(f"{where}: the query template renders to nothing for this request")
-    return text
 
 
 def _check_values(matchers: Iterable[_Matcher], where: str) -> None:

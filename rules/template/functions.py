@@ -95,11 +95,6 @@ def _equal(left: object, right: object) -> bool:
     return left == right
 
 
-def _eq(left: object, *others: object) -> bool:
-    """Return whether `left` equals one of the others."""
-    return any(_equal(left, other) for other in others)
-
-
 def _order(left: object, right: object) -> int:
     """Return a negative number, zero or a positive number as `left` is less, equal or greater."""
     if isinstance(left, str) and isinstance(right, str):
@@ -115,10 +110,6 @@ def _escapable(arguments: tuple[object, ...]) -> str:
     return printf.sprint(*("<no value>" if value is None else value for value in arguments))
 
 
-def _html(*arguments: object) -> str:
-    return _escapable(arguments).translate(_HTML)
-
-
 def _js(*arguments: object) -> str:
     """Escape for a JavaScript string."""
     return "".join(map(_js_character, _escapable(arguments)))
@@ -129,10 +120,6 @@ def _js_character(character: str) -> str:
         return _JS[character]
     keep = " " <= character <= "\x7f" or character.isprintable()
     return character if keep else f"\\u{ord(character):04X}"
-
-
-def _urlquery(*arguments: object) -> str:
-    return quote_plus(_escapable(arguments))
 
 
 UNLIMITED = math.inf
@@ -147,10 +134,10 @@ class Function(NamedTuple):
 
 
 FUNCTIONS: Mapping[str, Function] = {
-    "eq": Function(_eq, 2),
+    "eq": Function(lambda left, *others: any(_equal(left, each) for each in others), 2),
     "ge": Function(lambda left, right: _order(left, right) >= 0, 2, 2),
     "gt": Function(lambda left, right: _order(left, right) > 0, 2, 2),
-    "html": Function(_html, 0),
+    "html": Function(lambda *arguments: _escapable(arguments).translate(_HTML), 0),
     "index": Function(_index, 1),
     "js": Function(_js, 0),
     "le": Function(lambda left, right: _order(left, right) <= 0, 2, 2),
@@ -162,7 +149,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "printf": Function(printf.sprintf, 1),
     "println": Function(printf.sprintln, 0),
     "slice": Function(_slice, 1, 3),
-    "urlquery": Function(_urlquery, 0),
+    "urlquery": Function(lambda *arguments: quote_plus(_escapable(arguments)), 0),
 }
 
 NAMES = frozenset(FUNCTIONS) | {"and", "or"}

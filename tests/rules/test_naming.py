@@ -1,3 +1,5 @@
+"""Filters, and messages; the golden cases of expand.json have the names of metrics."""
+
 from __future__ import annotations
 
 import pytest
@@ -5,26 +7,6 @@ import pytest
 from rules import naming
 from rules.document.config import SeriesFilter
 from rules.errors import PatternError
-
-
-@pytest.mark.parametrize(
-    ("matches", "as_", "series", "metric"),
-    [
-        pytest.param("", "", "up", "up", id="empty"),
-        pytest.param("", "fixed", "up", "fixed", id="only-as"),
-        pytest.param("", "${0}_now", "up", "up_now", id="only-as-expands-the-whole-name"),
-        pytest.param("^http_.*", "", "http_x", "http_x", id="no-group-is-the-whole-match"),
-        pytest.param("requests", "", "http_requests", "requests", id="the-match-not-the-name"),
-        pytest.param("^(.*)_total$", "", "hits_total", "hits", id="one-group-is-the-name"),
-        pytest.param("^(?P<n>.*)_total$", "", "hits_total", "hits", id="one-named-group"),
-        pytest.param("^(.*)_total$", "${1}_rate", "hits_total", "hits_rate", id="expanded"),
-        pytest.param("(a)|(b)", "$1-$2", "b", "-b", id="two-groups"),
-        pytest.param("^(.*)_total$", "", "hits", None, id="no-match"),
-        pytest.param("(x)?", "", "hits", "", id="empty-name"),
-    ],
-)
-def test_the_name_of_a_series_becomes_the_name_of_a_metric(matches, as_, series, metric):
-    assert naming.compile(matches, as_).metric(series) == metric
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,5 @@
+"""What the golden cases of quantity.json and durations.json lack."""
+
 from __future__ import annotations
 
 import contextlib
@@ -15,47 +17,8 @@ HOUR = 3600 * 10**9
 
 
 @pytest.mark.parametrize(
-    ("value", "thousandths"),
-    [
-        (20.0, 20000),
-        (20.5, 20500),
-        (1.001, 1000),  # 1.001 * 1000 is a little less than 1001
-        (1.005, 1004),
-        (0.0019999, 1),
-        (-0.0019999, -1),
-        (-0.0, 0),
-        (5e-324, 0),
-        (1e16, 10**19),
-        (1e306, int(1e306) * 1000),
-        (-1.7976931348623157e308, -int(1.7976931348623157e308) * 1000),
-    ],
-)
-def test_value_is_truncated_to_thousandths_toward_zero(value, thousandths):
-    assert quantity.milli(value) == thousandths
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")], ids=str)
-def test_value_that_is_not_finite_is_refused(value):
-    with pytest.raises(QuantityError, match=f"cannot hold {value}"):
-        quantity.milli(value)
-
-
-@pytest.mark.parametrize(
     ("thousandths", "decimal"),
     [
-        (0, "0"),
-        (1, "1m"),
-        (20_500, "20500m"),
-        (999_000, "999"),
-        (1_000_000, "1k"),
-        (1_024_000, "1024"),
-        (-1_024_000, "-1024"),
-        (1_536_000, "1536"),
-        (1_572_864_000, "1572864"),
-        (80 * 10**12, "80G"),
-        (15_032_385_536_000, "15032385536"),
-        (15_032_385_536_500, "15032385536500m"),
-        (-(10**18), "-1P"),
         (10**25, "10000E"),
         (1000 * 2**70, str(2**70)),
     ],
@@ -78,43 +41,11 @@ def test_finite_values_lose_less_than_a_thousandth(value):
 
 
 @pytest.mark.parametrize(
-    ("text", "nanoseconds"),
-    [
-        ("0", 0),
-        ("-0", 0),
-        ("1h15m30.918273645s", HOUR + 930_918_273_645),
-        ("1.5h", HOUR * 3 // 2),
-        (".5s5.s", 5_500_000_000),
-        ("100us100µs100μs", 300_000),
-        ("-1m1m", -120 * 10**9),
-        ("0.1ns", 0),
-        ("9223372036854775807ns", 2**63 - 1),
-        ("-9223372036854775808ns", -(2**63)),
-        ("0.33333333333333333333333333333333s", 333_333_333),
-        ("0000000000000000000000000000001s", 10**9),
-    ],
-)
-def test_go_duration_is_parsed(text, nanoseconds):
-    assert quantity.go_duration(text) == nanoseconds
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", 'time: invalid duration ""'),
-        ("abc", 'time: invalid duration "abc"'),
-        ("-", 'time: invalid duration "-"'),
-        (".s", 'time: invalid duration ".s"'),
-        ("3", 'time: missing unit in duration "3"'),
-        ("1.2.3s", 'time: missing unit in duration "1.2.3s"'),
-        ("3d", 'time: unknown unit "d" in duration "3d"'),
         ('1"\\', r'time: unknown unit "\"\\" in duration "1\"\\"'),
-        ("1é", r'time: unknown unit "\xc3\xa9" in duration "1\xc3\xa9"'),
         ("1\udcff", r'time: unknown unit "\xff" in duration "1\xff"'),
-        ("9223372036854775808ns", 'time: invalid duration "9223372036854775808ns"'),
-        ("-9223372036854775809ns", 'time: invalid duration "-9223372036854775809ns"'),
         ("1" * 5000 + "s", f'time: invalid duration "{"1" * 5000}s"'),
-        ("2000000h1000000h", 'time: invalid duration "2000000h1000000h"'),
     ],
 )
 def test_invalid_go_duration_is_refused_in_the_words_of_go(text, message):
@@ -124,41 +55,12 @@ def test_invalid_go_duration_is_refused_in_the_words_of_go(text, message):
     assert str(error.value) == message
 
 
-@pytest.mark.parametrize(
-    ("text", "nanoseconds"),
-    [
-        ("0", 0),
-        ("3m", 180 * 10**9),
-        ("1y1w1d1h1m1s1ms", (373 * 24 + 1) * HOUR + 61_001_000_000),
-        ("292y", 292 * 365 * 24 * HOUR),
-        ("000000000000000000000001s", 10**9),
-    ],
-)
-def test_prometheus_duration_is_parsed(text, nanoseconds):
-    assert quantity.prometheus_duration(text) == nanoseconds
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "empty duration string"),
-        ("5", 'not a valid duration string: "5"'),
-        ("-5m", 'not a valid duration string: "-5m"'),
-        ("1s1m", 'not a valid duration string: "1s1m"'),
-        ("1s1s", 'not a valid duration string: "1s1s"'),
-        ("1\u0663s", 'unknown unit "\u0663s" in duration "1\u0663s"'),
-        ("18446744073709551616ms", 'not a valid duration string: "18446744073709551616ms"'),
-        ("1" * 5000 + "s", f'not a valid duration string: "{"1" * 5000}s"'),
-        ("1.5h", 'unknown unit "." in duration "1.5h"'),
-        ("293y", "duration out of range"),
-        ("292y1000w", "duration out of range"),
-    ],
-)
-def test_invalid_prometheus_duration_is_refused_in_the_words_of_prometheus(text, message):
+@pytest.mark.parametrize("text", ["18446744073709551616ms", "1" * 5000 + "s"])
+def test_a_long_prometheus_duration_is_refused_in_the_words_of_prometheus(text):
     with pytest.raises(DurationError) as error:
         quantity.prometheus_duration(text)
 
-    assert str(error.value) == message
+    assert str(error.value) == f'not a valid duration string: "{text}"'
 
 
 @given(st.text("0123456789.-+hmsnuµdwy \n", max_size=12))

@@ -1,4 +1,4 @@
-"""Predefined functions, as in Go 1.26."""
+"""Messages of predefined functions; the golden cases of templates.json have what they return."""
 
 from __future__ import annotations
 
@@ -14,60 +14,13 @@ QUERY = {
     "GroupBySlice": ["pod", "node", "世界"],
 }
 
-CASES = [
-    ("and 1 0 2", "0"),
-    ("and 1 2", "2"),
-    ("or 0 `` 3 (index nil)", "3"),
-    ("or 0 ``", ""),
-    ("and nil", "<no value>"),
-    ("1 | and 1", "1"),
-    ("1 | or 2", "2"),
-    ("print (or nil nil)", "<nil>"),
-    ("not .Series", "false"),
-    ("not nil", "true"),
-    ("len .Series", "13"),
-    ("len `世界`", "6"),
-    ("len .LabelValuesByName", "3"),
-    ("len .GroupBySlice", "3"),
-    ("index .LabelValuesByName `pod`", "web-0"),
-    ("index .LabelValuesByName `nope`", ""),
-    ("index .GroupBySlice 1", "node"),
-    ("index .Series 0", "99"),
-    ("index .GroupBySlice 2 0", "228"),
-    ("index .Series", "container_cpu"),
-    ("slice .Series 3", "tainer_cpu"),
-    ("slice .Series 3 5", "ta"),
-    ("slice `世界` 0 3", "世"),
-    ("slice .GroupBySlice 1", "[node 世界]"),
-    ("print `a` 1 2 `b` 3 true nil 1.5", "a1 2b3 true <nil> 1.5"),
-    ("print", ""),
-    ("println 1 `a` .GroupBySlice", "1 a [pod node 世界]\n"),
-    ('html `<a href="x">\'&\'` "\\x00"', "&lt;a href=&#34;x&#34;&gt;&#39;&amp;&#39;\ufffd"),
-    ("html .LabelValuesByName.nope 1", "&lt;no value&gt;1"),
-    ("js `a<b>&\"'=\\`", "a\\u003Cb\\u003E\\u0026\\\"\\'\\u003D\\\\"),
-    ('js "\\n\\x7f é\\u200b\\U000E0001"', "\\u000A\x7f é\\u200B\\uE0001"),
-    ("urlquery `a b/é~` 1", "a+b%2F%C3%A9~1"),
-    ("eq 1 2 1", "true"),
-    ("eq .Series `a` .GroupBy", "false"),
-    ("eq 97 (index `a` 0)", "true"),
-    ("eq 1.5 1.5", "true"),
-    ("eq true true false", "true"),
-    ("eq nil nil", "true"),
-    ("eq nil .GroupBySlice", "false"),
-    ("eq 1 nil", "false"),
-    ("ne `a` `b`", "true"),
-    ("lt 1 2", "true"),
-    ("lt `Z` `a`", "true"),
-    ("le 1.5 1.5", "true"),
-    ("le 97 (index `a` 0)", "true"),
-    ("gt 1 2", "false"),
-    ("ge `b` `b`", "true"),
-]
 
+def test_html_escapes_what_the_golden_cases_lack():
+    source = 'html `<a href="x">\'&\'` "\\x00"'
 
-@pytest.mark.parametrize(("source", "output"), CASES, ids=str)
-def test_a_function_returns_the_same_as_in_go(source, output):
-    assert template.parse(f"<<{source}>>").render(QUERY) == output
+    assert template.parse(f"<<{source}>>").render({}) == (
+        "&lt;a href=&#34;x&#34;&gt;&#39;&amp;&#39;\ufffd"
+    )
 
 
 ERRORS = [

@@ -1,4 +1,4 @@
-"""Tokens: kinds, positions and errors."""
+"""Positions of tokens, and errors."""
 
 from __future__ import annotations
 
@@ -10,43 +10,6 @@ from hypothesis import strategies as st
 
 from rules import errors
 from rules.template import lexer
-
-
-def kinds(source):
-    return [token.kind for token in lexer.lex(source)]
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("", ["eof"]),
-        ("a > b", ["text", "eof"]),
-        ("<<.A.B>>", ["left", "field", "field", "right", "eof"]),
-        ("<<.A .>>", ["left", "field", "space", "dot", "right", "eof"]),
-        ("<<$ $x>>", ["left", "variable", "space", "variable", "right", "eof"]),
-        ("<<$x:=1|f>>", ["left", "variable", "declare", "number", "pipe", "word", "right", "eof"]),
-        ("<<$x =,>>", ["left", "variable", "space", "assign", "comma", "right", "eof"]),
-        ("<<(nil)>>", ["left", "open", "word", "close", "right", "eof"]),
-        ("<<if `if`>>", ["left", "keyword", "space", "string", "right", "eof"]),
-        ("<<\"a>>\"'b'`c`>>", ["left", "string", "character", "string", "right", "eof"]),
-        ("<<-1.5e-3>>", ["left", "number", "right", "eof"]),
-        ("<<.5 0x1F>>", ["left", "number", "space", "number", "right", "eof"]),
-        ("x <<- 1  ->> y", ["text", "left", "number", "space", "right", "text", "eof"]),
-        ("<</* c */>><<- /* >> */ ->>", ["eof"]),
-        ("<<_é1>>", ["left", "word", "right", "eof"]),
-    ],
-    ids=ascii,
-)
-def test_a_source_is_divided_into_tokens(source, expected):
-    assert kinds(source) == expected
-
-
-def test_a_token_has_text_and_position():
-    tokens = lexer.lex("ab \n<<- .Series ->> c")
-
-    assert tokens[0] == ("text", "ab", 0)
-    assert tokens[2] == ("field", ".Series", 8)
-    assert tokens[-2] == ("text", "c", 20)
 
 
 @pytest.mark.parametrize(
