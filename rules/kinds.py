@@ -102,7 +102,14 @@ class Kinds:
                 for resource in group.resources.get(version, ()):
                     if "/" in resource.name:
                         continue
-                    kind = _kind(group.name, version, resource)
+                    kind = Kind(
+                        group=group.name,
+                        version=version,
+                        kind=resource.kind,
+                        resource=resource.name,
+                        singular=resource.singular or resource.kind.lower(),
+                        namespaced=resource.namespaced,
+                    )
                     kinds.append(kind)
                     rank = _rank(position, group, version)
                     for key in product({"", kind.group}, {kind.resource, kind.singular}):
@@ -171,14 +178,3 @@ def _rank(position: int, group: ApiGroup, version: str) -> tuple[int, int]:
     if group.name == "" and version == "v1":
         return 0, 0
     return position + 1, 0 if version == group.preferred else group.versions.index(version) + 1
-
-
-def _kind(group: str, version: str, resource: ApiResource) -> Kind:
-    return Kind(
-        group=group,
-        version=version,
-        kind=resource.kind,
-        resource=resource.name,
-        singular=resource.singular or resource.kind.lower(),
-        namespaced=resource.namespaced,
-    )

@@ -35,6 +35,7 @@ QUERY_FIELDS: Mapping[str, type] = {
 }
 """Fields of the data of a query template, each with its type."""
 
+_TEMPLATE = "resources.template"
 _T = TypeVar("_T")
 
 
@@ -232,7 +233,7 @@ class _Compiler:
         ]
         name = "name.matches" if rule.name.matches else "name"
         namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
-        labels = self._mapping(rule.where, rule.resources)
+        labels = self._attempt(rule.where, _TEMPLATE, mapping.compile, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
         self._check_source(rule)
         if rule.min_pod_age is not None and labels is not None:
@@ -270,7 +271,7 @@ class _Compiler:
         self._problems.append(rule.where.problem("error", "minPodAge", message))
 
     def _resource_rule(self, rule: config.ResourceRule) -> CompiledResourceRule | None:
-        labels = self._mapping(rule.where, rule.resources)
+        labels = self._attempt(rule.where, _TEMPLATE, mapping.compile, rule.resources)
         container = self._query(rule.where, "containerQuery", rule.container_query)
         node = self._query(rule.where, "nodeQuery", rule.node_query)
         if labels is None or container is None or node is None:
@@ -278,11 +279,6 @@ class _Compiler:
         return CompiledResourceRule(
             config=rule, mapping=labels, container_query=container, node_query=node
         )
-
-    def _mapping(
-        self, where: Where, resources: config.ResourceMapping
-    ) -> mapping.LabelMapping | None:
-        return self._attempt(where, "resources.template", mapping.compile, resources)
 
     def _query(self, where: Where, path: str, source: str) -> template.Template | None:
         parsed = self._attempt(where, path, template.parse, source)

@@ -1,13 +1,13 @@
 """Proof that a query is pointwise: the samples of an object depend on the series of that object.
 
 `rules.query.scope` renders the query. Here its syntax tree is walked once; every clause of the
-proof is one function, which raises NotPointwise where a construct could mix objects. Whatever no
-clause knows is refused.
+proof is one function, which raises NotPointwise where a construct could mix objects. A construct
+that no clause covers is refused.
 
 A subexpression is *selected* if it depends on the matchers of the request, else it is the same in
-every query. Two queries are compared: `single` selects one object and `shared` any set of them. In
-`shared`, the label of the namespace (as MARK) joins `GroupBy`; MARK is absent in `single`. The
-proof holds for the samples that have the labels of an object; other samples belong to nobody.
+every query. Two queries are compared: `single` selects one object, `shared` any set of objects.
+Only in `shared`, `GroupBy` also has the label of the namespace, for which MARK stands. The proof
+covers the samples that have the labels of an object; others are ignored in both results.
 
 A query that fails has no samples at all. Where `shared` fails, each request is queried alone. So
 `single` must not fail where `shared` does not: its samples are also in `shared`, except *foreign*

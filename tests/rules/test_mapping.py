@@ -1,3 +1,5 @@
+"""What the golden cases of naming.json lack: several labels of a resource, caching, messages."""
+
 from __future__ import annotations
 
 import pytest
@@ -28,78 +30,8 @@ def bound(template: str = "", *overrides: tuple[str, str], kinds: Kinds = KINDS)
 
 
 @pytest.mark.parametrize(
-    ("template", "labels", "carried"),
-    [
-        pytest.param("kube_<<.Resource>>", ["kube_pod"], {PODS: "kube_pod"}, id="singular"),
-        pytest.param("kube_<<.Resource>>", ["kube_pods"], {PODS: "kube_pod"}, id="plural"),
-        pytest.param("kube_<<.Resource>>", ["kube_Pod"], {PODS: "kube_pod"}, id="any-case"),
-        pytest.param("kube_<<.Resource>>", ["kube_po", "pod", "xkube_pod"], {}, id="no-match"),
-        pytest.param(
-            "<<.Resource>>",
-            ["pod", "namespace", "job", "instance", "endpoint"],
-            {NAMESPACES: "namespace", PODS: "pod", GroupResource("batch", "jobs"): "job"},
-            id="the-label-job-is-jobs",
-        ),
-        pytest.param(
-            "kube_<<.Group>>_<<.Resource>>",
-            ["kube_apps_deployment", "kube_app_replicaset", "kube_pod", "kube__pod"],
-            {
-                DEPLOYMENTS: "kube_apps_deployment",
-                GroupResource("apps", "replicasets"): "kube_apps_replicaset",
-            },
-            id="prefix-of-a-group-and-never-core",
-        ),
-        pytest.param(
-            "kube_<<.Group>>_<<.Resource>>",
-            ["kube_networking_ingress", "kube_networking_k8s_io_ingress"],
-            {INGRESSES: "kube_networking_k8s_io_ingress"},
-            id="queried-by-the-full-group",
-        ),
-        pytest.param(
-            "kube_<<.Group>>_<<.Resource>>",
-            ["kube_networking_k8s_io_ingress"],
-            {},
-            id="full-group-is-not-a-prefix",
-        ),
-        pytest.param("^<<.Resource>>", ["pod"], {PODS: "^pod"}, id="template-is-part-of-a-pattern"),
-        pytest.param("x_<<.Resource>>|<<.Resource>>", ["pod"], {PODS: "x_pod|pod"}, id="either"),
-        pytest.param("k_(?P<resource>.+)", ["k_pod"], {PODS: "k_(?P<resource>.+)"}, id="regexp"),
-        pytest.param("(x)?<<.Resource>>", ["pod"], {PODS: "(x)?pod"}, id="group-without-part"),
-        pytest.param(
-            '<<if eq .Resource "pod">>pod_name<<else>><<.Resource>><<end>>',
-            ["pod", "namespace", "pod_name"],
-            {NAMESPACES: "namespace", PODS: "pod_name"},
-            id="condition",
-        ),
-        pytest.param(
-            '<<if ne .Resource "pod">><<.Resource>><<end>>', ["pod"], {}, id="empty-label"
-        ),
-        pytest.param(
-            "<<.Resource>><<slice .Resource 5 5>>",
-            ["pod", "namespace"],
-            {NAMESPACES: "namespace"},
-            id="rendering-fails-for-one-resource",
-        ),
-        pytest.param("", ["pod", "kube_pod"], {}, id="empty"),
-    ],
-)
-def test_labels_that_match_the_template_associate_resources(template, labels, carried):
-    resources = bound(template).associations(labels)
-
-    assert resources == {resource: (label,) for resource, label in carried.items()}
-    assert list(resources) == sorted(resources)
-
-
-@pytest.mark.parametrize(
     ("template", "overrides", "labels", "carried"),
     [
-        pytest.param(
-            "",
-            [("pod_name", "pods"), ("dep", "deployment.app"), ("ns", "Namespace")],
-            ["pod_name", "dep", "pod"],
-            {PODS: ("pod_name",), DEPLOYMENTS: ("dep",)},
-            id="any-spelling",
-        ),
         pytest.param(
             "",
             [("exported_pod", "pod"), ("pod", "pods"), ("pod_name", "pod")],
@@ -109,24 +41,10 @@ def test_labels_that_match_the_template_associate_resources(template, labels, ca
         ),
         pytest.param(
             "<<.Resource>>",
-            [("exported_pod", "pod")],
-            ["exported_pod", "pod", "namespace"],
-            {NAMESPACES: ("namespace",), PODS: ("exported_pod",)},
-            id="override-before-template",
-        ),
-        pytest.param(
-            "<<.Resource>>",
             [("exported_pod", "pod"), ("pod_name", "pod")],
             ["pod"],
             {PODS: ("exported_pod",)},
             id="associated-by-the-template-and-queried-by-the-override",
-        ),
-        pytest.param(
-            "<<.Resource>>",
-            [("pod", "namespace")],
-            ["pod"],
-            {NAMESPACES: ("pod",)},
-            id="the-template-does-not-read-an-overridden-label",
         ),
     ],
 )

@@ -79,17 +79,7 @@ MATCHERS = entry_of(rule_with("<<.LabelMatchers>>"))
 @pytest.mark.parametrize(
     ("selector", "matcher"),
     [
-        ("k=v", 'k="v"'),
-        ("k==v", 'k="v"'),
-        ("k in (v)", 'k=~"v"'),
         ("k in (b,a,a.b)", 'k=~"a|a.b|b"'),
-        ("k!=v", 'k!="v"'),
-        ("k notin (v)", 'k!~"v"'),
-        ("k notin (b,a)", 'k!~"a|b"'),
-        ("k", 'k!=""'),
-        ("!k", 'k=""'),
-        ("k=", 'k=""'),
-        ("z=1,a!=2", 'a!="2",z="1"'),
         ("app.kubernetes.io/name=web", '"app.kubernetes.io/name"="web"'),
     ],
 )
@@ -137,12 +127,6 @@ def test_name_that_could_end_a_string_is_refused_if_the_template_quotes_values(n
     assert query(MATCHERS, name) == f'namespace="ml",pod={quote(name)}'
 
 
-def test_group_by_is_the_resource_label():
-    text = query(entry_of(rule_with("<<.GroupBy>> <<.GroupBySlice>>")), "p")
-
-    assert text == "pod [pod]"
-
-
 def test_label_name_is_quoted_in_promql_unless_it_is_classic():
     rule = """
         seriesQuery: m
@@ -163,23 +147,6 @@ def test_plan_for_a_root_scoped_resource_ignores_the_namespace():
 
     assert custom.namespace == ""
     assert custom.promql() == ('sum(m{node="n1"}) by (node)',)
-
-
-def test_plan_has_the_parameters_of_the_request():
-    entry = entry_of(RULE)
-    selector = selectors.parse("gpu=0")
-
-    custom = plan.custom(entry, namespace="ml", names=["b", "a"], selector=selector)
-
-    assert (custom.metric, custom.resource, custom.namespace) == ("m", PODS, "ml")
-    assert (custom.names, custom.selector) == (("b", "a"), selector)
-    assert custom == plan.custom(entry, namespace="ml", names=["b", "a"], selector=selector)
-
-
-def test_query_by_one_binding_is_the_original_text():
-    text = query(entry_of(RULE, labels="exported_namespace exported_pod namespace pod"), "p")
-
-    assert text == 'sum(m{exported_namespace="ml",exported_pod="p"}) by (exported_pod)'
 
 
 def test_query_by_a_later_binding_excludes_earlier_labels():
