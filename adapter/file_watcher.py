@@ -43,11 +43,14 @@ class FileWatcher(Generic[T]):
         self._digest = self._read_digest()
         self.value = load()
 
-    def poll(self) -> bool:
-        """Load the value again if a file has changed. Return whether there is a new value."""
+    def poll(self, *, changed: bool = False) -> bool:
+        """Load the value again if a file has changed. Return whether there is a new value.
+
+        With `changed`, something else that `load` reads has changed.
+        """
         self._polled = self._monotonic()
         digest = self._read_digest()
-        if digest == self._digest:
+        if digest == self._digest and not changed:
             return False
         self._digest = digest
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -153,6 +153,24 @@ class ReloadMetrics:
     def loaded(self, *, ok: bool) -> None:
         """Note whether the files could be loaded when they changed last."""
         self._successful.set(ok)
+
+
+class DetectionMetrics:
+    """The presets that `--preset=auto` has chosen."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._chosen = Gauge(
+            f"{_PREFIX}_detected_preset",
+            "1 for each preset that --preset=auto uses now.",
+            ["preset"],
+            registry=registry,
+        )
+
+    def chosen(self, presets: Iterable[str]) -> None:
+        """Set the presets in use."""
+        self._chosen.clear()
+        for preset in presets:
+            self._chosen.labels(preset).set(1)
 
 
 class CauseMetrics:

@@ -17,16 +17,19 @@ def paths(sources: tuple[Source, ...]) -> tuple[Path, ...]:
     return tuple(Path(source.name) for source in sources if source.kind == "config")
 
 
-def load(sources: tuple[Source, ...]) -> RuleSet:
-    """Return the compiled rules of `sources`, in order.
+def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet:
+    """Return the compiled rules of `sources`, in order; `auto` means the presets `detected`.
 
     Raises ConfigError with the problems of all files.
     """
     texts: list[tuple[str, str | bytes]] = []
     unreadable: list[Problem] = []
+    named = {source.name for source in sources if source.kind == "preset"}
     for source in sources:
-        if source.kind == "preset":
-            texts.append((f"{presets.FILE}{source.name}", presets.text(source.name)))
+        if source.kind != "config":
+            others = [each for each in detected if each not in named]
+            chosen = [source.name] if source.kind == "preset" else others
+            texts.extend((f"{presets.FILE}{each}", presets.text(each)) for each in chosen)
             continue
         name = source.name
         try:

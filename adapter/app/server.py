@@ -43,16 +43,16 @@ from adapter.evaluation.evaluation import Evaluation
 from adapter.http import server
 from adapter.http.connection import Serve
 from adapter.series import detection
+from adapter.series.detection import DetectedPresets
 from adapter.series.generation import Generation
 from adapter.series.relist import Relist
-from adapter.settings import Settings, Source
+from adapter.settings import AUTO, Settings
 from rules.document.sources import DEFAULT
 from rules.lint import check
 from rules.ruleset import RuleSet
 
 log = logging.getLogger(__name__)
 
-_DEFAULT_PRESET = "gpu-dcgm"
 _LIST_QPS, _LIST_BURST = 100.0, 200
 """Minimum limits of the lists for kinds that are not watched: those of 1 500 autoscalers."""
 _RATE_FLAGS = "--client-qps and --client-burst"
@@ -80,10 +80,15 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         prometheus = await connections.enter_async_context(
             sources.connect_prometheus(settings.prometheus, requests, held=held)
         )
-        rules = Reload(
-            settings.rules.sources or await _detect_presets(prometheus),
-            meter=telemetry.ReloadMetrics(registry),
+        from_where = settings.rules.sources or (AUTO,)
+        presets = DetectedPresets(
+            prometheus,
+            interval=settings.relist.interval,
+            meter=telemetry.DetectionMetrics(registry),
         )
+        if AUTO in from_where:
+            await presets.detect(_DETECTION_TIMEOUT)
+        rules = Reload(from_where, lambda: presets.names, meter=telemetry.ReloadMetrics(registry))
         ruleset = rules.ruleset
         others = await connections.enter_async_context(
             sources.connect_sources(ruleset.sources, requests, held=held)
@@ -131,6 +136,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             collector.adopt(present)
 
         background.start("reload", rules.run(adopt))
+        if AUTO in from_where:
+            background.start("detection", presets.run(rules.request))
         questions = Questions()
 
         @functools.lru_cache(maxsize=1)
@@ -179,6 +186,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 ),
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="reload", run=rules.check, public=True),
+                *(
+                    (health.Check(name="presets", run=presets.check, public=True),)
+                    if AUTO in from_where
+                    else ()
+                ),
                 health.Check(name="watch-caches", run=watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
                 *(
@@ -216,24 +228,6 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         # served, takes 50 ms less without them.
         gc.freeze()
         yield url
-
-
-async def _detect_presets(prometheus: Prometheus) -> tuple[Source, ...]:
-    """Return the presets that match the series in Prometheus, for a command line without rules."""
-    try:
-        async with asyncio.timeout(_DETECTION_TIMEOUT):
-            report = await detection.report(prometheus)
-    except (errors.BackendError, TimeoutError) as error:
-        names = [_DEFAULT_PRESET]
-        reason = f"Prometheus cannot be queried: {str(error) or 'no response in time'}"
-    else:
-        names = list(report.presets) or [_DEFAULT_PRESET]
-        if report.provisional and _DEFAULT_PRESET not in names:
-            names.append(_DEFAULT_PRESET)  # it may fit once a pod uses a GPU
-        reason = "; ".join(report.sentences) or "they match the series in Prometheus"
-    flags = " ".join(f"--preset={name}" for name in names)
-    log.warning("no --config and no --preset given: using %s: %s", flags, reason)
-    return tuple(Source(kind="preset", name=name) for name in names)
 
 
 async def _objects(

@@ -1,4 +1,4 @@
-"""Detection of GPU exporters and model servers in a live Prometheus.
+"""Detection of GPU exporters and model servers in a live Prometheus, once or continuously.
 
 `rules.exporters.detect` draws conclusions. Queries return only names of series and labels, never
 label values. Whether a `pod` is the target's own is decided in PromQL, by a comparison with `up`,
@@ -7,14 +7,26 @@ which has only target labels.
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import random
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NoReturn
 
-from adapter.background import gather_or_cancel
+from adapter import errors, telemetry
+from adapter.background import Condition, backoff, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
 from adapter.series.lister import Lister
 from rules import promql
 from rules.exporters import detect, generations
 
+log = logging.getLogger(__name__)
+
+_JITTER = 0.1
+"""Part of the interval by which a detection may be earlier, so that replicas spread out."""
+_FIRST_BACKOFF = 1.0
+_MAX_BACKOFF = 60.0
 _LOOKBACK = 2 * 3600.0
 """Seconds. Prometheus still has them in memory, and GPUs that are idle now may have had a pod."""
 
@@ -38,12 +50,122 @@ _HOSTNAME_IS_POD = (
 
 async def report(prometheus: Prometheus) -> detect.Report:
     """Query Prometheus; return the exporters and the presets that fit. Raises BackendError."""
-    return detect.analyze(await _observe(prometheus))
+    return detect.analyze(await _observe(prometheus, Lister(prometheus, max_age=_LOOKBACK)))
 
 
-async def _observe(prometheus: Prometheus) -> detect.Observations:
+class DetectedPresets:
+    """The presets that fit the series in Prometheus, detected anew while `run` runs.
+
+    `interval` (between detections) and `refresh_interval` (between requests for the names in the
+    index, a new one of which causes a detection) are in seconds.
+    """
+
+    def __init__(
+        self,
+        prometheus: Prometheus,
+        *,
+        interval: float,
+        refresh_interval: float = 30.0,
+        meter: telemetry.DetectionMetrics | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._prometheus = prometheus
+        self._lister = Lister(prometheus, max_age=_LOOKBACK)
+        self._interval = interval
+        self._refresh_interval = refresh_interval
+        self._meter = meter
+        self._monotonic = monotonic
+        self._random = random
+        self._absences: Mapping[str, float | None] = {}
+        """The presets that fitted the last report, or one shortly before: `detect.absences`."""
+        self._indexed: frozenset[str] = frozenset()
+        """Names in the index at the last detection."""
+        self._condition = Condition()
+        self._logged: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The presets to use now, in order."""
+        return tuple(self._absences) or (detect.DEFAULT,)
+
+    def check(self) -> str:
+        """Report the presets for /readyz. Never raises: those of before are served."""
+        found = "detected" if self._absences else "no exporter is detected, so this is used"
+        chosen = f"{', '.join(self.names)} ({found})"
+        if self._condition.problem:
+            since = utc(self._condition.began)
+            return errors.Degradation(f"{self._condition.problem} since {since}; in use: {chosen}")
+        return chosen
+
+    async def detect(self, timeout: float | None = None) -> None:
+        """Choose the presets anew within `timeout` seconds; log a change and a failure once."""
+        await self._choose(timeout)
+        if self._meter is not None:
+            self._meter.chosen(self.names)
+
+    async def _choose(self, timeout: float | None) -> None:
+        try:
+            async with asyncio.timeout(timeout):
+                observations = await _observe(self._prometheus, self._lister)
+        except (errors.BackendError, TimeoutError) as error:
+            if self._condition.becomes("Prometheus cannot be queried"):
+                reason = f"{self._condition.problem}: {str(error) or 'no response in time'}"
+                log.warning("--preset=auto: using %s: %s", _flags(self.names), reason)
+                self._logged = ()
+            return
+        self._condition.becomes("")
+        report = detect.analyze(observations)
+        self._absences = detect.absences(report, self._absences, self._monotonic())
+        self._indexed = frozenset(observations.indexed)
+        if self.names != self._logged:
+            self._logged = self.names
+            found = [each.generation.title for each in report.exporters]
+            reason = f"found {', '.join(found)}" if found else "; ".join(report.sentences)
+            log.warning("--preset=auto: using %s: %s", _flags(self.names), reason)
+
+    async def run(self, changed: Callable[[], None]) -> NoReturn:
+        """Detect periodically until cancelled; call `changed` when `names` changes."""
+        retries = self._retries()
+        while True:
+            if self._condition.problem:
+                pause = next(retries)
+            else:
+                retries = self._retries()
+                pause = self._interval * (1 - _JITTER * self._random())
+            await self._wait(pause)
+            before = self.names
+            await self.detect()
+            if self.names != before:
+                changed()
+
+    async def _wait(self, pause: float) -> None:
+        """Wait for `pause` seconds, or until the index has a new name."""
+        due = self._monotonic() + pause
+        while (left := due - self._monotonic()) > 0:
+            await asyncio.sleep(min(left, self._refresh_interval))
+            if self._monotonic() < due and await self._has_new_names():
+                return
+
+    async def _has_new_names(self) -> bool:
+        if self._condition.problem or not self._lister.has_index:
+            return False
+        try:
+            found = await self._lister.index(_SELECTOR, ())
+        except errors.BackendError:
+            return False  # the next detection logs it, if it fails, too
+        return not self._indexed.issuperset(found.names)
+
+    def _retries(self) -> Iterator[float]:
+        return backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
+
+
+def _flags(presets: Iterable[str]) -> str:
+    return " ".join(f"--preset={name}" for name in presets)
+
+
+async def _observe(prometheus: Prometheus, lister: Lister) -> detect.Observations:
     """Query the present series and labels, in a dozen cheap queries."""
-    lister = Lister(prometheus, max_age=_LOOKBACK)
     targets, down = await gather_or_cancel(
         _count(prometheus, query) for query in ("count(up)", "count(up == 0)")
     )

@@ -70,6 +70,11 @@ class Lister:
         self._match_supported: bool | None = None
         """Whether `match[]` restricts label values; None until probed."""
 
+    @property
+    def has_index(self) -> bool:
+        """Whether names are listed from the index, as far as is known."""
+        return self._match_supported is not False
+
     async def index(
         self, selector: str, labels: Collection[str], fits: Callable[[str], bool] | None = None
     ) -> IndexedNames:

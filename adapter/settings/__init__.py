@@ -9,10 +9,11 @@ from __future__ import annotations
 from adapter.settings.command_line import Command, HelpRequested, UsageError
 from adapter.settings.prometheus import Prometheus
 from adapter.settings.reference import flag_help, usage
-from adapter.settings.rules import Rules, Source
+from adapter.settings.rules import AUTO, Rules, Source
 from adapter.settings.settings import Settings, parse
 
 __all__ = [
+    "AUTO",
     "Command",
     "HelpRequested",
     "Prometheus",

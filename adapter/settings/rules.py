@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,14 +11,21 @@ from adapter.settings.flag_types import repeated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A rules file by its path, or a preset by its name."""
+    """A rules file by its path, a preset by its name, or the presets that are detected."""
 
-    kind: Literal["config", "preset"]
+    kind: Literal["config", "preset", "auto"]
     name: str
 
 
-def _source(kind: Literal["config", "preset"]) -> Callable[[str], Source]:
-    return lambda name: Source(kind=kind, name=name)
+AUTO = Source(kind="auto", name="auto")
+
+
+def _file(path: str) -> Source:
+    return Source(kind="config", name=path)
+
+
+def _preset(name: str) -> Source:
+    return AUTO if name == AUTO.name else Source(kind="preset", name=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,17 +37,17 @@ class Rules(Group):
     sources: tuple[Source, ...] = flags(
         Flag(
             name="config",
-            type=repeated("file", _source("config")),
+            type=repeated("file", _file),
             help="Rules file, in the format of prometheus-adapter, or a folder whose .yaml and "
             ".yml files are rules files. Read again when it changes, and on SIGHUP. Repeatable, "
             "also together with --preset: the rules keep the order of the command line.",
         ),
         Flag(
             name="preset",
-            type=repeated("name", _source("preset")),
-            help="Built-in rules; `gpu-metrics-adapter presets` lists them. Repeatable. Without "
-            "--config and --preset, the adapter chooses presets that match the series in "
-            "Prometheus.",
+            type=repeated("name", _preset),
+            help="Built-in rules; `gpu-metrics-adapter presets` lists them. Repeatable. `auto`, "
+            "the default without --config, means those that match the series in Prometheus, also "
+            "of exporters and model servers that appear later.",
         ),
     )
-    """In the order of the command line; empty if the server chooses the presets."""
+    """In the order of the command line; empty if there are none."""

@@ -23,8 +23,23 @@ _SCHEMES: Mapping[Scheme, str] = {
     "direct": "`pod`: the scrape config adds no `pod` of its own",
     "scraped": "`pod`: the pod that is scraped",
 }
+DEFAULT = "gpu-dcgm"
+"""Preset to use while nothing is detected: its metrics can be requested once series appear."""
+KEPT = 3600.0
+"""Seconds for which a preset stays in use after its series."""
+_VARIANTS = {"dcgm": generations.MIG, "dcgm-compat": generations.OLD_NAMES}
+"""Presets that replace that of a generation, and come before it if both are used."""
 _LAST = (generations.PROFILING, generations.NODE)
-"""Presets that follow those of the generations."""
+_ORDER = (
+    *dict.fromkeys(
+        preset
+        for each in GENERATIONS
+        for preset in (_VARIANTS.get(each.name, each.preset), each.preset)
+        if preset not in {"", *_LAST}
+    ),
+    *_LAST,
+)
+"""All presets in the order in which they are combined, from new to old generations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,9 +142,29 @@ def analyze(observations: Observations) -> Report:
         )
     return Report(
         exporters=exporters,
-        presets=tuple(sorted(fitting, key=lambda name: _LAST.index(name) if name in _LAST else -1)),
+        presets=tuple(sorted(fitting, key=_ORDER.index)),
         findings=findings,
     )
+
+
+def absences(
+    report: Report, before: Mapping[str, float | None], now: float
+) -> Mapping[str, float | None]:
+    """Return the presets to use, in order, each with the time since which it fits no series.
+
+    That is None while it does. `before` is the result for the last report; presets that no longer
+    fit stay for KEPT seconds, because an exporter may return, or be upgraded node by node.
+    """
+    fitting = {*report.presets, *((DEFAULT,) if report.provisional else ())}
+    since = {
+        name: None if name in fitting else now if (start := before.get(name)) is None else start
+        for name in {*before, *fitting}
+    }
+    return {
+        name: since[name]
+        for name in sorted(since, key=_ORDER.index)
+        if (start := since[name]) is None or now - start < KEPT
+    }
 
 
 def _names(generation: Generation, labels: Mapping[str, frozenset[str]]) -> frozenset[str]:

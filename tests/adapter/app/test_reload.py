@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from adapter import settings
+from adapter.app import rule_files
+from rules.lint import check
 from tests.presets import api
 from tests.presets.api import Api
 from tests.real import prometheus
@@ -142,3 +146,59 @@ async def test_files_with_errors_change_nothing_and_are_reported(
 
     await reloaded(is_mended)
     assert await served.pods("default", "removed") == {}
+
+
+async def test_warnings_about_changed_files_do_not_delay_requests(
+    served: Api, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+    monkeypatch.setattr(
+        check, "warnings", lambda _: threads.append(threading.current_thread()) or ()
+    )
+    files.write(first=rules("kept"))
+
+    async def is_checked() -> bool:
+        return bool(threads)
+
+    await reloaded(is_checked)
+    assert threads != [threading.main_thread()]
+
+
+async def test_detected_presets_are_in_use_where_the_command_line_has_auto(
+    scraped: Prometheus, tmp_path: Path
+) -> None:
+    """A file may replace what a preset has."""
+    names = ("duty_cycle_current", "memory_used_bytes_current")
+    own = tmp_path / "own.yaml"
+    own.write_text(rules(names[0]))
+    flags = [
+        "--preset=auto",
+        f"--config={own}",
+        "--metrics-relist-interval=1s",
+        "--metrics-max-age=10m",
+    ]
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, scraped.url, pods, flags) as running:
+        assert await running.pods("default", names[0]) == VALUE
+        assert "[+]presets ok: gpu-dcgm (no exporter is detected" in await checks(running)
+
+        scraped.put('DCGM_FI_DEV_FB_USED_BYTES{namespace="default",pod="a"} 7')
+
+        async def is_detected() -> bool:
+            return await running.pods("default", names[1]) == {"a": 7}
+
+        await reloaded(is_detected)
+        assert "[+]presets ok: gpu-dcgm49 (detected)" in await checks(running)
+        assert "[+]reload ok: as in their files" in await checks(running)
+        assert await running.pods("default", names[0]) == VALUE
+
+
+def test_presets_that_are_named_stay_and_are_not_loaded_twice() -> None:
+    named = settings.parse(
+        ["--preset=gpu-dcgm", "--preset=auto", "--preset=gpu-hami"]
+    ).rules.sources
+
+    loaded = rule_files.load(named, ("gpu-dcgm49", "gpu-dcgm"))
+
+    files = dict.fromkeys(rule.config.where.file for rule in loaded.all)
+    assert list(files) == ["preset gpu-dcgm", "preset gpu-dcgm49", "preset gpu-hami"]

@@ -327,11 +327,7 @@ async def test_without_rules_matching_presets_are_chosen_and_logged(
         async with api.serving(tmp_path, server.url, api.manifests(["default/a"]), ()) as served:
             values = await served.pods("default", "duty_cycle_current")
 
-    (warning,) = [
-        each.message
-        for each in caplog.records
-        if "no --config and no --preset given" in each.message
-    ]
+    (warning,) = [each.message for each in caplog.records if "--preset=auto: using" in each.message]
     assert chosen in warning
     assert values == ({"a": 20} if "pod" in lines[0] else {})
 

@@ -285,3 +285,43 @@ def test_an_exporter_that_ended_and_a_target_that_is_down() -> None:
     ended = Observations(indexed={UTIL: frozenset({"pod"})}, targets=1, down=1, anything=True)
 
     assert [each.code for each in detect.analyze(ended).findings] == ["ended", "targets-down"]
+
+
+NEW_UTIL = "DCGM_FI_DEV_GPU_UTIL_RATIO"
+OLD_REPORT = detect.analyze(observations([UTIL], "pod exported_pod"))
+NEW_REPORT = detect.analyze(observations([NEW_UTIL], "pod exported_pod"))
+NOTHING = detect.analyze(observations([], ""))
+
+
+def test_a_preset_stays_for_an_hour_after_its_series() -> None:
+    kept = detect.absences(OLD_REPORT, {}, 0.0)
+    assert kept == {"gpu-dcgm": None}
+
+    kept = detect.absences(NEW_REPORT, kept, 10_000.0)
+    assert list(kept.items()) == [("gpu-dcgm49", None), ("gpu-dcgm", 10_000.0)]
+
+    kept = detect.absences(NEW_REPORT, kept, 10_000.0 + detect.KEPT - 1)
+    assert list(kept) == ["gpu-dcgm49", "gpu-dcgm"]
+
+    assert list(detect.absences(NEW_REPORT, kept, 10_000.0 + detect.KEPT)) == ["gpu-dcgm49"]
+
+
+def test_a_preset_whose_series_return_stays() -> None:
+    kept = detect.absences(NOTHING, {"gpu-dcgm": None}, 0.0)
+    kept = detect.absences(OLD_REPORT, kept, detect.KEPT - 1)
+
+    assert detect.absences(NOTHING, kept, detect.KEPT + 1) == {"gpu-dcgm": detect.KEPT + 1}
+
+
+def test_the_default_preset_is_used_as_well_while_no_series_names_a_pod() -> None:
+    podless = detect.analyze(observations([UTIL], "Hostname"))
+
+    assert list(detect.absences(podless, {}, 0.0)) == ["gpu-dcgm", "gpu-node"]
+
+
+def test_presets_for_the_same_series_are_combined_in_the_documented_order() -> None:
+    before = dict.fromkeys(("gpu-node", "gpu-dcgm-prof", "gpu-dcgm", "inference-vllm"))
+    mig = detect.analyze(observations([UTIL, GR_ENGINE], "exported_pod GPU_I_PROFILE"))
+
+    names = ["gpu-dcgm-mig", "gpu-dcgm", "inference-vllm", "gpu-dcgm-prof", "gpu-node"]
+    assert list(detect.absences(mig, before, 0.0)) == names
