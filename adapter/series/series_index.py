@@ -14,7 +14,7 @@ from adapter import errors, telemetry
 from adapter.background import Condition
 from adapter.series.lister import IndexedNames, Lister
 from rules import promql
-from rules.causes.inventory import ListingStatus
+from rules.causes.inventory import NEVER_LISTED, ListingStatus
 from rules.errors import RulesError
 from rules.kinds import GroupResource, Kinds
 from rules.query import label_binding
@@ -73,13 +73,8 @@ class SeriesIndex:
         """Names for which the query of live labels was answered, now or earlier."""
         self._guessed = False
         """Whether that query failed for a name that it was never answered for."""
-        self._first_succeeded: float | None = None
-        self._succeeded: float | None = None
-        """When the first and the last successful relist started, in Unix seconds."""
-        self._failing_since: float | None = None
-        """When the first of consecutive failed relists started, in Unix seconds."""
-        self._partial = False
-        """Whether the last successful relist may lack names."""
+        self._status = NEVER_LISTED
+        """Of the relists alone; while labels are guesses, `statuses` differs."""
         self._conditions = {each: Condition() for each in (_RELIST, _EXACT, _LIVE)}
         self.follow(selector, rules)
 
@@ -114,13 +109,9 @@ class SeriesIndex:
 
     def statuses(self) -> dict[int, ListingStatus]:
         """Return the status of each rule, by index; not listed while its labels are guesses."""
-        status = ListingStatus(
-            listed=None if self._guessed else self._succeeded,
-            failed=bool(self._conditions[_RELIST].problem) or self._guessed,
-            first_listed=self._first_succeeded,
-            failing_since=self._failing_since,
-            partial=self._partial,
-        )
+        status = self._status
+        if self._guessed:
+            status = replace(status, listed=None, failed=True)
         return dict.fromkeys((rule.index for rule in self.rules), status)
 
     def listings(self) -> dict[int, Listing]:
@@ -143,15 +134,15 @@ class SeriesIndex:
 
         A partial one adds names and labels, and removes none.
         """
-        started = self._clock()
+        started, last = self._clock(), self._status
+        failing_since = started if last.failing_since is None else last.failing_since
         try:
             found = await self._lister.index(
                 self.selector, self._override_labels, self._template_filter(kinds)
             )
         except (errors.BackendError, RulesError) as error:
             self._note(_RELIST, error)
-            if self._failing_since is None:
-                self._failing_since = started
+            self._status = replace(self._status, failed=True, failing_since=failing_since)
             if self._meter is not None:
                 for rule in self.places():
                     self._meter.failed(rule, outcome=type(error).__name__)
@@ -163,15 +154,14 @@ class SeriesIndex:
         exact = None if found.exact or found.partial else await self._exact()
         self._update(found, exact)
         await self.refresh_live_labels(kinds)
-        self._succeeded = started
-        if self._first_succeeded is None:
-            self._first_succeeded = started
         self._note(_RELIST)
-        if not self._guessed:
-            self._failing_since = None
-        elif self._failing_since is None:
-            self._failing_since = started
-        self._partial = found.partial
+        self._status = ListingStatus(
+            listed=started,
+            failed=False,
+            first_listed=started if last.first_listed is None else last.first_listed,
+            failing_since=failing_since if self._guessed else None,
+            partial=found.partial,
+        )
         if self._meter is not None and found.partial:
             for rule in self.places():
                 self._meter.failed(rule, outcome="Partial")

@@ -8,30 +8,14 @@ import pytest
 
 from adapter import errors
 from adapter.cluster.objects import ClusterObjects
-from rules.kinds import GroupResource
+from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests.fakes import kubernetes
 from tests.waiting import until
 
-PODS = GroupResource("", "pods")
-NAMESPACES = GroupResource("", "namespaces")
 DEPLOYMENTS = GroupResource("apps", "deployments")
 WIDGETS = GroupResource("example.com", "widgets")
 ALL = selectors.parse("")
-
-
-@pytest.fixture
-def cluster():
-    cluster = kubernetes.Cluster()
-    cluster.add("pods", "team-a", "web-2", labels={"app": "web"}, phase="Running")
-    cluster.add("pods", "team-a", "web-1", labels={"app": "web"}, phase="Pending")
-    cluster.add("pods", "team-a", "web-0", labels={"app": "web"}, phase="Succeeded")
-    cluster.add("pods", "team-a", "db-1", labels={"app": "db"}, phase="Running")
-    cluster.add("pods", "team-b", "web-9", labels={"app": "web"}, phase="Running")
-    cluster.add("deployments", "team-a", "web", labels={"app": "web"})
-    cluster.add("namespaces", "", "team-a", labels={"tier": "gold"})
-    cluster.add("namespaces", "", "team-b")
-    return cluster
 
 
 class Time:
@@ -76,9 +60,9 @@ async def running(objects):
         (PODS, "team-a", "", ("db-1", "web-1", "web-2")),
         (PODS, "team-a", "app=web", ("web-1", "web-2")),
         (PODS, "team-a", "app in (web, x), app!=db", ("web-1", "web-2")),
-        (PODS, "team-b", "app=web", ("web-9",)),
+        (PODS, "team-a-b", "app=web", ("web-9",)),
         (PODS, "team-c", "", ()),
-        (PODS, "", "app=web", ("web-1", "web-2", "web-9")),
+        (PODS, "", "app=web", ("web-9", "web-1", "web-2")),
         (DEPLOYMENTS, "team-a", "", ("web",)),
         (NAMESPACES, "", "tier", ("team-a",)),
         (NAMESPACES, "team-a", "", ("team-a", "team-b")),
@@ -109,16 +93,16 @@ async def test_selectors_are_sent_to_the_api_server(objects, cluster):
 async def test_complete_objects_are_accepted_as_well(objects, cluster):
     cluster.metadata_only = False
 
-    assert await objects.names(PODS, namespace="team-b", selector=ALL) == ("web-9",)
+    assert await objects.names(PODS, namespace="team-a-b", selector=ALL) == ("web-9",)
 
 
 async def test_objects_are_listed_with_their_labels(objects):
     found = await objects.objects(PODS, namespace="", selector=selectors.parse("app=web"))
 
     assert [each[:2] for each in found] == [
+        ("team-a-b", "web-9"),
         ("team-a", "web-1"),
         ("team-a", "web-2"),
-        ("team-b", "web-9"),
     ]
     assert {tuple(each.label_map.items()) for each in found} == {(("app", "web"),)}
 

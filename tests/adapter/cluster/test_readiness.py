@@ -15,6 +15,7 @@ from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
 from adapter.cluster.ready_index import Pod, ReadyIndex
 from adapter.cluster.watch_cache import WatchCaches
+from tests.fakes import kubernetes
 from tests.waiting import until
 
 NOW = 1_000_000.0
@@ -28,7 +29,8 @@ def status(seconds, *, ready=True):
 
 
 @pytest.fixture
-def cluster(cluster):
+def cluster():
+    cluster = kubernetes.Cluster()
     cluster.put("pods", "team", "old", status=status(300))
     cluster.put("pods", "team", "new", status=status(10))
     cluster.put("pods", "team", "unready", status=status(300, ready=False))

@@ -14,31 +14,15 @@ from adapter.cluster import object_index, watch_cache
 from adapter.cluster.object_index import Object
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.watch_cache import WatchCaches
-from rules.kinds import GroupResource
+from rules.kinds import NAMESPACES, PODS, GroupResource
 from rules.selectors import selectors
 from tests.fakes import kubernetes
 from tests.waiting import until
 
-PODS = GroupResource("", "pods")
-NAMESPACES = GroupResource("", "namespaces")
 DEPLOYMENTS = GroupResource("apps", "deployments")
 ALL = selectors.parse("")
 WEB = selectors.parse("app=web")
 POD_PATH = "/api/v1/pods"
-
-
-@pytest.fixture
-def cluster():
-    cluster = kubernetes.Cluster()
-    cluster.add("pods", "team-a", "web-2", labels={"app": "web"}, phase="Running")
-    cluster.add("pods", "team-a", "web-1", labels={"app": "web"}, phase="Pending")
-    cluster.add("pods", "team-a", "web-0", labels={"app": "web"}, phase="Succeeded")
-    cluster.add("pods", "team-a", "db-1", labels={"app": "db"}, phase="Running")
-    cluster.add("pods", "team-a-b", "web-9", labels={"app": "web"}, phase="Running")
-    cluster.add("deployments", "team-a", "web", labels={"app": "web"})
-    cluster.add("namespaces", "", "team-a", labels={"tier": "gold"})
-    cluster.add("namespaces", "", "team-b")
-    return cluster
 
 
 class Bed:

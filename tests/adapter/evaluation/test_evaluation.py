@@ -15,15 +15,12 @@ from adapter.evaluation import evaluation as evaluation_module
 from adapter.evaluation.evaluation import Evaluation
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
-from rules.kinds import GroupResource
-from rules.query import catalog, label_binding, plan
+from rules.query import catalog, plan
 from rules.query.aggregate import Sample
-from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
+from tests.adapter.evaluation.planned import entry_of, pods
 from tests.real import prometheus as real
 from tests.waiting import Clock
-
-PODS = GroupResource("", "pods")
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +55,8 @@ def plan_for(
     labels: tuple[str, ...] = ("exported_pod", "pod"),
 ) -> plan.Plan:
     """Plan for pods in namespace `n`, by label `exported_pod` first, then by `pod`."""
-    query = query or "<<.Series>>{<<.LabelMatchers>>}"
-    text = f"""
-rules:
-- seriesQuery: '{series}'
-  resources: {{overrides: {{namespace: {{resource: namespace}},
-    exported_pod: {{resource: pod}}, pod: {{resource: pod}}}}}}
-  metricsQuery: '{query}'
-  {more}
-"""
-    compiled = ruleset.load([("rules.yaml", text)])
-    listing = Listing(
-        series=(Series(name=series, labels=frozenset({"namespace", *labels})),),
-        live={(series, PODS): label_binding.combinations(labels, ("namespace",))},
-    )
-    entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(PODS, series)
-    assert entry
-    return plan.custom(entry, namespace="n", names=names, selector=selectors.parse(""))
+    entry = entry_of(series, query or "<<.Series>>{<<.LabelMatchers>>}", more, labels=labels)
+    return pods(*names, namespace="n", entry=entry)
 
 
 async def test_sample_with_the_earlier_label_wins(evaluation):

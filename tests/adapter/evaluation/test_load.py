@@ -12,31 +12,13 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult
 from adapter.evaluation.evaluation import Evaluation
-from rules import kinds, ruleset
-from rules.kinds import GroupResource
-from rules.query import catalog, plan
 from rules.query.aggregate import Sample
-from rules.query.catalog import Listing, Series
 from rules.query.plan import Plan
-from rules.selectors import selectors
 from tests import virtual_time
+from tests.adapter.evaluation.planned import pods
 
 PERIOD = 15.0
 """Seconds between two requests of an autoscaler."""
-
-PODS = GroupResource("", "pods")
-RULES = """
-rules:
-- seriesQuery: used
-  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
-  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)
-"""
-ENTRY = catalog.build(
-    ruleset.load([("rules.yaml", RULES)]),
-    {0: Listing(series=(Series(name="used", labels=frozenset({"namespace", "pod"})),))},
-    kinds.Kinds.builtin(),
-).entry(PODS, "used")
-assert ENTRY
 
 
 class Client:
@@ -93,9 +75,7 @@ class Load:
 
     async def _autoscaler(self, number: int, phase: float) -> None:
         names = tuple(f"p{number + self._autoscalers * i}" for i in range(4))
-        request = plan.custom(
-            ENTRY, namespace=f"n{number % 5}", names=names, selector=selectors.parse("")
-        )
+        request = pods(*names, namespace=f"n{number % 5}")
         await asyncio.sleep(phase)
         while True:
             await self._request(request)
@@ -190,14 +170,7 @@ def test_requests_of_a_busy_rule_do_not_wait_for_slow_queries_of_others():
         await asyncio.sleep(60)
         others = [
             asyncio.create_task(
-                load.evaluation.values(
-                    plan.custom(
-                        ENTRY,
-                        namespace="n0",
-                        names=("p0",),
-                        selector=selectors.parse(f"gpu={number}"),
-                    )
-                )
+                load.evaluation.values(pods("p0", namespace="n0", selector=f"gpu={number}"))
             )
             for number in range(400)
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import aiohttp
@@ -15,12 +14,8 @@ from adapter.causes import failures
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
 from adapter.evaluation.evaluation import Evaluation
-from rules import kinds, ruleset
-from rules.kinds import GroupResource
-from rules.query import catalog, plan
-from rules.query.catalog import Listing, Series
 from rules.query.plan import Plan
-from rules.selectors import selectors
+from tests.adapter.evaluation.planned import entry_of, pods
 from tests.real import prometheus as real
 
 REQUEST_LINE = 8190
@@ -96,26 +91,8 @@ async def limited(running: str) -> AsyncIterator[tuple[Limited, Callable[..., Ev
         await runner.cleanup()
 
 
-@functools.cache
-def entry_of(query: str) -> catalog.Entry:
-    text = f"""
-rules:
-- seriesQuery: busy
-  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
-  metricsQuery: '{query}'
-"""
-    compiled = ruleset.load([("rules.yaml", text)])
-    series = Series(name="busy", labels=frozenset({"namespace", "pod"}))
-    listing = Listing(series=(series,), live={})
-    built = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin())
-    entry = built.entry(GroupResource("", "pods"), "busy")
-    assert entry
-    return entry
-
-
 def request_for(*names: str, query: str = SHARED, namespace: str = "a") -> Plan:
-    selector = selectors.parse("")
-    return plan.custom(entry_of(query), namespace=namespace, names=names, selector=selector)
+    return pods(*names, namespace=namespace, entry=entry_of("busy", query))
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])

@@ -22,18 +22,15 @@ from adapter.evaluation.shared_query import SharedQuery
 from adapter.evaluation.snapshot import Snapshot
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
-from rules.kinds import GroupResource
-from rules.query import aggregate, catalog, label_binding, plan
-from rules.query.catalog import Listing, Series
+from rules.kinds import NODES
+from rules.query import aggregate, catalog, plan
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
 from rules.selectors import selectors
+from tests.adapter.evaluation.planned import entry_of, pods
 from tests.real import prometheus as real
 from tests.waiting import until
 
-PODS = GroupResource("", "pods")
-NODES = GroupResource("", "nodes")
-SUM = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 LONG = 1000.0
 """Freshness in seconds that ends after every test."""
 
@@ -116,44 +113,6 @@ async def shared(running) -> AsyncIterator[Callable[..., Shared]]:
         yield create
         for each in created:
             await each.close()
-
-
-def entry_of(
-    series: str = "used",
-    query: str = SUM,
-    more: str = "",
-    resource: GroupResource = PODS,
-    labels: tuple[str, ...] = ("pod",),
-) -> catalog.Entry:
-    compiled = ruleset.load(
-        [
-            (
-                "rules.yaml",
-                f"""
-rules:
-- seriesQuery: '{series}'
-  resources: {{overrides: {{namespace: {{resource: namespace}}, node: {{resource: node}},
-    exported_pod: {{resource: pod}}, pod: {{resource: pod}}}}}}
-  metricsQuery: '{query}'
-  {more}
-""",
-            )
-        ]
-    )
-    listing = Listing(
-        series=(Series(name=series, labels=frozenset({"namespace", "node", *labels})),),
-        live={(series, PODS): label_binding.combinations(labels, ("namespace",))},
-    )
-    entry = catalog.build(compiled, {0: listing}, kinds.Kinds.builtin()).entry(resource, series)
-    assert entry
-    return entry
-
-
-USED = entry_of()
-
-
-def pods(*names: str, namespace: str = "a", selector: str = "", entry: catalog.Entry = USED):
-    return plan.custom(entry, namespace=namespace, names=names, selector=selectors.parse(selector))
 
 
 def of_scope(wanted: Scope) -> Callable[..., Sharing]:

@@ -60,7 +60,12 @@ def registry() -> CollectorRegistry:
 
 
 @pytest.fixture
-async def relist(proxy, registry) -> AsyncIterator[Relist]:
+def timeout() -> float:
+    return 10.0
+
+
+@pytest.fixture
+async def relist(proxy, registry, timeout) -> AsyncIterator[Relist]:
     async with aiohttp.ClientSession() as session:
         relist = Relist(
             rules(A, B, PATTERN),
@@ -68,6 +73,7 @@ async def relist(proxy, registry) -> AsyncIterator[Relist]:
             lambda: BUILTIN,
             interval=600,
             max_age=600,
+            timeout=timeout,
             meter=telemetry.RelistMetrics(registry),
         )
         await relist.once()
@@ -123,8 +129,8 @@ async def test_changed_rule_is_listed_anew_before_the_old_one_ends(relist, proxy
     assert seen == [{"swap_a", "swap_b", "other_a"}] * len(seen) != []
 
 
-async def test_rules_are_replaced_even_if_prometheus_does_not_answer(relist, proxy, monkeypatch):
-    monkeypatch.setattr(relist, "_timeout", 0.05)
+@pytest.mark.parametrize("timeout", [0.05])
+async def test_rules_are_replaced_even_if_prometheus_does_not_answer(relist, proxy):
     proxy.behave = fakes.hangs
 
     await relist.adopt(rules(A, rule("swap_c")))

@@ -384,7 +384,7 @@ class PausedBuild:
         self.number += 1
         self.collecting |= gc.isenabled()
         self.started.set()
-        assert self.proceed.wait(2)
+        assert self.proceed.wait(60)
         return self._build(*arguments)
 
 
@@ -874,15 +874,17 @@ async def test_a_rule_is_not_listed_until_the_labels_of_live_series_are_known(ru
     assert not relist.inventory.statuses[0].failed
 
 
-async def test_labels_are_not_known_before_the_catalog_has_them(running, make):
+async def test_labels_are_not_known_before_the_catalog_has_them(running, make, monkeypatch):
     running.put('halfway{namespace="n",pod="p"} 1')
     relist = make(running.url, rule("halfway", labels=SWITCHING))
     before = relist.inventory
+    build = PausedBuild()
+    monkeypatch.setattr(catalog, "build", build)
 
-    async with relist._building:  # as if another catalog took long to build
-        task = asyncio.create_task(relist.once())
-        await until(lambda: relist.statuses[0].listed is not None)
-        during = relist.inventory
+    task = asyncio.create_task(relist.once())
+    await until(lambda: relist.statuses[0].listed is not None)
+    during = relist.inventory
+    build.proceed.set()
     await task
 
     assert during.statuses == before.statuses
