@@ -85,21 +85,6 @@ def test_pods_without_gpus_are_spread_over_the_nodes_and_use_no_gpu() -> None:
     assert utilisation(live) == {"": [0, 0, 0, 0]}
 
 
-def test_power_and_temperature_rise_with_utilisation() -> None:
-    live = fleet(nodes=1, gpus=3)
-    run(live, "idle", app="idle")
-    run(live, "calm", app="calm")
-    run(live, "busy", app="busy")
-    live.set_load("calm", 30)
-    live.set_load("busy", 90)
-
-    idle, calm, busy = (reading for _, reading in live.readings("node-0", 0))
-
-    assert 100 < idle.power < calm.power < busy.power <= 700
-    assert idle.temperature <= calm.temperature <= busy.temperature < 90
-    assert idle.memory_used > 0
-
-
 def test_noise_fluctuates_around_the_share() -> None:
     live = fleet(noise=1.0)
     run(live, "bert-0", "bert-1")

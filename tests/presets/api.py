@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -18,6 +17,7 @@ from adapter import settings
 from adapter.app import server as app
 from adapter.local_prometheus.process import free_port
 from tests import quantity
+from tests.waiting import until
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 
@@ -95,7 +95,5 @@ async def serving(
     )
     async with app.running(settings.parse(arguments)) as url, aiohttp.ClientSession() as session:
         api = Api(url, session)
-        async with asyncio.timeout(60):
-            while not await api.relisted():  # noqa: ASYNC110 - the server says so over HTTP only
-                await asyncio.sleep(0.02)
+        await until(api.relisted)
         yield api

@@ -23,6 +23,7 @@ from adapter.local_prometheus.process import free_port
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from tests.fakes import prometheus
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 RULES = """
@@ -435,9 +436,7 @@ async def test_a_rolling_restart_fails_no_request(replicas, slow):
             replica.process.terminate()
             assert await replica.process.wait() == 0
             await replica.start()
-            async with asyncio.timeout(10):
-                while replica not in balancer.ready:  # noqa: ASYNC110 - another process
-                    await asyncio.sleep(0.1)
+            await until(lambda each=replica: each in balancer.ready)
         stop.set()
 
     assert errors == []

@@ -15,6 +15,7 @@ from rules import ruleset
 from rules.kinds import PODS
 from rules.selectors import selectors
 from tests.fakes import kubernetes
+from tests.waiting import until
 
 
 async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
@@ -33,9 +34,7 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
             flags, ruleset.load([]), Rights(), stack, background, CollectorRegistry()
         )
         async with asyncio.timeout(5):
-            while not objects.discovered:  # noqa: ASYNC110 - has no event
-                await asyncio.sleep(0.01)
+            await until(lambda: objects.discovered)
             for _ in range(2):
                 await objects.names(PODS, namespace="team-a", selector=selectors.parse(""))
-            while "pods watched" not in status():  # noqa: ASYNC110 - has no event
-                await asyncio.sleep(0.01)
+            await until(lambda: "pods watched" in status())

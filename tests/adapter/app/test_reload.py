@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import threading
@@ -19,6 +18,7 @@ from tests.presets import api
 from tests.presets.api import Api
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus
+from tests.waiting import until
 
 RULE = """
 - seriesQuery: gpu_util
@@ -86,9 +86,7 @@ async def served(scraped: Prometheus, tmp_path: Path, files: Files) -> AsyncIter
 async def reloaded(condition: Callable[[], Awaitable[bool]]) -> None:
     """Ask the server in this process to look at its files, and wait for the condition."""
     os.kill(os.getpid(), signal.SIGHUP)
-    async with asyncio.timeout(60):
-        while not await condition():  # noqa: ASYNC110 - the server says so over HTTP only
-            await asyncio.sleep(0.02)
+    await until(condition)
 
 
 async def checks(served: Api) -> str:
@@ -142,10 +140,10 @@ async def test_files_with_errors_change_nothing_and_are_reported(
     files.write(first=rules("kept"))
 
     async def is_mended() -> bool:
-        return "[+]reload ok: as in their files" in await checks(served)
+        return await served.pods("default", "removed") == {}
 
     await reloaded(is_mended)
-    assert await served.pods("default", "removed") == {}
+    assert "[+]reload ok: as in their files" in await checks(served)
 
 
 async def test_warnings_about_changed_files_do_not_delay_requests(

@@ -18,6 +18,7 @@ from adapter.app import server as app
 from adapter.local_prometheus.process import free_port
 from tests.presets import api
 from tests.real import prometheus as real
+from tests.waiting import until
 
 DELAY = 0.2
 """Seconds by which each answer of Prometheus is late."""
@@ -67,8 +68,7 @@ async def serving(directory: Path, wait: Wait, *flags: str) -> AsyncIterator[api
 
 async def relisted(client: api.Api) -> None:
     """Return once the first relist has finished."""
-    while not await client.relisted():  # noqa: ASYNC110 - there is no event to wait for
-        await asyncio.sleep(DELAY / 10)
+    await until(client.relisted)
 
 
 def reasons(document: Any) -> set[str]:

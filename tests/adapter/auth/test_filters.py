@@ -14,6 +14,7 @@ from rules.kinds import Kinds
 from rules.query.catalog import Catalog
 from tests.adapter import wired
 from tests.fakes import kubernetes
+from tests.waiting import until
 
 CUSTOM = "/apis/custom.metrics.k8s.io"
 POD = f"{CUSTOM}/v1beta2/namespaces/default/pods/pod-a/http_requests_per_second"
@@ -374,9 +375,7 @@ async def start_waiting(cluster, port, *targets, headers=None, path=kubernetes.A
     before = len(cluster.requests_to(path))
     cluster.fail(path, delay=30, times=len(targets))
     tasks = [asyncio.create_task(wired.fetch(port, each, headers=headers)) for each in targets]
-    async with asyncio.timeout(5):
-        while len(cluster.requests_to(path)) < before + len(targets):  # noqa: ASYNC110 - no event
-            await asyncio.sleep(0.01)
+    await until(lambda: len(cluster.requests_to(path)) >= before + len(targets))
     return tasks
 
 

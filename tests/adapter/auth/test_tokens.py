@@ -9,7 +9,7 @@ from multidict import CIMultiDict
 from adapter import errors
 from adapter.auth import tokens
 from adapter.auth.user import User
-from tests.waiting import Clock
+from tests.waiting import Clock, until
 
 SECRET = "s3cret.t0ken"
 JANE = {
@@ -240,8 +240,7 @@ async def test_concurrent_requests_share_one_review(cluster, token_reviews):
     async with asyncio.timeout(5):
         cancelled = asyncio.create_task(reviews.user(SECRET))
         others = [asyncio.create_task(reviews.user(SECRET)) for _ in range(3)]
-        while not cluster.requests:  # noqa: ASYNC110 - the fake has no event
-            await asyncio.sleep(0.01)
+        await until(lambda: cluster.requests)
         cancelled.cancel()
         users = await asyncio.gather(*others)
 

@@ -23,6 +23,7 @@ from adapter.local_prometheus.process import free_port
 from adapter.tls import context
 from certs.issue import issue_temporary
 from rules import quantity
+from tests.waiting import until
 
 GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 DUTY_CYCLE = "namespaces/default/pods/*/duty_cycle_current"
@@ -140,9 +141,7 @@ def never_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 async def pid_in(file: Path) -> int:
     """Wait for the file, and return the PID in it."""
-    async with asyncio.timeout(EXIT_TIMEOUT):
-        while not exists(file):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
+    await until(lambda: exists(file))
     return int(read(file))
 
 
@@ -180,9 +179,7 @@ async def test_a_killed_demo_leaves_no_prometheus(never_ready: Path) -> None:
         process.kill()
         await exit_code(process)
 
-    async with asyncio.timeout(5):
-        while not is_gone(pid):  # noqa: ASYNC110 - another process
-            await asyncio.sleep(0.05)
+    await until(lambda: is_gone(pid))
 
 
 def test_demo_reports_a_port_in_use(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from adapter.http import connection, server
 from adapter.http.limits import Budget
+from tests.waiting import until
 
 CLOSE = b"Connection: close\r\n"
 LAST = b"GET /last HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -244,9 +245,7 @@ async def test_heads_that_are_not_answered_are_limited_together(small, caplog):
         streams = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
         for _, writer in streams:
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n" + small + b"\r\n")
-        async with asyncio.timeout(10):
-            while "too many large request heads" not in caplog.text:  # noqa: ASYNC110 - a log line
-                await asyncio.sleep(0.01)
+        await until(lambda: "too many large request heads" in caplog.text)
         for _, writer in streams:
             writer.transport.abort()
 
@@ -299,9 +298,7 @@ async def test_a_closed_connection_is_freed_without_the_garbage_collector():
             await reader.readuntil(b"/a\n")
             assert len(created) == 1
             writer.transport.abort()
-            async with asyncio.timeout(5):
-                while created:  # noqa: ASYNC110 - the end has no event
-                    await asyncio.sleep(0.01)
+            await until(lambda: not created)
     finally:
         gc.enable()
 
@@ -312,8 +309,7 @@ async def test_incomplete_heads_are_limited_together(caplog):
         for number, (_, writer) in enumerate(streams):
             writer.write(b"GET / HTTP/1.1\r\nA: " + b"x" * (300_000 + 10_000 * number))
         async with asyncio.timeout(10):
-            while "too many large request heads" not in caplog.text:  # noqa: ASYNC110 - a log line
-                await asyncio.sleep(0.01)
+            await until(lambda: "too many large request heads" in caplog.text)
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(LAST)
             assert (await reader.read()).endswith(b"/last\n")

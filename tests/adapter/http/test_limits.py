@@ -195,12 +195,10 @@ async def test_a_body_may_take_longer_than_a_head():
         left.append(request.client._deadline.when - asyncio.get_running_loop().time())
         return NOTHING
 
-    async with listening(handler=slow) as (port, _):
-        got = await exchange(
-            port,
-            b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 5\r\n\r\n",
-            b"12345",
-        )
+    async with listening(handler=slow) as (port, _), connected(port) as (reader, writer):
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
+        writer.write(b"12345")
+        got = await reader.readline()
 
     assert got.startswith(b"HTTP/1.1 204")
     assert left[0] > connection.HEAD_SECONDS
