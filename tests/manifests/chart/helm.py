@@ -5,9 +5,8 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -37,9 +36,7 @@ HELM = programs.Module(
 Document = dict[str, Any]
 
 
-def run(
-    *arguments: str | Path, values: object = None, env: Mapping[str, str] = MappingProxyType({})
-) -> str:
+def run(*arguments: str | Path, values: object = None) -> str:
     """Return what helm prints. `values` is passed as `--values`. Raises RuntimeError."""
     command = [programs.ensure(HELM), *arguments]
     if values is not None:
@@ -47,7 +44,6 @@ def run(
     done = subprocess.run(
         command,
         input=json.dumps(values),
-        env={**os.environ, **env},
         capture_output=True,
         text=True,
         check=False,
@@ -84,6 +80,20 @@ def warnings(values: Mapping[str, Any] = MappingProxyType({})) -> list[str]:
     )
     text = base64.b64decode(document["data"]["text"]).decode()
     return [line for line in text.splitlines() if line]
+
+
+def original() -> list[Document]:
+    """Return the objects of a release of the original's chart."""
+    text = Path(__file__).with_name("original.yaml").read_text()
+    return list(yaml.safe_load_all(text))
+
+
+def write_original(folder: Path, documents: Iterable[Document]) -> Path:
+    """Write a chart of the original's name with these objects, and return it."""
+    (folder / "templates").mkdir(parents=True)
+    (folder / "Chart.yaml").write_text("{apiVersion: v1, name: prometheus-adapter, version: 5.3.0}")
+    (folder / "templates" / "all.yaml").write_text(yaml.safe_dump_all(documents))
+    return folder
 
 
 def key(document: Document) -> tuple[str, str, str]:
