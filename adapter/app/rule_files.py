@@ -33,7 +33,7 @@ def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet
             continue
         name = source.name
         try:
-            for path in _files(Path(source.name)):
+            for path in files(Path(source.name)):
                 name = str(path)
                 texts.append((name, path.read_bytes()))
         except OSError as error:
@@ -44,7 +44,7 @@ def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet
     return ruleset.load(texts)
 
 
-def _files(path: Path) -> tuple[Path, ...]:
+def files(path: Path) -> tuple[Path, ...]:
     """Return the file itself, or the rules files of a folder by name, without hidden ones."""
     if not path.is_dir():
         return (path,)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from adapter import settings
+from adapter.app import rule_files
 from rules import presets
 from rules.document import config, manifests
 from rules.document.found import Arguments, Found
@@ -31,30 +32,38 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     parsed: list[tuple[str, config.Parsed]] = []
     found: list[Found] = []
     unreadable: list[Problem] = []
+    notes: list[str] = []
     for source in sources:
         if source.kind == "preset":
             parsed.append(_preset(source.name))
             continue
+        if source == settings.AUTO:
+            notes.append("preset auto: `presets detect --prometheus-url=URL` prints which it means")
+            continue
+        name = source.name
         try:
-            content = Path(source.name).read_bytes()
+            for path in rule_files.files(Path(source.name)):
+                name = str(path)
+                content = path.read_bytes()
+                inside = manifests.find(content, file=name)
+                if inside is None:
+                    parsed.append((name, config.parse(content, file=name)))
+                else:
+                    found.append(inside)
+                    parsed += [(part.file, part.parsed) for part in inside.rules]
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
-            unreadable.append(Problem(severity="error", message=message, file=source.name))
-            continue
-        inside = manifests.find(content, file=source.name)
-        if inside is None:
-            parsed.append((source.name, config.parse(content, file=source.name)))
-            continue
-        found.append(inside)
-        parsed += [(part.file, part.parsed) for part in inside.rules]
+            unreadable.append(Problem(severity="error", message=message, file=name))
     if unreadable:
         raise ConfigError(unreadable)
     problems = [problem for each in found for problem in each.problems]
-    notes = [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
+    notes += [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
     if not parsed and not any(each.arguments for each in found):
         message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
         problems += [
-            Problem(severity="warning", message=message, file=source.name) for source in sources
+            Problem(severity="warning", message=message, file=source.name)
+            for source in sources
+            if source.kind == "config"
         ]
     before: list[tuple[str, config.Parsed]] = []
     keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))

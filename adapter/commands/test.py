@@ -134,7 +134,7 @@ async def _evaluate(session: aiohttp.ClientSession, url: str, case: Case, rules:
     try:
         answer = await _answer(case, backend)
     except errors.ApiError as error:
-        causes = tuple(map(str, error.causes))
+        causes = tuple(map(str, error.causes)) or (error.message,)
         if error.__cause__ is not None:  # it quotes Prometheus
             causes = (str(error.__cause__),)
         answer = _Answer(causes=causes, failed=error.code != 404 or error.__cause__ is not None)

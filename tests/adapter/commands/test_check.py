@@ -197,3 +197,23 @@ def test_other_manifests_beside_rules_give_no_warning(check) -> None:
     Path("other.yaml").write_text(SERVICE)
 
     assert check(CONFIG_MAP, "other.yaml")[1][-1] == "0 errors, 0 warnings"
+
+
+def test_the_files_of_a_folder_are_checked_as_the_server_reads_them(
+    check, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path("rules")
+    folder.mkdir()
+    for name in ("b.yaml", "a.yml", ".hidden.yaml", "README.md"):
+        (folder / name).write_text("nothing: x\n")
+
+    assert program.main(["check", "--config=rules"]) == 1
+
+    errors = [each for each in capsys.readouterr().out.splitlines() if ": error: " in each]
+    assert [each.partition(":")[0] for each in errors] == ["rules/a.yml", "rules/b.yaml"]
+
+
+def test_presets_that_are_detected_are_named_and_not_read_as_a_file(check) -> None:
+    note = "preset auto: `presets detect --prometheus-url=URL` prints which it means"
+
+    assert check(SERVICE.replace("x", "y"), "--preset=auto")[1][0] == note

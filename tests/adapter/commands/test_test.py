@@ -95,11 +95,12 @@ def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> 
   - {eval_time: 2m, metric: utilization, exp_values: {b: 28}}
   external_metric_test:
   - {eval_time: 3m, metric: queue_depth}
+  - {eval_time: 3m, metric: queue_depth, selector: queue > 1}
 """
     )
 
     assert code == 1
-    first, second, third, fourth, fifth = output.split("  tests.yaml:")[1:]
+    first, second, third, fourth, fifth, last = output.split("  tests.yaml:")[1:]
     assert first.splitlines() == [
         "14: tests[0].custom_metric_test[0]: utilization of pods in namespace default at 120s",
         "    expected  a: 28, b: 1",
@@ -111,6 +112,7 @@ def test_a_failure_shows_what_was_expected_the_query_and_the_cause(run: Run) -> 
     assert "cause     NoSeries: rules[0] (rules.yaml:3) produces it, but Prometheus had" in third
     assert "cause     NotScraped: rules[0] (rules.yaml:3): 2 series of gpu_util have the" in fourth
     assert '    got       {queue="x"}: 7, {queue="y"}: 8\n' in fifth
+    assert "cause     labelSelector: queue>1 is not supported, because" in last
     assert output.endswith("1 test, 1 failed\n")
 
 
@@ -123,6 +125,46 @@ def test_a_query_that_prometheus_refuses_fails(run: Run) -> None:
 
     assert code == 1
     assert re.search(r"cause     GET http://.*unknown function", output)
+
+
+def test_every_pod_is_old_enough_for_min_pod_age(run: Run) -> None:
+    Path("rules.yaml").write_text(
+        RULES.replace("  metricsQuery: avg", "  minPodAge: 1h\n  metricsQuery: avg")
+    )
+
+    code, output = run(
+        SERIES
+        + "  custom_metric_test: [{eval_time: 2m, metric: utilization, exp_values: {a: 27.5}}]\n"
+    )
+
+    assert code == 0, output
+
+
+@pytest.mark.parametrize(
+    ("resource", "values"),
+    [
+        ("nodes", "{n1: 10, n2: 30}"),
+        ("namespaces", "{x: 10, y: 30}"),
+        ("deployments.apps", "{d: 10}"),
+    ],
+)
+def test_metrics_of_each_kind_are_tested(run: Run, resource: str, values: str) -> None:
+    overrides = "node: {resource: node}, dep: {group: apps, resource: deployment}, namespace:"
+    Path("rules.yaml").write_text(RULES.replace("namespace:", overrides))
+
+    code, output = run(
+        f"""
+rule_files: [rules.yaml]
+tests:
+- input_series:
+  - {{series: 'gpu_util{{namespace="x",node="n1",dep="d"}}', values: 10x5}}
+  - {{series: 'gpu_util{{namespace="y",node="n2",dep="e"}}', values: 30x5}}
+  custom_metric_test:
+  - {{eval_time: 2m, metric: utilization, namespace: x, resource: {resource}, exp_values: {values}}}
+"""
+    )
+
+    assert code == 0, output
 
 
 def test_an_object_whose_samples_are_too_old_has_no_value(run: Run) -> None:
