@@ -53,7 +53,8 @@ _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
 # asyncio allocates this buffer, by default 256 KiB, for each TLS connection. A record has 16 KiB.
-# uvloop's buffer has 256 KiB, too, but only the part takes memory that was used.
+# uvloop's buffer has 256 KiB, too, but only the part takes memory that was used. The attribute is
+# not documented; `tests/adapter/http/test_contract.py` fails if it has no effect.
 sslproto.SSLProtocol.max_size = 32 << 10
 
 
