@@ -205,41 +205,6 @@ def _quantity(text: str | None) -> bytes:
     return _kubernetes_classes()["Quantity"](string=text).SerializeToString()
 
 
-def _object_reference(reference: Mapping[str, str]) -> bytes:
-    """Encode an ObjectReference; those of a list differ only in the name, which is field 3."""
-    name = reference["name"].encode()
-    if len(name) < _ONE_BYTE:
-        parts = _around_name(
-            reference["kind"], reference.get("namespace", ""), reference["apiVersion"]
-        )
-        return (b"\x1a%c%b" % (len(name), name)).join(parts)
-    absent = {"namespace": "", "uid": "", "resourceVersion": "", "fieldPath": ""}
-    message = _kubernetes_classes()["ObjectReference"](**{**absent, **reference})
-    return message.SerializeToString()
-
-
-@functools.lru_cache(maxsize=256)
-def _around_name(kind: str, namespace: str, api_version: str) -> tuple[bytes, bytes]:
-    """Encode the fields before and after the name."""
-    reference = _kubernetes_classes()["ObjectReference"]
-    before = reference(kind=kind, namespace=namespace)
-    after = reference(uid="", apiVersion=api_version, resourceVersion="", fieldPath="")
-    return before.SerializeToString(), after.SerializeToString()
-
-
-def _metric_identifier(identifier: Mapping[str, Any]) -> bytes:
-    selector = identifier.get("selector")
-    if selector is None:
-        return _metric_name(identifier["name"])
-    fields = {"name": identifier["name"], "selector": _converter("LabelSelector")(selector)}
-    return _kubernetes_classes()["MetricIdentifier"](**fields).SerializeToString()
-
-
-@functools.lru_cache(maxsize=256)
-def _metric_name(name: str) -> bytes:
-    return _kubernetes_classes()["MetricIdentifier"](name=name).SerializeToString()
-
-
 def _verbs(verbs: Sequence[str]) -> bytes:
     return _kubernetes_classes()["Verbs"](items=verbs).SerializeToString()
 
@@ -249,9 +214,6 @@ _ENCODERS: Mapping[str, Callable[[Any], bytes]] = {
     "Duration": _duration,
     "Quantity": _quantity,
     "Verbs": _verbs,
-    "ObjectReference": _object_reference,
-    "MetricIdentifier": _metric_identifier,
 }
-"""Messages that are no objects in JSON, and those that values of one list have in common. Fields of
-their types are declared as bytes, which have the same encoding. A list of 100 values takes 0.12 ms
-with this and 0.33 ms without it."""
+"""Messages that are not objects in JSON. Fields of their types are declared as bytes, which have
+the same encoding."""

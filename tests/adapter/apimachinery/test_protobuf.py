@@ -57,24 +57,7 @@ def test_what_go_keeps_in_pointers_is_sent_only_if_it_is_set():
     assert second.HasField("windowSeconds")
     assert first.HasField("timestamp")
     assert first.timestamp == b""
-    identifier = protobuf.classes(MESSAGES)["MetricIdentifier"].FromString(first.metric)
-    assert (identifier.name, identifier.HasField("selector")) == ("m", False)
-
-
-@pytest.mark.parametrize("name", ["n", "é" * 60, "n" * 127, "n" * 128, "n" * 253])
-@pytest.mark.parametrize("namespace", [{}, {"namespace": "default"}])
-def test_references_to_objects_with_names_of_any_length_can_be_decoded(name, namespace):
-    described = {**REFERENCE, **namespace, "name": name}
-    item = {"describedObject": described, "metric": IDENTIFIER, "value": "1"}
-
-    (value,) = decoded(metric_values(item)).items
-
-    reference = protobuf.classes(MESSAGES)["ObjectReference"].FromString(value.describedObject)
-    assert reference.SerializeToString() == value.describedObject
-    assert {field.name: text for field, text in reference.ListFields()} == {
-        **dict.fromkeys(("namespace", "uid", "resourceVersion", "fieldPath"), ""),
-        **described,
-    }
+    assert (first.metric.name, first.metric.HasField("selector")) == ("m", False)
 
 
 @pytest.mark.parametrize("value", ["", "20500m", "1" * 127, "1" * 128, "9" * 312])
