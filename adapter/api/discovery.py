@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from aiohttp import hdrs
 
-from adapter.api.encoder import Encoder
-from adapter.api.groups.group import Group, Resource
+from adapter.api.encoded_answers import EncodedAnswers
+from adapter.api.groups.group import AnyGroup, Content, Resource
 from adapter.apimachinery import encoding, negotiation, responses
 from adapter.apimachinery.negotiation import Accepted, Transform
 from adapter.apimachinery.request_info import RequestInfo
-from adapter.cache import LRUCache
 from rules.query.catalog import Catalog
 
 _ROOT = "/apis"
-_MAX_BODIES = 64
 _AGGREGATED = tuple(
     Transform(kind="APIGroupDiscoveryList", group="apidiscovery.k8s.io", version=version)
     for version in ("v2", "v2beta1")
@@ -34,7 +33,7 @@ class Discovery:
 
     def __init__(
         self,
-        groups: Callable[[], Sequence[Group]],
+        groups: Callable[[], Sequence[AnyGroup]],
         catalog: Callable[[], Catalog],
         *,
         secure_port: int,
@@ -43,10 +42,8 @@ class Discovery:
         self._catalog = catalog
         self._port = secure_port
         self._snapshot = _Snapshot((), Catalog.empty(), secure_port)
-        self.bodies: LRUCache[tuple[str, Accepted], bytes] = LRUCache(_MAX_BODIES)
-        """By path, and its form, encoding and layout."""
-        self._encoder = Encoder()
-        """One of its own, so that discovery does not wait until large lists are encoded."""
+        self.encoded = EncodedAnswers()
+        """With a thread of its own: discovery does not wait until large lists are encoded."""
 
     @property
     def paths(self) -> Sequence[str]:
@@ -59,7 +56,7 @@ class Discovery:
         snapshot = self._current()
         return path in snapshot.static or path in snapshot.resource_lists
 
-    def group(self, path: str) -> Group | None:
+    def group(self, path: str) -> AnyGroup | None:
         """Return the API group that a path belongs to; None if it belongs to none."""
         if not path.startswith("/apis/"):
             return None
@@ -77,8 +74,7 @@ class Discovery:
                     responses.with_layout(accepted, info, headers), headers
                 )
         accepted = responses.negotiate(info, headers)
-        body = await self._encoded(self._current(), info.path, accepted)
-        return responses.Answer(body=body, content_type=accepted.encoding)
+        return await self._encoded(self._current(), info.path, accepted)
 
     async def _aggregated(
         self, accepted: Accepted, request_headers: Mapping[str, str]
@@ -87,7 +83,7 @@ class Discovery:
         snapshot = self._current()
         if not snapshot.etag:
             plain = Accepted(encoding=encoding.JSON, transform=_AGGREGATED[0])
-            body = await self._encoded(snapshot, _ROOT, plain)
+            body = (await self._encoded(snapshot, _ROOT, plain)).body
             snapshot.etag = f'"{hashlib.sha512(body).hexdigest().upper()}"'
         headers: dict[str, str] = {
             hdrs.ETAG: snapshot.etag,
@@ -97,45 +93,38 @@ class Discovery:
         if request_headers.get(hdrs.IF_NONE_MATCH) == snapshot.etag:
             return responses.Answer(status=304, body=b"", content_type="", headers=headers)
         kind, group, version = accepted.transform
-        return responses.Answer(
-            body=await self._encoded(snapshot, _ROOT, accepted),
-            content_type=f"{accepted.encoding};g={group};v={version};as={kind}",
-            headers=headers,
-        )
+        content_type = f"{accepted.encoding};g={group};v={version};as={kind}"
+        encoded = await self._encoded(snapshot, _ROOT, accepted)
+        return replace(encoded, content_type=content_type, headers=headers)
 
     def _current(self) -> _Snapshot:
         groups, catalog = self._groups(), self._catalog()
         if self._snapshot.catalog is not catalog or self._snapshot.served != groups:
             self._snapshot = _Snapshot(groups, catalog, self._port)
-            self.bodies.clear()
         return self._snapshot
 
-    async def _encoded(self, snapshot: _Snapshot, path: str, accepted: Accepted) -> bytes:
-        key = (path, accepted)
-        body = self.bodies.get(key) if snapshot is self._snapshot else None
-        if body is None:
-            aggregated, catalog = accepted.transform.version, snapshot.catalog
-            is_list = aggregated or path in snapshot.resource_lists
-            body = await self._encoder.encode(
-                (snapshot, *key),
-                lambda: snapshot.document(path, aggregated),
-                accepted,
-                items=len(catalog.entries) + len(catalog.external) if is_list else 1,
-            )
-            if snapshot is self._snapshot:  # not if it has changed meanwhile
-                self.bodies.set(key, body)
-        return body
+    async def _encoded(
+        self, snapshot: _Snapshot, path: str, accepted: Accepted
+    ) -> responses.Answer:
+        catalog = snapshot.catalog
+        is_list = accepted.transform.version or path in snapshot.resource_lists
+        content = Content(
+            sources=(snapshot,),
+            items=len(catalog.entries) + len(catalog.external) if is_list else 1,
+            build=lambda form: snapshot.document(path, form.version),
+        )
+        return await self.encoded.encode((path,), content, accepted)
 
 
 class _Snapshot:
-    """The groups and the catalog of which `Discovery.bodies` has the encoded documents."""
+    """The groups and the catalog that the documents follow from."""
 
-    def __init__(self, served: Sequence[Group], catalog: Catalog, port: int) -> None:
+    def __init__(self, served: Sequence[AnyGroup], catalog: Catalog, port: int) -> None:
         self.served = served
         self.groups = {group.NAME: group for group in served}
         self.catalog = catalog
         self.static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
-        self.resource_lists: dict[str, tuple[Group, str]] = {}
+        self.resource_lists: dict[str, tuple[AnyGroup, str]] = {}
         for group in served:
             document = {"kind": "APIGroup", "apiVersion": "v1", **_versions(group)}
             self.static[f"/apis/{group.NAME}"] = document
@@ -154,7 +143,7 @@ class _Snapshot:
         return _resource_list(group, version, self.catalog)
 
 
-def _group_list(groups: Sequence[Group], secure_port: int) -> encoding.Document:
+def _group_list(groups: Sequence[AnyGroup], secure_port: int) -> encoding.Document:
     """Build the APIGroupList; like the original's, without apiVersion and without a host."""
     address = {"clientCIDR": "0.0.0.0/0", "serverAddress": f":{secure_port}"}
     return {
@@ -165,7 +154,7 @@ def _group_list(groups: Sequence[Group], secure_port: int) -> encoding.Document:
     }
 
 
-def _versions(group: Group) -> Mapping[str, object]:
+def _versions(group: AnyGroup) -> Mapping[str, object]:
     versions = [
         {"groupVersion": f"{group.NAME}/{version}", "version": version}
         for version in group.VERSIONS
@@ -173,7 +162,7 @@ def _versions(group: Group) -> Mapping[str, object]:
     return {"name": group.NAME, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resource_list(group: Group, version: str, catalog: Catalog) -> encoding.Document:
+def _resource_list(group: AnyGroup, version: str, catalog: Catalog) -> encoding.Document:
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -192,7 +181,7 @@ def _resource_list(group: Group, version: str, catalog: Catalog) -> encoding.Doc
 
 
 def _group_discovery_list(
-    groups: Sequence[Group], aggregated: str, catalog: Catalog
+    groups: Sequence[AnyGroup], aggregated: str, catalog: Catalog
 ) -> encoding.Document:
     """Build the APIGroupDiscoveryList of version `aggregated` of apidiscovery.k8s.io.
 
@@ -221,7 +210,7 @@ def _group_discovery_list(
 
 
 def _with_subresources(
-    group: Group, version: str, resources: Sequence[Resource]
+    group: AnyGroup, version: str, resources: Sequence[Resource]
 ) -> list[dict[str, object]]:
     """Nest subresources (`pods/METRIC`) into their resources, as Kubernetes converts a list.
 
@@ -256,5 +245,5 @@ def _with_subresources(
     return list(parents.values())
 
 
-def _sorted(group: Group, catalog: Catalog) -> list[Resource]:
+def _sorted(group: AnyGroup, catalog: Catalog) -> list[Resource]:
     return sorted(group.resources(catalog), key=lambda resource: resource.name)

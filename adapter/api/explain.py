@@ -14,7 +14,7 @@ from typing import Any
 
 from adapter import errors
 from adapter.api.groups import custom, external, question
-from adapter.api.groups.group import Backend, Content, Group
+from adapter.api.groups.group import AnyGroup, Backend, Content
 from adapter.apimachinery import encoding
 from adapter.apimachinery.negotiation import UNCHANGED
 from adapter.apimachinery.request_info import RequestInfo
@@ -83,7 +83,7 @@ class Explainer:
         self._slots = MaxInFlight(_AT_ONCE)
 
     async def answer(
-        self, group: Group, info: RequestInfo, backend: Backend, *, deadline: float
+        self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float
     ) -> Answer:
         """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
         with self._slots:
@@ -92,7 +92,7 @@ class Explainer:
         return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
 
     async def _explain(
-        self, group: Group, info: RequestInfo, backend: Backend, deadline: float
+        self, group: AnyGroup, info: RequestInfo, backend: Backend, deadline: float
     ) -> Explanation:
         requested: custom.Requested | external.Requested | None = None
         query: Plan | ExternalPlan | None = None

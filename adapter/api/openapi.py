@@ -24,7 +24,7 @@ from typing import Any
 import orjson
 from aiohttp import hdrs
 
-from adapter.api.groups.group import Group
+from adapter.api.groups.group import AnyGroup
 from adapter.apimachinery import encoding, negotiation
 from adapter.apimachinery.request_info import RequestInfo
 from adapter.apimachinery.responses import Answer
@@ -42,7 +42,7 @@ class OpenApi:
     paths: Sequence[str] = (_V2, _V3, _BELOW_V3)
     """Entries of the paths index."""
 
-    def __init__(self, groups: Callable[[], Sequence[Group]]) -> None:
+    def __init__(self, groups: Callable[[], Sequence[AnyGroup]]) -> None:
         self._groups = groups
         self._documents = _Documents(groups())
 
@@ -58,7 +58,7 @@ class OpenApi:
 class _Documents:
     """Documents of `groups`."""
 
-    def __init__(self, groups: Sequence[Group]) -> None:
+    def __init__(self, groups: Sequence[AnyGroup]) -> None:
         self.groups = groups
         first, *others = (_load(group, "openapi_v2") for group in groups)
         for other in others:
@@ -148,7 +148,7 @@ class _Document:
         return self._modified <= since.timestamp()
 
 
-def _load(group: Group, document: str) -> dict[str, Any]:
+def _load(group: AnyGroup, document: str) -> dict[str, Any]:
     """Return a JSON file of `group`, such as `custom.v1beta1.openapi_v3.json`."""
     name = f"{group.NAME.partition('.')[0]}.{document}.json"
     content: dict[str, Any] = orjson.loads(

@@ -16,7 +16,7 @@ from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
 from adapter.api.groups import group as groups
-from adapter.api.groups.group import Backend, Group
+from adapter.api.groups.group import AnyGroup, Backend
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery import encoding, negotiation, responses
 from adapter.apimachinery.call import EVERYBODY, Call
@@ -74,13 +74,13 @@ def build_router(
         return await answer_from(group, call, present)
 
     async def explain_from(
-        explainer: Explainer, group: Group, call: Call, present: Backend
+        explainer: Explainer, group: AnyGroup, call: Call, present: Backend
     ) -> responses.Answer:
         if not await call.caller.may_read(_document(group)):
             raise explain.forbidden(_document(group))
         return await explainer.answer(group, call.info, present, deadline=call.request.deadline)
 
-    async def answer_from(group: Group, call: Call, present: Backend) -> responses.Answer:
+    async def answer_from(group: AnyGroup, call: Call, present: Backend) -> responses.Answer:
         request, info = call.request, call.info
         heads.remember(request, call.head)
         try:
@@ -91,7 +91,7 @@ def build_router(
                 raise error.showing_causes() from error.__cause__
             raise
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
-        answer = await encoded.encode(info, content, accepted)
+        answer = await encoded.encode(info.meaning, content, accepted)
         # An answer with values does not wait for the review. The next one has the warning.
         if content.causes and call.caller.is_known_to_read(_document(group)):
             return responses.with_warning(answer, content.causes)
@@ -113,7 +113,7 @@ def build_router(
     return responses.error_middleware(handle, heads=heads, timeout=timeout, closing=closing)
 
 
-def _document(group: Group) -> str:
+def _document(group: AnyGroup) -> str:
     """Return the path of the discovery document with the group's metrics."""
     return f"/apis/{group.NAME}/{group.VERSIONS[0]}"
 

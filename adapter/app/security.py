@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.api import health
-from adapter.api.groups.group import Group
+from adapter.api.groups.group import AnyGroup
 from adapter.auth import authorization, tokens, trust
 from adapter.auth.authentication import Authenticator
 from adapter.auth.authorization import Authorizer
@@ -57,7 +57,7 @@ class Security:
 
 async def from_settings(
     settings: Settings,
-    groups: Iterable[Group],
+    groups: Iterable[AnyGroup],
     rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,

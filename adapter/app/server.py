@@ -22,7 +22,7 @@ from adapter.api import health, router
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
-from adapter.api.groups.group import Backend, Group, Questions
+from adapter.api.groups.group import AnyGroup, Backend, Questions
 from adapter.api.openapi import OpenApi
 from adapter.apimachinery.heads import Heads
 from adapter.app import security, sources
@@ -150,7 +150,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 questions=questions,
             )
 
-        def groups() -> tuple[Group, ...]:
+        def groups() -> tuple[AnyGroup, ...]:
             return api_groups.served(relist.generation)
 
         port = settings.serving.port
@@ -162,7 +162,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         lookups.add("heads", heads.cache)
         lookups.add("questions", questions.cache)
         lookups.add("answers", encoded.cache)
-        lookups.add("discovery", discovery.bodies)
+        lookups.add("discovery", discovery.encoded.cache)
         secured = await security.from_settings(
             settings, groups(), rights, connections, background, registry, lookups
         )

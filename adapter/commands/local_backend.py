@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.api.groups import custom, external
-from adapter.api.groups.group import Backend, Content, Group
+from adapter.api.groups.group import AnyGroup, Backend, Content
 from adapter.apimachinery import request_info
 from adapter.apimachinery.request_info import RequestInfo
 from adapter.causes.collector import CauseCollector
@@ -105,7 +105,7 @@ async def connect(
 class Steps:
     """What the steps of a request have passed on."""
 
-    group: Group
+    group: AnyGroup
     backend: Backend
     requested: Any
     query: Any
@@ -132,7 +132,7 @@ async def evaluate(
     It is for the objects `names` or, if `resource` is None, for an external metric. `selector`
     selects series.
     """
-    group: Group = external if resource is None else custom
+    group: AnyGroup = external if resource is None else custom
     info = _info(metric, resource, namespace, str(selector))
     backend = dataclasses.replace(backend, objects=_GivenObjects(names))
     deadline = asyncio.get_running_loop().time() + _TIMEOUT

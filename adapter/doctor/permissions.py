@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import orjson
 
 from adapter.api.groups import custom, external, resource
-from adapter.api.groups.group import Group
+from adapter.api.groups.group import AnyGroup
 from adapter.auth import authorization, tokens, trust
 from adapter.background import gather_or_cancel
 from adapter.clients import rights
@@ -27,7 +27,7 @@ _MAX_KINDS = 20
 async def of_adapter(installed: Installed) -> Iterable[Finding]:
     """Return which rights the account of the adapter lacks, and what grants them."""
     account = await installation.account(installed)
-    groups: list[Group] = [custom, external]
+    groups: list[AnyGroup] = [custom, external]
     kinds = await _kinds(installed)
     if await registration.is_own(installed, resource):
         groups.append(resource)

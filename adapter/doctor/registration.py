@@ -13,7 +13,7 @@ from cryptography import x509
 
 from adapter import errors
 from adapter.api.groups import GROUPS, custom
-from adapter.api.groups.group import Group
+from adapter.api.groups.group import AnyGroup
 from adapter.background import gather_or_cancel
 from adapter.doctor.installation import Installed, certificates_problem, expires_soon
 from adapter.doctor.report import Finding, failure, ok, skipped, warning
@@ -62,7 +62,7 @@ async def registered(installed: Installed) -> Iterable[Finding]:
     ]
 
 
-async def is_own(installed: Installed, group: Group) -> bool:
+async def is_own(installed: Installed, group: AnyGroup) -> bool:
     """Return whether the APIService of a group refers to the adapter's Service."""
     document = await _read(installed, f"{group.VERSIONS[-1]}.{group.NAME}")
     return document is not None and _owner(document) == installed.name

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from adapter.api.groups import custom, external, resource
-from adapter.api.groups.group import Group
-from adapter.series.generation import Generation
+from collections.abc import Mapping, Sequence
 
-_OF_RULES: tuple[Group, ...] = (custom, external)
-GROUPS: tuple[Group, ...] = (*_OF_RULES, resource)
+from adapter.api.groups import custom, external, resource
+from adapter.api.groups.group import AnyGroup, Group
+from adapter.evaluation.evaluation import Evaluated, Usages
+from adapter.series.generation import Generation
+from rules.query.aggregate import ExternalValue, Value
+from rules.query.plan import ExternalPlan, Plan
+
+_CUSTOM: Group[custom.Requested, Plan | None, Evaluated[Mapping[str, Value]]] = custom
+_EXTERNAL: Group[external.Requested, ExternalPlan | None, Evaluated[tuple[ExternalValue, ...]]]
+_EXTERNAL = external
+_RESOURCE: Group[resource.Requested, Sequence[Plan], Sequence[Usages]] = resource
+_OF_RULES: tuple[AnyGroup, ...] = (_CUSTOM, _EXTERNAL)
+GROUPS: tuple[AnyGroup, ...] = (*_OF_RULES, _RESOURCE)
 """In the order of discovery."""
 
 
-def served(generation: Generation) -> tuple[Group, ...]:
+def served(generation: Generation) -> tuple[AnyGroup, ...]:
     """Return the groups to serve: metrics.k8s.io only with `resourceRules`."""
     return GROUPS if generation.resources else _OF_RULES

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from adapter.apimachinery.encoding import Document
 from adapter.apimachinery.negotiation import Transform
@@ -24,6 +24,10 @@ from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource, Kinds
 from rules.query.catalog import Catalog
 from rules.selectors.selectors import Selector
+
+Requested = TypeVar("Requested")
+Query = TypeVar("Query")
+Found = TypeVar("Found")
 
 
 class Objects(Protocol):
@@ -140,11 +144,11 @@ class Resource:
     """Of metrics only `get`; like the original, also of those that are authorized as `list`."""
 
 
-class Group(Protocol):
+class Group(Protocol[Requested, Query, Found]):
     """An API group; implemented by modules.
 
-    Four steps lead from a request to its answer: `resolve`, `plan`, `evaluate` and `content`. What
-    one of them passes to the next is of types of the group's own.
+    Four steps lead from a request to its answer: `resolve`, `plan`, `evaluate` and `content`. The
+    parameters are what one of them passes to the next.
     """
 
     NAME: str
@@ -165,21 +169,23 @@ class Group(Protocol):
         """
         ...
 
-    async def resolve(self, info: RequestInfo, backend: Backend) -> Any:
+    async def resolve(self, info: RequestInfo, backend: Backend) -> Requested:
         """Return the metric and the objects that a route names. Raises ApiError."""
         ...
 
-    def plan(self, requested: Any) -> Any:
+    def plan(self, requested: Requested) -> Query:
         """Return the queries of a resolved request; pure."""
         ...
 
     async def evaluate(
-        self, requested: Any, query: Any, backend: Backend, *, deadline: float
-    ) -> Any:
+        self, requested: Requested, query: Query, backend: Backend, *, deadline: float
+    ) -> Found:
         """Return the values; `deadline` is in loop time. Raises ApiError."""
         ...
 
-    async def content(self, requested: Any, query: Any, found: Any, backend: Backend) -> Content:
+    async def content(
+        self, requested: Requested, query: Query, found: Found, backend: Backend
+    ) -> Content:
         """Return the document of the values, and why some are missing. Raises ApiError."""
         ...
 
@@ -188,7 +194,13 @@ class Group(Protocol):
         ...
 
 
-async def answer(group: Group, info: RequestInfo, backend: Backend, *, deadline: float) -> Content:
+AnyGroup: TypeAlias = Group[Any, Any, Any]
+"""A group among others: the router passes on what its steps return, and looks at nothing of it."""
+
+
+async def answer(
+    group: Group[Requested, Query, Found], info: RequestInfo, backend: Backend, *, deadline: float
+) -> Content:
     """Return the content of a route; `deadline` is in loop time. Raises ApiError."""
     requested = await group.resolve(info, backend)
     query = group.plan(requested)

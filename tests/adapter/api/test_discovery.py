@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from adapter.api import discovery, encoder
+from adapter.api import discovery, encoded_answers
 from adapter.api.groups import custom
 from adapter.apimachinery import encoding, request_info
 from rules.kinds import GroupResource
@@ -112,7 +112,7 @@ async def test_a_document_is_encoded_once_per_catalog(current, served):
 
 
 async def test_a_document_of_an_old_catalog_is_not_kept(current, served, monkeypatch):
-    monkeypatch.setattr(encoder, "_MAX_ON_LOOP", dict.fromkeys(encoding.PRODUCED, 0))
+    monkeypatch.setattr(encoded_answers, "_MAX_ON_LOOP", dict.fromkeys(encoding.PRODUCED, 0))
     path = "/apis/custom.metrics.k8s.io/v1beta1"
     old = asyncio.create_task(body(served, path))
     await asyncio.sleep(0)
