@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -34,8 +34,8 @@ from rules.selectors.selectors import Selector
 
 _WINDOW = 600.0
 """Seconds in which a series needs a sample, as for the server by default."""
-_TIMEOUT = 60.0
-"""Seconds for one request."""
+_DEADLINE = math.inf
+"""Of a request, in loop time: the client limits each query."""
 _ANY = Selector(requirements=())
 
 
@@ -135,10 +135,9 @@ async def evaluate(
     group: AnyGroup = external if resource is None else custom
     info = _info(metric, resource, namespace, str(selector))
     backend = dataclasses.replace(backend, objects=_GivenObjects(names))
-    deadline = asyncio.get_running_loop().time() + _TIMEOUT
     requested = await group.resolve(info, backend)
     query = group.plan(requested)
-    found = await group.evaluate(requested, query, backend, deadline=deadline)
+    found = await group.evaluate(requested, query, backend, deadline=_DEADLINE)
     return Steps(group=group, backend=backend, requested=requested, query=query, found=found)
 
 

@@ -73,14 +73,23 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
 @pytest.mark.parametrize("name", GENERATIONS)
 def test_every_generation_is_well_formed_and_matches_its_preset(name: str) -> None:
     generation = GENERATIONS[name]
-    text = exporter.render(fleet(mig=generation.mig).readings("gpu-node-0", 5), generation)
+    simulated = fleet(mig=generation.mig)
+    text = exporter.render(simulated.readings("gpu-node-0", 5), generation)
 
     families = list(text_string_to_metric_families(text))
-    written = {sample.name for family in families for sample in family.samples}
+    samples = [sample for family in families for sample in family.samples]
     rules = ruleset.load([(generation.preset, presets.text(generation.preset))]).rules
+    mapped = {
+        rule.config.series_query.split("{")[0]: [
+            each.label for each in rule.config.resources.overrides
+        ]
+        for rule in rules
+    }
+    found = {each.labels.get(label) for each in samples for label in mapped.get(each.name, ())}
 
     assert len(families) == len(generation.series)
-    assert any(rule.config.series_query.split("{")[0] in written for rule in rules)
+    assert any(each.name in mapped for each in samples)
+    assert generation.preset == "gpu-node" or {pod.name for pod in simulated.pods} & found
 
 
 def test_label_values_are_escaped() -> None:
