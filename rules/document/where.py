@@ -49,6 +49,10 @@ class Where:
             column=column,
         )
 
+    def warning(self, path: str, message: str, *, offset: int | None = None) -> Problem:
+        """Build a warning as `problem` does."""
+        return self.problem("warning", path, message, offset=offset)
+
 
 def where_of(record: Record, node: Node) -> Where:
     """Return the position of `node`, which `record` describes."""

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from rules import endpoint, promql
-from rules.document.config import Override, Rule
+from rules.document.config import Override
 from rules.document.where import Where
 from rules.errors import Problem
 from rules.kinds import NAMESPACES, Kinds
@@ -80,20 +80,16 @@ def _sources(ruleset: RuleSet) -> Iterator[Problem]:
     for source in ruleset.sources:
         if source.name not in used:
             message = "no rule uses this source: set `source` in rules, or remove it"
-            yield source.where.problem("warning", "", message)
+            yield source.where.warning("", message)
         if (source.token_file or source.auth_in_cluster) and endpoint.is_plain_text(source.url):
             message = "is not https, so everybody on the path can read the token. Use https"
-            yield source.where.problem("warning", "url", message)
-
-
-def _warning(rule: Rule, path: str, message: str) -> Problem:
-    return rule.where.problem("warning", path, message)
+            yield source.where.warning("url", message)
 
 
 def _unknown_resources(where: Where, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
     for override in bound.unknown:
         if message := _unknown_resource(override, kinds):
-            yield where.problem("warning", f"resources.overrides.{override.label}", message)
+            yield where.warning(f"resources.overrides.{override.label}", message)
 
 
 def _unknown_resource(override: Override, kinds: Kinds) -> str:
@@ -122,8 +118,7 @@ def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
     patterns = (rule.name.matches, *(each.is_ for each in rule.series_filters))
     narrowed = not all(map(_ANYTHING.fullmatch, filter(None, patterns)))
     if compiled.matchers and not narrowed and all(map(_is_broad, compiled.matchers)):
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "seriesQuery",
             "matches nearly every series: discovery lists thousands of metrics, and each relist "
             'reads all names. Select names ({__name__=~"^http_.*",...}), or use seriesFilters or '
@@ -144,8 +139,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
     rule, series = compiled.config, compiled.pinned_series
     if series is not None:
         if compiled.metric(series) is None:
-            yield _warning(
-                rule,
+            yield rule.where.warning(
                 "name.matches" if compiled.accepts(series) else "seriesFilters",
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
             )
@@ -153,8 +147,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
     if not rule.name.as_ or _pins_name(compiled) or not check_queries.reads_series(compiled):
         return
     if "$" not in rule.name.as_:
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "name.as",
             f"names every series {rule.name.as_!r}: only the last one listed is served. Select "
             "one series in seriesQuery, or use ${1}",
@@ -166,8 +159,7 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
             _ANCHORED_START.match(rule.name.matches) and _ANCHORED_END.search(rule.name.matches)
         )
     ):
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "name.matches",
             f"{rule.name.matches!r} has no ^ or no $ and matches parts of names (_total matches "
             "x_total_sum). Of series that get the same metric name, only the last one listed is "
@@ -199,8 +191,7 @@ def _pins_name(compiled: CompiledRule) -> bool:
 def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
     rule = compiled.config
     if rule.resources.namespaced is not False and not bound.labels(NAMESPACES):
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "resources",
             "maps no label to namespaces: the metric is listed, but every request fails with 500. "
             "Add an override for namespace, or set namespaced: false",
@@ -208,17 +199,16 @@ def _external(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
     for key in ("aggregate", "onMissing", "merge", "maxSampleAge"):
         if key in rule.where.positions:
             message = "has no effect in externalRules, which return every sample. Remove it"
-            yield _warning(rule, key, message)
+            yield rule.where.warning(key, message)
 
 
 def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:
     rule = compiled.config
     if rule.resources.namespaced is not None:
         message = "has an effect only in externalRules. Remove it"
-        yield _warning(rule, "resources.namespaced", message)
+        yield rule.where.warning("resources.namespaced", message)
     if not rule.resources.template and not rule.resources.overrides:
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "resources",
             "maps no label to a resource: the rule produces no metric. Add overrides, such as "
             "pod: {resource: pod}",
@@ -226,8 +216,7 @@ def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterat
     resources = bound.associations(each.label for each in rule.resources.overrides)
     namespaced = [each for each in resources if kinds.resolve(each.resource, each.group).namespaced]
     if namespaced and not bound.labels(NAMESPACES):
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "resources",
             f"maps a label to {', '.join(map(str, sorted(namespaced)))} but none to namespaces: "
             "the metric is listed, but every request fails with 404. Add an override, such as "
@@ -236,8 +225,7 @@ def _custom(compiled: CompiledRule, bound: BoundMapping, kinds: Kinds) -> Iterat
     template = compiled.mapping.template
     uses_group = template and template.parsed.unknown_fields({"Resource": str})
     if uses_group and all(each.group for each in resources):
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "resources.template",
             "uses .Group, which is empty for core resources: it never matches a label of pods, "
             "namespaces, nodes or services. Add overrides for them",
@@ -258,8 +246,7 @@ def _duplicate(compiled: CompiledRule, bound: BoundMapping, earlier: _Earlier) -
         custom = compiled.section == "rules"
         shared = f" of {', '.join(sorted(map(str, resources & theirs)))}" if custom else ""
         merging = ", or set merge: true in both" if custom else ""
-        yield _warning(
-            rule,
+        yield rule.where.warning(
             "name",
             f"produces the same metric{shared} as {other.config.where}: only this "
             f"later rule is queried. Rename one of them{merging}",

@@ -41,12 +41,11 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     renderings = list(_renderings(compiled, bound, labels))
     expressions = list(_parsed(renderings))
     if message := _unusable(query, renderings):
-        yield where.problem("warning", "metricsQuery", message)
+        yield where.warning("metricsQuery", message)
     if not _uses(query, "LabelMatchers") and (message := _unmatched(compiled, bound, expressions)):
-        yield where.problem("warning", "metricsQuery", message)
+        yield where.warning("metricsQuery", message)
     if compiled.section == "externalRules" and _is_average(compiled, bound):
-        yield where.problem(
-            "warning",
+        yield where.warning(
             "metricsQuery",
             "averages all series into one value. With target type AverageValue, an HPA divides it "
             "by the number of replicas and rarely scales above two. Use type Value, or sum here",
@@ -55,8 +54,7 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
         dropped = _dropped(compiled, bound, labels)
         if dropped and any(map(_drops_labels, expressions)):
             described = ", ".join(map(str, bound.associations(dropped)))
-            yield where.problem(
-                "warning",
+            yield where.warning(
                 "metricsQuery",
                 f"aggregates without <<.GroupBy>> and drops the label {', '.join(dropped)}: no "
                 f"sample names one of {described}, and requests for them get 404 "
@@ -65,8 +63,7 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     for match in _EQUALS_LABEL_VALUES.finditer(query.source):
         if match["label"] not in bound.labels(PODS):
             continue  # an HPA requests one namespace, and one object of other kinds
-        yield where.problem(
-            "warning",
+        yield where.warning(
             "metricsQuery",
             "compares with = to <<index .LabelValuesByName ...>>, which is a|b for several pods "
             "and then matches none. Use =~",
@@ -74,7 +71,7 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
         )
     for series in _rated(expressions):
         if gauges.is_gauge(series):
-            yield where.problem("warning", "metricsQuery", gauges.warning(series))
+            yield where.warning("metricsQuery", gauges.warning(series))
     if compiled.section == "rules" and compiled.config.max_sample_age is not None:
         yield from _other_ages(compiled, expressions)
 
@@ -96,7 +93,7 @@ def _other_ages(
         message = f"counts the age of <<.Series>> only, not of {', '.join(others)}"
     else:
         return
-    yield compiled.config.where.problem("warning", "maxSampleAge", message)
+    yield compiled.config.where.warning("maxSampleAge", message)
 
 
 def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
@@ -129,8 +126,7 @@ def _resource_query(
 ) -> Iterator[Problem]:
     unmapped = [str(each) for each in needed if not bound.labels(each)]
     if unmapped:
-        yield where.problem(
-            "warning",
+        yield where.warning(
             "resources",
             f"maps no label to {' and '.join(unmapped)}, which {path} needs: metrics.k8s.io "
             "returns nothing from it. Add overrides for them",
@@ -138,7 +134,7 @@ def _resource_query(
         return
     labels = [bound.labels(each)[0] for each in needed]
     if message := _unusable(query, [_render(query, "", labels, labels[:1], several=True)]):
-        yield where.problem("warning", path, message)
+        yield where.warning(path, message)
     for fields, consequence in (
         (
             ("GroupBy", "GroupBySlice"),
@@ -150,7 +146,7 @@ def _resource_query(
         ),
     ):
         if not _uses(query, *fields):
-            yield where.problem("warning", path, f"does not use <<.{fields[0]}>>: {consequence}")
+            yield where.warning(path, f"does not use <<.{fields[0]}>>: {consequence}")
 
 
 def _uses(query: Template, *fields: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from rules import presets
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
@@ -55,32 +57,10 @@ METRICS: Mapping[str, Metric] = {
     ),
 }
 
-_COMMON = (
-    "duty_cycle_current",
-    "memory_used_bytes_current",
-    "memory_utilization_current",
-    "temperature_celsius_current",
-    "power_usage_milliwatts_current",
-)
-_TOTAL = (*_COMMON, "memory_total_bytes_current")
-_WITHOUT_SENSORS = _TOTAL[:3]
-
 PRESETS: Mapping[str, tuple[str, ...]] = {
-    "gpu-dcgm": _COMMON,
-    "gpu-dcgm-compat": _COMMON,
-    "gpu-dcgm-mig": _COMMON,
-    "gpu-dcgm-prof": (
-        "gr_engine_active_current",
-        "sm_active_current",
-        "tensor_active_current",
-        "dram_active_current",
-    ),
-    "gpu-dcgm1x": _COMMON,
-    "gpu-dcgm49": _COMMON,
-    "gpu-gke-plugin": (*_WITHOUT_SENSORS, "memory_total_bytes_current"),
-    "gpu-hami": _WITHOUT_SENSORS,
-    "gpu-node": _TOTAL,
-    "gpu-nvidia-alibaba": _TOTAL,
+    name: tuple(metric for metric in METRICS if f"as: {metric}" in presets.text(name))
+    for name in presets.names()
+    if name.startswith("gpu-")
 }
 """Names with `_current`; each except memory_utilization also exists with `_over_time`."""
 

@@ -1,3 +1,5 @@
+"""Catalogs: merging, pinned and external rules, bindings; naming.json has the golden cases."""
+
 from __future__ import annotations
 
 import textwrap
@@ -126,30 +128,12 @@ def rule(name: str = "", *, merge: bool = False) -> str:
     return "\n".join(lines)
 
 
-def test_metric_exists_for_each_resource_that_a_label_maps_to():
-    built = build(FLEET, listings=[listed("m namespace pod", "n node", "o unknown")])
-
-    assert [(str(each.resource), each.metric, each.namespaced) for each in built.entries] == [
-        ("namespaces", "m", False),
-        ("nodes", "n", False),
-        ("pods", "m", True),
-    ]
-
-
 def test_entries_are_found_by_resource_and_metric():
     built = build(FLEET, listings=[listed("m namespace pod")])
 
     assert built.entry(PODS, "m") in built.entries
     assert built.entry(NODES, "m") is None
     assert built.entry(PODS, "n") is None
-
-
-def test_filters_and_name_patterns_select_series():
-    text = rule() + "\nseriesFilters: [{isNot: _sum$}]\nname: {matches: '^http_(.*)$'}\n"
-
-    built = build(text, listings=[listed("http_a pod", "http_sum pod", "up pod")])
-
-    assert listed_sources(built) == [("pods", "a", [(0, "http_a")])]
 
 
 def test_discovery_decides_which_resources_are_root_scoped():
@@ -163,33 +147,9 @@ def test_discovery_decides_which_resources_are_root_scoped():
     assert entry.sources[0].bindings == (LabelBinding(resource="storageclass"),)
 
 
-def test_unknown_kind_does_not_affect_other_resources():
-    mapping = """
-        seriesQuery: m
-        resources: {overrides: {pod: {resource: pod}, queue: {group: kueue, resource: queue}}}
-        metricsQuery: m
-        """
-
-    built = build(textwrap.dedent(mapping), listings=[listed("m pod queue")])
-
-    assert listed_sources(built) == [("pods", "m", [(0, "m")])]
-
-
 def test_rule_without_a_listing_produces_no_metrics():
     assert catalog.build(load(rule()), {}, KINDS) == Catalog.empty()
     assert Catalog.empty().entry(PODS, "m") is None
-
-
-def test_later_rule_wins_for_each_resource():
-    built = build(rule("x"), rule("x"), listings=[listed("a namespace pod"), listed("b namespace")])
-
-    assert listed_sources(built) == [("namespaces", "x", [(1, "b")]), ("pods", "x", [(0, "a")])]
-
-
-def test_last_series_of_a_rule_wins():
-    built = build(rule("x"), listings=[listed("b pod", "a pod")])
-
-    assert listed_sources(built) == [("pods", "x", [(0, "a")])]
 
 
 @pytest.mark.parametrize(
@@ -367,16 +327,6 @@ def test_external_rule_can_be_not_namespaced():
 
     assert not entry.namespaced
     assert entry.source.bindings == (LabelBinding(resource=""),)
-
-
-def test_last_series_of_the_last_external_rule_wins():
-    built = build_external(
-        EXTERNAL + "name: {as: x}\n",
-        EXTERNAL + "name: {as: x}\n",
-        listings=[listed("a"), listed("b", "c")],
-    )
-
-    assert built.external["x"].source.series == "c"
 
 
 def test_external_metric_is_found_by_its_lower_case_name():
