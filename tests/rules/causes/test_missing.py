@@ -11,9 +11,10 @@ from rules.causes.cause import Reason
 from rules.causes.inventory import Inventory, ListingStatus
 from rules.errors import PlanError
 from rules.kinds import NAMESPACES, NODES, PODS, ApiGroup, ApiResource, GroupResource, Kinds
-from rules.query import catalog, plan
+from rules.query import catalog, plan, resource
 from rules.query.catalog import Listing, Series
 from rules.selectors import selectors
+from tests.rules.query.test_resource import queries
 
 KINDS = Kinds.of(
     [
@@ -621,11 +622,6 @@ def test_finished_objects_and_failing_queries_have_a_cause_on_one_line():
     assert str(failed) == "NoQuery: rules.yaml: rules[0]: no such"
 
 
-def test_reasons_are_in_camel_case():
-    assert {reason.value for reason in Reason} >= {"NoRule", "NoSeries", "NotListedYet"}
-    assert all(reason.value.isalpha() for reason in Reason)
-
-
 @pytest.mark.parametrize(
     ("status", "provisional"),
     [
@@ -677,3 +673,22 @@ def test_labels_that_changed_while_they_were_queried_are_not_reported_as_missing
 
     assert cause.reason is Reason.NOT_LISTED_YET
     assert "labels of its series became known while it was queried" in cause.sentence
+
+
+def test_pods_without_usage_are_named_with_the_query_and_its_labels():
+    cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=["a", "b", "c"])
+
+    cause = missing.without_usage(cpu, {"b"})
+
+    assert cause.reason is Reason.NO_SAMPLE
+    assert cause.sentence == (
+        "2 of 3 pods in namespace ml have no cpu: a, c. resourceRules.cpu.containerQuery "
+        "(rules.yaml:2) returned no sample for them. A new one is not scraped yet; otherwise "
+        "compare the labels of its series by pod and ns"
+    )
+
+
+def test_nodes_have_no_namespace():
+    _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
+
+    assert missing.without_usage(memory, ()).sentence.startswith("1 of 1 nodes has no memory: n. ")

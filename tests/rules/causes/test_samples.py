@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from rules import ruleset
-from rules.causes import samples
+from rules.causes import ended, samples
 from rules.causes.cause import Reason
 from rules.kinds import NODES, PODS, Kinds
 from rules.query import catalog, plan
@@ -166,3 +166,7 @@ def test_only_pods_are_said_to_use_no_gpu():
     cause = samples.conclude(question, {**EMPTY, "named": vector(3)}, NOW)
 
     assert cause.sentence.endswith("the exporter does not report them, or is not scraped")
+
+
+def test_a_rule_whose_series_did_not_end_has_no_cause():
+    assert ended.of_rule(asked().rule, {"last": ()}, NOW) is None
