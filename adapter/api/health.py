@@ -6,6 +6,7 @@ checks is our own and is visible with `?verbose`, below each probe's path, and a
 
 from __future__ import annotations
 
+import collections
 import enum
 import functools
 import inspect
@@ -22,6 +23,7 @@ from adapter import telemetry
 from adapter.apimachinery import encoding
 from adapter.apimachinery.request_info import RequestInfo
 from adapter.apimachinery.responses import PLAIN, Answer
+from adapter.background import Condition
 from adapter.errors import NOSNIFF, Degradation
 from rules.quoting import quote_shortened
 
@@ -88,7 +90,7 @@ class OperatorEndpoints:
             for check in checks
         }
         self._metrics = telemetry.HealthMetrics(registry)
-        self._logged: dict[str, str] = {}
+        self._logged = collections.defaultdict[str, Condition](Condition)
         """What was last logged of each check, so that probes do not repeat it."""
         self._registry = registry
         paths = {*api_paths, *self._checks, *self._probes, "/metrics", "/version"}
@@ -167,9 +169,8 @@ class OperatorEndpoints:
     def _log_change(self, check: Check, text: str, level: int) -> None:
         # Ages and counts in a degradation change with each probe.
         identity = _NUMBER.sub("", text) if text.startswith("degraded") else text
-        if self._logged.get(check.name, "passes") != identity:
+        if self._logged[check.name].becomes("" if text == "passes" else identity):
             log.log(level, "health check %s: %s", check.name, text)
-        self._logged[check.name] = identity
 
 
 @functools.cache

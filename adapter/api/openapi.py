@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import email.utils
+import functools
 import hashlib
 import importlib.resources
 import time
@@ -44,22 +45,19 @@ class OpenApi:
 
     def __init__(self, groups: Callable[[], Sequence[AnyGroup]]) -> None:
         self._groups = groups
-        self._documents = _Documents(groups())
+        self._documents = functools.lru_cache(maxsize=1)(_Documents)
 
     def answer(self, request: Request, info: RequestInfo) -> Answer | None:
         """Return the answer, or None if the path is not one of `paths`."""
         if info.path not in {_V2, _V3} and not info.path.startswith(_BELOW_V3):
             return None
-        if self._documents.groups != (groups := self._groups()):
-            self._documents = _Documents(groups)
-        return self._documents.answer(request, info)
+        return self._documents(tuple(self._groups())).answer(request, info)
 
 
 class _Documents:
     """Documents of `groups`."""
 
     def __init__(self, groups: Sequence[AnyGroup]) -> None:
-        self.groups = groups
         first, *others = (_load(group, "openapi_v2") for group in groups)
         for other in others:
             first["paths"] |= other["paths"]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from adapter import errors
-from adapter.background import backoff
+from adapter.background import Condition, backoff
 from adapter.clients.rights import Right
 from certs.bundle import UNREADABLE
 
@@ -92,7 +92,7 @@ class APIServiceController:
         self._jitter = jitter
         self._sleep = sleep
         self._summary = "not read yet"
-        self._failure = ""
+        self._failure = Condition()
         self._registered = True
         """Whether an APIService refers to the Service, or none was read yet."""
         self._unavailable = False
@@ -102,8 +102,8 @@ class APIServiceController:
 
     def check(self) -> str:
         """Report availability for /readyz. Never fails: only a ready adapter becomes available."""
-        if self._failure:
-            return errors.Degradation(f"{self._summary}; {self._failure}")
+        if self._failure.problem:
+            return errors.Degradation(f"{self._summary}; {self._failure.problem}")
         if self._forbidden or self._unavailable or not self._registered:
             return errors.Degradation(self._summary)
         return self._summary
@@ -173,17 +173,17 @@ class APIServiceController:
         while True:
             try:
                 annotated = await self._annotate_unavailable(annotated)
-                pauses, self._failure = backoff(1, _INTERVAL, jitter=0), ""
+                pauses = backoff(1, _INTERVAL, jitter=0)
+                self._failure.becomes("")
             except errors.BackendError as error:
-                if str(error) != self._failure:
+                if self._failure.becomes(str(error)):
                     log.warning(
                         "APIServices not annotated, so it may take the API server 30 s longer to "
                         "find them available: %s",
                         error,
                     )
-                self._failure = str(error)
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
-            if self._failure:
+            if self._failure.problem:
                 pause = min(pause, next(pauses))
             elif 0 < annotated <= len(_PAUSES):
                 pause = _PAUSES[annotated - 1]

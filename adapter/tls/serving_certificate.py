@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from adapter import errors
-from adapter.background import backoff
+from adapter.background import Condition, backoff
 from adapter.clients.rights import Right
 from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
@@ -92,23 +92,24 @@ class ServingCertificateController:
         self._sleep = sleep
         self._state: State | None = None
         self._secret_due = datetime.min.replace(tzinfo=UTC)
-        self._failure = ""
-        self._publish_failure = ""
+        self._failure = Condition()
+        self._publish_failure = Condition()
 
     def check(self) -> str:
         """Report the CA for /readyz. Never fails: an unready adapter serves nobody."""
         state = "no CA is shared with other replicas"
         if self._state is not None:
             state = f"CA valid until {self._state.authority.certificate.not_valid_after_utc}"
-        text = "; ".join(filter(None, (state, self._failure, self._publish_failure)))
-        return errors.Degradation(text) if self._failure or self._publish_failure else text
+        problems = [*filter(None, (self._failure.problem, self._publish_failure.problem))]
+        text = "; ".join((state, *problems))
+        return errors.Degradation(text) if problems else text
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""
         pauses = backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
         while True:
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
-            if self._failure:
+            if self._failure.problem:
                 pause = min(next(pauses), pause)
             else:
                 pauses = backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
@@ -123,14 +124,13 @@ class ServingCertificateController:
         try:
             await self._reconcile()
         except (errors.BackendError, CertificateError) as error:
-            if str(error) != self._failure:
+            if self._failure.becomes(str(error)):
                 log.warning("serving certificate not updated: %s", error)
-            self._failure = str(error)
         else:
-            self._failure = ""
+            self._failure.becomes("")
         if self._meter is not None:
-            self._meter.reconciled("failed" if self._failure else "ok")
-        return not self._failure
+            self._meter.reconciled("failed" if self._failure.problem else "ok")
+        return not self._failure.problem
 
     @property
     def _how_to_create(self) -> str:
@@ -146,7 +146,7 @@ class ServingCertificateController:
             services = await self._fetch_services()
             if self._is_current(services or ()):
                 if services is not None:
-                    self._publish_failure = ""
+                    self._publish_failure.becomes("")
                 return
             state = await self._reconcile_secret(services or (), published=services is not None)
             if state is not None:
@@ -180,16 +180,15 @@ class ServingCertificateController:
         except errors.BackendError as error:
             self._note_publish_failure(str(error))
             return True
-        self._publish_failure = ""
+        self._publish_failure.becomes("")
         return done
 
     def _note_publish_failure(self, failure: str) -> None:
-        if failure != self._publish_failure:
+        if self._publish_failure.becomes(failure):
             log.warning(
                 "caBundle not published, so the API server may refuse the serving certificate: %s",
                 failure,
             )
-        self._publish_failure = failure
 
     async def _reconcile_secret(
         self, services: tuple[ApiService, ...], *, published: bool

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter import errors
-from adapter.apimachinery import encoding, responses
+from adapter.apimachinery import encoding
 from adapter.apimachinery.call import EVERYBODY, UNKNOWN
-from adapter.http import connection, server
+from adapter.http import server
 from adapter.tls import context as tls
 from certs.issue import issue_temporary
 from rules import ruleset
@@ -226,59 +226,6 @@ async def test_a_guard_can_pass_requests_on():
         assert (await wired.fetch(port, "/healthz")).status == 200
 
 
-@pytest.mark.parametrize(
-    ("data", "error"),
-    [
-        (b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n", "BadHttpMethod"),
-        (b"\x16\x03\x01\x02\x00\r\n\r\n", "BadHttpMethod"),
-        (b"GET / HTTP/9\r\n\r\n", ""),
-        (b"GET / HTTP/1.1\r\nBad Header\r\n\r\n", ""),
-        (b"GET \xff HTTP/1.1\r\nHost: x\r\n\r\n", ""),
-    ],
-)
-async def test_input_that_is_not_http_gets_a_bare_400_and_one_log_line(port, data, error, caplog):
-    got = await wired.send(port, data)
-
-    assert (got.status, got.body) == (400, b"400 Bad Request")
-    assert got.headers == {"Content-Type": responses.PLAIN, "Connection": "close"}
-    [record] = caplog.records
-    assert record.exc_info is None
-    assert record.getMessage().startswith("rejected request from 127.0.0.1: 400 Bad Request (")
-    assert error in record.getMessage()
-
-
-async def test_long_urls_and_headers_are_accepted(port):
-    got = await wired.send(
-        port,
-        b"GET /healthz?a="
-        + b"x" * 20_000
-        + b" HTTP/1.1\r\nHost: x\r\nConnection: close\r\nA: "
-        + b"y" * 30_000
-        + b"\r\n"
-        + b"X-Remote-Group: g\r\n" * 600
-        + b"\r\n",
-    )
-
-    assert (got.status, got.body) == (200, b"ok")
-
-
-@pytest.mark.parametrize(
-    "data",
-    [b"A: " + b"x" * connection.HEAD_BYTES, b"A: x\r\n" * (connection.HEAD_BYTES // 6 + 1)],
-    ids=["one", "many"],
-)
-async def test_a_head_over_1_mib_closes_the_connection(port, data, caplog):
-    caplog.set_level("WARNING")
-
-    try:
-        got = await wired.send(port, b"GET / HTTP/1.1\r\nHost: x\r\n" + data)
-    except ConnectionError:
-        got = None
-
-    assert got is None or got.status in {400, 431}
-    assert len(caplog.records) == 1
-
-
 async def test_a_body_does_not_count_towards_the_head(port):
     got = await wired.send(
         port,
@@ -305,19 +252,6 @@ async def test_connections_are_kept_alive(port):
 
     writer.close()
     await writer.wait_closed()
-
-
-@pytest.mark.parametrize("partial", [b"", b"GET /healthz HTTP/1.1\r\nHo"])
-async def test_a_client_that_sends_no_complete_head_is_disconnected(partial):
-    async with wired.listening(build_router(), head_seconds=0.05) as port:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(partial)
-
-        async with asyncio.timeout(5):
-            assert await reader.read() == b""
-
-        writer.close()
-        await writer.wait_closed()
 
 
 async def test_the_head_limit_applies_to_the_second_request_too():

@@ -139,7 +139,17 @@ async def test_a_head_over_1_mib_closes_the_connection_with_one_log_line(port, p
     assert "x" * 100 not in caplog.text
 
 
-@pytest.mark.parametrize("garbage", [b"\x00\x01\x02\r\n\r\n", b"HELLO\r\n\r\n", b"GET\r\n\r\n"])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"HELLO\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"FOO / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nBad Header\r\n\r\n",
+        b"GET \xff HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
 async def test_input_that_is_not_http_gets_a_bare_400_and_one_log_line(port, garbage, caplog):
     got = await exchange(port, garbage)
 
