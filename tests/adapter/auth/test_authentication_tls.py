@@ -160,7 +160,6 @@ def certificate_spec(client, *groups):
 
 
 JANE_SPEC = certificate_spec(JANE, "gpu")
-PROXY_NAME_OF_CLIENT_CA = holder("front-proxy-client", CLIENT_CA, usages=CLIENT_AUTH)
 
 
 def bearer(token):
@@ -179,22 +178,10 @@ def bearer(token):
             id="front proxy of another CA",
         ),
         pytest.param(
-            (holder("other", PROXY_CA),),
-            CAROL,
-            UNAUTHORIZED,
-            id="front proxy with a name that is not allowed",
-        ),
-        pytest.param(
             (holder("front-proxy-client", PROXY_CA, until=-DAY / 2),),
             CAROL,
             UNAUTHORIZED,
             id="expired front proxy",
-        ),
-        pytest.param(
-            (PROXY_NAME_OF_CLIENT_CA,),
-            CAROL,
-            certificate_spec(PROXY_NAME_OF_CLIENT_CA),
-            id="client certificate with the name of the front proxy",
         ),
         pytest.param(
             (holder("front-proxy-client", INTERMEDIATE, usages=CLIENT_AUTH), INTERMEDIATE),
@@ -215,27 +202,14 @@ def bearer(token):
             id="front proxy with a serving certificate",
         ),
         pytest.param((), CAROL, ANONYMOUS_SPEC, id="request headers without a certificate"),
-        pytest.param(
-            (), {**CAROL, **bearer("good")}, TOKEN_SPEC, id="request headers with a token"
-        ),
         pytest.param((JANE,), {}, JANE_SPEC, id="client certificate"),
-        pytest.param(
-            (JANE,), {**CAROL, **bearer("bad")}, JANE_SPEC, id="client certificate with a bad token"
-        ),
         pytest.param(
             (holder("jane", CLIENT_CA, until=-DAY / 2),),
             {},
             UNAUTHORIZED,
             id="expired client certificate",
         ),
-        pytest.param(
-            (holder("jane", CLIENT_CA, until=-DAY / 2),),
-            bearer("good"),
-            TOKEN_SPEC,
-            id="expired client certificate with a good token",
-        ),
         pytest.param((), bearer("good"), TOKEN_SPEC, id="token"),
-        pytest.param((), bearer("bad"), UNAUTHORIZED, id="bad token"),
         pytest.param((), bearer("expired"), UNAUTHORIZED, id="expired token"),
         pytest.param((), {}, ANONYMOUS_SPEC, id="no credentials"),
     ],
@@ -247,6 +221,7 @@ def bearer(token):
 async def test_credentials_determine_the_user_of_the_review(
     cluster, client, chain, headers, outcome, decision, version
 ):
+    """`test_authentication` has more combinations, without handshakes."""
     cluster.decide = lambda spec: {"allowed": decision == "allowed", "reason": "<reason>"}
     if decision == "none":
         cluster.fail(kubernetes.ACCESS_REVIEWS, status=403, message="cannot create", times=2)
