@@ -1,3 +1,4 @@
+{{/* `(.Values.KEY).NAME` is for sections that the original lacks: `--reuse-values` leaves them out. */}}
 {{- define "adapter.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
@@ -108,7 +109,7 @@ image.tag {{ $image.tag }}
 be verified, so the upgrade that replaces them keeps what it finds, and the next one turns it off.
 */}}
 {{- define "adapter.insecure" -}}
-{{- $value := .Values.apiServices.insecureSkipTLSVerify -}}
+{{- $value := (.Values.apiServices).insecureSkipTLSVerify -}}
 {{- $name := include "adapter.fullname" . -}}
 {{- $live := lookup "apps/v1" "Deployment" (include "adapter.namespace" .) $name -}}
 {{- if kindIs "bool" $value -}}
@@ -130,11 +131,11 @@ true
 {{/* The APIServices, as a YAML list of group, version and priority. */}}
 {{- define "adapter.apiServices" -}}
 {{- $rules := .Values.rules -}}
-{{- $custom := .Values.customMetrics.enabled -}}
+{{- $custom := (.Values.customMetrics).enabled -}}
 {{- if kindIs "invalid" $custom }}{{ $custom = or .Values.presets $rules.default $rules.custom }}{{ end -}}
-{{- $external := .Values.externalMetrics.enabled -}}
+{{- $external := (.Values.externalMetrics).enabled -}}
 {{- if kindIs "invalid" $external }}{{ $external = $rules.external }}{{ end -}}
-{{- $resource := .Values.resourceMetrics.enabled -}}
+{{- $resource := (.Values.resourceMetrics).enabled -}}
 {{- if kindIs "invalid" $resource }}{{ $resource = $rules.resource }}{{ end -}}
 {{- if $custom }}
 - {group: custom.metrics.k8s.io, version: v1beta1, priority: 100}
@@ -206,7 +207,7 @@ tls.enable has no effect, because certManager.enabled names the same Secret
 {{- else if and (eq $mode "files") (not (include "adapter.ca" .)) }}
 tls.ca is not PEM: the APIServices skip the verification of the certificate
 {{- else if include "adapter.insecure" . }}
-The APIServices skip the verification of the certificate{{ if not .Values.apiServices.insecureSkipTLSVerify }} while pods of prometheus-adapter are replaced: run the same `helm upgrade` again to turn it on{{ end }}
+The APIServices skip the verification of the certificate{{ if not (.Values.apiServices).insecureSkipTLSVerify }} while pods of prometheus-adapter are replaced: run the same `helm upgrade` again to turn it on{{ end }}
 {{- end -}}
 {{- if not (contains "://" (tpl (toString .Values.prometheus.url) .)) }}
 prometheus.url has no scheme: http:// is added

@@ -421,6 +421,16 @@ def test_the_rules_of_an_existing_configmap_replace_all_others():
     assert pod(documents)["volumes"][0]["configMap"]["name"] == "mine"
 
 
+def test_the_values_may_lack_what_the_original_lacks():
+    """`helm upgrade --reuse-values` takes the defaults of the release, not those of this chart."""
+    added = ("presets", "customMetrics", "externalMetrics", "resourceMetrics", "apiServices")
+    added += ("monitoring", "serviceMonitor", "podMonitor", "prometheusRule", "dashboard")
+    without = dict.fromkeys((*added, "networkPolicy"))
+
+    assert without.keys() < helm.default_values().keys()
+    assert template(without) == template()
+
+
 def test_the_port_of_the_service_is_that_of_the_api_services():
     documents = template({"service": {"port": 8443}})
 

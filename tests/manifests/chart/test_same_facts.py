@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 VALUES = {
     "nameOverride": NAME,
     "fullnameOverride": NAME,
-    "presets": ["gpu-dcgm"],
+    "presets": ["auto"],
     "rules": {"default": False},
     "prometheus": {"url": "http://prometheus-operated.monitoring.svc"},
     "metricsRelistInterval": "10m",
