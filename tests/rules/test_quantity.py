@@ -45,6 +45,7 @@ def test_finite_values_lose_less_than_a_thousandth(value):
     [
         ('1"\\', r'time: unknown unit "\"\\" in duration "1\"\\"'),
         ("1\udcff", r'time: unknown unit "\xff" in duration "1\xff"'),
+        ("9223372036854775808ns", 'time: invalid duration "9223372036854775808ns"'),
         ("1" * 5000 + "s", f'time: invalid duration "{"1" * 5000}s"'),
     ],
 )

@@ -64,6 +64,12 @@ def test_an_error_that_execution_does_not_reach_is_not_raised():
     assert template.parse(source).render(DATA) == "ok"
 
 
+def test_a_range_over_a_missing_key_is_empty():
+    source = "<<range .LabelValuesByName.nope>>x<<else>>none<<end>>"
+
+    assert template.parse(source).render(DATA) == "none"
+
+
 def test_data_that_is_not_unicode_text_is_refused():
     assert "not valid Unicode" in failure("<<.Series>>", {"Series": "\ud800"})
 
