@@ -46,13 +46,16 @@ class Reload:
         self._meter = meter
         self._interval = interval
         self._failure = ""
+        """Why the last load failed."""
+        self._reported = ""
+        """The same, until rules that loaded are in use."""
         self._requested = asyncio.Event()
         self._present: RuleSet | None = None
         self._watcher = FileWatcher(
             *rule_files.paths(sources), load=self._load, failure=ConfigError, fallback=_KEPT
         )
         self._present = self._watcher.value
-        self._count()
+        self._report()
 
     @property
     def ruleset(self) -> RuleSet:
@@ -61,8 +64,8 @@ class Reload:
 
     def check(self) -> str:
         """Report the files for /readyz. Never raises: the rules of before are served."""
-        if self._failure:
-            return errors.Degradation(f"{self._failure}; {_KEPT}")
+        if self._reported:
+            return errors.Degradation(f"{self._reported}; {_KEPT}")
         return "as in their files"
 
     def request(self) -> None:
@@ -84,7 +87,7 @@ class Reload:
                     await adopt(ruleset)
                     if not changed:
                         await self._log(ruleset)
-                self._count()
+                self._report()
 
     async def _log(self, ruleset: RuleSet) -> None:
         log.info("the files of the rules have changed: %d rules are in use", len(ruleset.all))
@@ -119,9 +122,10 @@ class Reload:
                 [Problem(severity="error", message=message, path=each) for each in fixed]
             )
 
-    def _count(self) -> None:
+    def _report(self) -> None:
+        self._reported = self._failure
         if self._meter is not None:
-            self._meter.loaded(ok=not self._failure)
+            self._meter.loaded(ok=not self._reported)
 
     @contextlib.contextmanager
     def _on_signal(self) -> Iterator[None]:

@@ -226,6 +226,7 @@ def _cortex(program: Path, folder: Path, stack: ExitStack) -> Server:
         },
         "alertmanager_storage": {"backend": "local", "local": {"path": str(folders["alerts"])}},
         "frontend_worker": {"frontend_address": f"{_HOST}:{grpc}"},
+        "querier": {"active_query_tracker_dir": str(folder / "active-queries")},
         "limits": {"max_fetched_series_per_query": MAX_SERIES},
     }
     file = folder / "cortex.yaml"
