@@ -72,8 +72,9 @@ class CauseCollector:
 
     def adopt(self, rules: Collection[CompiledRule]) -> None:
         """Forget the causes of all other rules."""
-        self._labels.retain(lambda key: key[0] in rules)
-        self._probes.adopt(rules)
+        kept = frozenset(rules)
+        self._labels.retain(lambda key: key[0] in kept)
+        self._probes.adopt(kept)
 
     async def of_metric(
         self, inventory: Inventory, metric: str, resource: GroupResource | None = None

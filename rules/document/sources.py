@@ -55,7 +55,7 @@ class PrometheusSource:
     client_key_file: str | None
     auth_in_cluster: bool
     auth_config: str | None
-    where: Where = field(repr=False)
+    where: Where = field(repr=False, compare=False)
 
 
 def parse(top: Fields) -> tuple[PrometheusSource, ...]:

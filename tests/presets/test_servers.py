@@ -16,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from adapter import __main__ as program
 from adapter.clients.prometheus import Prometheus
 from adapter.local_prometheus.remote_write import STALE, Labels
 from adapter.series import detection
@@ -154,6 +155,55 @@ def test_a_preset_for_model_servers_has_metrics_of_the_table_and_merges_them(pre
     assert {rule.on_nan for rule in rules if "_milliseconds_" in rule.name.as_} <= {"zero"}
     assert all(rule.on_missing.value is None for rule in rules)  # a lost server is not idle
     assert "_created" not in presets.text(preset)
+
+
+@pytest.mark.usefixtures("real_servers")
+def test_a_service_has_the_sum_of_its_servers_or_the_fullest_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ranks of one engine report the same requests; servers of a Service may differ in size."""
+    ranks = [
+        (f'sglang:num_{state}_reqs{{{target(pod)},model_name="m",dp_rank="0",tp_rank="{rank}"}}', n)
+        for state, n in (("queue", 10), ("running", 3))
+        for pod in "ab"
+        for rank in "01"
+    ]
+    budgets = [
+        (f"tgi_batch_{name}{{{target(pod)}}}", tokens)
+        for pod, current, budget in (("a", 900, 1_000), ("b", 1_000, 100_000))
+        for name, tokens in (("current_max_tokens", current), ("max_total_tokens", budget))
+    ]
+    case = {
+        "name": "two servers behind one Service",
+        "input_series": [{"series": each, "values": f"{n}x2"} for each, n in (*ranks, *budgets)],
+        "custom_metric_test": [
+            {
+                "eval_time": "2m",
+                "metric": metric,
+                "resource": "services",
+                "namespace": NAMESPACE,
+                "exp_values": {"llm": value},
+            }
+            for metric, value in (
+                ("requests_waiting_current", 20),
+                ("requests_running_current", 6),
+                ("requests_active_current", 26),
+                ("kv_cache_utilization_current", 90),
+            )
+        ],
+    }
+    file = tmp_path / "tests.yaml"
+    chosen = ["inference-sglang", "inference-tgi"]
+    file.write_text(json.dumps({"presets": chosen, "tests": [case]}))
+
+    code = program.main(["test", str(file)])
+
+    assert code == 0, capsys.readouterr().out
+
+
+def target(pod: str) -> str:
+    """Return the labels of a scraped server."""
+    return f'namespace="{NAMESPACE}",service="llm",pod="{pod}",instance="{pod}:8000"'
 
 
 def test_every_exposition_is_used() -> None:

@@ -146,6 +146,22 @@ async def test_files_with_errors_change_nothing_and_are_reported(
     assert await served.pods("default", "removed") == {}
 
 
+async def test_sources_may_move_in_their_file(
+    scraped: Prometheus, tmp_path: Path, files: Files
+) -> None:
+    sources = f"sources: {{other: {{url: {scraped.url}}}}}\n"
+    files.write(first=rules("kept") + sources)
+    flags = [f"--config={files.folder}"]
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, scraped.url, pods, flags) as running:
+        files.write(first=rules("kept", "added") + sources)
+
+        async def has_new() -> bool:
+            return await running.pods("default", "added") == VALUE
+
+        await reloaded(has_new)
+
+
 async def test_warnings_about_changed_files_do_not_delay_requests(
     served: Api, files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
