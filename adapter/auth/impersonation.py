@@ -22,6 +22,7 @@ from adapter.auth.user import (
     User,
     with_authenticated_group,
 )
+from rules.quoting import MAX_ECHO, quote_shortened, shorten
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ async def impersonate(
     if not requested.user:
         raise errors.ApiError(
             400,
-            f"{_headers(requested)} without impersonating a user name: add Impersonate-User",
+            f"requested {_go_syntax(requested)} without impersonating a user name",
             reason="BadRequest",
             headers=errors.NOSNIFF,
         )
@@ -108,11 +109,29 @@ def _impersonated(requested: Impersonation) -> User:
     )
 
 
-def _headers(requested: Impersonation) -> str:
-    """Return the names of the headers that are present."""
-    present = {
-        "Impersonate-Uid": requested.uid,
-        "Impersonate-Group": requested.groups,
-        "Impersonate-Extra-*": requested.extra,
-    }
-    return ", ".join(name for name, value in present.items() if value)
+def _go_syntax(requested: Impersonation) -> str:
+    """Return `requested` as Go's `%#v` formats a user.DefaultInfo, shortened like other names.
+
+    Quoting all of a large head would take a second, and the requester may have no rights at all.
+    """
+    text, pieces = "", _go_pieces(requested)
+    while len(text) <= MAX_ECHO and (piece := next(pieces, "")):
+        text += piece
+    return shorten(text)
+
+
+def _go_pieces(requested: Impersonation) -> Iterator[str]:
+    yield f'&user.DefaultInfo{{Name:"", UID:{quote_shortened(requested.uid)}, Groups:'
+    yield from _go_strings(requested.groups)
+    yield ", Extra:map[string][]string"
+    for number, key in enumerate(sorted(requested.extra)):
+        yield f"{', ' if number else '{'}{quote_shortened(key)}:"
+        yield from _go_strings(requested.extra[key])
+    yield "}}" if requested.extra else "(nil)}"
+
+
+def _go_strings(values: tuple[str, ...]) -> Iterator[str]:
+    yield "[]string"
+    for number, value in enumerate(values):
+        yield f"{', ' if number else '{'}{quote_shortened(value)}"
+    yield "}" if values else "(nil)"

@@ -152,6 +152,11 @@ class Bed:
         return [each["message"] for each in events if each["reason"] == "SuccessfulRescale"]
 
 
+pytestmark = pytest.mark.skipif(
+    not {"QUIET", "OUTAGE"} & os.environ.keys(), reason="takes minutes: set $QUIET or $OUTAGE"
+)
+
+
 @pytest.fixture(scope="module")
 def testbed(programs, tmp_path_factory) -> Iterator[Bed]:
     """A control plane of its own, because these tests kill it."""

@@ -310,4 +310,4 @@ def test_the_examples_are_accepted_without_a_warning(applied):
         "apply", "--dry-run=server", "--warnings-as-errors", "-f", MANIFESTS / "examples"
     )
 
-    assert output.count("created (server dry run)") == 5
+    assert output.count("created (server dry run)") == 6

@@ -410,9 +410,13 @@ async def test_the_command_prints_json(
 
 
 COMMAND_LINES = [
-    ((), 0, "gpu-hami            HAMi's vGPU monitor"),
+    ((), 0, "gpu-hami                HAMi's vGPU monitor"),
     (("gpu-hami",), 0, "rules:\n"),
-    (("gpu-nothing",), 1, "there is no preset called 'gpu-nothing' (presets: gpu-dcgm,"),
+    (
+        ("gpu-nothing",),
+        1,
+        "there is no preset called 'gpu-nothing' (presets: gateway-inference-pool,",
+    ),
     (("detect", "--prometheus-url=ftp://x"), 2, "must be an http or https URL with a host"),
     (("detect", "--prometheus-token-file=/none"), 1, "/none: No such file or directory"),
     (

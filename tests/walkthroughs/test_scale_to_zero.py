@@ -119,7 +119,7 @@ def test_scale_to_zero(control_plane: ControlPlane, tmp_path: Path) -> None:
         echo("# the gateway cannot be scraped")
         gateway.vanish()
         hpa = walkthrough.wait_for_row("<unknown>/5 (avg)", "4250m/5 (avg)", replicas=4)
-        walkthrough.assert_stable("<unknown>/5 (avg)", "4250m/5 (avg)", replicas=4, seconds=15)
+        walkthrough.assert_stable("<unknown>/5 (avg)", "4250m/5 (avg)", replicas=4, seconds=6)
         code, line = walkthrough.explain("hpa", f"default/{MODEL}")
         assert code == 1
         assert "keeps 4 replicas" in line
@@ -130,7 +130,7 @@ def test_scale_to_zero(control_plane: ControlPlane, tmp_path: Path) -> None:
         assert hpa.condition("ScalingActive").status == "True"
         echo("# it vanishes while there is no replica, and is back with a request")
         gateway.vanish()
-        walkthrough.assert_stable("<unknown>/5 (avg)", *TARGETS, replicas=0, seconds=10)
+        walkthrough.assert_stable("<unknown>/5 (avg)", *TARGETS, replicas=0, seconds=6)
         gateway.hold(3)
         walkthrough.wait_until_settled("3/5 (avg)", replicas=1)
         walkthrough.check_predictions()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from adapter import errors
@@ -172,21 +174,49 @@ async def test_a_contradictory_decision_refuses():
 
 
 @pytest.mark.parametrize(
-    ("requested", "headers"),
+    ("requested", "go_syntax"),
     [
-        (Impersonation(user="", groups=("a", "b")), "Impersonate-Group"),
-        (Impersonation(user="", uid="7"), "Impersonate-Uid"),
         (
-            Impersonation(user="", uid="7", groups=("a",), extra={"k": ("v",)}),
-            "Impersonate-Uid, Impersonate-Group, Impersonate-Extra-*",
+            Impersonation(user="", groups=("a", "b")),
+            'Name:"", UID:"", Groups:[]string{"a", "b"}, Extra:map[string][]string(nil)',
+        ),
+        (
+            Impersonation(user="", uid='7"'),
+            'Name:"", UID:"7\\"", Groups:[]string(nil), Extra:map[string][]string(nil)',
+        ),
+        (
+            Impersonation(user="", extra={"k": ("v",), "b": ("w", "")}),
+            (
+                'Name:"", UID:"", Groups:[]string(nil), '
+                'Extra:map[string][]string{"b":[]string{"w", ""}, "k":[]string{"v"}}'
+            ),
         ),
     ],
 )
-async def test_impersonation_without_a_user_name_is_a_bad_request(requested, headers):
+async def test_impersonation_without_a_user_name_is_a_bad_request(requested, go_syntax):
     cluster = Cluster("*")
 
     refusal = await cluster.refuse(requested)
 
     assert (refusal.code, refusal.reason, cluster.reviews) == (400, "BadRequest", [])
-    assert refusal.message == (f"{headers} without impersonating a user name: add Impersonate-User")
+    assert refusal.message == (
+        f"requested &user.DefaultInfo{{{go_syntax}}} without impersonating a user name"
+    )
     assert refusal.headers == {"X-Content-Type-Options": "nosniff"}
+    json.dumps(refusal.message)
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        Impersonation(user="", groups=("\udcff" * 60,) * 5000),
+        Impersonation(user="", uid="\udcff" * 300_000),
+        Impersonation(user="", extra={"k": ("v",) * 5000}),
+        Impersonation(user="", extra={f"k{number}": ("v",) for number in range(5000)}),
+    ],
+)
+async def test_the_refusal_repeats_the_start_of_a_long_impersonation_only(requested):
+    refusal = await Cluster("*").refuse(requested)
+
+    assert refusal.message.endswith("… without impersonating a user name")
+    assert len(refusal.message) < 1100
