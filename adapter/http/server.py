@@ -100,6 +100,8 @@ class Listener:
         )
         # Both in the order in which they began.
         self._pending: dict[asyncio.Task[None], _Arrival] = {}
+        self._waiting: collections.Counter[str] = collections.Counter()
+        """Addresses of the clients -> number of their connections in `_pending`."""
         self._connections: dict[Connection, str] = {}
         """Connections with a complete handshake -> addresses of the clients."""
 
@@ -161,25 +163,43 @@ class Listener:
         """Let a connection wait for its handshake; at the limit, close another that waits."""
         accepted.setblocking(False)
         if len(self._pending) >= self._max_pending:
-            counts = collections.Counter(each.address for each in self._pending.values())
-
-            def precedence(task: asyncio.Task[None]) -> tuple[int, bool]:
-                pending = self._pending[task]
-                return -counts[pending.address], pending.has_data
-
-            victim = min(self._pending, key=precedence)
+            victim = self._dispensable()
             victim.cancel()
-            self._pending.pop(victim)
+            self._remove(victim)
         arrival = _Arrival(accepted, address)
         task = self._loop.create_task(self._open(arrival))
         self._pending[task] = arrival
+        self._waiting[address] += 1
 
         def ended(_: object) -> None:
-            self._pending.pop(task, None)
+            self._remove(task)
             if not arrival.has_data:
                 arrival.socket.close()  # also if the task was cancelled before it ran
 
         task.add_done_callback(ended)
+
+    def _dispensable(self) -> asyncio.Task[None]:
+        """Choose the oldest that sent nothing of the addresses with most waiting connections.
+
+        In a flood this runs for each connection, so it looks at few: while it looked at all, the
+        backlog filled, and other clients repeated their SYN.
+        """
+        most = max(self._waiting.values())
+        first = None
+        for task, arrival in self._pending.items():
+            if self._waiting[arrival.address] == most:
+                if not arrival.has_data:
+                    return task
+                first = first or task
+        assert first is not None
+        return first
+
+    def _remove(self, task: asyncio.Task[None]) -> None:
+        arrival = self._pending.pop(task, None)
+        if arrival is not None:
+            self._waiting[arrival.address] -= 1
+            if not self._waiting[arrival.address]:
+                del self._waiting[arrival.address]
 
     def _listen(self) -> None:
         if self._listener is not None and self._listener.fileno() >= 0:

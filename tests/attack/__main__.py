@@ -6,7 +6,9 @@ For each flood a new adapter is started with its default flags. During the flood
 requested without an identity, and the metric of a pod as the HPA controller, whose verdict is
 cached. Fails unless, for every flood, the peak RSS stays below the memory limit of the Deployment,
 `/livez` takes less than MAX_LIVEZ_SECONDS longer than a bare aiohttp handler that is probed in the
-same way, and every request of the HPA controller gets its value.
+same way, and every request of the HPA controller gets its value. If the kernel's queue of new
+connections is full for a moment, a client repeats its SYN after a second: the time until a
+connection is open is shown and limited on its own.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 import sys
 import tempfile
@@ -22,6 +25,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import yaml
 
@@ -33,6 +37,8 @@ from tests.certificates import Holder
 from tests.control_plane.daemon import free_ports
 
 MAX_LIVEZ_SECONDS = 1.0
+MAX_CONNECT_SECONDS = 3.5
+"""Three repeated SYNs."""
 _METRIC = (
     f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/pods/{POD}/duty_cycle_current"
 )
@@ -55,7 +61,9 @@ class Result:
     rss: float = 0.0
     """Peak RSS in MiB."""
     livez: float = 0.0
-    """Longest time until `/livez` answered, in seconds."""
+    """Longest time until `/livez` answered on an open TCP connection, in seconds."""
+    connect: float = 0.0
+    """Longest time until a TCP connection for `/livez` was open, in seconds."""
     bare: float = 0.0
     """Longest time until the bare handler answered: what the machine itself costs."""
     autoscaler: float = 0.0
@@ -77,6 +85,8 @@ class Result:
                 f"/livez took {self.livez:.1f} s, a bare handler {self.bare:.1f} s; "
                 f"the difference must be below {MAX_LIVEZ_SECONDS:.0f} s"
             )
+        if self.connect >= MAX_CONNECT_SECONDS:
+            yield (f"a connection took {self.connect:.1f} s, must be below {MAX_CONNECT_SECONDS} s")
         if self.failures or not self.values:
             yield f"the HPA controller got {self.failures[:3] or 'nothing'}"
 
@@ -101,14 +111,24 @@ def main() -> int:
     if unknown := set(arguments.floods) - set(FLOODS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; the floods are {', '.join(FLOODS)}")
     limit = memory_limit()
-    columns = ("RSS MiB", "/livez ms", "bare ms", "value ms", "values", "failed", "log kB")
+    columns = [
+        "RSS MiB",
+        "open ms",
+        "/livez ms",
+        "bare ms",
+        "value ms",
+        "values",
+        "failed",
+        "log kB",
+    ]
     print(" ".join(f"{column:>9}" for column in columns))
     problems = []
     with backends() as testbed:
         for name in arguments.floods or FLOODS:
             result = attack(name, testbed, arguments.source)
             print(
-                f"{result.rss:>9.0f} {result.livez * 1000:>9.0f} {result.bare * 1000:>9.0f}"
+                f"{result.rss:>9.0f} {result.connect * 1000:>9.0f}"
+                f" {result.livez * 1000:>9.0f} {result.bare * 1000:>9.0f}"
                 f" {result.autoscaler * 1000:>9.0f} {result.values:>9}"
                 f" {len(result.failures):>9} {result.log:>9.0f}"
                 f"  {FLOODS[name].__doc__}: {_list(result.statuses)}",
@@ -156,6 +176,16 @@ def attack(name: str, testbed: Testbed, source: Path = _ROOT) -> Result:
         return asyncio.run(_measure(name, testbed, port, adapter))
 
 
+class _Probe(NamedTuple):
+    """Status of a response, or why there is none, and the seconds that it took."""
+
+    status: str
+    connect: float
+    """Until the TCP connection was open."""
+    answer: float
+    """From then until the end of the response."""
+
+
 async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Result:
     folder, result = testbed.folder, Result()
     context = ssl.create_default_context(cadata=(folder / "tls.crt").read_text())
@@ -164,8 +194,8 @@ async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Resu
     user = [f"X-Remote-User: {AUTOSCALER}"]
     deadline = time.monotonic() + 30
     while {
-        await _get(port, context, _METRIC, user),
-        await _get(testbed.bare_port, anonymous, "/", []),
+        (await _get(port, context, _METRIC, user)).status,
+        (await _get(testbed.bare_port, anonymous, "/", [])).status,
     } != {"200"}:
         if time.monotonic() > deadline:
             raise TimeoutError(f"the adapter has no value\n{(folder / 'log').read_text()}")
@@ -174,25 +204,24 @@ async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Resu
 
     over = asyncio.Event()
 
-    async def slowest(probed: int, path: str) -> float:
-        longest = 0.0
+    async def slowest(probed: int, path: str) -> tuple[float, float]:
+        """Return the longest times until a connection was open, and from then to the answer."""
+        connect, answer = 0.0, 0.0
         while not over.is_set():
-            started = time.monotonic()
-            status = await _get(probed, anonymous, path, [])
-            seconds = time.monotonic() - started if status == "200" else _TIMEOUT
-            longest = max(longest, seconds)
+            probe = await _get(probed, anonymous, path, [])
+            connect = max(connect, probe.connect)
+            answer = max(answer, probe.answer if probe.status == "200" else _TIMEOUT)
             await asyncio.sleep(_INTERVAL)
-        return longest
+        return connect, answer
 
     async def probe_metric() -> None:
         while not over.is_set():
-            started = time.monotonic()
-            status = await _get(port, context, _METRIC, user)
-            result.autoscaler = max(result.autoscaler, time.monotonic() - started)
-            if status == "200":
+            probe = await _get(port, context, _METRIC, user)
+            result.autoscaler = max(result.autoscaler, probe.connect + probe.answer)
+            if probe.status == "200":
                 result.values += 1
             else:
-                result.failures.append(status)
+                result.failures.append(probe.status)
             await asyncio.sleep(_INTERVAL)
 
     probes = asyncio.gather(
@@ -206,26 +235,35 @@ async def _measure(name: str, testbed: Testbed, port: int, adapter: int) -> Resu
         output, _ = await flood.communicate()
     result.statuses = json.loads(output)
     over.set()
-    result.livez, result.bare, _ = await probes
+    (result.connect, result.livez), (_, result.bare), _ = await probes
     result.rss = processes.mebibytes(adapter, "VmHWM")
     result.log = ((folder / "log").stat().st_size - log_before) / 1000
     return result
 
 
-async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]) -> str:
-    """Return the status of a response on a new connection, or why there is none."""
+async def _get(port: int, context: ssl.SSLContext, path: str, headers: list[str]) -> _Probe:
+    """Send a request on a new connection."""
+    started = opened = time.monotonic()
+    status = "closed"
     try:
         async with asyncio.timeout(_TIMEOUT):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
-            try:
-                writer.write(request(path, headers))
-                line = await reader.readline()
-                await reader.read()
-            finally:
-                writer.transport.abort()
+            with socket.socket() as client:
+                client.setblocking(False)
+                await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+                opened = time.monotonic()
+                reader, writer = await asyncio.open_connection(
+                    sock=client, ssl=context, server_hostname="127.0.0.1"
+                )
+                try:
+                    writer.write(request(path, headers))
+                    if line := await reader.readline():
+                        status = line.split()[1].decode()
+                    await reader.read()
+                finally:
+                    writer.transport.abort()
     except (OSError, TimeoutError) as error:
-        return type(error).__name__
-    return line.split()[1].decode() if line else "closed"
+        status = type(error).__name__
+    return _Probe(status, opened - started, time.monotonic() - opened)
 
 
 def _list(counts: Mapping[str, int]) -> str:

@@ -25,6 +25,7 @@ def test_a_flood_is_measured_and_ends_by_itself():
         (GOOD, []),
         (command.Result(rss=100, livez=3, bare=2.1, values=10), []),
         (command.Result(rss=100, livez=3, bare=1.9, values=10), ["/livez took 3.0 s"]),
+        (command.Result(connect=3.6, values=1), ["a connection took 3.6 s"]),
         (command.Result(rss=800, livez=2, values=1), ["peak RSS 800 MiB", "/livez took 2.0 s"]),
         (command.Result(failures=["429"], values=1), ["the HPA controller got ['429']"]),
         (command.Result(), ["the HPA controller got nothing"]),
