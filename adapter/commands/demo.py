@@ -22,8 +22,8 @@ from adapter import errors, settings
 from adapter.app import server as app
 from adapter.commands import serve, shutdown
 from adapter.demo import exporter, manifests
-from adapter.demo.fleet import Fleet
-from adapter.demo.generations import DEFAULT, GENERATIONS
+from adapter.demo.fleet import APP, Fleet
+from adapter.demo.generations import DEFAULT, GENERATIONS, MEASURED
 from adapter.local_prometheus import binary, debian, process
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import SWITCH, choice, integer
@@ -32,9 +32,10 @@ from rules.errors import ConfigError
 _START_TIMEOUT = 60.0
 """Seconds for each condition."""
 _DEFAULT_LOAD = "3"
-_APP = "bert-intent-detection"
+_FIXED = "fixed"
+_GPU = "gpu"
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
-_PODS = f"{_GROUP}/namespaces/default/pods/*/duty_cycle_current?labelSelector=app%3D{_APP}"
+_PODS = f"{_GROUP}/namespaces/default/pods/*/duty_cycle_current?labelSelector=app%3D{APP}"
 _NODES = f"{_GROUP}/nodes/*/duty_cycle_current"
 
 _READY = """
@@ -50,16 +51,16 @@ Ready. Try in another terminal:
 Prometheus is at {prometheus}. Ctrl-C ends everything."""
 
 
-def _load(text: str) -> float | None:
-    """Return the factor, or None for `fixed`."""
-    if text == "fixed":
-        return None
+def _load(text: str) -> float | str:
+    """Return the factor, or _FIXED or _GPU."""
+    if text in {_FIXED, _GPU}:
+        return text
     try:
         factor = float(text)
     except ValueError:
         factor = -1
     if not 0 <= factor <= 1000:
-        raise ValueError("must be between 0 and 1000, or fixed")
+        raise ValueError("must be between 0 and 1000, fixed or gpu")
     return factor
 
 
@@ -82,10 +83,11 @@ class _Simulation(Group):
     nodes: int = flag(
         "nodes", integer(1, 1000), "Number of nodes, with four GPUs each.", default="3"
     )
-    load: float | None = flag(
+    load: float | str = flag(
         "load",
         FlagType(name="number", parse=_load),
-        "Factor for the recorded utilization, 0 to 1000, or `fixed` for values that do not change.",
+        "Factor for the recorded utilization, 0 to 1000; `fixed` for values that do not change; "
+        "`gpu` for the readings of this machine's NVIDIA GPUs, without --generation and --nodes.",
         default=_DEFAULT_LOAD,
     )
     honor_labels: bool = flag(
@@ -103,7 +105,7 @@ _COMMAND = settings.Command(
     help=f"""Usage: gpu-metrics-adapter demo [FLAGS]
 
 Runs a simulated GPU fleet, a Prometheus that scrapes it, and the adapter, until Ctrl-C. Needs no
-GPU and no cluster.
+GPU and no cluster; with --load=gpu, the GPUs are those of this machine.
 
 {settings.flag_help(_Simulation)}""",
     groups=(_Simulation,),
@@ -152,20 +154,20 @@ async def _run(options: _Simulation, program: Path) -> None:
 
 async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExitStack) -> None:
     """Start everything, wait until discovery and values are complete, print what to try."""
-    generation = GENERATIONS[options.generation]
-    fleet = Fleet.of(
-        nodes=options.nodes,
-        load=float(_DEFAULT_LOAD) if options.load is None else options.load,
-        mig=generation.mig,
-    )
+    generation = MEASURED if options.load == _GPU else GENERATIONS[options.generation]
+    if options.load == _GPU:
+        fleet = stack.enter_context(_own_gpus())
+    else:
+        load = options.load if isinstance(options.load, float) else float(_DEFAULT_LOAD)
+        fleet = Fleet.of(nodes=options.nodes, load=load, mig=generation.mig)
     started = time.monotonic()
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gpu-fleet-")))
 
     def seconds() -> float:
-        return 0.0 if options.load is None else time.monotonic() - started
+        return 0.0 if options.load == _FIXED else time.monotonic() - started
 
     exporters = await _serve_exporters(exporter.application(fleet, generation, seconds), stack)
-    _say(f"{len(fleet.gpus)} GPUs on {options.nodes} nodes, exporter: {generation.summary}")
+    _say(f"{len(fleet.gpus)} GPUs on {len(fleet.nodes)} nodes, exporter: {generation.summary}")
     config = process.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
     _say(f"starting {program}")
     prometheus_url = await stack.enter_async_context(
@@ -178,7 +180,7 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
         )
     )
     # The first relist must find the series, else discovery is empty until the next one.
-    await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(options.nodes))
+    await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(len(fleet.nodes)))
     objects = folder / "objects.yaml"
     objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
     flags = [
@@ -189,19 +191,29 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
         "--metrics-relist-interval=10s",
         "--metrics-max-age=1m",
     ]
-    if generation.preset == "gpu-dcgm":
+    if generation.preset == "gpu-dcgm" and generation is not MEASURED:
         flags.append("--preset=gpu-dcgm-prof")
     url = await stack.enter_async_context(app.running(settings.parse(flags)))
     if generation.preset == "gpu-node":
         metric, expected = _NODES, len(fleet.nodes)
     else:
-        metric, expected = _PODS, sum(pod.app == _APP for pod in fleet.pods)
+        metric, expected = _PODS, sum(pod.app == APP for pod in fleet.pods)
     await _wait_until(url + metric, lambda values: len(values["items"]) == expected)
     name = metric.partition("?")[0].rpartition("/")[2]
     await _wait_until(url + _GROUP, lambda found: name in str(found["resources"]))
     _say(
         _READY.format(url=url, metric=metric, nodes=_NODES, group=_GROUP, prometheus=prometheus_url)
     )
+
+
+def _own_gpus() -> contextlib.AbstractContextManager[Fleet]:
+    try:
+        from adapter.demo import nvml  # noqa: PLC0415 - the package is needed for this load only
+    except ModuleNotFoundError as error:
+        raise errors.StartError(
+            "--load=gpu needs NVIDIA's package: pip install nvidia-ml-py"
+        ) from error
+    return nvml.fleet()
 
 
 async def _serve_exporters(application: web.Application, stack: contextlib.AsyncExitStack) -> int:

@@ -1,15 +1,16 @@
 """GPUs of the fleet, their pods, and the readings of each GPU at a given second.
 
-This module has no clock. Each pod replays the recording from its own offset, so that no two pods
-have the same values.
+This module has no clock. In a simulated fleet each pod replays the recording from its own offset,
+so that no two pods have the same values.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import importlib.resources
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 RECORDING = "h200-bert-serving.csv"
@@ -30,6 +31,8 @@ MEMORY = 143771
 GPUS_PER_NODE = 4
 BOARD_POWER = 700.0
 """Maximum reading in watts."""
+APP = "bert-intent-detection"
+"""App of the pods that serve."""
 STEP = 37
 """Seconds in the recording between the offsets of two pods."""
 BUSY = 140
@@ -48,6 +51,16 @@ class Pod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Board:
+    """What identifies the hardware of a GPU."""
+
+    uuid: str
+    pci_bus_id: str
+    model: str = MODEL
+    driver: str = "570.86.15"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """GPU, or one of its MIG instances."""
 
@@ -59,12 +72,19 @@ class Gpu:
     """ID of the MIG instance; None for a whole GPU."""
     offset: int = 0
     """Second of the recording that the GPU has at second 0."""
+    real: Board | None = None
+    """Board of a GPU that is not simulated."""
 
     @property
-    def uuid(self) -> str:
-        """UUID in the format of NVML; a MIG instance has that of its GPU."""
-        digest = hashlib.sha256(f"{self.node}/{self.index}".encode()).hexdigest()
-        return f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    def board(self) -> Board:
+        """The board, with IDs in the format of NVML; a MIG instance has that of its GPU."""
+        if self.real is not None:
+            return self.real
+        name = hashlib.sha256(f"{self.node}/{self.index}".encode()).hexdigest()
+        return Board(
+            uuid=f"GPU-{name[:8]}-{name[8:12]}-{name[12:16]}-{name[16:20]}-{name[20:32]}",
+            pci_bus_id=f"00000000:{self.index + 1}8:00.0",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,18 +125,28 @@ def recording() -> tuple[Reading, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """Nodes with four GPUs each, some of them used by pods."""
+    """Nodes with GPUs, some of them used by pods."""
 
     nodes: tuple[str, ...]
     gpus: tuple[Gpu, ...]
     pods: tuple[Pod, ...]
-    load: float
-    """Factor for the recorded utilization."""
-    moments: tuple[Reading, ...]
+    read: Callable[[Gpu, int], Reading]
+    """Returns the readings of a GPU some seconds after the start."""
+
+    @classmethod
+    def of_boards(cls, boards: Sequence[Board], read: Callable[[Gpu, int], Reading]) -> Fleet:
+        """Build a fleet of one node whose GPUs are real, each used by one pod."""
+        node = "gpu-node-0"
+        gpus = tuple(
+            Gpu(node=node, index=index, pod=_pod(APP, node, (index, None)), real=board)
+            for index, board in enumerate(boards)
+        )
+        pods = tuple(gpu.pod for gpu in gpus if gpu.pod is not None)
+        return cls(nodes=(node,), gpus=gpus, pods=pods, read=read)
 
     @classmethod
     def of(cls, *, nodes: int, load: float, mig: bool = False) -> Fleet:
-        """Build a fleet with `nodes` nodes.
+        """Build a simulated fleet with `nodes` nodes of four GPUs, at `load` times the recording.
 
         The first GPU of each node has a pod of `bert-intent-detection`. On the first node, one more
         pod uses both the second and the third GPU; on the second node, the second GPU has a pod of
@@ -129,28 +159,21 @@ class Fleet:
 
         def place(app: str, node: str, *slots: tuple[int, int | None]) -> None:
             """Add a pod that uses `slots`: GPU indices, each with a MIG instance or None."""
-            suffix = hashlib.sha256(f"{app}/{node}/{slots}".encode()).hexdigest()[:5]
-            pod = Pod(
-                namespace="default",
-                name=f"{app}-7b6667bd9-{suffix}",
-                container="serving",
-                app=app,
-                node=node,
-            )
+            pod = _pod(app, node, *slots)
             for number, (index, instance) in enumerate(slots):
                 offset = BUSY + STEP * (len(pods) + number)
                 gpus.append(Gpu(node=node, index=index, pod=pod, instance=instance, offset=offset))
             pods.append(pod)
 
         for number, node in enumerate(names):
-            place("bert-intent-detection", node, (0, None))
+            place(APP, node, (0, None))
             if number == 0:
-                place("bert-intent-detection", node, (1, None), (2, None))
+                place(APP, node, (1, None), (2, None))
             elif number == 1:
                 place("cuda-test", node, (1, None))
             if mig:
-                place("bert-intent-detection", node, (GPUS_PER_NODE - 1, 1))
-                place("bert-intent-detection", node, (GPUS_PER_NODE - 1, 2))
+                place(APP, node, (GPUS_PER_NODE - 1, 1))
+                place(APP, node, (GPUS_PER_NODE - 1, 2))
             used = {gpu.index for gpu in gpus if gpu.node == node}
             gpus.extend(
                 Gpu(node=node, index=index) for index in range(GPUS_PER_NODE) if index not in used
@@ -159,21 +182,28 @@ class Fleet:
             nodes=names,
             gpus=tuple(sorted(gpus, key=lambda gpu: (gpu.node, gpu.index, gpu.instance or 0))),
             pods=tuple(pods),
-            load=load,
-            moments=recording(),
+            read=functools.partial(_replay, recording(), load),
         )
 
     def readings(self, node: str, seconds: float) -> Iterator[tuple[Gpu, Reading]]:
         """Yield the GPUs of `node` with their readings `seconds` after the start."""
         for gpu in self.gpus:
             if gpu.node == node:
-                yield gpu, self._reading(gpu, int(seconds))
+                yield gpu, self.read(gpu, int(seconds))
 
-    def _reading(self, gpu: Gpu, second: int) -> Reading:
-        idle = self.moments[0]
-        moment = self.moments[(gpu.offset + second) % len(self.moments)] if gpu.pod else idle
-        utilization = float(round(min(100.0, moment.utilization * self.load)))
-        return reading(gpu, utilization=utilization, moment=moment, idle=idle)
+
+def _pod(app: str, node: str, *slots: tuple[int, int | None]) -> Pod:
+    """Return a pod of `app` that uses `slots`: GPU indices, each with a MIG instance or None."""
+    suffix = hashlib.sha256(f"{app}/{node}/{slots}".encode()).hexdigest()[:5]
+    name = f"{app}-7b6667bd9-{suffix}"
+    return Pod(namespace="default", name=name, container="serving", app=app, node=node)
+
+
+def _replay(moments: tuple[Reading, ...], load: float, gpu: Gpu, second: int) -> Reading:
+    idle = moments[0]
+    moment = moments[(gpu.offset + second) % len(moments)] if gpu.pod else idle
+    utilization = float(round(min(100.0, moment.utilization * load)))
+    return reading(gpu, utilization=utilization, moment=moment, idle=idle)
 
 
 def reading(gpu: Gpu, *, utilization: float, moment: Reading, idle: Reading) -> Reading:

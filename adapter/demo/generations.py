@@ -127,3 +127,7 @@ GENERATIONS: Mapping[str, Generation] = {
     ),
 }
 DEFAULT = "dcgm"
+MEASURED = Generation(
+    "gpu-dcgm", "dcgm-exporter 4.8.3, with readings of NVML", _series("dcgm"), labels.dcgm()
+)
+"""For real GPUs: without the profiling fields, which NVML does not have."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from adapter.demo.fleet import MODEL, Gpu
+from adapter.demo.fleet import Gpu
 
-DRIVER = "570.86.15"
 MIG_PROFILE = "1g.18gb"
 
 
@@ -36,13 +35,13 @@ def dcgm(
         instance = {"GPU_I_PROFILE": MIG_PROFILE, "GPU_I_ID": str(gpu.instance)}
         return {
             "gpu": str(gpu.index),
-            "UUID": gpu.uuid,
-            "pci_bus_id": f"00000000:{gpu.index + 1}8:00.0",
+            "UUID": gpu.board.uuid,
+            "pci_bus_id": gpu.board.pci_bus_id,
             "device": f"nvidia{gpu.index}",
-            "modelName": MODEL,
+            "modelName": gpu.board.model,
             **({} if gpu.instance is None else instance),
             hostname: gpu.node,
-            driver: DRIVER,
+            driver: gpu.board.driver,
             **(_direct(gpu) if pods else {}),
         }
 
@@ -53,9 +52,9 @@ def dcgm2(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of dcgm-exporter 2.x, where Hostname is the exporter's pod."""
     return {
         "gpu": str(gpu.index),
-        "UUID": gpu.uuid,
+        "UUID": gpu.board.uuid,
         "device": f"nvidia{gpu.index}",
-        "modelName": MODEL,
+        "modelName": gpu.board.model,
         "Hostname": _exporter_pod(gpu),
         **_direct(gpu, empty=True),
     }
@@ -63,7 +62,7 @@ def dcgm2(gpu: Gpu) -> Mapping[str, str]:
 
 def dcgm1(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of gpu-monitoring-tools 1.x."""
-    return {"gpu": str(gpu.index), "uuid": gpu.uuid, **_old_namespace(gpu)}
+    return {"gpu": str(gpu.index), "uuid": gpu.board.uuid, **_old_namespace(gpu)}
 
 
 def _old_namespace(gpu: Gpu) -> dict[str, str]:
@@ -76,9 +75,9 @@ def dcgm2_old_namespace(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of dcgm-exporter 2.x with `--use-old-namespace`."""
     return {
         "gpu": str(gpu.index),
-        "uuid": gpu.uuid,
+        "uuid": gpu.board.uuid,
         "device": f"nvidia{gpu.index}",
-        "modelName": MODEL,
+        "modelName": gpu.board.model,
         "Hostname": _exporter_pod(gpu),
         **_old_namespace(gpu),
     }
@@ -86,7 +85,7 @@ def dcgm2_old_namespace(gpu: Gpu) -> Mapping[str, str]:
 
 def nvidia_gpu(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of nvidia_gpu_prometheus_exporter, which does not know pods."""
-    return {"minor_number": str(gpu.index), "name": MODEL, "uuid": gpu.uuid}
+    return {"minor_number": str(gpu.index), "name": gpu.board.model, "uuid": gpu.board.uuid}
 
 
 def alibaba(gpu: Gpu) -> Mapping[str, str]:
@@ -100,14 +99,19 @@ def alibaba(gpu: Gpu) -> Mapping[str, str]:
 
 def gke(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of GKE's device plugin, which reports only GPUs that a container uses."""
-    return {"accelerator_id": gpu.uuid, "make": "nvidia", "model": MODEL, **_direct(gpu)}
+    return {
+        "accelerator_id": gpu.board.uuid,
+        "make": "nvidia",
+        "model": gpu.board.model,
+        **_direct(gpu),
+    }
 
 
 def hami(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of HAMi's monitor, which reports only GPUs that a container uses."""
-    return {"device_uuid": gpu.uuid, "vdevice_index": "0", **_direct(gpu)}
+    return {"device_uuid": gpu.board.uuid, "vdevice_index": "0", **_direct(gpu)}
 
 
 def nvidia_smi(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of nvidia_gpu_exporter, which does not know pods."""
-    return {"uuid": gpu.uuid.removeprefix("GPU-")}
+    return {"uuid": gpu.board.uuid.removeprefix("GPU-")}

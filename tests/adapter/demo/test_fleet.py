@@ -38,7 +38,7 @@ def test_the_fleet_has_four_gpus_per_node_and_a_pod_with_two() -> None:
 
     assert len(gpus) == 12
     assert sorted(len(gpus) for gpus in by_pod) == [1, 1, 1, 1, 2]
-    assert len({gpu.uuid for gpu in gpus}) == 12
+    assert len({gpu.board.uuid for gpu in gpus}) == 12
     assert any(gpu.pod is None for gpu in gpus)
 
 
@@ -66,7 +66,7 @@ def test_mig_splits_the_last_gpu_of_each_node_between_two_pods() -> None:
     instances = [gpu for gpu in fleet(mig=True).gpus if gpu.instance is not None]
 
     assert len(instances) == 6
-    assert len({gpu.uuid for gpu in instances}) == 3
+    assert len({gpu.board.uuid for gpu in instances}) == 3
     assert len({gpu.pod for gpu in instances}) == 6
 
 
