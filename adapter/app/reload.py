@@ -101,7 +101,7 @@ class Reload:
             ruleset = rule_files.load(self._sources, self._loaded)
             self._check_fixed(ruleset)
         except ConfigError as error:
-            self._failure = str(error)
+            self._failure = _first_error(error)
             raise
         self._failure = ""
         return ruleset
@@ -139,3 +139,10 @@ class Reload:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _first_error(error: ConfigError) -> str:
+    """Return the first error in one line, without the warnings; the log has all of them."""
+    first, *others = (each for each in error.problems if each.severity == "error")
+    line = str(first).partition("\n")[0]
+    return f"{line}; {len(others)} more in the log" if others else line
