@@ -29,6 +29,13 @@ class GroupResource:
 NODES = GroupResource("", "nodes")
 PODS = GroupResource("", "pods")
 NAMESPACES = GroupResource("", "namespaces")
+WORKLOADS = (
+    GroupResource("apps", "deployments"),
+    GroupResource("apps", "statefulsets"),
+    GroupResource("apps", "replicasets"),
+    GroupResource("batch", "jobs"),
+)
+"""Resources whose `spec.selector` selects their pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,8 +236,11 @@ class _Compiler:
         labels = self._attempt(rule.where, _TEMPLATE, mapping.compile, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
         self._check_source(rule)
-        if rule.min_pod_age is not None and labels is not None:
-            self._check_pods(rule, section, labels)
+        if labels is not None:
+            if rule.min_pod_age is not None:
+                self._check_pods(rule, "minPodAge", section, labels)
+            if rule.workloads is not None:
+                self._check_pods(rule, "workloads", section, labels)
         if None in filters or namer is None or labels is None or query is None:
             return None
         return CompiledRule(
@@ -260,15 +263,17 @@ class _Compiler:
             message = f"there is no source {rule.source!r}: {meant}"
             self._problems.append(rule.where.problem("error", "source", message))
 
-    def _check_pods(self, rule: config.Rule, section: str, labels: mapping.LabelMapping) -> None:
-        """Add an error if `minPodAge` cannot protect from young pods."""
+    def _check_pods(
+        self, rule: config.Rule, key: str, section: str, labels: mapping.LabelMapping
+    ) -> None:
+        """Add an error if the rule has no pods to which its `key` could apply."""
         if section == "externalRules":
             message = "external metrics do not describe pods: remove it, or make this a rule"
         elif not labels.bind(Kinds.builtin()).labels(PODS):
             message = "the rule maps no label to pods: add an override for pod, or remove it"
         else:
             return
-        self._problems.append(rule.where.problem("error", "minPodAge", message))
+        self._problems.append(rule.where.problem("error", key, message))
 
     def _resource_rule(self, rule: config.ResourceRule) -> CompiledResourceRule | None:
         labels = self._attempt(rule.where, _TEMPLATE, mapping.compile, rule.resources)

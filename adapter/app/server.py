@@ -35,6 +35,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.rights import Rights
 from adapter.cluster import collection, watch_cache
+from adapter.cluster.complete import CompleteObjects
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
@@ -263,6 +264,8 @@ async def _objects(
     background.start("watch caches", caches.run())
     ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=watch_metrics)
     background.start("watch of ready pods", ready.run())
+    workloads = WatchCaches(kube, watch_cache.POD_SELECTORS, metrics=watch_metrics)
+    background.start("watch of workloads", workloads.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(
         qps=max(cluster.qps, _LIST_QPS), burst=max(cluster.burst, _LIST_BURST), flags=_RATE_FLAGS
@@ -271,12 +274,13 @@ async def _objects(
         kube,
         listing=listing,
         caches=caches,
-        readiness=Readiness(listing, ready),
+        readiness=Readiness(CompleteObjects(listing, ready)),
+        workloads=CompleteObjects(listing, workloads),
         interval=cluster.discovery_interval,
     )
     background.start("discovery of kinds", objects.run())
     rights.require(kube, lambda: collection.rights(generation().ruleset, objects.kinds))
-    return objects, lambda: watch_cache.statuses(caches, ready)
+    return objects, lambda: watch_cache.statuses(caches, ready, workloads)
 
 
 @contextlib.asynccontextmanager

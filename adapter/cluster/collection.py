@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from adapter.clients.rights import Right
-from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kind, Kinds
+from rules.kinds import NAMESPACES, NODES, PODS, WORKLOADS, GroupResource, Kind, Kinds
 from rules.ruleset import RuleSet
 
 _UNFINISHED = "status.phase!=Succeeded,status.phase!=Failed"
@@ -45,6 +46,10 @@ def rights(ruleset: RuleSet, kinds: Kinds) -> Iterator[Right]:
         labels = [each.label for each in rule.config.resources.overrides]
         resources.update(rule.mapping.bind(kinds).associations(labels))
     yield from map(right, sorted(resources - {NAMESPACES}, key=str))
+    if any(rule.config.workloads for rule in ruleset.rules):
+        for resource in WORKLOADS:
+            consequence = f"metrics of {resource} cannot be computed from their pods"
+            yield replace(right(resource), consequence=consequence)
 
 
 def right(resource: GroupResource) -> Right:

@@ -17,13 +17,22 @@ from typing import Any
 import yaml
 
 from adapter import errors
-from adapter.cluster import ready_index
+from adapter.cluster import ready_index, workloads
 from adapter.cluster.object_index import Object, ObjectIndex
 from adapter.cluster.objects import FINISHED, place_of
 from adapter.cluster.readiness import too_young
-from adapter.cluster.ready_index import Pod, ReadyIndex
+from adapter.cluster.value_index import Item, ValueIndex
 from rules.errors import UnknownResourceError
-from rules.kinds import NAMESPACES, PODS, ApiGroup, ApiResource, GroupResource, Kind, Kinds
+from rules.kinds import (
+    NAMESPACES,
+    PODS,
+    WORKLOADS,
+    ApiGroup,
+    ApiResource,
+    GroupResource,
+    Kind,
+    Kinds,
+)
 from rules.selectors.selectors import Selector
 
 _NAMESPACE_LABEL = "kubernetes.io/metadata.name"
@@ -56,7 +65,9 @@ class FileObjects:
             raise errors.Broken("\n".join(problems))
         self.kinds = _kinds(manifests)
         self._indexes: defaultdict[GroupResource, ObjectIndex] = defaultdict(ObjectIndex)
-        self._ready = ReadyIndex()
+        self._ready = ValueIndex[float]()
+        self._selectors: defaultdict[GroupResource, ValueIndex[Selector]] = defaultdict(ValueIndex)
+        """Of the pods of workloads."""
         self._finished: set[tuple[str, str]] = set()
         """Namespaces and names of pods."""
         kind_of = {(kind.group, kind.kind): kind for kind in self.kinds}
@@ -76,8 +87,12 @@ class FileObjects:
             self._indexes[PODS].remove(namespace, name)
         else:
             self._indexes[kind.group_resource].put(_indexed(namespace, name, labels))
+        if kind.group_resource in WORKLOADS:
+            self._selectors[kind.group_resource].put(
+                Item(namespace, name, workloads.pod_selector(manifest.spec))
+            )
         if kind.group_resource == PODS:
-            self._ready.put(Pod(namespace, name, manifest.ready_since))
+            self._ready.put(Item(namespace, name, manifest.ready_since))
             if not manifest.finished:
                 self._finished.discard((namespace, name))
 
@@ -121,6 +136,12 @@ class FileObjects:
         ready = self._ready.of(namespace)
         return too_young(ready, names, now=self._clock(), seconds=seconds)
 
+    async def pod_selectors(
+        self, resource: GroupResource, *, namespace: str
+    ) -> Mapping[str, Selector]:
+        """Return the workloads of a namespace by name, each with the selector of its pods."""
+        return self._selectors[resource].of(namespace)
+
     async def refresh(self) -> None:
         """Do nothing: the files are read only once."""
 
@@ -133,6 +154,7 @@ class _Object:
     name: str
     namespace: str
     labels: Mapping[str, str]
+    spec: Mapping[str, Any]
     finished: bool = False
     ready_since: float | None = 0.0
     """Unix seconds; None for a pod that is not Ready."""
@@ -214,6 +236,7 @@ def _parse(document: Any) -> _Object:
         name=_text(metadata, "name", "metadata."),
         namespace=_text(metadata, "namespace", "metadata.", default=""),
         labels=labels,
+        spec=spec if isinstance(spec := document.get("spec"), dict) else {},
         finished=is_pod and str(status.get("phase")) in FINISHED,
         ready_since=_ready_since(status) if is_pod and status.get("conditions") else 0.0,
     )

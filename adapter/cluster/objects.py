@@ -19,6 +19,7 @@ from adapter import errors
 from adapter.background import backoff
 from adapter.clients import kubernetes
 from adapter.cluster import collection, object_index
+from adapter.cluster.complete import CompleteObjects
 from adapter.cluster.object_index import Object, ObjectIndex
 from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
@@ -61,6 +62,7 @@ class ClusterObjects:
         listing: kubernetes.Kube | None = None,
         caches: WatchCaches[ObjectIndex] | None = None,
         readiness: Readiness | None = None,
+        workloads: CompleteObjects[Selector] | None = None,
         interval: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -69,6 +71,7 @@ class ClusterObjects:
         self._listing = listing or api
         self._caches = caches
         self._readiness = readiness
+        self._workloads = workloads
         self._interval = interval
         self._clock = clock
         self._sleep = sleep
@@ -175,6 +178,14 @@ class ClusterObjects:
         if self._readiness is None:
             return {}
         return await self._readiness.younger(names, namespace=namespace, seconds=seconds)
+
+    async def pod_selectors(
+        self, resource: GroupResource, *, namespace: str
+    ) -> Mapping[str, Selector]:
+        """Return the workloads of a namespace by name, each with the selector of its pods."""
+        if self._workloads is None or not is_path_segment(namespace):
+            return {}
+        return await self._workloads.of(await self._kind(resource), namespace)
 
     async def refresh(self) -> None:
         """Discover the kinds again, unless that was done within the last 30 s."""

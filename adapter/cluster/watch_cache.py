@@ -1,8 +1,8 @@
 """Watch caches: an index of the objects of each requested kind, kept up to date by a watch.
 
 The first request for a kind starts its cache; it ends after an hour without a request. While there
-is no index, `objects` and `readiness` send requests to the API server. `OBJECTS` is what selectors
-need of each object, `READY_PODS` what `minPodAge` needs.
+is no index, `objects` and `complete` send requests to the API server. `OBJECTS` is what selectors
+need of each object, `READY_PODS` what `minPodAge` needs, `POD_SELECTORS` what `workloads` needs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from adapter import errors, telemetry
 from adapter.background import backoff
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
-from adapter.cluster import collection, object_index, ready_index
+from adapter.cluster import collection, object_index, ready_index, workloads
 from adapter.cluster.object_index import ObjectIndex
-from adapter.cluster.ready_index import ReadyIndex
+from adapter.cluster.value_index import ValueIndex
 from rules.kinds import GroupResource, Kind
+from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +100,11 @@ class Content(Generic[IndexT]):
 OBJECTS: Content[ObjectIndex] = Content(
     index=ObjectIndex, parse=object_index.parse, metadata_only=True
 )
-READY_PODS: Content[ReadyIndex] = Content(
-    index=ReadyIndex, parse=ready_index.parse, metadata_only=False, suffix="/status"
+READY_PODS: Content[ValueIndex[float]] = Content(
+    index=ValueIndex, parse=ready_index.parse, metadata_only=False, suffix="/status"
+)
+POD_SELECTORS: Content[ValueIndex[Selector]] = Content(
+    index=ValueIndex, parse=workloads.parse, metadata_only=False, suffix="/spec"
 )
 
 
@@ -117,6 +121,7 @@ class WatchCaches(Generic[IndexT]):
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
+        self.content = content
         self._new_cache: Callable[[Kind], _WatchCache[IndexT]] = functools.partial(
             _WatchCache,
             api=api,

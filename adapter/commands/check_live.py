@@ -94,7 +94,7 @@ class _Observer:
         self._winners: dict[tuple[str, str], CompiledRule] = {}
         """Section and metric -> a rule that serves it."""
         for entry in inventory.catalog.entries:
-            for source in entry.sources:
+            for source in () if entry.pods else entry.sources:
                 self._add(source.rule, entry)
         for external in inventory.catalog.external.values():
             self._add(external.source.rule, external)

@@ -297,6 +297,19 @@ def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
 
 
+def no_pods(resource: GroupResource, names: Sequence[str], *, namespace: str) -> Cause:
+    """Return the cause for workloads of whose pods none is live."""
+    workloads = wording.objects(resource, names, namespace)
+    sentence = f"{workloads}: no pod that matches the selector exists and has not finished"
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+
+
+def no_workload(resource: GroupResource, name: str, *, namespace: str) -> Cause:
+    """Return the cause for a workload that is not there."""
+    workload = wording.objects(resource, [name], namespace)
+    return Cause(reason=Reason.NO_OBJECT, sentence=f"{workload} does not exist")
+
+
 def too_young(entry: Entry, ages: Mapping[str, float], *, namespace: str) -> Cause:
     """Return the cause for pods that `minPodAge` leaves out; `ages` in seconds, 0 if not Ready."""
     longest = max(ages.values())

@@ -18,6 +18,7 @@ from rules.errors import Problem
 
 Aggregate = Literal["avg", "max", "min", "sum", "error"]
 OnNaN = Literal["missing", "zero"]
+Workloads = Literal["avg", "max", "min", "sum"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,8 @@ class Rule:
     """Seconds after which an object whose series have no sample any more is missing, or None."""
     min_pod_age: float | None = None
     """Seconds for which a pod must have been Ready, or None."""
+    workloads: Workloads | None = None
+    """How values of pods become one of their workload, or None."""
     merge: bool = False
     source: str = DEFAULT
     """Name of the Prometheus that is queried."""
@@ -137,6 +140,7 @@ _RULE = (
     "freshness",
     "maxSampleAge",
     "minPodAge",
+    "workloads",
     "merge",
     "source",
     "allowPartialResponse",
@@ -200,12 +204,19 @@ def _rules(top: Fields, key: str) -> Iterator[Rule]:
             freshness=_seconds(rule.duration("freshness")),
             max_sample_age=_positive(rule, "maxSampleAge"),
             min_pod_age=_positive(rule, "minPodAge"),
+            workloads=_workloads(rule),
             merge=bool(rule.flag("merge")),
             source=rule.text("source") or DEFAULT,
             allow_partial_response=rule.flag("allowPartialResponse"),
             where=where_of(record, node),
         )
         _warn_of_absent(rule, node)
+
+
+def _workloads(rule: Fields) -> Workloads | None:
+    if rule.get("workloads") is None:
+        return None
+    return cast("Workloads", rule.choice("workloads", get_args(Workloads)))
 
 
 def _warn_of_absent(rule: Fields, node: Node) -> None:

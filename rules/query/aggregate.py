@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from rules import quantity
-from rules.document.config import OnNaN
+from rules.document.config import OnNaN, Workloads
 from rules.errors import AmbiguousSampleError
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan
@@ -124,6 +124,24 @@ def custom(
     return values
 
 
+def of_workloads(
+    pods: Mapping[str, Sequence[str]], values: Mapping[str, Value], how: Workloads
+) -> dict[str, Value]:
+    """Return the values of workloads, from their `pods` and the values of these.
+
+    Pods without a value do not count; a workload without any is missing.
+    """
+    found = {}
+    for workload, names in pods.items():
+        if of_pods := [values[name] for name in names if name in values]:
+            found[workload] = Value(
+                milli=_OF_MILLIS[how]([each.milli for each in of_pods]),
+                time=min(each.time for each in of_pods),
+                samples=sum(each.samples for each in of_pods),
+            )
+    return found
+
+
 def external(
     plan: ExternalPlan, samples: Sequence[Sample], *, scalar: bool = False
 ) -> tuple[ExternalValue, ...]:
@@ -185,4 +203,10 @@ _AGGREGATES: Mapping[str, Callable[[list[float]], int]] = {
     "max": lambda numbers: quantity.milli(max(numbers)),
     "min": lambda numbers: quantity.milli(min(numbers)),
     "sum": _sum,
+}
+_OF_MILLIS: Mapping[Workloads, Callable[[list[int]], int]] = {
+    "avg": lambda millis: math.trunc(Fraction(sum(millis), len(millis))),
+    "max": max,
+    "min": min,
+    "sum": sum,
 }

@@ -10,7 +10,9 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
+from rules.document.config import Workloads
+from rules.errors import UnknownResourceError
+from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query import label_binding
 from rules.query.label_binding import LabelBinding
 from rules.ruleset import CompiledRule, RuleSet
@@ -66,6 +68,8 @@ class Entry:
     """In the order of the rules; several only if these say `merge: true`."""
     listed: bool = True
     """False if no relist found a series yet; requests still work, because a rule pins the name."""
+    pods: Entry | None = None
+    """The metric of pods from which this one of their workload is computed."""
 
     @functools.cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -80,9 +84,15 @@ class Entry:
     def min_pod_age(self) -> float | None:
         """Seconds for which a pod must have been Ready; of several rules, the longest counts."""
         if self.resource != PODS:
-            return None
+            return self.pods.min_pod_age if self.pods else None
         ages = (source.rule.config.min_pod_age for source in self.sources)
         return max((age for age in ages if age is not None), default=None)
+
+    @functools.cached_property
+    def workloads(self) -> Workloads | None:
+        """How values of pods become one of their workload; of several rules, the first counts."""
+        of_rules = (source.rule.config.workloads for source in self.sources)
+        return next(filter(None, of_rules), None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +204,29 @@ def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Ca
         for resource in {**pinned, **listed}
         for entry in _entries(resource, listed.get(resource, {}), pinned.get(resource, {}), kinds)
     ]
-    return Catalog.of(entries, external.values())
+    return Catalog.of(_with_workloads(entries, kinds), external.values())
+
+
+def _with_workloads(entries: Iterable[Entry], kinds: Kinds) -> Iterable[Entry]:
+    """Return the metrics, and those of workloads that are computed from their pods.
+
+    A metric that a rule has for the workload itself comes first.
+    """
+    every = {(entry.resource, entry.metric): entry for entry in entries}
+    for pods in [each for each in every.values() if each.resource == PODS and each.workloads]:
+        for resource in WORKLOADS:
+            own = every.get((resource, pods.metric))
+            if (own is None or (pods.listed and not own.listed)) and _exists(resource, kinds):
+                every[resource, pods.metric] = replace(pods, resource=resource, pods=pods)
+    return every.values()
+
+
+def _exists(resource: GroupResource, kinds: Kinds) -> bool:
+    try:
+        kinds.resolve(resource.resource, resource.group)
+    except UnknownResourceError:
+        return False
+    return True
 
 
 def pinned_listings(ruleset: RuleSet) -> dict[int, Listing]:

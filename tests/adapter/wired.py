@@ -57,6 +57,8 @@ class Objects:
         self.finished: set[str] = set()
         self.ready: dict[str, float] = {}
         """Pod -> seconds for which it has been Ready; others are not."""
+        self.selectors: dict[tuple[GroupResource, str], dict[str, Selector]] = {}
+        """Workloads with the selectors of their pods."""
         self.younger_failure: Exception | None = None
         self.failure: Exception | None = None
         self.discovered = kinds
@@ -97,6 +99,13 @@ class Objects:
             raise self.younger_failure
         ages = {name: self.ready.get(name, 0.0) for name in names}
         return {name: age for name, age in ages.items() if age < seconds}
+
+    async def pod_selectors(
+        self, resource: GroupResource, *, namespace: str
+    ) -> Mapping[str, Selector]:
+        if self.failure is not None:
+            raise self.failure
+        return self.selectors.get((resource, namespace), {})
 
     async def live(self, resource: GroupResource, *, namespace: str, name: str) -> bool:
         if self.failure is not None:

@@ -26,7 +26,7 @@ from rules.causes.cause import Cause, Reason
 from rules.errors import AmbiguousSampleError, PlanError, UnknownResourceError
 from rules.kinds import NAMESPACES, PODS, Kind, Kinds
 from rules.query import plan as plans
-from rules.query.aggregate import Value
+from rules.query.aggregate import Value, of_workloads
 from rules.query.catalog import Catalog, Entry
 from rules.query.plan import Plan
 from rules.selectors import selectors
@@ -51,6 +51,9 @@ class Requested:
     version: str
     question: Question
     names: tuple[str, ...]
+    """Of the objects, or of the pods of the workloads."""
+    pods_of: Mapping[str, tuple[str, ...]] | None
+    """Workloads and their pods; None for a metric that is not computed from pods."""
     young: tuple[Cause, ...]
     """Why pods are left out that are not Ready long enough."""
 
@@ -107,8 +110,16 @@ def resources(catalog: Catalog) -> Sequence[Resource]:
 async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     """Return the metric and the names of its objects. Raises ApiError."""
     resolved = await question.resolve(info, backend)
-    names, young = await _names(resolved, backend)
-    return Requested(version=info.version, question=resolved, names=names, young=young)
+    names, pods_of = await _names(resolved, backend), None
+    if names and resolved.entry.pods is not None:
+        pods_of = await _pods_of(resolved, names, backend)
+        names = tuple(dict.fromkeys(pod for pods in pods_of.values() for pod in pods))
+    young: tuple[Cause, ...] = ()
+    if names and resolved.entry.min_pod_age is not None:
+        names, young = await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
+    return Requested(
+        version=info.version, question=resolved, names=names, pods_of=pods_of, young=young
+    )
 
 
 def plan(requested: Requested) -> Plan | None:
@@ -116,7 +127,7 @@ def plan(requested: Requested) -> Plan | None:
     if not requested.names:
         return None
     return plans.custom(
-        requested.entry,
+        requested.entry.pods or requested.entry,
         namespace=requested.question.target.namespace,
         names=requested.names,
         selector=requested.question.metric_selector,
@@ -158,11 +169,15 @@ async def content(
         if found.partial:
             where = str(query.steps[0].rule.config.where)
             causes = (missing.partial_response(where), *causes)
-    if not values:
-        causes = await _explain(resolved, query, backend, requested.young)
     # `values` are of `names`: the same values have the same names.
+    sources: tuple[object, ...] = (kind, values)
+    if requested.pods_of is not None and (how := requested.entry.workloads):
+        sources = (*sources, requested.pods_of)
+        names, values = tuple(requested.pods_of), of_workloads(requested.pods_of, values, how)
+    if not values:
+        causes = await _explain(requested, query, backend)
     return Content(
-        sources=(kind, values),
+        sources=sources,
         items=len(values),
         causes=causes,
         build=lambda _: _value_list(
@@ -178,23 +193,39 @@ async def content(
     )
 
 
-async def _names(resolved: Question, backend: Backend) -> tuple[tuple[str, ...], tuple[Cause, ...]]:
-    """Return the names of the objects, and why pods are left out that are not Ready long enough.
-
-    Raises ApiError (404) for an object that cannot have a value.
-    """
+async def _names(resolved: Question, backend: Backend) -> tuple[str, ...]:
+    """Return the names of the objects. Raises ApiError (404) for one that cannot have a value."""
     target, kind = resolved.target, resolved.kind
-    names: tuple[str, ...] = ()
     if target.name == ALL:
-        names = await _list(resolved, backend) if resolved.can_exist else ()
-    elif not resolved.can_exist:
+        return await _list(resolved, backend) if resolved.can_exist else ()
+    if not resolved.can_exist:
         raise not_found(target, backend, [_impossible(target, kind)], name=target.name)
-    else:
-        await _check_not_finished(target, kind, backend)
-        names = (target.name,)
-    if not names or resolved.entry.min_pod_age is None:
-        return names, ()
-    return await _without_young(resolved, names, resolved.entry.min_pod_age, backend)
+    await _check_not_finished(target, kind, backend)
+    return (target.name,)
+
+
+async def _pods_of(
+    resolved: Question, names: tuple[str, ...], backend: Backend
+) -> Mapping[str, tuple[str, ...]]:
+    """Return the workloads of these names and their live pods.
+
+    Raises ApiError (404) for one workload that does not exist.
+    """
+    target, resource = resolved.target, resolved.listed
+    try:
+        selectors_of = await backend.objects.pod_selectors(resource, namespace=target.namespace)
+        if target.name not in {ALL, *selectors_of}:
+            cause = missing.no_workload(resource, target.name, namespace=target.namespace)
+            raise not_found(target, backend, [cause], name=target.name)
+        return {
+            name: await backend.objects.names(
+                PODS, namespace=target.namespace, selector=selectors_of[name]
+            )
+            for name in names
+            if name in selectors_of
+        }
+    except BackendError as error:
+        raise failures.of_list(backend.collector, str(target), resource, error) from error
 
 
 def _impossible(target: Target, kind: Kind) -> Cause:
@@ -248,14 +279,13 @@ async def _without_young(
     return tuple(name for name in names if name not in young), (cause,)
 
 
-async def _explain(
-    resolved: Question, query: Plan | None, backend: Backend, young: tuple[Cause, ...]
-) -> tuple[Cause, ...]:
+async def _explain(requested: Requested, query: Plan | None, backend: Backend) -> tuple[Cause, ...]:
     """Log and return why a list is empty.
 
     Raises ApiError (404) for one object, and while the labels of the series are not known: a list
     must not be empty only because the wrong label was queried.
     """
+    resolved, young, pods_of = requested.question, requested.young, requested.pods_of
     target, entry = resolved.target, resolved.entry
     causes: tuple[Cause, ...]
     if not entry.listed:
@@ -264,6 +294,8 @@ async def _explain(
         raise not_found(target, backend, causes or (missing.listed_meanwhile(),))
     if query is None and young:
         causes = young
+    elif query is None and pods_of:
+        causes = (missing.no_pods(entry.resource, tuple(pods_of), namespace=target.namespace),)
     elif query is None:
         selector = str(resolved.selector)
         causes = (missing.no_match(entry.resource, namespace=target.namespace, selector=selector),)

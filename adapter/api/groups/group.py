@@ -73,6 +73,15 @@ class Objects(Protocol):
         """
         ...
 
+    async def pod_selectors(
+        self, resource: GroupResource, *, namespace: str
+    ) -> Mapping[str, Selector]:
+        """Return the workloads of a namespace by name, each with the selector of its pods.
+
+        Raises BackendError.
+        """
+        ...
+
     async def refresh(self) -> None:
         """Discover `kinds` again, unless that was just done. Raises BackendError."""
         ...

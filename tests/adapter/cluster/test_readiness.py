@@ -10,10 +10,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.cluster import readiness, watch_cache
+from adapter.cluster import complete, watch_cache
+from adapter.cluster.complete import CompleteObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
-from adapter.cluster.ready_index import Pod, ReadyIndex
+from adapter.cluster.value_index import Item, ValueIndex
 from adapter.cluster.watch_cache import WatchCaches
 from tests.fakes import kubernetes
 from tests.waiting import until
@@ -51,7 +52,7 @@ class Bed:
 
         self.caches = caches(watch_cache.READY_PODS)
         self.names = caches(watch_cache.OBJECTS)
-        ages = Readiness(api, self.caches, clock=lambda: NOW)
+        ages = Readiness(CompleteObjects(api, self.caches), clock=lambda: NOW)
         self.objects = ClusterObjects(api, caches=self.names, readiness=ages, interval=600)
 
     async def younger(self, names=NAMES, namespace="team", seconds=60.0):
@@ -129,8 +130,8 @@ async def test_without_a_watch_the_namespace_is_listed_once_for_all_callers(bed,
 
 
 async def test_a_long_list_answers_requests_for_longer(bed, cluster, monkeypatch):
-    monkeypatch.setattr(readiness, "_LISTED_TTL", 0.0)
-    monkeypatch.setattr(readiness, "_TTL_PER_POD", 30.0)
+    monkeypatch.setattr(complete, "_LISTED_TTL", 0.0)
+    monkeypatch.setattr(complete, "_TTL_PER_OBJECT", 30.0)
     cluster.fail("/api/v1/pods", status=403, times=1000)
 
     for _ in range(2):
@@ -143,11 +144,11 @@ async def test_a_long_list_answers_requests_for_longer(bed, cluster, monkeypatch
 
 @pytest.mark.parametrize(("pods", "seconds"), [(1, 2), (1_000, 2), (5_000, 10), (50_000, 30)])
 def test_a_list_is_kept_in_proportion_to_its_length(pods, seconds):
-    index = ReadyIndex()
+    index = ValueIndex()
     for number in range(pods):
-        index.put(Pod("team", str(number), 0.0))
+        index.put(Item("team", str(number), 0.0))
 
-    assert readiness._listed_ttl("team", index) == seconds
+    assert complete._listed_ttl(("pods", "team"), index) == seconds
 
 
 async def test_a_failed_list_is_an_error_and_no_pod_counts_as_ready(bed, cluster):

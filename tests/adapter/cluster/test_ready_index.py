@@ -6,7 +6,7 @@ import pytest
 
 from adapter.cluster import ready_index
 from adapter.cluster.readiness import too_young
-from adapter.cluster.ready_index import Pod, ReadyIndex
+from adapter.cluster.value_index import Item, ValueIndex
 
 
 def condition(name="Ready", status="True", **more):
@@ -32,7 +32,7 @@ def condition(name="Ready", status="True", **more):
 def test_only_the_condition_ready_counts(status, since):
     metadata = {"namespace": "a", "name": "p", "labels": {"big": "x"}}
 
-    assert ready_index.parse({"metadata": metadata, "status": status}) == Pod("a", "p", since)
+    assert ready_index.parse({"metadata": metadata, "status": status}) == Item("a", "p", since)
 
 
 def test_an_invalid_time_is_a_type_error_as_other_invalid_documents():
@@ -41,14 +41,19 @@ def test_an_invalid_time_is_a_type_error_as_other_invalid_documents():
 
 
 def test_the_index_has_the_ready_pods_of_each_namespace():
-    index = ReadyIndex()
-    for item in (Pod("a", "p", 1.0), Pod("a", "q", 2.0), Pod("b", "p", 3.0), Pod("a", "r", None)):
+    index = ValueIndex()
+    for item in (
+        Item("a", "p", 1.0),
+        Item("a", "q", 2.0),
+        Item("b", "p", 3.0),
+        Item("a", "r", None),
+    ):
         index.put(item)
     assert (index.of("a"), index.of("b"), index.of("c")) == ({"p": 1.0, "q": 2.0}, {"p": 3.0}, {})
     assert len(index) == 3
 
-    index.put(Pod("a", "p", 9.0))
-    index.put(Pod("a", "q", None))
+    index.put(Item("a", "p", 9.0))
+    index.put(Item("a", "q", None))
     index.remove("b", "p")
     index.remove("b", "never")
     assert (index.of("a"), index.of("b")) == ({"p": 9.0}, {})
@@ -66,7 +71,7 @@ def test_pods_are_too_young_until_they_have_been_ready_long_enough():
 def test_a_ready_pod_needs_less_than_300_bytes():
     item = {"status": {"conditions": [condition(lastTransitionTime="2026-01-01T00:01:00Z")]}}
     tracemalloc.start()
-    index = ReadyIndex()
+    index = ValueIndex()
     for number in range(10_000):
         name = f"inference-{number // 10}-5c9f7b6d4c-{number:05}"
         index.put(ready_index.parse({**item, "metadata": {"namespace": "a", "name": name}}))

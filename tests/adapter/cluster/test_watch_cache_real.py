@@ -15,10 +15,11 @@ from prometheus_client import CollectorRegistry
 from adapter import errors, telemetry
 from adapter.clients.kubernetes import Kube
 from adapter.cluster import watch_cache
+from adapter.cluster.complete import CompleteObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
 from adapter.cluster.watch_cache import WatchCaches
-from rules.kinds import GroupResource
+from rules.kinds import GroupResource, Kinds
 from rules.selectors import selectors
 from tests.waiting import until
 
@@ -66,8 +67,11 @@ def kubeconfig(control_plane, tmp_path_factory):
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         document = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         admin.apply(account, document)
-    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
-    document = {"kind": "ClusterRole", "metadata": {"name": "watcher"}, "rules": [rule]}
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"]}
+        for group, resource in (("", "pods"), ("apps", "deployments"))
+    ]
+    document = {"kind": "ClusterRole", "metadata": {"name": "watcher"}, "rules": rules}
     version = "rbac.authorization.k8s.io/v1"
     admin.apply(f"{RBAC}/clusterroles/watcher", {"apiVersion": version, **document})
     grant(admin)
@@ -284,7 +288,7 @@ async def test_a_watch_is_resumed_within_a_second_of_the_end_of_a_cut(
 
 async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, pods):
     caches = WatchCaches(bed.api, watch_cache.READY_PODS, metrics=bed.metrics)
-    ready = Readiness(bed.api, caches)
+    ready = Readiness(CompleteObjects(bed.api, caches))
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)
 
@@ -307,6 +311,40 @@ async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, po
     become("web-2", "True", now - dt.timedelta(minutes=2))
     become("web-1", "True", now)
     await until(only_web_1_is_young)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_selectors_of_workloads_are_watched(bed, pods):
+    caches = WatchCaches(bed.api, watch_cache.POD_SELECTORS, metrics=bed.metrics)
+    workloads = CompleteObjects(bed.api, caches)
+    kind = Kinds.builtin().first("deployments", "apps")
+    running = asyncio.create_task(caches.run())
+    await asyncio.sleep(0)
+
+    async def found():
+        return {name: str(each) for name, each in (await workloads.of(kind, NAMESPACE)).items()}
+
+    assert await found() == {}, "listed, because the watch has just begun"
+    template = {
+        "metadata": {"labels": {"app": "web", "tier": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    selector = {
+        "matchLabels": {"app": "web"},
+        "matchExpressions": [{"key": "tier", "operator": "In", "values": ["b", "a"]}],
+    }
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    spec = {"replicas": 0, "selector": selector, "template": template}
+    document = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}
+    pods.admin.call("POST", path, {**document, "metadata": {"name": "web"}})
+    await until(lambda: "deployments.apps/spec watched" in caches.status())
+
+    async def is_found():
+        return await found() == {"web": "app=web,tier in (a,b)"}
+
+    await until(is_found)
+    pods.admin.call("DELETE", f"{path}/web")
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

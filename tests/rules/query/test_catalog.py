@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from rules import ruleset
+from rules.kinds import WORKLOADS as WORKLOAD_KINDS
 from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog, label_binding
 from rules.query.catalog import Catalog, Listing, Series
@@ -39,6 +40,58 @@ def test_of_merged_rules_the_longest_minimum_age_of_pods_counts():
     assert pods is not None
     assert namespaces is not None
     assert (pods.min_pod_age, namespaces.min_pod_age) == (120.0, None)
+
+
+WORKLOADS = """
+rules:
+- seriesQuery: gpu
+  name: {as: load}
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: x
+  workloads: max
+"""
+OF_DEPLOYMENTS = """
+- seriesQuery: recorded
+  name: {as: load}
+  resources:
+    overrides: {namespace: {resource: namespace}, deployment: {group: apps, resource: deployment}}
+  metricsQuery: y
+"""
+
+
+def test_a_metric_of_pods_is_also_one_of_their_workloads():
+    rules = ruleset.load([("rules.yaml", WORKLOADS)])
+    built = catalog.build(rules, catalog.pinned_listings(rules), Kinds.builtin())
+
+    resources = {
+        str(resource)
+        for resource in (*WORKLOAD_KINDS, NODES)
+        if built.entry(resource, "load") is not None
+    }
+    assert resources == {"deployments.apps", "statefulsets.apps", "replicasets.apps", "jobs.batch"}
+    entry = built.entry(WORKLOAD_KINDS[0], "load")
+    assert (entry.pods, entry.workloads) == (built.entry(PODS, "load"), "max")
+
+
+@pytest.mark.parametrize(("listed", "computed"), [("gpu", True), ("recorded", False)])
+def test_a_listed_metric_of_the_workload_itself_comes_first(listed, computed):
+    rules = ruleset.load([("rules.yaml", WORKLOADS + OF_DEPLOYMENTS)])
+    index = ("gpu", "recorded").index(listed)
+    labels = frozenset({"namespace", "pod", "deployment"})
+    listings = {index: Listing(series=(Series(name=listed, labels=labels),))}
+    built = catalog.build(rules, listings, Kinds.builtin())
+
+    entry = built.entry(WORKLOAD_KINDS[0], "load")
+    assert (entry.pods is not None) == computed
+
+
+def test_a_kind_that_the_cluster_does_not_serve_has_no_metric_of_its_pods():
+    rules = ruleset.load([("rules.yaml", WORKLOADS)])
+    core = Kinds.of(group for group in Kinds.builtin().groups if group.name in {"", "apps"})
+    built = catalog.build(rules, catalog.pinned_listings(rules), core)
+
+    assert built.entry(WORKLOAD_KINDS[0], "load") is not None
+    assert built.entry(WORKLOAD_KINDS[-1], "load") is None
 
 
 def api_group(name: str, *resources: tuple[str, str, str, bool]) -> ApiGroup:

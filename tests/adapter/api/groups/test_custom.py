@@ -19,6 +19,7 @@ from rules.kinds import ApiGroup, ApiResource, GroupResource, Kinds
 from rules.query import catalog as catalogs
 from rules.query.aggregate import Value
 from rules.query.catalog import Listing, Series
+from rules.selectors import selectors
 from tests.adapter import wired
 
 RULES = """
@@ -608,6 +609,70 @@ async def test_unknown_ages_are_an_error(aged, objects):
     objects.younger_failure = errors.BackendError("the API server is down")
 
     error = await error_of(aged, "/namespaces/default/pods/*/gpu_util")
+
+    assert (error.code, error.message) == (
+        500,
+        "Internal error occurred: unable to list matching resources",
+    )
+
+
+@pytest.fixture
+def of_pods(backend, objects):
+    """The backend with a rule by which a metric of pods is also one of their workloads."""
+    text = RULES.replace("  resources:", "  workloads: avg\n  resources:", 1)
+    text = text.replace("      deployment: {group: apps, resource: deployment}\n", "")
+    compiled = ruleset.load([("rules.yaml", text)])
+    listing = Listing(series=(Series(name="gpu_util", labels=LABELS),))
+    catalog = catalogs.build(compiled, {0: listing}, objects.kinds)
+    objects.selectors[DEPLOYMENTS, "default"] = {
+        "d": selectors.parse("app=web"),
+        "none": selectors.parse("app=nothing"),
+    }
+    objects.known[DEPLOYMENTS, "default"] = {"d": {}, "none": {}, "new": {}}
+    return dataclasses.replace(backend, generation=wired.generation(catalog))
+
+
+async def test_the_value_of_a_deployment_is_that_of_its_pods(of_pods, evaluation):
+    document = await answer(of_pods, "/namespaces/default/deployments.apps/d/gpu_util")
+
+    assert values_of(document) == {"d": "1500m"}
+    (item,) = document["items"]
+    assert item["describedObject"] == {
+        "kind": "Deployment", "namespace": "default", "name": "d", "apiVersion": "apps/v1"
+    }  # fmt: skip
+    (plan,) = evaluation.calls
+    assert (plan.resource, sorted(plan.names)) == (PODS, ["a", "b"])
+
+
+async def test_a_list_has_the_deployments_with_a_value(of_pods, evaluation):
+    document = await answer(of_pods, "/namespaces/default/deployments.apps/*/gpu_util")
+
+    assert values_of(document) == {"d": "1500m"}
+    assert len(evaluation.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("none", "no pod that matches the selector exists and has not finished"),
+        ("other", "deployments.apps other in namespace default does not exist"),
+    ],
+)
+async def test_a_deployment_without_pods_gets_404_with_the_cause(
+    of_pods, evaluation, name, sentence
+):
+    error = await error_of(of_pods, f"/namespaces/default/deployments.apps/{name}/gpu_util")
+
+    assert error.code == 404
+    (cause,) = error.causes
+    assert (cause.reason, cause.sentence[-len(sentence) :]) == (Reason.NO_OBJECT, sentence)
+    assert evaluation.calls == []
+
+
+async def test_deployments_that_cannot_be_read_are_an_error(of_pods, objects):
+    objects.failure = errors.BackendError("the API server is down")
+
+    error = await error_of(of_pods, "/namespaces/default/deployments.apps/d/gpu_util")
 
     assert (error.code, error.message) == (
         500,
