@@ -43,6 +43,11 @@ spec:
     pods:
       metric: {{name: duty_cycle_current}}
       target: {{type: AverageValue, averageValue: 40}}
+  - type: Object
+    object:
+      describedObject: {{apiVersion: apps/v1, kind: Deployment, name: {APP}}}
+      metric: {{name: duty_cycle_current}}
+      target: {{type: Value, value: 45}}
 """
 MAXPODS = HEADER.index("MAXPODS")
 RULES = f"""
@@ -196,14 +201,14 @@ def test_adapter_returns_the_readings_and_the_hpa_uses_them(
     c.apply(HPA)
     with c.adapter("--preset=gpu-nvidia-alibaba", "--metrics-relist-interval=2s") as adapter:
         items = json.loads(c.control_plane.kubectl("get", "--raw", PODS_METRIC))["items"]
-        state = c.watch_hpa(APP, until=lambda hpa: hpa.metrics == ["50"], table=table)
+        state = c.watch_hpa(APP, until=lambda hpa: hpa.metrics == ["50", "50"], table=table)
         assert "serving on" in adapter.log
     c.control_plane.kubectl("delete", "hpa", APP)
 
     assert {each["describedObject"]["name"] for each in items} == pod_names(c)
     assert {each["value"] for each in items} == {"50"}
     assert state.condition("ScalingActive").reason == "ValidMetricFound"
-    assert state.cells[:3] == (APP, f"Deployment/{APP}", "50/40")
+    assert state.cells[:3] == (APP, f"Deployment/{APP}", "50/40, 50/45")
     assert str(table).splitlines()[0].split()[0] == "NAME"
 
 
