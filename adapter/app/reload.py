@@ -139,6 +139,12 @@ class Reload:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGHUP)
+            ignore_signal()
+
+
+def ignore_signal() -> None:
+    """Ignore SIGHUP, which would end the process, while no reload can follow it."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _first_error(error: ConfigError) -> str:

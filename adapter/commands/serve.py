@@ -52,13 +52,14 @@ def _run(parsed: settings.Settings) -> int:
     import uvloop
 
     from adapter import errors
-    from adapter.app import server
+    from adapter.app import reload, server
     from adapter.commands import shutdown
     from rules.errors import ConfigError
 
     # With 5 ms, the event loop waits so long for the interpreter lock at each read and write of a
     # connection while a thread encodes an answer: with 64 busy clients for a second.
     sys.setswitchinterval(0.0005)
+    reload.ignore_signal()  # until it is handled
 
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:

@@ -18,7 +18,7 @@ from rules.exporters import detect, generations
 from rules.exporters.advice import Finding as Observation
 
 _SELECTOR = f"{{{promql.matcher('__name__', '=~', '|'.join(generations.SERIES))}}}"
-_AGE = f"time() - timestamp({_SELECTOR})"
+_NAMES = f"group by (__name__) ({_SELECTOR})"
 _MAX_AGE = 90.0
 """Seconds; an HPA syncs every 15 s, and Prometheus' default scrape interval is 60 s."""
 _HARMLESS = frozenset(
@@ -128,8 +128,14 @@ def _observed(exporter: detect.DetectedExporter, observation: Observation) -> Fi
 
 async def _scrapes(prometheus: Prometheus) -> Finding:
     """Return how old the samples of exporters and model servers are."""
+    names = sorted(each.labels["__name__"] for each in (await prometheus.query(_NAMES)).samples)
+    # timestamp() drops the name, and Prometheus refuses a result with equal labels.
+    times = " or ".join(
+        f'label_replace(timestamp({each}), "n", "{each}", "", "")' for each in names
+    )
     newest, oldest = [
-        (await prometheus.query(f"{function}({_AGE})")).samples for function in ("min", "max")
+        (await prometheus.query(f"{function}(time() - ({times}))")).samples if names else ()
+        for function in ("min", "max")
     ]
     if not newest or not oldest:
         return skipped("scrapes", "Prometheus has no series of a GPU exporter or model server")

@@ -94,6 +94,16 @@ async def checks(served: Api) -> str:
         return await response.text()
 
 
+async def test_the_signal_does_not_end_a_server_that_stops(
+    scraped: Prometheus, tmp_path: Path, files: Files
+) -> None:
+    flags = [f"--config={files.folder}"]
+    async with api.serving(tmp_path, scraped.url, api.manifests(["default/a"]), flags):
+        assert signal.getsignal(signal.SIGHUP) != signal.SIG_DFL
+
+    assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
 async def test_changed_files_replace_the_rules_whole(served: Api, files: Files) -> None:
     assert await served.pods("default", "removed") == VALUE
     assert "[+]reload ok: as in their files" in await checks(served)

@@ -30,6 +30,7 @@ from adapter.doctor.installation import Installed
 from adapter.doctor.report import State, Step
 from tests.certificates import Holder
 from tests.fakes import kubernetes
+from tests.presets import worlds
 from tests.real import prometheus as real
 
 NAME = "gpu-metrics-adapter"
@@ -574,7 +575,15 @@ async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Pat
         server.put('up{job="d",instance="i",pod="exporter"} 1', at=time.time() - 120)
         server.put(f"DCGM_FI_DEV_GPU_UTIL{{{labels}}} 1", at=time.time() - 120)
         own = texts(await checks._prometheus(flags))
+    (tmp_path / "whole").mkdir()
+    with real.run(tmp_path / "whole") as server:
+        flags = dataclasses.replace(flags, url=server.url)
+        server.put('up{job="d",instance="i",pod="exporter"} 1')
+        for each in sorted((worlds.EXPORTERS / "c4-4.8.2-default").glob("*.prom")):
+            server.put(*each.read_text().splitlines())
+        whole = texts(await checks._prometheus(flags))
 
+    assert any(line.startswith("ok scrapes: samples of exporters are ") for line in whole), whole
     assert any(line.startswith("warning exporters: Prometheus has no series") for line in nothing)
     assert any(line.startswith("skipped scrapes: ") for line in nothing)
     assert any(line.startswith("ok clock of Prometheus") for line in nothing)
