@@ -21,8 +21,14 @@ Results = Mapping[str, Sequence[Sample]]
 
 def series(selector: str) -> Mapping[str, str]:
     """Return the queries about series of `selector` that ended in the last hour."""
-    last = f"max(max_over_time(timestamp({selector})[{WINDOW}:5m]))"
-    return {"last": last, **targets(selector)}
+    return {"last": last(selector), **targets(selector)}
+
+
+def last(selector: str) -> str:
+    """Return the query for the time of the last sample: exact to 15 s, after 6 minutes to one."""
+    windows = "6m:15s", f"{WINDOW}:1m"
+    times = " or ".join(f"max_over_time(timestamp({selector})[{each}])" for each in windows)
+    return f"max({times})"
 
 
 def targets(selector: str) -> Mapping[str, str]:

@@ -82,7 +82,7 @@ def queries(question: Question) -> Mapping[str, str]:
         "here": f"count({own})",
         "not finite": f"count({own} != {own} or abs({own}) == Inf)",
         "every": f"count({every})",
-        "last": f"max(max_over_time(timestamp({own})[{ended.WINDOW}:1m]))",
+        "last": ended.last(own),
     }
     if question.rule.config.max_sample_age is not None:
         asked["newest"] = f"max(timestamp({own}))"

@@ -117,7 +117,12 @@ def _similar(
         if name not in listed:
             remark = " (no series now)"
         elif resource is not None:
-            entries = (each for each in inventory.catalog.entries if each.metric == name)
+            # Those of workloads go without saying.
+            entries = (
+                each
+                for each in inventory.catalog.entries
+                if each.metric == name and each.pods is None
+            )
             remark = f" (of {wording.names(str(each.resource) for each in entries)})"
         described.append(wording.printable(name) + remark)
     return wording.did_you_mean(described)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -283,23 +284,30 @@ async def test_another_model_server_is_named_for_its_metrics_and_not_for_those_o
 
 
 @pytest.mark.usefixtures("real_servers")
-async def test_a_rule_whose_exporter_vanished_says_so_and_since_when(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("ago", "inexact"), [(1860, 70), (40, 20)])
+async def test_a_rule_whose_exporter_vanished_says_so_and_since_when(
+    tmp_path: Path, ago: int, inexact: int
+) -> None:
     rules = RULES.partition("- seriesQuery: infinite")[0].replace("divided", "vanished")
     with prometheus.run(tmp_path) as server:
         series = 'vanished{ns="default",pod="a",job="gpu",instance="x:1"} 1'
-        now = time.time()
-        for later in range(0, 600, 60):
-            server.put(series, at=now - 2400 + later)
-        server.end(series, at=now - 1799)
+        last = time.time() - ago
+        for earlier in range(540, -1, -15):
+            server.put(series, at=last - earlier)
+        server.end(series, at=last + 1)
         server.put('up{job="gpu",instance="x:1"} 0')
         async with api.serving(
             tmp_path, server.url, api.manifests(["default/a"]), rules=rules
         ) as served:
-            status, body = await served.get(f"{GROUP}/namespaces/default/pods/*/vanished")
+            status, body = await served.get(f"{GROUP}/namespaces/default/pods/a/vanished")
+            now = time.time()
 
     (cause,) = body["details"]["causes"]
     assert (status, cause["reason"]) == (404, "TargetGone")
-    assert "target gpu/x:1 is down (up = 0); the last sample of `vanished`" in cause["message"]
+    assert "target gpu/x:1 is down (up = 0); the last sample of" in cause["message"]
+    minutes, seconds = re.search(r" is (?:(\d+)m)?(\d+)s old", cause["message"]).groups()
+    age = 60 * int(minutes or 0) + int(seconds)
+    assert now - last - 5 < age < now - last + inexact
 
 
 async def test_the_log_has_the_error_of_a_failed_query_once(
