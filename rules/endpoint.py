@@ -1,9 +1,13 @@
-"""Checks of the URL and the headers of a Prometheus, as flags and rules files have them."""
+"""Checks of the URL, headers and credentials of a Prometheus, as flags and rules files have them.
+
+`connection` has the fields of `PrometheusSource`, which those of the flags have, too.
+"""
 
 from __future__ import annotations
 
 import re
 import urllib.parse
+from collections.abc import Iterator, Sequence
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
 """RFC 9110, 5.1; also empty."""
@@ -37,3 +41,33 @@ def check_header_value(value: str) -> None:
     """Raise ValueError for what HTTP does not allow as the value of a header (RFC 9110, 5.5)."""
     if re.search(r"[\x00-\x08\x0a-\x1f\x7f]", value):
         raise ValueError("the value contains a control character")
+
+
+_TOGETHER = (("client_cert_file", "client_key_file"), ("username_file", "password_file"))
+_AUTHORIZATIONS = ("token_file", "username_file")
+
+
+def authorizations(connection: object) -> Sequence[str]:
+    """Return the fields of `connection` that set the Authorization header, except headers."""
+    return [field for field in _AUTHORIZATIONS if getattr(connection, field)]
+
+
+def incomplete(connection: object) -> Iterator[Sequence[str]]:
+    """Yield each group of fields of which `connection` has some, but not all."""
+    for group in _TOGETHER:
+        if len({bool(getattr(connection, field)) for field in group}) > 1:
+            yield group
+
+
+def conflicts(connection: object) -> Iterator[tuple[str, str]]:
+    """Yield each pair of fields of `connection` that would set the same header."""
+    first, *others = *authorizations(connection), ""
+    yield from ((other, first) for other in others if other)
+    headers, files = (
+        {name.lower() for name, _ in getattr(connection, field)}
+        for field in ("headers", "header_files")
+    )
+    if headers & files:
+        yield "header_files", "headers"
+    if first and "authorization" in files:
+        yield "header_files", first

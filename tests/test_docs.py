@@ -234,7 +234,7 @@ def test_every_other_key_of_a_rules_file_is_documented() -> None:
 
 
 def test_every_key_of_a_source_is_documented() -> None:
-    section = read("docs/install.md").split("## How do I query several Prometheus?")[1]
+    section = read("docs/backends.md").split("## How do I query several Prometheus?")[1]
     rows = re.findall(r"^\| (`[^|]+) \|", section.split("## ")[0], re.MULTILINE)
     keys = {_key(field.name) for field in _fields(sources.PrometheusSource)} - {"name"}
 

@@ -7,23 +7,24 @@ account.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from adapter import errors, settings, telemetry
 from adapter.clients import kubeconfig, proxies
 from adapter.clients.credentials import (
-    Authorization,
     Credentials,
     ReloadingClientContext,
-    TokenFile,
+    basic_files,
+    header_files,
+    token_file,
 )
 from adapter.clients.held import Held
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
 from adapter.settings.flag import fields_of
-from rules.document.sources import DEFAULT, PrometheusSource
+from rules.document.sources import DEFAULT, PrometheusSource, key_of
 
 Connection = settings.Prometheus | PrometheusSource
 """Flags for the default Prometheus, or keys for a named one: fields of the same names and types."""
@@ -45,7 +46,8 @@ async def connect_prometheus(
     try:
         # Who writes the rules can also write a kubeconfig beside them, but must not run commands.
         credentials = await _credentials(connection, may_execute=source is None)
-        tls = _reloading_context(credentials)
+        with _named("TLS for Prometheus: "):
+            tls = ReloadingClientContext(credentials)
     except errors.StartError as error:
         if source is None:
             raise
@@ -57,6 +59,7 @@ async def connect_prometheus(
             connection.url,
             headers=dict(connection.headers),
             authorization=credentials.authorization,
+            more_headers=credentials.more_headers,
             tls_context=tls.context,
             server_name=credentials.server_name,
             verb=connection.verb,
@@ -87,8 +90,7 @@ async def connect_sources(
 def _setting(connection: Connection, field: str) -> str:
     """Return what people set for `field`: a flag, or a key of a rules file."""
     if isinstance(connection, PrometheusSource):
-        first, *others = field.split("_")
-        return first + "".join(map(str.title, others))
+        return key_of(field)
     return next(f"--{flag.name}" for name, flag in fields_of(type(connection)) if name == field)
 
 
@@ -103,7 +105,18 @@ async def _credentials(connection: Connection, *, may_execute: bool) -> Credenti
             key_file=connection.client_key_file,
         )
     if connection.token_file is not None:
-        credentials = replace(credentials, authorization=_token(connection, connection.token_file))
+        with _named(f"{_setting(connection, 'token_file')}="):
+            authorization = token_file(Path(connection.token_file))
+        credentials = replace(credentials, authorization=authorization)
+    if connection.username_file is not None and connection.password_file is not None:
+        fields = (_setting(connection, each) for each in ("username_file", "password_file"))
+        with _named(f"{' and '.join(fields)}: "):
+            basic = basic_files(Path(connection.username_file), Path(connection.password_file))
+        credentials = replace(credentials, authorization=basic)
+    if connection.header_files:
+        with _named(f"{_setting(connection, 'header_files')}: "):
+            headers = header_files((name, Path(file)) for name, file in connection.header_files)
+        credentials = replace(credentials, more_headers=headers)
     return credentials
 
 
@@ -124,16 +137,10 @@ async def _delegated(connection: Connection, *, may_execute: bool) -> Credential
         ) from error
 
 
-def _token(connection: Connection, file: str) -> Authorization:
+@contextlib.contextmanager
+def _named(prefix: str) -> Iterator[None]:
+    """Convert a BackendError to a StartError whose message begins with the setting at fault."""
     try:
-        token = TokenFile(Path(file))
+        yield
     except errors.BackendError as error:
-        raise errors.StartError(f"{_setting(connection, 'token_file')}={error}") from error
-    return token.authorization
-
-
-def _reloading_context(credentials: Credentials) -> ReloadingClientContext:
-    try:
-        return ReloadingClientContext(credentials)
-    except errors.BackendError as error:
-        raise errors.StartError(f"TLS for Prometheus: {error}") from error
+        raise errors.StartError(f"{prefix}{error}") from error

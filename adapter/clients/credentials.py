@@ -1,24 +1,46 @@
-"""Credentials for Prometheus and the API server: tokens and TLS files, read again when renewed.
+"""Credentials for Prometheus and the API server: secrets and TLS files, read again when renewed.
 
 Error messages never contain a secret. `kubeconfig` has those that a kubeconfig names.
 """
 
 from __future__ import annotations
 
+import base64
 import ssl
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
+
+import yarl
 
 from adapter import errors
 from adapter.file_watcher import FileWatcher
 
 
-class Authorization(Protocol):
-    """Returns the value of the Authorization header; `renew` reads it again. Raises Unreachable."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """Request that credentials are added to; a signature covers all of it."""
 
-    async def __call__(self, *, renew: bool = False) -> str:
-        """Return the value."""
+    method: str
+    url: yarl.URL
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Authorization(Protocol):
+    """Way to authenticate each request to a server, by headers."""
+
+    @property
+    def origin(self) -> str:
+        """Where the credentials come from, for messages: files, or an identity."""
+        ...
+
+    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:
+        """Return the headers to add to `request`. Raises Unreachable.
+
+        `renew` means that the server has refused those of the previous call.
+        """
         ...
 
 
@@ -31,6 +53,8 @@ class Credentials:
     """Credentials of a client, and how it verifies the server."""
 
     authorization: Authorization | None = None
+    more_headers: Authorization | None = None
+    """Headers besides those of `authorization`."""
     ca_file: str | None = None
     """None means the CAs of the system."""
     certificate_file: str | None = None
@@ -42,27 +66,59 @@ class Credentials:
     proxy: str | None = None
 
 
-class TokenFile:
-    """Bearer token in a file, read again once a minute.
+class SecretFiles:
+    """Headers from `files` with secrets, read again once a minute and after a refusal.
 
-    If the file becomes unreadable, the last token stays in use, as in client-go.
+    If a file becomes unreadable, the last headers stay in use, as in client-go; `what` says for the
+    log what the files have.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Read the file. Raises Unreachable if it contains no token."""
+    def __init__(
+        self, *files: Path, load: Callable[[], Mapping[str, str]], what: str = "token"
+    ) -> None:
+        """Read the files. Raises Unreachable if `load` does."""
+        self.origin = " and ".join(map(str, files))
         self._watcher = FileWatcher(
-            path,
-            load=lambda: f"Bearer {_read_token(path)}",
+            *files,
+            load=load,
             failure=errors.Unreachable,
-            fallback="the previous token stays in use",
+            fallback=f"the previous {what} stays in use",
             max_age=MAX_AGE,
         )
 
-    async def authorization(self, *, renew: bool = False) -> str:
-        """Return the Authorization header; see `Authorization`."""
+    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all requests
+        """Return the headers; see `Authorization`."""
         if renew:
             self._watcher.poll()
         return self._watcher.current()
+
+
+def token_file(path: Path) -> SecretFiles:
+    """Return the bearer token in a file. Raises Unreachable if it contains none."""
+    return SecretFiles(path, load=lambda: {"Authorization": f"Bearer {read_secret(path)}"})
+
+
+def basic_files(username: Path, password: Path) -> SecretFiles:
+    """Return basic authentication with a user and a password in files. Raises Unreachable."""
+
+    def load() -> Mapping[str, str]:
+        user = read_secret(username)
+        if ":" in user:
+            raise errors.Unreachable(f"{username}: contains a colon, which no user name may have")
+        pair = f"{user}:{read_secret(password)}".encode()
+        return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+
+    return SecretFiles(username, password, load=load, what="password")
+
+
+def header_files(files: Iterable[tuple[str, Path]]) -> SecretFiles:
+    """Return headers whose values are in files, by name. Raises Unreachable."""
+    named = dict(files)
+    return SecretFiles(
+        *named.values(),
+        load=lambda: {name: read_secret(path) for name, path in named.items()},
+        what="value",
+    )
 
 
 class ReloadingClientContext:
@@ -112,7 +168,8 @@ def _refuse_passphrase() -> str:
     raise errors.Unreachable("the key is encrypted: store it without a passphrase")
 
 
-def _read_token(path: Path) -> str:
+def read_secret(path: Path) -> str:
+    """Return the text of a file without white space around it. Raises Unreachable."""
     try:
         token = path.read_text(encoding="utf-8").strip()
     except OSError as error:

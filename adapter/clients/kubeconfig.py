@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from kubernetes.aio.client import Configuration
 
 from adapter import errors
 from adapter.clients import credentials
-from adapter.clients.credentials import Authorization, Credentials, TokenFile
+from adapter.clients.credentials import Authorization, Credentials, Request, token_file
 
 _PLACEHOLDER = "https://any"
 """Server URL; the library loads CAs and certificates only if the scheme is https."""
@@ -48,8 +48,8 @@ async def load(
         configuration: Any = Configuration()
         if kubeconfig is None:
             kubernetes_config.load_incluster_config(configuration, try_refresh_token=False)
-            token = TokenFile(Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME))
-            authorization: Authorization | None = token.authorization
+            token = Path(kubernetes_config.incluster_config.SERVICE_TOKEN_FILENAME)
+            authorization: Authorization | None = token_file(token)
         else:
             authorization = await _load_file(configuration, Path(kubeconfig), server, may_execute)
         if configuration.ssl_ca_cert and not configuration.verify_ssl:
@@ -90,10 +90,10 @@ async def _load_file(
         (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
     )
     # The library quotes the contents of this file if they are not UTF-8.
-    token_file = user.pop("tokenFile", None)
+    token = user.pop("tokenFile", None)
     await loader.load_and_set(configuration)
-    if token_file:
-        return TokenFile(path.parent / token_file).authorization
+    if token:
+        return token_file(path.parent / token)
     header = configuration.api_key.get("BearerToken")
     if "exec" in user and not header and not configuration.cert_file:
         # The arguments and the environment of the command may be secret.
@@ -102,33 +102,30 @@ async def _load_file(
     if not header:
         return None
     credentials.check_header(header, "the token")
-    if "exec" in user:
-        return _ExecPlugin(loader).authorization
-
-    async def unchanged(*, renew: bool = False) -> str:  # noqa: ARG001 - it stays
-        return str(header)
-
-    return unchanged
+    return _Loaded(loader, str(path), runs="exec" in user)
 
 
-class _ExecPlugin:
-    """`exec` plugin of a kubeconfig, whose command is run again after its token has expired.
+class _Loaded:
+    """Authorization that the library has loaded from the kubeconfig `origin`.
 
-    A token without an expiry is renewed once a minute, and after a refusal of the server, but not
-    within ten seconds of the last run.
+    If it `runs` an `exec` plugin, the command is run again after its token has expired. A token
+    without an expiry is renewed once a minute, and after a refusal of the server, but not within
+    ten seconds of the last run.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, origin: str, *, runs: bool) -> None:
+        self.origin = origin
         self._loader = loader
+        self._runs = runs
         self._ran = time.monotonic()
 
-    async def authorization(self, *, renew: bool = False) -> str:
+    async def headers(self, request: Request, *, renew: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - they are the same for all requests
         """Return the Authorization header; see `Authorization`."""
         max_age = min(credentials.MAX_AGE, _EXEC_PACE) if renew else credentials.MAX_AGE
-        if time.monotonic() - self._ran >= max_age:
+        if self._runs and time.monotonic() - self._ran >= max_age:
             self._ran = time.monotonic()
             await self._loader.load_from_exec_plugin()
-        return credentials.check_header(self._loader.token, "the token")
+        return {"Authorization": credentials.check_header(self._loader.token, "the token")}
 
 
 def _parse(path: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class Kube:
             session,
             origin,
             advice="correct the address of the server in the kubeconfig",
-            authorization=credentials.authorization,
+            authorizations=tuple(filter(None, [credentials.authorization])),
             tls_context=tls.context,
             server_name=credentials.server_name,
         )

@@ -75,6 +75,7 @@ _MAX_QUOTED = 1000
 _MAX_SHOWN = 120
 """Characters of a refused query that its cause shows: it then fits in two lines of a terminal."""
 _BAD_REQUEST, _EXECUTION_FAILED = 400, 422
+_FORBIDDEN = frozenset({401, 403})
 _FAULT_OF_QUERY = frozenset({_BAD_REQUEST, _EXECUTION_FAILED})
 """Statuses with which Prometheus refuses a query. Its text quotes the query and label sets."""
 _LABEL_SET = re.compile(r'\{(?:[^{}"]|"(?:[^"\\]|\\.)*")*\}')
@@ -102,7 +103,8 @@ class Prometheus:
     """Client of one Prometheus.
 
     `url` is the base URL; its query string is sent with each request, except parameters that the
-    request sets itself. `authorization` is used unless `headers` or the URL contain credentials.
+    request sets itself. `authorization` is used unless `headers` or the URL contain credentials;
+    `more_headers` are added in any case.
     `tls_context` returns the TLS context of each new connection, by default that of the session;
     `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
     the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
@@ -121,6 +123,7 @@ class Prometheus:
         *,
         headers: Mapping[str, str] | None = None,
         authorization: Authorization | None = None,
+        more_headers: Authorization | None = None,
         tls_context: Callable[[], ssl.SSLContext] | None = None,
         server_name: str | None = None,
         verb: Verb = "GET",
@@ -152,7 +155,7 @@ class Prometheus:
             session,
             base,
             advice=f"set {setting(source, 'url')} to the address of Prometheus itself",
-            authorization=authorization,
+            authorizations=tuple(filter(None, [authorization, more_headers])),
             tls_context=tls_context,
             server_name=server_name,
         )
@@ -285,6 +288,7 @@ class Prometheus:
 
         started, began = self._monotonic(), self.reachability.now()
         outcome, received = "Cancelled", 0
+        secrets: Sequence[str] = self._secrets
         try:
             async with asyncio.timeout(seconds), contextlib.AsyncExitStack() as stack:
                 middlewares: Sequence[aiohttp.ClientMiddlewareType] = ()
@@ -303,9 +307,12 @@ class Prometheus:
                         headers=self._headers,
                     )
                 )
+                secrets = (*secrets, *self._transport.secrets(response))
                 try:
                     if response.status // 100 != 2:
-                        await _raise_for_status(response, self._address, self._source)
+                        await _raise_for_status(
+                            response, self._address, self._source, self._transport.credentials
+                        )
                     result = await self._read(response, path, reader)
                 finally:
                     received = _received(response.content)
@@ -313,7 +320,7 @@ class Prometheus:
             if path != _RUNTIME:
                 self.reachability.answered(partial=result.partial)
         except (errors.BackendError, aiohttp.ClientError, OSError) as e:
-            error = transport.backend_error(e, described(), seconds, secrets=self._secrets)
+            error = transport.backend_error(e, described(), seconds, secrets=secrets)
             if error.refusal and len(subject) <= _MAX_SHOWN:
                 error.query = subject
             outcome = type(error).__name__
@@ -359,8 +366,13 @@ class Prometheus:
             self._held.bytes -= held
 
 
-async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source: str) -> NoReturn:
-    """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text."""
+async def _raise_for_status(
+    response: aiohttp.ClientResponse, base: str, source: str, credentials: str
+) -> NoReturn:
+    """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text.
+
+    That of a refusal says where the `credentials` come from.
+    """
     body = await transport.read_beginning(response, _MAX_ERROR)
     try:
         document = orjson.loads(body)
@@ -377,6 +389,8 @@ async def _raise_for_status(response: aiohttp.ClientResponse, base: str, source:
                 f"; there is no Prometheus API below {base}: correct the path in "
                 f"{setting(source, 'url')}"
             )
+    if response.status in _FORBIDDEN and credentials:
+        text += f"; the credentials are those of {credentials}"
     message = f"{response.status} {kind}: {text}"
     if response.status in _OVERLOADED and (wait := _retry_after(response.headers)) > 0:
         overloaded = errors.Overloaded(message)

@@ -16,7 +16,7 @@ import aiohttp
 import yarl
 
 from adapter import errors
-from adapter.clients.credentials import Authorization
+from adapter.clients.credentials import Authorization, Request
 from rules.quoting import shorten
 
 _MAX_QUOTED = 1000
@@ -31,8 +31,8 @@ _UNAUTHORIZED, _TOO_MANY_REQUESTS = 401, 429
 class Transport:
     """Sends requests to the server of `url` only, over `session` or another one.
 
-    `authorization` returns the Authorization header. `tls_context` returns the TLS context of each
-    new connection, by default that of the session; `server_name` is the name in the server's
+    Each of `authorizations` adds headers to each request. `tls_context` returns the TLS context of
+    each new connection, by default that of the session; `server_name` is the name in the server's
     certificate, by default the host of the URL. A redirect to another scheme, host or port raises
     Broken, and `advice` ends the message: aiohttp would drop the Authorization header there, but no
     other header and no client certificate. It follows at most ten redirects within the origin.
@@ -44,16 +44,21 @@ class Transport:
         url: yarl.URL,
         *,
         advice: str,
-        authorization: Authorization | None = None,
+        authorizations: Sequence[Authorization] = (),
         tls_context: Callable[[], ssl.SSLContext] | None = None,
         server_name: str | None = None,
     ) -> None:
         self.session = session
         self._tls_context = tls_context
         self._server_name = server_name
-        self._middlewares = [_same_origin(url.origin(), advice)]
-        if authorization is not None:
-            self._middlewares.append(_authorized(authorization))
+        self.credentials = " and ".join(each.origin for each in authorizations)
+        """Where they come from, for messages."""
+        self._secret = {"Authorization"}
+        """Names of headers with credentials."""
+        self._middlewares = [
+            _same_origin(url.origin(), advice),
+            *(self._authorized(each) for each in authorizations),
+        ]
 
     @contextlib.asynccontextmanager
     async def send(
@@ -81,6 +86,46 @@ class Transport:
         )
         async with abort_on_exit(response):
             yield response
+
+    def secrets(self, response: aiohttp.ClientResponse) -> Sequence[str]:
+        """Return the credentials of the request, which a message about its response must not have.
+
+        Without the scheme, because a server may repeat only the token.
+        """
+        sent = response.request_info.headers
+        return [sent[name].rpartition(" ")[2] for name in self._secret if sent.get(name)]
+
+    def _authorized(self, authorization: Authorization) -> aiohttp.ClientMiddlewareType:
+        """Return a middleware that adds the headers of `authorization`.
+
+        After a 401, it has them renewed, and repeats the request once if they have changed.
+        """
+
+        async def middleware(
+            request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+        ) -> aiohttp.ClientResponse:
+            seen = Request(
+                method=request.method,
+                url=request.url,
+                headers=request.headers.copy(),
+                body=await request.body.as_bytes() if request.body else b"",
+            )
+            sent = await authorization.headers(seen)
+            self._secret.update(sent)
+            request.headers.update(sent)
+            response = await handler(request)
+            if response.status != _UNAUTHORIZED:
+                return response
+            async with contextlib.AsyncExitStack() as stack:
+                await stack.enter_async_context(abort_on_exit(response))
+                renewed = await authorization.headers(seen, renew=True)
+                if renewed == sent:
+                    stack.pop_all()
+                    return response
+            request.headers.update(renewed)
+            return await handler(request)
+
+        return middleware
 
 
 @contextlib.asynccontextmanager
@@ -156,26 +201,6 @@ def _same_origin(origin: yarl.URL, advice: str) -> aiohttp.ClientMiddlewareType:
                 f"{origin} redirects to {request.url.origin()}: redirects to another scheme, host "
                 f"or port are not followed, because they could reveal credentials; {advice}"
             )
-        return await handler(request)
-
-    return middleware
-
-
-def _authorized(authorization: Authorization) -> aiohttp.ClientMiddlewareType:
-    """Return a middleware that sends the Authorization header.
-
-    After a 401, it reads the value again, and repeats the request once if the value has changed.
-    """
-
-    async def middleware(
-        request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        sent = request.headers["Authorization"] = await authorization()
-        response = await handler(request)
-        if response.status != _UNAUTHORIZED or (new := await authorization(renew=True)) == sent:
-            return response
-        async with abort_on_exit(response):
-            request.headers["Authorization"] = new
         return await handler(request)
 
     return middleware

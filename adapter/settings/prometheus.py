@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import FlagType, Group, flag
+from adapter.settings.flag import FlagType, Group, fields_of, flag
 from adapter.settings.flag_types import FILE, SWITCH, choice, duration, repeated
 from rules import endpoint
 
@@ -94,6 +94,23 @@ class Prometheus(Group):
         "File with the bearer token for Prometheus, reread every minute. An Authorization header "
         "in --prometheus-header, or a user in --prometheus-url, takes precedence.",
     )
+    username_file: str | None = flag(
+        "prometheus-username-file",
+        FILE,
+        "File with the user name for basic authentication to Prometheus, reread every minute. "
+        "Requires --prometheus-password-file.",
+    )
+    password_file: str | None = flag(
+        "prometheus-password-file",
+        FILE,
+        "File with the password of the user in --prometheus-username-file, reread every minute.",
+    )
+    header_files: tuple[tuple[str, str], ...] = flag(
+        "prometheus-header-file",
+        repeated("string", _header, redact=_without_value),
+        "HTTP header of requests to Prometheus, as `Name=file`: the file has its value, and is "
+        "reread every minute. Repeatable.",
+    )
     ca_file: str | None = flag(
         "prometheus-ca-file",
         FILE,
@@ -133,26 +150,29 @@ class Prometheus(Group):
                 f"--prometheus-auth-config={self.auth_config}: conflicts with "
                 "--prometheus-auth-incluster; remove one of them"
             )
-        if bool(self.client_cert_file) != bool(self.client_key_file):
-            yield (
-                "--prometheus-client-tls-cert-file and --prometheus-client-tls-key-file "
-                "must be given together"
-            )
+        for group in endpoint.incomplete(self):
+            yield f"{' and '.join(map(self._flag, group))} must be given together"
+        for field, other in endpoint.conflicts(self):
+            yield f"{self._flag(field)}: conflicts with {self._flag(other)}; remove one of them"
 
     def notices(self) -> Iterator[str]:
-        """Yield a notice if the token is never sent, or sent in plain text."""
+        """Yield a notice if credentials are never sent, or sent in plain text."""
         if any(name.lower() == "authorization" for name, _ in self.headers):
             reason = "the Authorization header in --prometheus-header takes precedence"
         elif urllib.parse.urlsplit(self.url).username is not None:
             reason = "the user in --prometheus-url takes precedence"
         else:
             reason = ""
+        ways = endpoint.authorizations(self)
         if reason:
-            if self.token_file is not None:
-                yield f"--prometheus-token-file: has no effect: {reason}"
-        elif (self.token_file or self.auth_in_cluster) and endpoint.is_plain_text(self.url):
-            flag = "token-file" if self.token_file else "auth-incluster"
+            yield from (f"{self._flag(each)}: has no effect: {reason}" for each in ways)
+        elif (ways or self.auth_in_cluster) and endpoint.is_plain_text(self.url):
+            flag = self._flag(next(iter(ways), "auth_in_cluster"))
             yield (
                 f"--prometheus-url={_without_secrets(self.url)}: is not https, so everybody on the "
-                f"path can read the token of --prometheus-{flag}; use https"
+                f"path can read the credentials of {flag}; use https"
             )
+
+    def _flag(self, field: str) -> str:
+        """Return the flag that sets a field."""
+        return next(f"--{flag.name}" for name, flag in fields_of(type(self)) if name == field)

@@ -26,8 +26,11 @@ _KEYS = (
     "url",
     "verb",
     "headers",
+    "headerFiles",
     "timeout",
     "tokenFile",
+    "usernameFile",
+    "passwordFile",
     "caFile",
     "clientCertFile",
     "clientKeyFile",
@@ -50,6 +53,9 @@ class PrometheusSource:
     timeout: float
     """Seconds."""
     token_file: str | None
+    username_file: str | None
+    password_file: str | None
+    header_files: tuple[tuple[str, str], ...]
     ca_file: str | None
     client_cert_file: str | None
     client_key_file: str | None
@@ -80,9 +86,12 @@ def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
         name=name,
         url=_url(fields, entry),
         verb=cast("Verb", fields.choice("verb", get_args(Verb))),
-        headers=tuple(_headers(fields)),
+        headers=tuple(_headers(fields, "headers", secret=False)),
         timeout=timeout / 1e9 if timeout else _TIMEOUT,
         token_file=fields.text("tokenFile") or None,
+        username_file=fields.text("usernameFile") or None,
+        password_file=fields.text("passwordFile") or None,
+        header_files=tuple(_headers(fields, "headerFiles", secret=True)),
         ca_file=fields.text("caFile") or None,
         client_cert_file=fields.text("clientCertFile") or None,
         client_key_file=fields.text("clientKeyFile") or None,
@@ -106,19 +115,20 @@ def _url(fields: Fields, entry: Entry) -> str:
         fields.error("url", str(error))
         return ""
     if user is not None:
-        fields.error("url", "contains a user: put a token into a file, and set tokenFile")
+        fields.error("url", "contains a user: set usernameFile and passwordFile")
     return text
 
 
-def _headers(fields: Fields) -> Iterator[tuple[str, str]]:
-    for path, entry in fields.entries("headers"):
+def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, str]]:
+    """Yield the entries of a mapping whose keys are headers; `secret` ones are in files."""
+    for path, entry in fields.entries(key):
         name = entry.key.text
         value = entry.value.text if isinstance(entry.value, Scalar) else ""
         problem = "" if isinstance(entry.value, Scalar) else "must be text"
         if not name or not endpoint.HEADER_NAME.fullmatch(name):
             problem = "is not a valid name of a header"
-        elif name.lower() in _SECRET_HEADERS:
-            problem = "would be a secret in the rules file: put a token into a file, set tokenFile"
+        elif name.lower() in _SECRET_HEADERS and not secret:
+            problem = "would be a secret in the rules file: put it into a file, and set headerFiles"
         try:
             endpoint.check_header_value(value)
         except ValueError as error:
@@ -131,9 +141,15 @@ def _headers(fields: Fields) -> Iterator[tuple[str, str]]:
 def _check_conflicts(fields: Fields, source: PrometheusSource) -> None:
     if source.auth_in_cluster and source.auth_config:
         fields.error("authConfig", "conflicts with authInCluster: remove one of them")
-    for given, other in (
-        ("clientCertFile", "clientKeyFile"),
-        ("clientKeyFile", "clientCertFile"),
-    ):
-        if fields.get(given) is not None and fields.get(other) is None:
-            fields.error(given, f"needs {other}")
+    for group in endpoint.incomplete(source):
+        given = next(each for each in group if getattr(source, each))
+        missing = next(each for each in group if not getattr(source, each))
+        fields.error(key_of(given), f"needs {key_of(missing)}")
+    for given, other in endpoint.conflicts(source):
+        fields.error(key_of(given), f"conflicts with {key_of(other)}: remove one of them")
+
+
+def key_of(field: str) -> str:
+    """Return the key that sets a field of PrometheusSource."""
+    first, *others = field.split("_")
+    return first + "".join(map(str.title, others))

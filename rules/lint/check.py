@@ -81,8 +81,9 @@ def _sources(ruleset: RuleSet) -> Iterator[Problem]:
         if source.name not in used:
             message = "no rule uses this source: set `source` in rules, or remove it"
             yield source.where.warning("", message)
-        if (source.token_file or source.auth_in_cluster) and endpoint.is_plain_text(source.url):
-            message = "is not https, so everybody on the path can read the token. Use https"
+        secret = endpoint.authorizations(source) or source.auth_in_cluster
+        if secret and endpoint.is_plain_text(source.url):
+            message = "is not https, so everybody on the path can read the credentials. Use https"
             yield source.where.warning("url", message)
 
 

@@ -230,6 +230,7 @@ def test_an_invalid_value_is_refused_in_the_words_of_the_part_that_takes_it(argv
 PAIRS = (
     ("tls-cert-file", "tls-private-key-file"),
     ("prometheus-client-tls-cert-file", "prometheus-client-tls-key-file"),
+    ("prometheus-username-file", "prometheus-password-file"),
 )
 TOGETHER = "--{} and --{} must be given together"
 
@@ -256,6 +257,15 @@ TOGETHER = "--{} and --{} must be given together"
             (
                 (
                     "--prometheus-auth-config=/kube: conflicts with --prometheus-auth-incluster; "
+                    "remove one of them"
+                ),
+            ),
+        ),
+        (
+            ("--prometheus-token-file=a", "--prometheus-header-file=authorization=b"),
+            (
+                (
+                    "--prometheus-header-file: conflicts with --prometheus-token-file; "
                     "remove one of them"
                 ),
             ),
@@ -329,8 +339,8 @@ IN_CLUSTER = "--prometheus-auth-incluster"
 HTTPS = "--prometheus-url=https://prometheus"
 UNUSED = "--prometheus-token-file: has no effect: the {} takes precedence"
 PLAIN = (
-    "--prometheus-url=http://p:9090: is not https, so everybody on the path can read the token of "
-    "{}; use https"
+    "--prometheus-url=http://p:9090: is not https, so everybody on the path can read the "
+    "credentials of {}; use https"
 )
 
 

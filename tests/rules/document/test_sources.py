@@ -17,12 +17,13 @@ sources:
     verb: POST
     timeout: 1m30s
     headers: {X-Scope-OrgID: team-b, X-Empty: ""}
+    headerFiles: {X-Key: /secrets/key}
     tokenFile: /secrets/token
     caFile: /secrets/ca.crt
     clientCertFile: /secrets/tls.crt
     clientKeyFile: /secrets/tls.key
     authConfig: /secrets/kubeconfig
-  plain: {url: "http://plain", authInCluster: true}
+  plain: {url: "http://plain", authInCluster: true, usernameFile: /user, passwordFile: /word}
 """
 
 
@@ -45,6 +46,7 @@ def test_every_key_is_parsed():
         90.0,
     )
     assert team.headers == (("X-Scope-OrgID", "team-b"), ("X-Empty", ""))
+    assert team.header_files == (("X-Key", "/secrets/key"),)
     assert (team.token_file, team.ca_file) == ("/secrets/token", "/secrets/ca.crt")
     assert (team.client_cert_file, team.client_key_file) == ("/secrets/tls.crt", "/secrets/tls.key")
     assert (team.auth_in_cluster, team.auth_config) == (False, "/secrets/kubeconfig")
@@ -55,6 +57,7 @@ def test_every_key_is_parsed():
         30,
         True,
     )
+    assert (plain.username_file, plain.password_file) == ("/user", "/word")
     assert (plain.token_file, plain.ca_file, plain.client_cert_file, plain.auth_config) == (
         (None,) * 4
     )
@@ -88,7 +91,7 @@ def test_a_rule_names_a_source_of_any_file():
             "a: {url: 'http://p/api/v1'}",
             "2:12: error: sources.a.url: must be the base URL of Prometheus: remove /api/v1",
         ),
-        ("a: {url: 'http://u:secret@p'}", "2:12: error: sources.a.url: contains a user: put a"),
+        ("a: {url: 'http://u:secret@p'}", "2:12: error: sources.a.url: contains a user: set"),
         (
             "a: {url: http://p, urls: x}",
             "2:22: error: sources.a.urls: unknown key 'urls': did you mean url?",
@@ -109,6 +112,19 @@ def test_a_rule_names_a_source_of_any_file():
             "a: {url: http://p, authInCluster: yes, authConfig: x}",
             "sources.a.authConfig: conflicts with authInCluster: remove one of them",
         ),
+        ("a: {url: http://p, passwordFile: x}", "a.passwordFile: needs usernameFile"),
+        (
+            "a: {url: http://p, tokenFile: x, usernameFile: x, passwordFile: x}",
+            "sources.a.usernameFile: conflicts with tokenFile: remove one of them",
+        ),
+        (
+            "a: {url: http://p, tokenFile: x, headerFiles: {authorization: x}}",
+            "sources.a.headerFiles: conflicts with tokenFile: remove one of them",
+        ),
+        (
+            "a: {url: http://p, headers: {X-Scope-OrgID: x}, headerFiles: {x-scope-orgid: x}}",
+            "sources.a.headerFiles: conflicts with headers: remove one of them",
+        ),
     ],
 )
 def test_a_mistake_is_one_error_at_its_place(text, problem):
@@ -128,7 +144,7 @@ def test_a_mistake_is_one_error_at_its_place(text, problem):
 def test_an_unknown_source_is_an_error_of_the_rule(name, hint):
     (error,) = problems_of(FULL + f"rules:\n- {RULE}, source: {name}}}\n")
 
-    assert error.startswith("0.yaml:15:")
+    assert error.startswith("0.yaml:16:")
     assert f"error: rules[0].source: {hint}" in error
 
 
@@ -151,7 +167,9 @@ def test_a_source_that_no_rule_uses_is_a_warning():
     assert warning.startswith("a.yaml:4:5: warning: sources.team-b: no rule uses this source: set")
 
 
-@pytest.mark.parametrize("key", ["tokenFile: /token", "authInCluster: true"])
+@pytest.mark.parametrize(
+    "key", ["tokenFile: /token", "authInCluster: true", "usernameFile: /u, passwordFile: /p"]
+)
 def test_a_token_that_is_sent_in_plain_text_is_a_warning(key):
     (warning,) = warnings_of(
         f"sources: {{a: {{url: 'http://p', {key}}}}}\nrules:\n- {RULE}, source: a}}\n"
