@@ -6,6 +6,7 @@ The API server has validated the documents and filled in the defaults of `spec.b
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -142,7 +143,7 @@ class Pod:
     requests: Mapping[str, Mapping[str, int]]
     """Container -> resource -> request in thousandths."""
     pod_requests: Mapping[str, int]
-    """Requests of the pod itself (`spec.resources`); empty if it has none."""
+    """Requests of the whole pod, if `spec.resources` has some; empty if it has none."""
 
 
 def autoscaler(document: Document) -> Autoscaler:
@@ -185,9 +186,7 @@ def pod(document: Document) -> Pod:
     spec, status = document.get("spec") or {}, document.get("status") or {}
     conditions = status.get("conditions") or ()
     ready: Document = next((each for each in conditions if each["type"] == "Ready"), {})
-    sidecars = (
-        each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"
-    )
+    sidecars = filter(_is_sidecar, spec.get("initContainers") or ())
     return Pod(
         name=document["metadata"]["name"],
         phase=status.get("phase", ""),
@@ -198,13 +197,51 @@ def pod(document: Document) -> Pod:
         requests={
             each["name"]: _requests(each) for each in (*(spec.get("containers") or ()), *sidecars)
         },
-        pod_requests=_requests(spec),
+        pod_requests=_pod_requests(spec),
     )
 
 
+def _is_sidecar(init_container: Document) -> bool:
+    return bool(init_container.get("restartPolicy") == "Always")
+
+
+def _pod_requests(spec: Document) -> Mapping[str, int]:
+    """Return the requests of a pod that has its own: they replace the sum of its containers.
+
+    Resources that `spec.resources` lacks keep that sum, or what an init container needs if that is
+    more; the overhead of the RuntimeClass is added. Follows PodRequests of
+    k8s.io/component-helpers/resource.
+    """
+    own = {
+        name: value
+        for name, value in _requests(spec).items()
+        if name in {"cpu", "memory"} or name.startswith("hugepages-")
+    }
+    if not own:
+        return {}
+    total, sidecars, peak = Counter[str](), Counter[str](), Counter[str]()
+    for container in spec.get("containers") or ():
+        total.update(_requests(container))
+    for container in spec.get("initContainers") or ():
+        requests = _requests(container)
+        if _is_sidecar(container):
+            total.update(requests)
+            sidecars.update(requests)
+            peak |= sidecars
+        else:
+            peak |= sidecars + Counter(requests)
+    requests = dict(total) | dict(total | peak) | own
+    for name, value in _quantities(spec.get("overhead")).items():
+        requests[name] = requests.get(name, 0) + value
+    return requests
+
+
 def _requests(owner: Document) -> dict[str, int]:
-    requests = (owner.get("resources") or {}).get("requests") or {}
-    return {name: quantity.milli_value(str(each)) for name, each in requests.items()}
+    return _quantities((owner.get("resources") or {}).get("requests"))
+
+
+def _quantities(document: Document | None) -> dict[str, int]:
+    return {name: quantity.milli_value(str(each)) for name, each in (document or {}).items()}
 
 
 def _metric(document: Document) -> Metric:

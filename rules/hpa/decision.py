@@ -60,7 +60,8 @@ class Decision:
 def needs_metrics(hpa: Autoscaler, current: int) -> bool:
     """Return whether the controller reads metrics while the target has `current` replicas."""
     if not current:
-        return hpa.conditions.get("ScaledToZero", ("",))[0] == "True"
+        wakes = any(each.type in {"Object", "External"} for each in hpa.metrics)
+        return hpa.conditions.get("ScaledToZero", ("",))[0] == "True" and bool(hpa.minimum or wakes)
     return hpa.minimum <= current <= hpa.maximum
 
 
@@ -81,16 +82,15 @@ def decide(
         return _without_metrics(hpa, current)
     errors = [each for each in proposals if each.replicas is None]
     known = [each for each in proposals if each.replicas is not None]
-    decisive = max(
-        known, key=lambda each: each.replicas or 0, default=None
-    )  # of several, the first
+    decisive = _decisive(known)
     recommended = decisive.replicas if decisive else None
     if recommended is None or (errors and recommended < current):
         some = "" if recommended is None else " and the others would scale down"
         problem = f"{errors[0].metric} has no value{some}" if errors else "no metric is read"
         return Decision(low=current, high=current, recommended=None, inactive=problem)
+    recommended = max(0, recommended)
     if hpa.up is None or hpa.down is None:
-        low, high = _stabilize_down(recommended, current, DOWNSCALE_WINDOW, now, history)
+        low, high = _stabilize_down(hpa, recommended, current, now, history)
         ceiling = min(hpa.maximum, max(_SCALE_UP_FACTOR * current, _MIN_SCALE_UP))
         ceilings, floors = (ceiling, ceiling), (hpa.minimum, hpa.minimum)
     else:
@@ -103,6 +103,8 @@ def decide(
         for each in (low, high)
         for floor, ceiling in zip(floors, ceilings, strict=True)
     }
+    if not current:  # on the way from zero, the minimum counts although nothing limits the speed
+        results = {max(each, hpa.minimum) for each in results}
     low, high = min(results), max(results)
     return Decision(
         low=low,
@@ -134,14 +136,33 @@ def _without_metrics(hpa: Autoscaler, current: int) -> Decision:
     )
 
 
+def _decisive(known: Sequence[Proposal]) -> Proposal | None:
+    """Return the proposal that the controller takes: the first of the highest.
+
+    Any proposal replaces one of 0, also a lower one.
+    """
+    taken: Proposal | None = None
+    for each in known:
+        if taken is None or not taken.replicas or (each.replicas or 0) > taken.replicas:
+            taken = each
+    return taken
+
+
 def _stabilize_down(
-    recommended: int, current: int, window: float, now: float, history: History | None
+    hpa: Autoscaler, recommended: int, current: int, now: float, history: History | None
 ) -> tuple[int, int]:
-    """Return the range of the highest recommendation in the window."""
-    if history is None:
-        return recommended, max(recommended, current)
-    highest = max([recommended, *_recent(history.recommendations, window, now)])
-    return highest, highest
+    """Return the range of the highest recommendation in the window.
+
+    Earlier ones may be above `current`: after a peak, the controller still scales up. What the
+    last sync wrote tells how high they can be.
+    """
+    if history is not None:
+        past = _recent(history.recommendations, DOWNSCALE_WINDOW, now)
+        highest = max([recommended, *past])
+        return highest, highest
+    limited, reason, _ = hpa.conditions.get("ScalingLimited", ("", "", ""))
+    last = hpa.maximum if limited == "True" and reason != "TooFewReplicas" else hpa.desired
+    return recommended, max(recommended, current, last)
 
 
 def _stabilize(
@@ -181,9 +202,13 @@ def _bounds(
         exact = _limit_of(hpa, current, rules, now, history.changes, down=down)
         return exact, exact
     longest = max((each.period for each in rules.policies), default=0)
-    if hpa.last_scaled is None or now - hpa.last_scaled >= longest:
+    if (
+        rules.select == "Disabled" or hpa.last_scaled is None or now - hpa.last_scaled > longest + 1
+    ):  # it is cut to seconds
         return quiet, quiet
-    return quiet, current  # earlier changes in the period may have used up the policies
+    # Earlier changes in the period may have used up the policies; those in the other direction
+    # allow more.
+    return (hpa.minimum if down else hpa.maximum), current
 
 
 def _limit_of(
@@ -243,7 +268,7 @@ def _unknown(hpa: Autoscaler, recommended: int, current: int) -> str:
     """Return what only the controller knows and the result depends on."""
     rules = hpa.up if recommended > current else hpa.down
     window = DOWNSCALE_WINDOW if rules is None else rules.window
-    extreme = "lowest" if recommended > current else "highest"
+    extreme = "lowest" if rules is not None and recommended > current else "highest"
     if window:
         return f"the {extreme} recommendation of the last {window} s"
     return "the changes of the last seconds, which count towards the policies of `spec.behavior`"

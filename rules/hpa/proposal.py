@@ -9,7 +9,7 @@ https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/podautoscale
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.hpa.autoscaler import Metric, Pod, Scale
@@ -52,7 +52,8 @@ class Proposal:
 
     metric: Metric
     replicas: int | None
-    """None if the metric could not be computed: see `error`."""
+    """None if the metric could not be computed: see `error`. Below 0 for a negative value, and as
+    the controller's 32 bits overflow."""
     current: int = 0
     """The present value, in the unit of the target, as the status of the HPA shows it."""
     ratio: float = 0.0
@@ -137,12 +138,11 @@ def of_value(
     *,
     tolerances: tuple[float, float],
 ) -> Proposal:
-    """Return the proposal for one value: of an object, or the sum of an external metric.
+    """Return the proposal for one value: of an object, or the `total` of an external metric.
 
     A target of type Value multiplies the ready pods by the ratio; one of type AverageValue divides
     the value.
     """
-    value = min(value, _MAX_INT64)
     if metric.target == "AverageValue":
         return _of_average(metric, value, scale.status, tolerances)
     ratio = value / metric.value
@@ -158,9 +158,22 @@ def of_value(
             "replica count",
         )
     ready = sum(each.phase == "Running" and each.ready == "True" for each in pods)
-    return Proposal(
-        metric=metric, replicas=_ceil(ratio * ready), current=value, ratio=ratio, ready=ready
-    )
+    replicas = _ceil(min(ratio * ready, _MAX_INT32))
+    return Proposal(metric=metric, replicas=replicas, current=value, ratio=ratio, ready=ready)
+
+
+def total(metric: Metric, values: Iterable[int]) -> int:
+    """Return the sum of the values of an external metric, in 64 bits as the controller has it.
+
+    For an AverageValue, it takes a sum below 0 for an overflow, and uses the largest number.
+    """
+    result = 0
+    for value in values:
+        result += value
+        if result > _MAX_INT64 or (result < 0 and metric.target == "AverageValue"):
+            return _MAX_INT64
+        result = _wrapped(result, 64)
+    return result
 
 
 def _of_average(
@@ -169,9 +182,12 @@ def _of_average(
     """`replicas` is the `status.replicas` of the scale, by which the value is divided."""
     ratio = value / (metric.value * replicas) if replicas else math.inf if value else math.nan
     within = _is_within(ratio, tolerances)
+    wanted = value / metric.value
+    if metric.type == "External":
+        wanted = min(wanted, _MAX_INT32)
     return Proposal(
         metric=metric,
-        replicas=replicas if within else _ceil(value / metric.value),
+        replicas=replicas if within else _ceil(wanted),
         current=math.ceil(value / replicas) if replicas else 0,
         ratio=ratio,
         within=within,
@@ -227,10 +243,11 @@ def _usage(metric: Metric, pods: Sequence[Pod]) -> _Usage:
 
     def utilization(values: Mapping[str, int]) -> tuple[float, int]:
         known = [name for name in values if name in requests]
-        total = sum(requests[name] for name in known)
-        if not total:
+        requested = sum(requests[name] for name in known)
+        if not requested:
             raise ValueError("no metrics returned matched known pods")
-        percent = _divided(sum(values[name] for name in known) * 100, total)
+        used = sum(values[name] for name in known)
+        percent = _wrapped(_divided(used * 100, requested), 32)
         return percent / metric.value, percent
 
     return utilization
@@ -271,9 +288,18 @@ def _is_within(ratio: float, tolerances: tuple[float, float]) -> bool:
 
 
 def _ceil(replicas: float) -> int:
-    return _MAX_INT32 if not replicas <= _MAX_INT32 else math.ceil(replicas)
+    """Round up and convert to 32 bits as Go does on amd64: what does not fit becomes the least."""
+    least = -_MAX_INT32 - 1
+    return math.ceil(replicas) if least <= replicas <= _MAX_INT32 else least
 
 
-def _divided(total: int, count: int) -> int:
-    """Divide as Go does, toward zero."""
-    return total // count if total >= 0 else -(-total // count)
+def _wrapped(number: int, bits: int) -> int:
+    """Return the number with this many bits, as integers of Go overflow."""
+    half = 1 << (bits - 1)
+    return (number + half) % (2 * half) - half
+
+
+def _divided(number: int, divisor: int) -> int:
+    """Divide in 64 bits as Go does, toward zero."""
+    number = _wrapped(number, 64)
+    return number // divisor if number >= 0 else -(-number // divisor)

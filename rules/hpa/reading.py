@@ -148,7 +148,9 @@ def _propose(
             case _ if not items:
                 return request, proposal.failed(metric, _EMPTY.format("external"))
             case _:
-                value = sum(quantity.milli_value(each["value"]) for each in items)
+                value = proposal.total(
+                    metric, [quantity.milli_value(each["value"]) for each in items]
+                )
                 proposed = proposal.of_value(metric, value, pods, scale, tolerances=tolerances)
     except (QuantityError, DurationError, KeyError, TypeError, ValueError) as error:
         message = f"the reply is not a list of values: {error!r}"

@@ -12,6 +12,7 @@ from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
 from rules.quoting import counted
 
 _MAX_NAMES = 5
+_OVERFLOW = "more than 2147483647 overflows in the controller, and counts as none"
 _LIMITS = {
     "TooManyReplicas": "limited by maxReplicas",
     "TooFewReplicas": "limited by minReplicas",
@@ -71,14 +72,19 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         return f"{keeps}, because {decision.inactive}: {error}"
     if decision.inactive and decision.replicas == current:
         return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
+    refused, cure = _refused(observation)
+    if decision.inactive and refused:
+        return f"{keeps}, although {decision.inactive}: {refused}. {cure}"
     if decision.inactive:
         return f"{subject} scales {hpa.target} to {decision.replicas}: {decision.inactive}"
     assert decision.decisive is not None  # as it is active
     present = _present(decision.decisive)
+    if refused:
+        return f"{keeps}: {refused}. For you, {present}. {cure}"
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
     if decision.replicas is None:
         return (
-            f"{subject} scales {hpa.target} from {current} to {decision.recommended}, now or "
+            f"{subject} scales {hpa.target} from {current} to {_goal(decision, current)}, now or "
             f"later: it depends on {decision.unknown}; {present}{some}. Wait, or shorten the "
             "window in spec.behavior"
         )
@@ -98,6 +104,42 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
             f"{present}{some}. {advice}"
         )
     return f"{keeps}: {present}{some}. Nothing to do"
+
+
+def _goal(decision: Decision, current: int) -> str:
+    """Return where a range leads: to the recommendation, unless what is unknown goes beyond it."""
+    goal = min(max(decision.recommended or 0, decision.low), decision.high)
+    if {decision.low, decision.high} == {goal, current}:
+        return str(goal)
+    return f"between {decision.low} and {decision.high}"
+
+
+def _refused(observation: Observation) -> tuple[str, str]:
+    """Return how the last sync of the controller failed and what to do; empty if it did not.
+
+    Whoever explains has other rights than the controller, and reads at another time.
+    """
+    for kind in ("AbleToScale", "ScalingActive"):
+        if kind == "ScalingActive" and not observation.proposals:
+            continue  # now the controller does not read metrics either
+        status, reason, message = observation.hpa.conditions.get(kind, ("", "", ""))
+        if status == "False":
+            text = " ".join(message.split()).rstrip(".")
+            return f"the last sync ended with {reason}: {text}", _cure(kind, text)
+    return "", ""
+
+
+def _cure(kind: str, message: str) -> str:
+    if "forbidden" in message:
+        return (
+            "You have this right, the HPA controller has not: grant it to the user in the message"
+        )
+    if kind == "AbleToScale":
+        return "Correct what the message names"
+    return (
+        "If the condition stays for a minute, the controller gets another answer than you. Run: "
+        "gpu-metrics-adapter doctor"
+    )
 
 
 def _present(proposed: Proposal) -> str:
@@ -153,7 +195,7 @@ def _metric(proposed: Proposal) -> Document:
         "missingPods": list(groups.missing),
         "unreadyPods": list(groups.unready),
         "ignoredPods": list(groups.ignored),
-        "proposedReplicas": proposed.replicas,
+        "proposedReplicas": None if proposed.replicas is None else max(0, proposed.replicas),
         "error": proposed.error,
     }
 
@@ -189,7 +231,9 @@ def _proposal(proposed: Proposal, current: int) -> Iterator[str]:
     if proposed.ready is not None and not proposed.within and proposed.adjusted is None:
         yield f"the ratio is multiplied by {counted(proposed.ready, 'pod')}"
     change = "no change" if proposed.replicas == current else f"from {current}"
-    yield f"proposes {counted(proposed.replicas, 'replica')} ({change})"
+    if proposed.replicas < 0:
+        change = "the value is negative" if proposed.ratio < 0 else _OVERFLOW
+    yield f"proposes {counted(max(0, proposed.replicas), 'replica')} ({change})"
 
 
 def _values(proposed: Proposal) -> str:

@@ -10,7 +10,7 @@ from rules.hpa import decision, proposal
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.decision import Decision, History
 from rules.hpa.proposal import Proposal
-from tests.rules.hpa.documents import hpa, pods_metric
+from tests.rules.hpa.documents import external_metric, hpa, pods_metric
 
 NOW = 1_000_000.0
 FAST: dict[str, Any] = {
@@ -160,8 +160,47 @@ def test_recent_changes_that_are_not_known_make_a_range() -> None:
 
     found = decide(hpa(pods_metric(), up={"policies": [policy]}, status=status), 4, 9)
 
-    assert (found.low, found.high) == (4, 6)
+    assert (found.low, found.high) == (4, 9)  # a recent scale-down allows a higher scale-up
     assert "policies of `spec.behavior`" in found.unknown
+
+
+@pytest.mark.parametrize(
+    ("limited", "numbers"),
+    [
+        (("False", "DesiredWithinRange"), (5, 5)),  # no recommendation was above the desired 4
+        (("True", "TooFewReplicas"), (5, 5)),
+        (("True", "ScaleUpLimit"), (5, 8)),
+        (("True", "TooManyReplicas"), (5, 8)),
+    ],
+)
+def test_the_last_sync_says_whether_a_past_peak_scales_up(
+    limited: tuple[str, str], numbers: tuple[int, int]
+) -> None:
+    condition = {"type": "ScalingLimited", "status": limited[0], "reason": limited[1]}
+    status = {"desiredReplicas": 4, "conditions": [condition]}
+
+    found = decide(hpa(pods_metric(), status=status), 4, 5)
+
+    assert (found.low, found.high) == numbers
+
+
+@pytest.mark.parametrize(
+    ("numbers", "desired"), [((-3,), 1), ((0, -3), 1), ((-(2**31), 2), 2), ((0, -3, 2), 2)]
+)
+def test_replicas_are_never_negative(numbers: tuple[int, ...], desired: int) -> None:
+    history = History()
+
+    found = decide(hpa(pods_metric()), 3, *numbers, history=history)
+
+    assert (found.replicas, found.recommended) == (desired, max(0, *numbers))
+
+
+def test_the_minimum_counts_on_the_way_from_zero() -> None:
+    slept = {"conditions": [{"type": "ScaledToZero", "status": "True"}]}
+    autoscaler = hpa(external_metric(type="Value", value="5"), minimum=3, status=slept)
+
+    assert decide(autoscaler, 0, 1).replicas == 3
+    assert not decision.needs_metrics(hpa(pods_metric(), minimum=0, status=slept), 0)
 
 
 def test_the_walkthroughs_go_to_their_maximum() -> None:

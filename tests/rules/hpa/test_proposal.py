@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from rules.hpa import proposal
+from rules.hpa import autoscaler, proposal
 from rules.hpa.autoscaler import Pod
 from rules.hpa.proposal import PodValue, Proposal
 from tests.rules.hpa.documents import (
@@ -169,10 +170,62 @@ def test_an_average_of_an_external_metric_is_divided_by_the_replicas(
     assert metric.selector == "queue=a"
 
 
-def test_configured_tolerances_replace_the_default() -> None:
-    autoscaler = hpa(pods_metric(), up={"tolerance": "0"}, down={"tolerance": "500m"})
+@pytest.mark.parametrize(
+    ("target", "values", "replicas"),
+    [
+        ("AverageValue", [-90, 30], 2**31 - 1),  # a sum below 0 counts as an overflow
+        ("AverageValue", [30, -90, 90], 2**31 - 1),
+        ("AverageValue", [120, -30], 3),
+        ("Value", [-90, 30], -4),
+        ("Value", [2**62, 2**62], 2**31 - 1),
+    ],
+)
+def test_the_sum_of_an_external_metric_is_that_of_the_controller(
+    target: str, values: list[int], replicas: int
+) -> None:
+    key = "averageValue" if target == "AverageValue" else "value"
+    (metric,) = hpa(external_metric(**{"type": target, key: "30"})).metrics
+    total = proposal.total(metric, [value * 1000 for value in values])
 
-    assert autoscaler.tolerances == (0.5, 0.0)
+    found = proposal.of_value(metric, total, pods(2), scale(2), tolerances=TOLERANCES)
+
+    assert found.replicas == replicas
+
+
+def test_a_proposal_of_more_than_32_bits_overflows() -> None:
+    metric = hpa(object_metric(type="AverageValue", averageValue="1")).metrics[0]
+
+    found = of_pods({"p0": 2e12}, pods(1), current=1)
+    average = proposal.of_value(metric, 10**13, [], scale(1), tolerances=TOLERANCES)
+
+    assert (found.replicas, average.replicas) == (-(2**31), -(2**31))
+
+
+def test_a_pod_with_requests_of_its_own_has_those_of_its_containers_for_the_rest() -> None:
+    def container(name: str, cpu: str, policy: str = "") -> dict[str, Any]:
+        return {"name": name, "resources": {"requests": {"cpu": cpu}}, "restartPolicy": policy}
+
+    spec = {
+        "containers": [container("a", "500m")],
+        "initContainers": [container("s", "100m", "Always"), container("i", "2")],
+        "overhead": {"cpu": "250m", "memory": "1k"},
+        "resources": {"requests": {"memory": "5k"}},
+    }
+
+    def requests() -> Mapping[str, int]:
+        return autoscaler.pod({"metadata": {"name": "p0"}, "spec": spec}).pod_requests
+
+    assert requests() == {"cpu": 2350, "memory": 6_000_000}
+    spec["initContainers"].pop()
+    assert requests() == {"cpu": 850, "memory": 6_000_000}
+    spec["resources"] = {"requests": {"example.com/gpu": "1"}}
+    assert requests() == {}
+
+
+def test_configured_tolerances_replace_the_default() -> None:
+    found = hpa(pods_metric(), up={"tolerance": "0"}, down={"tolerance": "500m"})
+
+    assert found.tolerances == (0.5, 0.0)
 
 
 CPU = {"a": {"cpu": "500m"}, "b": {"cpu": "500m"}}

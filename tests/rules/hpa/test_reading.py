@@ -357,6 +357,67 @@ def test_the_verdict_is_one_sentence_and_what_to_do(known: dict[str, Any], expec
     assert verdict(read(known)[0]) == expected
 
 
+FORBIDDEN = 'pods.custom.metrics.k8s.io is forbidden: User "system:serviceaccount:a:b" cannot list'
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "maximum", "expected"),
+    [
+        (
+            "ScalingActive",
+            FORBIDDEN,
+            10,
+            (
+                f"the last sync ended with Failed: {FORBIDDEN}. For you, Pods metric "
+                "duty_cycle_current is 63 of 40. You have this right, the HPA controller has not: "
+                "grant it to the user in the message"
+            ),
+        ),
+        (
+            "ScalingActive",
+            "Internal error occurred:\nunable",
+            10,
+            (
+                "the last sync ended with Failed: Internal error occurred: unable. For you, Pods "
+                "metric duty_cycle_current is 63 of 40. If the condition stays for a minute, the "
+                "controller gets another answer than you. Run: gpu-metrics-adapter doctor"
+            ),
+        ),
+        (
+            "AbleToScale",
+            "admission webhook refused",
+            0,
+            (
+                "the last sync ended with Failed: admission webhook refused. Correct what the "
+                "message names"
+            ),
+        ),
+    ],
+)
+def test_a_failed_sync_is_told_although_the_metrics_have_values(
+    kind: str, message: str, maximum: int, expected: str
+) -> None:
+    known = documents(pods_metric(), maxReplicas=maximum)
+    condition = {"type": kind, "status": "False", "reason": "Failed", "message": message}
+    known[HPA]["status"] = {"conditions": [condition]}
+
+    found = verdict(read(known)[0])
+
+    assert found.startswith("default/gpu-hpa keeps 1 replica of deployment/serving")
+    assert found.endswith(expected)
+
+
+def test_a_range_leads_to_what_the_bounds_allow() -> None:
+    low = documents(pods_metric("2k"), replicas=1, **FAST)
+    known = documents(object_metric(type="Value", value="2k"), replicas=3, minReplicas=2)
+    peak = {"type": "ScalingLimited", "status": "True", "reason": "ScaleUpLimit"}
+
+    assert "keeps 1 replica" in verdict(read(low)[0])
+    assert " from 3 to 2, now or later" in verdict(read(known)[0])
+    known[HPA]["status"] = {"conditions": [peak]}
+    assert " from 3 to between 2 and 6, now or later" in verdict(read(known)[0])
+
+
 def test_the_verdict_says_what_explain_says_about_a_missing_metric() -> None:
     observation, _ = read(documents(pods_metric()) | {VALUES: {}})
 
