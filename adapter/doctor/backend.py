@@ -94,7 +94,7 @@ def _of_report(report: detect.Report) -> Iterator[Finding]:
         texts = [each.text for each in report.findings]
         yield warning(
             "exporters",
-            "Prometheus has no series of a GPU exporter or model server",
+            "Prometheus has no series that a preset reads",
             cause=" ".join(texts[:1]),
             cure=" ".join(texts[1:]) or "none is needed if all rules are about other series",
         )
@@ -103,7 +103,8 @@ def _of_report(report: detect.Report) -> Iterator[Finding]:
     titles = ", ".join(each.generation.title for each in report.exporters)
     yield ok("exporters", f"{titles}: {flags}")
     for exporter in report.exporters:
-        yield _of_labels(exporter)
+        if not exporter.generation.external:
+            yield _of_labels(exporter)
         for each in exporter.findings:
             if each.code not in _HARMLESS | _LABELS:
                 yield _observed(exporter, each)
@@ -138,7 +139,7 @@ async def _scrapes(prometheus: Prometheus) -> Finding:
         for function in ("min", "max")
     ]
     if not newest or not oldest:
-        return skipped("scrapes", "Prometheus has no series of a GPU exporter or model server")
+        return skipped("scrapes", "Prometheus has no series that a preset reads")
     fact = f"samples of exporters are {newest[0].value:.0f} s to {oldest[0].value:.0f} s old"
     if oldest[0].value <= _MAX_AGE:
         return ok("scrapes", fact)

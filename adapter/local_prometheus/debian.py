@@ -21,13 +21,14 @@ class NoProgramError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Program on the PATH, in `usr/bin` of a Debian package, or at the path in `$variable`."""
+    """Program on the PATH, in `folder` of a Debian package, or at the path in `$variable`."""
 
     title: str
     name: str
     package: str
     variable: str
     home: str
+    folder: str = "usr/bin"
 
 
 def find(program: Program, folder: Path, environ: Mapping[str, str]) -> Path:
@@ -41,7 +42,7 @@ def find(program: Program, folder: Path, environ: Mapping[str, str]) -> Path:
         raise NoProgramError(f"${program.variable}: {path} is not an executable file")
     if on_path := shutil.which(program.name, path=environ.get("PATH")):
         return Path(on_path)
-    unpacked = folder / "usr/bin" / program.name
+    unpacked = folder / program.folder / program.name
     if not unpacked.exists():
         _unpack(program, folder, environ)
     return unpacked
@@ -66,7 +67,7 @@ def _unpack(program: Program, folder: Path, environ: Mapping[str, str]) -> None:
         try:
             (Path(scratch) / "root").rename(folder)
         except OSError:  # another process may have been faster
-            if not (folder / "usr/bin" / program.name).exists():
+            if not (folder / program.folder / program.name).exists():
                 raise
 
 

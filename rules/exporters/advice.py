@@ -1,4 +1,4 @@
-"""Findings about GPU exporters and model servers: observation, consequence and remedy."""
+"""Findings about GPU exporters, model servers and gateways: observation, consequence and remedy."""
 
 from __future__ import annotations
 
@@ -168,16 +168,23 @@ def _missing(
 def on_server(
     generation: Generation, labels: frozenset[str], names: frozenset[str], *, replaced: bool
 ) -> Iterator[Finding]:
-    """Yield findings about a model server.
+    """Yield findings about a model server or gateway.
 
     `replaced`: the `pod` or `namespace` of some series is not that of their target.
     """
+    if generation.repeats:
+        yield Finding(code="router", text=generation.repeats)
     if not generation.preset:
-        yield Finding(code="router", text=generation.advice)
         return
     code = "no-requests" if generation.late else "missing"
     yield from _missing(code, generation, generation.fields, names)
-    if "pod" not in labels:
+    if generation.external and "namespace" not in labels:
+        yield Finding(
+            code="no-namespace",
+            text="series have no label `namespace`, by which external metrics are found: relabel "
+            "__meta_kubernetes_namespace to it in the scrape config, or use a PodMonitor",
+        )
+    elif not generation.external and "pod" not in labels:
         yield Finding(
             code="no-pods",
             text="series have no label `pod`: no metrics of pods. Relabel "

@@ -1,4 +1,4 @@
-"""Detects which GPU exporters and model servers a Prometheus scrapes, and their presets.
+"""Detects which GPU exporters, model servers and gateways a Prometheus scrapes: their presets.
 
 `analyze` evaluates `Observations`, which `adapter.series.detection` queries. The texts of findings
 are in `advice`.
@@ -67,7 +67,7 @@ class Observations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedExporter:
-    """A generation of an exporter, or a model server, that Prometheus scrapes."""
+    """An exporter, model server or gateway that Prometheus scrapes."""
 
     generation: Generation
     release: str

@@ -1,4 +1,4 @@
-"""Generations of GPU exporters and model servers: their series, labels and presets.
+"""Generations of GPU exporters, model servers and gateways: their series, labels and presets.
 
 `GENERATIONS` is sorted from new to old, which is the order in which presets are combined. Its
 sources are the counter files and label code of each exporter release, and the metrics code of each
@@ -28,7 +28,7 @@ OLD_NAMES_NODE_LABELS = ("node",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """Exporters, or model servers, and releases with the same series names."""
+    """Exporters, model servers or gateways, and releases with the same series names."""
 
     name: str
     title: str
@@ -52,13 +52,17 @@ class Generation:
     node_labels: tuple[str, ...] = ()
     """Labels that name a node in `preset`, in order of preference."""
     server: bool = False
-    """Whether it is a model server: its series belong to the pod that is scraped."""
+    """Whether it is a model server or gateway: its series belong to the pod that is scraped."""
+    external: bool = False
+    """Whether it is a gateway: its metrics are external ones, of a namespace and not of a pod."""
     other_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Series -> its names in other releases, which `preset` reads as well."""
     late: bool = False
     """Whether series of requests appear with the first request."""
     advice: str = ""
     """How to get series that are missing; without a preset, why none reads them."""
+    repeats: str = ""
+    """What to do about series that it repeats from servers; empty if it repeats none."""
 
     @property
     def series(self) -> frozenset[str]:
@@ -267,16 +271,6 @@ GENERATIONS = (
         required_labels=frozenset({"model_name"}),
     ),
     Generation(
-        name="vllm-router",
-        title="the router of vLLM's production stack (vllm:* with `server`)",
-        preset="",
-        server=True,
-        other_series=("vllm:num_requests_running", "vllm:current_qps"),
-        required_labels=frozenset({"server"}),
-        advice="it repeats counts of the engines. The preset leaves them out; rules of your own "
-        'need {model_name!=""}',
-    ),
-    Generation(
         name="sglang",
         title="SGLang (sglang:* or sglang_*)",
         preset="inference-sglang",
@@ -300,7 +294,7 @@ GENERATIONS = (
         server=True,
         other_series=("sglang:num_running_reqs", "sglang_num_running_reqs"),
         required_labels=frozenset({"worker_addr"}),
-        advice="it repeats series of its workers. The preset leaves them out; rules of your own "
+        repeats="it repeats series of its workers. The preset leaves them out; rules of your own "
         'need {worker_addr=""}',
     ),
     Generation(
@@ -405,10 +399,55 @@ GENERATIONS = (
             _TOKENS[1]: ("llamacpp:tokens_predicted_total",),
         },
     ),
+    Generation(
+        name="vllm-router",
+        title="the router of vLLM's production stack",
+        preset="gateway-vllm-router",
+        server=True,
+        external=True,
+        fields={"vllm_router_requests_per_second": ("vllm:num_incoming_requests_total",)},
+        other_series=("vllm:current_qps",),
+        late=True,
+        repeats="it repeats counts of the engines. The presets leave them out; rules of your own "
+        'need {model_name!=""}',
+    ),
+    Generation(
+        name="inference-pool",
+        title="an endpoint picker of the Inference Extension, or llm-d's router",
+        preset="gateway-inference-pool",
+        server=True,
+        external=True,
+        fields={
+            "inference_pool_requests_waiting": ("llm_d_router_epp_info",),
+            "inference_pool_requests_waiting_average": ("llm_d_router_epp_average_queue_size",),
+            "inference_pool_kv_cache_utilization_average": (
+                "llm_d_router_epp_average_kv_cache_utilization",
+            ),
+        },
+        other_names={
+            "llm_d_router_epp_info": ("inference_extension_info",),
+            "llm_d_router_epp_average_queue_size": ("inference_pool_average_queue_size",),
+            "llm_d_router_epp_average_kv_cache_utilization": (
+                "inference_pool_average_kv_cache_utilization",
+            ),
+        },
+    ),
+    Generation(
+        name="litellm",
+        title="LiteLLM's proxy (litellm_*)",
+        preset="gateway-litellm",
+        server=True,
+        external=True,
+        fields={
+            "litellm_requests_active": ("litellm_in_flight_requests",),
+            "litellm_requests_per_second": ("litellm_proxy_total_requests_metric_total",),
+        },
+        late=True,
+    ),
 )
 
 SERVER_SERIES = frozenset[str]().union(*(each.series for each in GENERATIONS if each.server))
-"""The series of model servers."""
+"""The series of model servers and gateways."""
 SERIES = tuple(sorted(frozenset[str]().union(*(each.series for each in GENERATIONS))))
 """All series that identify a generation or that presets read."""
 
@@ -417,6 +456,7 @@ LABELS = tuple(
         {
             *POD_LABELS,
             *NODE_LABELS,
+            "namespace",
             *(
                 label
                 for each in GENERATIONS

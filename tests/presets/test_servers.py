@@ -233,8 +233,20 @@ FINDINGS: Mapping[str, Mapping[str, set[str]]] = {
     "lmdeploy-0.9.2": {"lmdeploy": {"missing"}},
     "trtllm": {"trtllm": set()},
     "llamacpp": {"llamacpp": set()},
+    "inference-pool": {"inference-pool": set()},
+    "inference-pool-1.5": {"inference-pool": {"missing"}},
+    "litellm": {"litellm": set()},
+    "litellm-new": {"litellm": {"no-requests"}},
 }
 """Exposition -> the names of what is detected, each with the codes of its findings."""
+GATEWAYS = {
+    "vllm-router": "gateway-vllm-router",
+    "inference-pool": "gateway-inference-pool",
+    "inference-pool-1.5": "gateway-inference-pool",
+    "litellm": "gateway-litellm",
+    "litellm-new": "gateway-litellm",
+}
+"""Exposition of a gateway -> its preset."""
 
 
 async def detected(server: prometheus.Prometheus, *samples: Labels) -> detect.Report:
@@ -242,7 +254,7 @@ async def detected(server: prometheus.Prometheus, *samples: Labels) -> detect.Re
     targets = {
         tuple((key, each[key]) for key in ("job", "instance", "namespace", "pod") if key in each)
         for each in samples
-        if each["namespace"] == NAMESPACE
+        if each.get("namespace") == NAMESPACE
     }
     every = [*samples, *({"__name__": "up", **dict(each)} for each in targets)]
     server.write((each, 1.0) for each in every)
@@ -273,6 +285,8 @@ async def test_a_server_is_detected(pod: str, scraped: prometheus.Prometheus) ->
     file = PODS[pod][0]
     if file in SERVERS:
         assert report.presets == (SERVERS[file].preset,)
+    if file in GATEWAYS:
+        assert report.presets == (GATEWAYS[file],)
 
 
 async def test_servers_and_their_router_are_detected_at_once(
@@ -284,7 +298,8 @@ async def test_servers_and_their_router_are_detected_at_once(
 
     found = {"vllm": set(), "vllm-router": {"router"}, "sglang": set(), "tei": set()}
     assert codes(report) == found
-    assert report.presets == ("inference-vllm", "inference-sglang", "inference-tei")
+    servers = ("inference-vllm", "inference-sglang", "inference-tei")
+    assert report.presets == (*servers, "gateway-vllm-router")
 
 
 async def test_a_scrape_without_a_pod_label_is_reported(scraped: prometheus.Prometheus) -> None:
@@ -293,6 +308,15 @@ async def test_a_scrape_without_a_pod_label_is_reported(scraped: prometheus.Prom
     report = await detected(scraped, *lacking)
 
     assert codes(report) == {"llamacpp": {"no-pods"}}
+
+
+async def test_a_gateway_needs_a_namespace_and_no_pod(scraped: prometheus.Prometheus) -> None:
+    lacking = [{k: v for k, v in each.items() if k != "pod"} for each in labels_of("litellm")]
+
+    assert codes(await detected(scraped, *lacking)) == {"litellm": set()}
+
+    nowhere = ({k: v for k, v in each.items() if k != "namespace"} for each in lacking)
+    assert codes(await detected(scraped, *nowhere)) == {"litellm": {"no-namespace"}}
 
 
 async def test_honor_labels_that_replace_the_namespace_of_the_pod_are_reported(
