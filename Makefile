@@ -14,7 +14,7 @@ READY := .venv/.ready
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run quick test check fix lint types layers lock pin vectors attack backends bench react image \
-  control-plane playground walkthroughs
+  control-plane playground model-server walkthroughs
 
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -108,6 +108,9 @@ bench: setup ## Measure what requests cost, as ratios within one run (PEER='comm
 
 react: setup ## Measure how soon HPAs show a change of load, in a real control plane (ARGS=300 for 300 HPAs)
 	@$(BIN)/python -m tests.bench.react $(ARGS)
+
+model-server: setup ## Scale a real vLLM without a GPU by its waiting requests; installs 8 GiB (ARGS=--record for fixtures)
+	@$(BIN)/python -m tests.model_server $(ARGS)
 
 walkthroughs: setup ## Scale on GPU load in a real control plane, story by story (ARGS=-k ack for one)
 	$(BIN)/python -m pytest -s tests/walkthroughs $(ARGS)

@@ -21,7 +21,7 @@ from aiohttp import web
 from adapter import errors, settings
 from adapter.app import server as app
 from adapter.commands import serve, shutdown
-from adapter.demo import exporter, manifests
+from adapter.demo import exporter, manifests, serving
 from adapter.demo.fleet import APP, Fleet
 from adapter.demo.generations import DEFAULT, GENERATIONS, MEASURED
 from adapter.local_prometheus import binary, debian, process
@@ -36,6 +36,7 @@ _FIXED = "fixed"
 _GPU = "gpu"
 _GROUP = "/apis/custom.metrics.k8s.io/v1beta1"
 _PODS = f"{_GROUP}/namespaces/default/pods/*/duty_cycle_current?labelSelector=app%3D{APP}"
+_WAITING = _PODS.replace("duty_cycle", "requests_waiting")
 _NODES = f"{_GROUP}/nodes/*/duty_cycle_current"
 
 _READY = """
@@ -76,7 +77,8 @@ class _Simulation(Group):
     generation: str = flag(
         "generation",
         choice(*sorted(GENERATIONS)),
-        "Exporter whose series the fleet has; the matching preset is used: "
+        "Exporter whose series the fleet has, or model server in its pods; the matching presets "
+        "are used: "
         f"{', '.join(sorted(GENERATIONS))}.",
         default=DEFAULT,
     )
@@ -166,9 +168,17 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
     def seconds() -> float:
         return 0.0 if options.load == _FIXED else time.monotonic() - started
 
-    exporters = await _serve_exporters(exporter.application(fleet, generation, seconds), stack)
+    server = generation.server
+    servers = serving.pages(fleet, server) if server else {}
+    pages = {**exporter.pages(fleet, generation), **servers}
+    port = await _serve(exporter.application(pages, seconds), stack)
     _say(f"{len(fleet.gpus)} GPUs on {len(fleet.nodes)} nodes, exporter: {generation.summary}")
-    config = process.config(fleet.nodes, exporters, honor_labels=options.honor_labels)
+    config = process.config(
+        fleet.nodes,
+        port,
+        honor_labels=options.honor_labels,
+        servers=[(pod.namespace, pod.name) for pod in fleet.pods if pod.name in servers],
+    )
     _say(f"starting {program}")
     prometheus_url = await stack.enter_async_context(
         process.running(
@@ -180,7 +190,7 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
         )
     )
     # The first relist must find the series, else discovery is empty until the next one.
-    await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(len(fleet.nodes)))
+    await _wait_until(f"{prometheus_url}/api/v1/query?query=sum(up)", _scraped(len(pages)))
     objects = folder / "objects.yaml"
     objects.write_text(json.dumps(manifests.document(fleet)), encoding="utf-8")
     flags = [
@@ -193,8 +203,12 @@ async def _start(options: _Simulation, program: Path, stack: contextlib.AsyncExi
     ]
     if generation.preset == "gpu-dcgm" and generation is not MEASURED:
         flags.append("--preset=gpu-dcgm-prof")
+    if server:
+        flags.append(f"--preset={server.preset}")
     url = await stack.enter_async_context(app.running(settings.parse(flags)))
-    if generation.preset == "gpu-node":
+    if server:
+        metric, expected = _WAITING, sum(pod.app == APP for pod in fleet.pods)
+    elif generation.preset == "gpu-node":
         metric, expected = _NODES, len(fleet.nodes)
     else:
         metric, expected = _PODS, sum(pod.app == APP for pod in fleet.pods)
@@ -216,7 +230,7 @@ def _own_gpus() -> contextlib.AbstractContextManager[Fleet]:
     return nvml.fleet()
 
 
-async def _serve_exporters(application: web.Application, stack: contextlib.AsyncExitStack) -> int:
+async def _serve(application: web.Application, stack: contextlib.AsyncExitStack) -> int:
     """Serve `application` on a free port of 127.0.0.1, and return the port."""
     runner = web.AppRunner(application, access_log=None)
     await runner.setup()

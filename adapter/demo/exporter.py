@@ -8,6 +8,8 @@ from aiohttp import web
 
 from adapter.demo.fleet import Fleet, Gpu, Reading
 from adapter.demo.generations import Generation
+from adapter.demo.labels import label_set
+from adapter.demo.serving import Page
 
 
 def render(readings: Iterable[tuple[Gpu, Reading]], generation: Generation) -> str:
@@ -30,30 +32,28 @@ def render(readings: Iterable[tuple[Gpu, Reading]], generation: Generation) -> s
     return "\n".join(lines) + "\n"
 
 
-def label_set(labels: Mapping[str, str]) -> str:
-    """Return the labels of a sample, in braces."""
-    pairs: list[str] = []
-    for name, value in labels.items():
-        escaped = value.replace("\\", r"\\").replace('"', r"\"")
-        pairs.append(f'{name}="{escaped}"')
-    return "{" + ",".join(pairs) + "}"
+def pages(fleet: Fleet, generation: Generation) -> Mapping[str, Page]:
+    """Return the page of each node's exporter."""
+
+    def page(node: str) -> Page:
+        return lambda seconds: render(fleet.readings(node, seconds), generation)
+
+    return {node: page(node) for node in fleet.nodes}
 
 
-def application(
-    fleet: Fleet, generation: Generation, seconds: Callable[[], float]
-) -> web.Application:
-    """Return an application with `/NODE/metrics` for each node, all on one port.
+def application(pages: Mapping[str, Page], seconds: Callable[[], float]) -> web.Application:
+    """Return an application with `/NAME/metrics` for each page, all on one port.
 
     `seconds` returns the time since the start.
     """
 
     async def metrics(request: web.Request) -> web.Response:
-        node = request.match_info["node"]
-        if node not in fleet.nodes:
-            raise web.HTTPNotFound(text=f"{node}: no such node; nodes: {', '.join(fleet.nodes)}\n")
-        text = render(fleet.readings(node, seconds()), generation)
-        return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+        name = request.match_info["name"]
+        if name not in pages:
+            raise web.HTTPNotFound(text=f"{name}: not there; known: {', '.join(pages)}\n")
+        headers = {"Content-Type": "text/plain; version=0.0.4"}
+        return web.Response(text=pages[name](seconds()), headers=headers)
 
     app = web.Application()
-    app.router.add_get("/{node}/metrics", metrics)
+    app.router.add_get("/{name}/metrics", metrics)
     return app

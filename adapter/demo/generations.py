@@ -1,4 +1,4 @@
-"""Series, units and labels of each generation of GPU exporters.
+"""Series, units and labels of each generation of GPU exporters, also with model servers.
 
 Sources: the counter files and the label code of the exporters, release by release. `series.csv` has
 the series: what each reports is a reading of the GPU times a factor.
@@ -9,9 +9,9 @@ from __future__ import annotations
 import csv
 import importlib.resources
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from adapter.demo import labels
+from adapter.demo import labels, serving
 from adapter.demo.fleet import Gpu, Reading
 
 
@@ -46,6 +46,8 @@ class Generation:
     """Whether some GPUs of the fleet are split into MIG instances."""
     idle: bool = True
     """Whether idle GPUs are reported."""
+    server: serving.Server | None = None
+    """Model server in each pod, which exposes metrics of its own."""
 
 
 def _series(*exporters: str) -> tuple[Series, ...]:
@@ -60,7 +62,7 @@ def _series(*exporters: str) -> tuple[Series, ...]:
     )
 
 
-GENERATIONS: Mapping[str, Generation] = {
+_EXPORTERS: Mapping[str, Generation] = {
     "dcgm": Generation(
         "gpu-dcgm", "dcgm-exporter 4.8.3", _series("dcgm", "dcgm-prof"), labels.dcgm()
     ),
@@ -125,6 +127,15 @@ GENERATIONS: Mapping[str, Generation] = {
         _series("nvidia-smi"),
         labels.nvidia_smi,
     ),
+}
+GENERATIONS: Mapping[str, Generation] = {
+    **_EXPORTERS,
+    **{
+        name: replace(
+            _EXPORTERS["dcgm"], server=server, summary=f"dcgm-exporter 4.8.3, {server.title}"
+        )
+        for name, server in serving.SERVERS.items()
+    },
 }
 DEFAULT = "dcgm"
 MEASURED = Generation(

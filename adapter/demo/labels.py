@@ -1,4 +1,4 @@
-"""Labels with which each generation of GPU exporters identifies a GPU and its pod."""
+"""Labels with which each generation of GPU exporters identifies a GPU and its pod; their text."""
 
 from __future__ import annotations
 
@@ -115,3 +115,12 @@ def hami(gpu: Gpu) -> Mapping[str, str]:
 def nvidia_smi(gpu: Gpu) -> Mapping[str, str]:
     """Return the labels of nvidia_gpu_exporter, which does not know pods."""
     return {"uuid": gpu.board.uuid.removeprefix("GPU-")}
+
+
+def label_set(labels: Mapping[str, str]) -> str:
+    """Return the labels of a sample, in braces."""
+    pairs: list[str] = []
+    for name, value in labels.items():
+        escaped = value.replace("\\", r"\\").replace('"', r"\"")
+        pairs.append(f'{name}="{escaped}"')
+    return "{" + ",".join(pairs) + "}"

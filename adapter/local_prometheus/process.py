@@ -22,12 +22,24 @@ class PrometheusFailedError(Exception):
     """Prometheus exited or was not ready in time; `str()` has the last lines of its log."""
 
 
-def config(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> str:
-    """Return a configuration that scrapes the exporter of each node every second."""
+def config(
+    nodes: Sequence[str],
+    exporters: int,
+    *,
+    honor_labels: bool,
+    servers: Sequence[tuple[str, str]] = (),
+) -> str:
+    """Return a configuration that scrapes each exporter and model server every second.
+
+    `servers` are the namespace and name of the pods of model servers.
+    """
     return yaml.safe_dump(
         {
             "global": {"scrape_interval": "1s", "scrape_timeout": "1s"},
-            "scrape_configs": [job(nodes, exporters, honor_labels=honor_labels)],
+            "scrape_configs": [
+                job(nodes, exporters, honor_labels=honor_labels),
+                _servers_job(servers, exporters),
+            ],
         }
     )
 
@@ -60,6 +72,24 @@ def job(nodes: Sequence[str], exporters: int, *, honor_labels: bool) -> dict[str
         "honor_labels": honor_labels,
         "static_configs": targets,
     }
+
+
+def _servers_job(pods: Sequence[tuple[str, str]], port: int) -> dict[str, Any]:
+    """Return a scrape job for the servers in these pods, with the labels of a PodMonitor."""
+    targets = [
+        {
+            "targets": [f"127.0.0.1:{port}"],
+            "labels": {
+                "__metrics_path__": f"/{pod}/metrics",
+                "instance": f"{pod}:8000",
+                "namespace": namespace,
+                "pod": pod,
+                "container": "server",
+            },
+        }
+        for namespace, pod in pods
+    ]
+    return {"job_name": "model-servers", "static_configs": targets}
 
 
 def child_command(*line: str | Path) -> Sequence[str]:

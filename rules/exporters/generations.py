@@ -446,6 +446,16 @@ GENERATIONS = (
     ),
 )
 
+REQUESTS = frozenset[str]().union(*(each.fields.get(_REQUESTS, ()) for each in GENERATIONS))
+"""The series of model servers that count requests."""
+OLD_NAMES_OF: Mapping[str, str] = {
+    old: new
+    for each in GENERATIONS
+    for new, others in each.other_names.items()
+    for old in others
+    if old.replace(":", "_") != new.replace(":", "_")
+}
+"""Series -> its name in later releases of the same server."""
 SERVER_SERIES = frozenset[str]().union(*(each.series for each in GENERATIONS if each.server))
 """The series of model servers and gateways."""
 SERIES = tuple(sorted(frozenset[str]().union(*(each.series for each in GENERATIONS))))

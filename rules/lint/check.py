@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from rules import endpoint, promql
 from rules.document.config import Override
 from rules.document.where import Where
 from rules.errors import Problem
+from rules.exporters import generations
 from rules.kinds import NAMESPACES, Kinds
 from rules.lint import check_queries
 from rules.mapping import BoundMapping
@@ -54,12 +55,14 @@ def warnings(ruleset: RuleSet) -> tuple[Problem, ...]:
     """
     kinds = Kinds.builtin()
     problems: list[Problem] = list(_sources(ruleset))
+    pinned = {rule.pinned_series for rule in (*ruleset.rules, *ruleset.external)}
     for section in (ruleset.rules, ruleset.external):
         earlier: _Earlier = {}
         for rule in section:
             bound = rule.mapping.bind(kinds)
             problems += _unknown_resources(rule.config.where, bound, kinds)
             problems += _broad_selector(rule)
+            problems += _old_name(rule, pinned)
             problems += _names(rule)
             if rule.section == "rules":
                 problems += _custom(rule, bound, kinds)
@@ -124,6 +127,18 @@ def _broad_selector(compiled: CompiledRule) -> Iterator[Problem]:
             "matches nearly every series: discovery lists thousands of metrics, and each relist "
             'reads all names. Select names ({__name__=~"^http_.*",...}), or use seriesFilters or '
             "name.matches",
+        )
+
+
+def _old_name(compiled: CompiledRule, pinned: Collection[str | None]) -> Iterator[Problem]:
+    """Yield a warning if no rule reads the later name of the rule's series."""
+    series = compiled.pinned_series or ""
+    newer = generations.OLD_NAMES_OF.get(series)
+    if newer and newer not in pinned:
+        yield compiled.config.where.warning(
+            "seriesQuery",
+            f"selects {series}, which later releases name {newer}: their pods have no value. The "
+            "presets read both names",
         )
 
 

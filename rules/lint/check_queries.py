@@ -14,8 +14,9 @@ import promql_parser
 from rules import promql
 from rules.document.where import Where
 from rules.errors import PlanError, Problem, TemplateExecError
+from rules.exporters import generations
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource, Kinds
-from rules.lint import gauges
+from rules.lint import counters, gauges
 from rules.mapping import BoundMapping
 from rules.query.clauses import CHOOSES_SAMPLES
 from rules.ruleset import QUERY_FIELDS, CompiledResourceRules, CompiledRule
@@ -29,7 +30,7 @@ _OBJECTS = ("a", "a|b")
 _CLUSTER_SCOPED = frozenset((NAMESPACES, NODES, GroupResource("", "persistentvolumes")))
 ANY_SERIES = "series"
 """Stands for the name of a series where a rule does not pin one."""
-_RATES = frozenset(("rate", "irate", "increase"))
+_BUCKETS_OF_SERIES = re.compile(r"<<-?\s*\.Series\s*-?>>_bucket")
 
 
 def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]:
@@ -72,8 +73,52 @@ def check_rule(compiled: CompiledRule, bound: BoundMapping) -> Iterator[Problem]
     for series in _rated(expressions):
         if gauges.is_gauge(series):
             yield where.warning("metricsQuery", gauges.warning(series))
+    for message in dict.fromkeys(itertools.chain(*map(counters.problems, expressions))):
+        yield where.warning("metricsQuery", message)
+    yield from _unlike_series(compiled)
+    averaged = compiled.section == "rules" and compiled.config.aggregate == "avg"
+    if averaged and (more := _more_groups(expressions, labels)):
+        yield where.warning(
+            "metricsQuery",
+            f"groups also by {', '.join(more)}: an object has several samples, and its value is "
+            "their mean; the original takes any of them. Leave it out, or set aggregate",
+        )
     if compiled.section == "rules" and compiled.config.max_sample_age is not None:
         yield from _other_ages(compiled, expressions)
+
+
+def _unlike_series(compiled: CompiledRule) -> Iterator[Problem]:
+    """Yield warnings about a pinned series that does not exist, or is not what its metric says."""
+    where, series = compiled.config.where, compiled.pinned_series
+    if series is None:
+        return
+    if _BUCKETS_OF_SERIES.search(compiled.query.source) and not series.endswith("_bucket"):
+        yield where.warning(
+            "seriesQuery",
+            f"selects {series}, but a histogram has only series {series}_bucket, _sum and _count: "
+            "the rule finds none. Select _bucket, and write <<.Series>> without it",
+        )
+    if series in generations.REQUESTS and "token" in compiled.config.name.as_:
+        yield where.warning(
+            "name.as", f"says tokens, but {series} counts requests: select the counter of tokens"
+        )
+
+
+def _more_groups(expressions: Iterable[promql_parser.Expr], labels: Sequence[str]) -> list[str]:
+    """Return labels by which a query groups its result, other than those of its objects."""
+    found: set[str] = set()
+    for parsed in expressions:
+        expression = parsed
+        while isinstance(expression, promql_parser.ParenExpr):
+            expression = expression.expr
+        if (
+            isinstance(expression, promql_parser.AggregateExpr)
+            and str(expression.op) not in CHOOSES_SAMPLES
+            and expression.modifier is not None
+            and expression.modifier.type == promql_parser.AggModifierType.By
+        ):
+            found.update(expression.modifier.labels)
+    return sorted(found.difference(labels))
 
 
 def _other_ages(
@@ -302,7 +347,7 @@ def _selectors(expression: promql_parser.Expr) -> Iterator[promql_parser.VectorS
 def _rated(expressions: Iterable[promql_parser.Expr]) -> list[str]:
     found = set()
     for each in itertools.chain.from_iterable(map(_nodes, expressions)):
-        if isinstance(each, promql_parser.Call) and str(each.func.name) in _RATES:
+        if isinstance(each, promql_parser.Call) and str(each.func.name) in counters.RATES:
             for argument in each.args:
                 if isinstance(argument, promql_parser.MatrixSelector):
                     found.add(argument.vector_selector.name or "")

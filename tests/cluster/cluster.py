@@ -17,7 +17,7 @@ import http.client
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from adapter.demo.generations import GENERATIONS, Generation
@@ -60,11 +60,11 @@ class Cluster:
         self._adapter_numbers = itertools.count()
 
     def wait_scraped(self) -> None:
-        """Wait until every target is up. Prometheus starts to scrape after five seconds."""
-        targets = len(self.fleet.nodes) + 1
+        """Wait until every exporter is up. Prometheus starts to scrape after five seconds."""
+        up = f'up{{job=~"{scrape.EXPORTERS}"}} == 1'
         wait_for(
-            lambda: len(self.prometheus.query("up == 1")) == targets,
-            "every target is scraped",
+            lambda: len(self.prometheus.query(up)) == len(self.fleet.nodes) + 1,
+            "every exporter is scraped",
             seconds=60,
         )
 
@@ -176,6 +176,7 @@ def running(
     nodes: int = 4,
     gpus: int = 4,
     rules_yaml: str | None = None,
+    jobs: Sequence[Mapping[str, object]] = (),
     start_seconds: float = 0.0,
     noise: float = 0.0,
     clean_up: bool = True,
@@ -183,10 +184,11 @@ def running(
     """Run a cluster until the context ends. The first scrape comes later: see `wait_scraped`.
 
     `generation` is the format of the GPU exporters, or its name in GENERATIONS. `gpus` is their
-    number per node. `rules_yaml` is the text of a Prometheus rule file. Pods become Ready
-    `start_seconds` after they are bound. `noise` scales the fluctuation of GPU utilisation: 1 as in
-    the recording, 0 for none. Without `clean_up` no object is deleted and the adapter is killed at
-    the end: that is faster, but the control plane must end as well.
+    number per node. `rules_yaml` is the text of a Prometheus rule file, `jobs` are further entries
+    of `scrape_configs`. Pods become Ready `start_seconds` after they are bound. `noise` scales the
+    fluctuation of GPU utilisation: 1 as in the recording, 0 for none. Without `clean_up` no object
+    is deleted and the adapter is killed at the end: that is faster, but the control plane must end
+    as well.
     """
     # Names that no other cluster used: a cache may still hold the nodes of an earlier one.
     run = secrets.token_hex(2)
@@ -201,7 +203,7 @@ def running(
         rules.write_text(rules_yaml)
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(exporters.serving(pages))
-        scrape_config = scrape.config(fleet.nodes, port, rules=rules)
+        scrape_config = scrape.config(fleet.nodes, port, rules=rules, jobs=jobs)
         running_prometheus = stack.enter_context(prometheus.run(folder, scrape_config))
         if clean_up:
             stack.callback(kubelet.unregister)

@@ -1,4 +1,4 @@
-"""HTTP server for the fleet's GPU exporters and kube-state-metrics, all on one port."""
+"""HTTP server for the fleet's exporters and model servers and kube-state-metrics, on one port."""
 
 from __future__ import annotations
 
@@ -6,30 +6,36 @@ import contextlib
 import http.server
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from adapter.demo.exporter import render
 from adapter.demo.generations import Generation
 from tests.cluster import state_metrics
 from tests.cluster.fleet import LiveFleet
 from tests.cluster.kubelet import Kubelet
-from tests.cluster.scrape import STATE_METRICS
+from tests.cluster.scrape import SERVERS, STATE_METRICS
+from tests.cluster.servers import Servers
 
-Pages = Mapping[str, Callable[[], str]]
-"""Function that renders the response, by path."""
+Pages = Callable[[str], str | None]
+"""Returns the body for a path; None if there is none."""
 
 
 def pages(fleet: LiveFleet, kubelet: Kubelet, generation: Generation) -> Pages:
-    """Return the metrics pages of every node's exporter and of kube-state-metrics."""
+    """Return the metrics of nodes' exporters, of kube-state-metrics and of servers in pods."""
     started = time.monotonic()
+    servers = Servers(fleet, generation.server) if generation.server else None
 
-    def exporter(node: str) -> Callable[[], str]:
-        return lambda: render(fleet.readings(node, time.monotonic() - started), generation)
+    def page(path: str) -> str | None:
+        if path == STATE_METRICS:
+            return state_metrics.render(kubelet.objects)
+        if path == SERVERS:
+            return servers.targets() if servers else "[]"
+        name = path.removesuffix("/metrics").removeprefix("/")
+        if name in fleet.nodes:
+            return render(fleet.readings(name, time.monotonic() - started), generation)
+        return servers.render(name) if servers else None
 
-    return {
-        **{f"/{node}/metrics": exporter(node) for node in fleet.nodes},
-        STATE_METRICS: lambda: state_metrics.render(kubelet.objects),
-    }
+    return page
 
 
 @contextlib.contextmanager
@@ -38,12 +44,13 @@ def serving(pages: Pages) -> Iterator[int]:
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            page = pages.get(self.path)
-            body = page().encode() if page else b""
+            page = pages(self.path)
+            body = (page or "").encode()
+            kind = "application/json" if self.path == SERVERS else "text/plain; version=0.0.4"
             # Prometheus closes the connection when a scrape exceeds its timeout.
             with contextlib.suppress(ConnectionError):
-                self.send_response(200 if page else 404)
-                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.send_response(404 if page is None else 200)
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

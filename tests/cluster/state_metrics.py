@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from adapter.demo.exporter import label_set
+from adapter.demo.labels import label_set
 from tests.cluster.kubelet import ClusterObjects, Object
 
 PHASES = ("Pending", "Succeeded", "Failed", "Unknown", "Running")

@@ -27,12 +27,19 @@ class Daemon:
     """Process that can be stopped, killed and started again with the same command line."""
 
     def __init__(
-        self, name: str, command: Sequence[str | Path], log: Path, ready: Callable[[], bool]
+        self,
+        name: str,
+        command: Sequence[str | Path],
+        log: Path,
+        ready: Callable[[], bool],
+        *,
+        ready_timeout: float = READY_TIMEOUT,
     ) -> None:
         self.name = name
         self.log = log
         self.command = command
         self._ready = ready
+        self._ready_timeout = ready_timeout
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -61,13 +68,13 @@ class Daemon:
 
         Raises RuntimeError with the end of the log when it exits or is not ready in time.
         """
-        deadline = time.monotonic() + READY_TIMEOUT
+        deadline = time.monotonic() + self._ready_timeout
         while not self._ready():
             if not self.running:
                 raise RuntimeError(f"{self.name} exited before it was ready:\n{self.last_lines()}")
             if time.monotonic() > deadline:
                 raise RuntimeError(
-                    f"{self.name} is not ready after {READY_TIMEOUT} s:\n{self.last_lines()}"
+                    f"{self.name} is not ready after {self._ready_timeout} s:\n{self.last_lines()}"
                 )
             time.sleep(0.05)
 

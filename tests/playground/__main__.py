@@ -38,7 +38,7 @@ NOISE = 0.15
 """With more noise the HPA, whose tolerance is 10 %, would never stop scaling."""
 RAISED_LOAD = 8
 """Replicas of the load generator in the command that raises the load: 120 % of a GPU."""
-METRIC = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*/duty_cycle_current"
+PODS = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/default/pods/*"
 _SCRAPE_TIMEOUT = 60.0
 
 
@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "--generation",
         choices=sorted(generations()),
         default=DEFAULT,
-        help="format of the GPU exporters; the adapter gets the matching preset",
+        help="GPU exporter, or model server in the pods; the adapter gets the matching presets",
     )
     parser.add_argument(
         "--load",
@@ -134,17 +134,24 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
             )
             step(f"Deployments {manifests.BERT} and {manifests.LOAD}")
             _deploy(c, args.load, generation)
-            step(f"gpu-metrics-adapter --preset={generation.preset}, behind the API server")
-            flags = (f"--preset={generation.preset}", "--metrics-relist-interval=10s")
-            stack.enter_context(c.adapter(*flags))
+            server = generation.server
+            presets = [generation.preset, *([server.preset] if server else [])]
+            flags = [f"--preset={name}" for name in presets]
+            step(f"gpu-metrics-adapter {' '.join(flags)}, behind the API server")
+            stack.enter_context(c.adapter(*flags, "--metrics-relist-interval=10s"))
             step(f"HorizontalPodAutoscaler {manifests.BERT}")
-            control_plane.kubectl("apply", "-f", "-", text=manifests.hpa())
+            control_plane.kubectl("apply", "-f", "-", text=manifests.hpa(server=server is not None))
             step(f"everything is running; logs: {folder}")
             observer = Observer(
                 c,
                 title="gpu-metrics-adapter playground",
                 subtitle=f"Kubernetes {programs.version} · {generation.summary}",
-                commands=commands(control_plane, os.environ, load=args.load),
+                commands=commands(
+                    control_plane,
+                    os.environ,
+                    load=args.load,
+                    metric="requests_waiting_current" if server else "duty_cycle_current",
+                ),
             )
             with screen.choose(sys.stdout) as output:
                 while True:
@@ -172,7 +179,7 @@ def _deploy(c: Cluster, load: int, generation: Generation) -> None:
 
 
 def commands(
-    control_plane: ControlPlane, environ: Mapping[str, str], *, load: int
+    control_plane: ControlPlane, environ: Mapping[str, str], *, load: int, metric: str
 ) -> Iterator[Command]:
     """Yield the commands to try. The first also sets PATH if kubectl is not on it."""
     kubectl = control_plane.programs.kubectl
@@ -182,7 +189,7 @@ def commands(
     scale = f"kubectl scale deployment {manifests.LOAD} --replicas"
     yield Command(purpose="set up kubectl", text=f"export KUBECONFIG={config}{path}")
     yield Command(purpose="watch the HPA", text="kubectl get hpa -w")
-    yield Command(purpose="query the metric", text=f"kubectl get --raw '{METRIC}'")
+    yield Command(purpose="query the metric", text=f"kubectl get --raw '{PODS}/{metric}'")
     yield Command(purpose="raise the load", text=f"{scale}={max(RAISED_LOAD, load + 4)}")
     yield Command(purpose="remove the load", text=f"{scale}=0")
 

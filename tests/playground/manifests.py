@@ -16,6 +16,9 @@ LOAD = "bert-load"
 LOAD_PER_REPLICA = 15.0
 """Load of each ready replica of LOAD, in per cent of one GPU."""
 
+SERVER_METRICS = (("requests_waiting_current", "5"), ("kv_cache_utilization_current", "80"))
+"""Metrics of model servers, and their targets."""
+
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "examples" / f"{BERT}.yaml"
 BEHAVIOR = {"scaleDown": {"stabilizationWindowSeconds": 15}}
 """Replaces the default window of five minutes, so that a scale-down can be watched."""
@@ -42,11 +45,26 @@ def load(replicas: int) -> str:
     return _deployment(LOAD, replicas=replicas, container=container)
 
 
-def hpa() -> str:
-    """Return manifests/examples/bert-intent-detection.yaml with another `behavior`."""
+def hpa(*, server: bool) -> str:
+    """Return manifests/examples/bert-intent-detection.yaml with another `behavior`.
+
+    With `server`, it follows the requests that wait in the model servers, and their KV cache.
+    """
     document = yaml.safe_load(EXAMPLE.read_text())
     document["spec"]["behavior"] = BEHAVIOR
+    if server:
+        document["spec"]["metrics"] = [_pods_metric(*each) for each in SERVER_METRICS]
     return yaml.safe_dump(document, sort_keys=False)
+
+
+def _pods_metric(name: str, target: str) -> dict[str, Any]:
+    return {
+        "type": "Pods",
+        "pods": {
+            "metric": {"name": name},
+            "target": {"type": "AverageValue", "averageValue": target},
+        },
+    }
 
 
 def _deployment(name: str, *, replicas: int, container: dict[str, Any]) -> str:

@@ -289,6 +289,31 @@ async def test_a_server_is_detected(pod: str, scraped: prometheus.Prometheus) ->
         assert report.presets == (GATEWAYS[file],)
 
 
+async def test_a_recorded_vllm_is_detected_and_has_its_values(
+    scraped: prometheus.Prometheus, tmp_path: Path
+) -> None:
+    """Beside each counter it has a gauge with the time of its creation, which no rule takes."""
+    text = (FIXTURES / "recorded/vllm-0.18-loaded.prom").read_text()
+    target = {"namespace": NAMESPACE, "pod": "new", "job": "vllm", "instance": "new"}
+    every = [
+        ({**labels, **target}, value)
+        for labels, value in prometheus.samples(re.findall(r"^vllm:.*", text, re.MULTILINE))
+    ]
+
+    report = await detected(scraped, *(labels for labels, _ in every))
+    scraped.write(every)
+    found = await answers(tmp_path, scraped, ("inference-vllm",))
+    scraped.write((labels, STALE) for labels, _ in every)
+
+    assert codes(report) == {"vllm": set()}
+    assert any(labels["__name__"].endswith("_created") for labels, _ in every)
+    (values,) = found.values()
+    assert values["requests_waiting_current"] == 12
+    assert values["requests_running_current"] == 4
+    assert values["requests_active_current"] == 16
+    assert values["kv_cache_utilization_current"] in {Fraction("26.667"), Fraction("53.333")}
+
+
 async def test_servers_and_their_router_are_detected_at_once(
     scraped: prometheus.Prometheus,
 ) -> None:

@@ -17,7 +17,7 @@ import itertools
 import json
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,21 @@ class Walkthrough:
             until=lambda hpa: hpa.cells[_TARGETS] in targets and hpa.current_replicas in allowed,
             seconds=STEP_TIMEOUT,
             table=self.table,
+        )
+
+    def wait_for_replicas(self, replicas: int, *, waiting: Callable[[float], bool]) -> Hpa:
+        """Wait until the HPA has so many replicas, and `waiting` accepts its first current value.
+
+        For values that are never the same twice. Raises TimeoutError as `wait_for_row`.
+        """
+
+        def reached(hpa: Hpa) -> bool:
+            current = hpa.cells[_TARGETS].partition("/")[0]
+            known = current != "<unknown>" and waiting(float(quantity.parse(current)))
+            return known and hpa.current_replicas == replicas
+
+        return self.cluster.watch_hpa(
+            self.hpa, until=reached, seconds=STEP_TIMEOUT, table=self.table
         )
 
     def wait_until_settled(self, *targets: str, replicas: int | tuple[int, ...]) -> Hpa:

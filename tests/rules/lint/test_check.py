@@ -216,6 +216,61 @@ SERVICES = (
 NAMESPACE_VALUE = '<<index .LabelValuesByName "namespace">>'
 
 
+TIME, SELECTOR = "request_duration_seconds_sum", "{<<.LabelMatchers>>}"
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        (f"sum(x_total{SELECTOR}) by (<<.GroupBy>>)", "takes the value of x_total"),
+        (f"sum(a{SELECTOR} / x_total{SELECTOR}) by (pod)", "takes the value of x_total"),
+        (f"sum(delta(x_total{SELECTOR}[1m])) by (pod)", "computes delta() of x_total"),
+        (f"sum(rate({TIME}{SELECTOR}[1m]) / 1000) by (pod)", f"computes a rate of {TIME}"),
+        (f"sum(up{SELECTOR}) by (<<.GroupBy>>, model)", "groups also by model"),
+        (f"(sum(up{SELECTOR}) by (<<.GroupBy>>, model))", "groups also by model"),
+    ],
+)
+def test_a_query_that_computes_something_else_gives_a_warning(query: str, message: str) -> None:
+    ((path, warning),) = _warnings(_rule(metricsQuery=f"'{query}'"))
+
+    assert path == "rules[0].metricsQuery"
+    assert warning.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"sum(increase(x_total{SELECTOR}[1m])) by (pod)",
+        f"sum(max_over_time(rate(x_total{SELECTOR}[1m])[5m:])) by (pod)",
+        f"sum(x_total{SELECTOR} - x_total{SELECTOR} offset 1m) by (pod)",
+        f"sum(up{SELECTOR} unless x_total{SELECTOR}) by (pod)",
+        f"count(x_total{SELECTOR}) by (pod)",
+        f"sum(time() - timestamp(x_total{SELECTOR})) by (pod)",
+        f"sum(rate({TIME}{SELECTOR}[1m])) by (pod) / sum(rate(x_total{SELECTOR}[1m])) by (pod)",
+        f"sum(rate(container_cpu_usage_seconds_total{SELECTOR}[1m])) by (pod)",
+        f"topk(1, sum(up{SELECTOR}) by (<<.GroupBy>>, model)) by (pod)",
+        f"max(sum(up{SELECTOR}) by (<<.GroupBy>>, model)) by (<<.GroupBy>>)",
+    ],
+)
+def test_a_query_with_a_usual_computation_gives_no_warning(query: str) -> None:
+    assert _warnings(_rule(metricsQuery=f"'{query}'")) == []
+
+
+def test_groups_by_more_labels_are_wanted_if_the_rule_says_how_to_aggregate() -> None:
+    query = f"'sum(up{SELECTOR}) by (<<.GroupBy>>, model)'"
+
+    assert _warnings(_rule(metricsQuery=query, aggregate="max")) == []
+
+
+def test_the_older_name_of_a_series_gives_no_warning_beside_the_later_one() -> None:
+    old, new = (
+        _rule(seriesQuery=f"vllm:{name}_cache_usage_perc", merge="true") for name in ("gpu", "kv")
+    )
+
+    assert [path for path, _ in _warnings(old)] == ["rules[0].seriesQuery"]
+    assert _warnings(old, new) == []
+
+
 @pytest.mark.parametrize(
     "changes",
     [

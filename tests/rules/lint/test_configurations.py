@@ -28,7 +28,9 @@ REFUSED = (
     "chart-values-as-rules",
     "comma-after-braces",
     "dcgm-query-below-name",
+    "picker-external",
     "rules-as-mapping",
+    "vllm-misindented",
 )
 """Those with which no server starts."""
 ACCEPTED = [name for name in NAMES if name not in REFUSED]

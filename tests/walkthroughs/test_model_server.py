@@ -1,0 +1,77 @@
+"""Scale on the requests that wait in model servers; the engines are simulated.
+
+`make model-server` tells the same story with a real vLLM.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from adapter.demo.engine import Engine
+from adapter.demo.serving import SERVERS
+from tests.cluster import cluster, exporters
+from tests.control_plane.plane import ControlPlane
+from tests.model_server import story
+from tests.walkthroughs.walkthrough import Walkthrough
+
+
+class Simulated:
+    """An engine in real time."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self._engine = Engine(story.LIKE_VLLM)
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._submitted = 0
+
+    def complete(self, prompt: str, *, tokens: int) -> None:
+        """Return when the engine has answered one more request; all are equally long."""
+        with self._running() as engine:
+            engine.submit(1)
+            self._submitted += 1
+            number = self._submitted
+        while True:
+            time.sleep(0.02)
+            with self._running() as engine:
+                if engine.finished >= number:
+                    return
+
+    def page(self, path: str) -> str:
+        """Return its exposition, whatever the path."""
+        with self._running() as engine:
+            return SERVERS["vllm"].render(engine)
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[Engine]:
+        with self._lock:
+            self._engine.advance(time.monotonic() - self._started)
+            yield self._engine
+
+
+def test_model_server(control_plane: ControlPlane, tmp_path: Path) -> None:
+    servers = [Simulated(), Simulated()]
+    with contextlib.ExitStack() as stack:
+        for each in servers:
+            each.port = stack.enter_context(exporters.serving(each.page))
+        service = story.Service(servers, tmp_path)
+        c = stack.enter_context(
+            cluster.running(
+                control_plane,
+                tmp_path,
+                generation="dcgm",
+                nodes=len(servers),
+                gpus=1,
+                jobs=[service.scrape_job],
+            )
+        )
+        stack.enter_context(story.following(service, c.fleet))
+        stack.enter_context(c.adapter("--preset=gpu-dcgm", "--preset=inference-vllm"))
+        clients = stack.enter_context(story.clients(service.complete))
+        walkthrough = Walkthrough(c, hpa=story.APP)
+        story.tell(walkthrough, clients.set)
+        walkthrough.check_predictions()
