@@ -76,14 +76,18 @@ fix: $(READY) ## Format, apply ruff's fixes, and write the generated parts of th
 	$(BIN)/ruff format .
 	$(BIN)/python -m tests.docs
 
-lock: $(READY) ## Update both lock files from the minimum versions in setup.cfg
+# All three have the same versions: those with which the libraries of the clouds work.
+lock: $(READY) ## Update the lock files from the minimum versions in setup.cfg
 	$(BIN)/pip install --disable-pip-version-check --quiet uv
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-annotate --no-header \
-	  setup.cfg -o manifests/requirements.lock
+	  --extra aws --extra azure --extra google setup.cfg -o manifests/identities.lock
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-annotate --no-header \
-	  --extra dev --constraint manifests/requirements.lock setup.cfg -o tests/requirements.lock
+	  --constraint manifests/identities.lock setup.cfg -o manifests/requirements.lock
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-annotate --no-header \
+	  --extra dev --constraint manifests/identities.lock setup.cfg -o tests/requirements.lock
 
 pin: $(READY) ## Pin the actions of CI and the base image by digest (needs GitHub and Docker Hub)
 	@$(BIN)/python -m tests.pins

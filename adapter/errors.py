@@ -5,6 +5,7 @@
     Unauthenticated          for the log: credentials were rejected
     BackendError             for the log: Prometheus or the API server did not answer as expected
     ├── Unreachable              no connection, or the connection broke
+    │   └── NoCredentials            nothing is sent, because a token server or identity fails
     ├── TimedOut                 no complete response in time
     │   └── QueryTimedOut            Prometheus responds, but reports that a query took too long
     ├── Refused                  4xx: the request is wrong (bad PromQL, missing permission)
@@ -140,6 +141,10 @@ class BackendError(Exception):
 
 class Unreachable(BackendError):
     """Failure to connect, or a connection that broke before the response was complete."""
+
+
+class NoCredentials(Unreachable):
+    """Failure to get credentials for a request, which was not sent."""
 
 
 class TimedOut(BackendError):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import urllib.parse
 from collections.abc import Iterator, Sequence
+from typing import Literal, get_args
 
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
 """RFC 9110, 5.1; also empty."""
@@ -19,6 +20,14 @@ _OF_ENDPOINT = re.compile(
 
 def check_url(text: str) -> urllib.parse.SplitResult:
     """Return the parts of the base URL of a Prometheus. Raises ValueError for any other text."""
+    url = check_host(text)
+    if found := _OF_ENDPOINT.search(url.path):
+        raise ValueError(f"must be the base URL of Prometheus: remove {found[0]} from its end")
+    return url
+
+
+def check_host(text: str) -> urllib.parse.SplitResult:
+    """Return the parts of an HTTP URL. Raises ValueError for any other text."""
     message = "must be an http or https URL with a host"
     try:
         url = urllib.parse.urlsplit(text)
@@ -27,13 +36,11 @@ def check_url(text: str) -> urllib.parse.SplitResult:
         raise ValueError(message) from error
     if not valid:
         raise ValueError(message)
-    if found := _OF_ENDPOINT.search(url.path):
-        raise ValueError(f"must be the base URL of Prometheus: remove {found[0]} from its end")
     return url
 
 
 def is_plain_text(url: str) -> bool:
-    """Return whether requests to a URL that `check_url` accepts are not encrypted."""
+    """Return whether requests to a URL that is valid are not encrypted."""
     return urllib.parse.urlsplit(url).scheme == "http"
 
 
@@ -43,8 +50,23 @@ def check_header_value(value: str) -> None:
         raise ValueError("the value contains a control character")
 
 
-_TOGETHER = (("client_cert_file", "client_key_file"), ("username_file", "password_file"))
-_AUTHORIZATIONS = ("token_file", "username_file")
+Identity = Literal["aws", "azure", "google"]
+IDENTITIES: Sequence[Identity] = get_args(Identity)
+_AUTHORIZATIONS = ("token_file", "username_file", "oauth2_token_url", "identity")
+_NEEDS = (
+    ("client_cert_file", "client_key_file"),
+    ("client_key_file", "client_cert_file"),
+    ("username_file", "password_file"),
+    ("password_file", "username_file"),
+    ("oauth2_token_url", "oauth2_client_id"),
+    ("oauth2_client_id", "oauth2_client_secret_file"),
+    ("oauth2_client_secret_file", "oauth2_token_url"),
+    ("oauth2_parameters", "oauth2_token_url"),
+    ("oauth2_ca_file", "oauth2_token_url"),
+    ("aws_region", "identity"),
+    ("aws_profile", "identity"),
+)
+"""Fields of which the first needs the second."""
 
 
 def authorizations(connection: object) -> Sequence[str]:
@@ -52,11 +74,11 @@ def authorizations(connection: object) -> Sequence[str]:
     return [field for field in _AUTHORIZATIONS if getattr(connection, field)]
 
 
-def incomplete(connection: object) -> Iterator[Sequence[str]]:
-    """Yield each group of fields of which `connection` has some, but not all."""
-    for group in _TOGETHER:
-        if len({bool(getattr(connection, field)) for field in group}) > 1:
-            yield group
+def incomplete(connection: object) -> Iterator[tuple[str, str]]:
+    """Yield each field of `connection` that is set without one that it needs, and that one."""
+    for given, needed in _NEEDS:
+        if getattr(connection, given) and not getattr(connection, needed):
+            yield given, needed
 
 
 def conflicts(connection: object) -> Iterator[tuple[str, str]]:

@@ -79,7 +79,11 @@ def test_without_its_package_the_demo_says_how_to_get_it(tmp_path: Path) -> None
 
 
 def test_the_locks_name_no_registry_and_hash_everything() -> None:
-    for lock in ("manifests/requirements.lock", "tests/requirements.lock"):
+    for lock in (
+        "manifests/identities.lock",
+        "manifests/requirements.lock",
+        "tests/requirements.lock",
+    ):
         lines = (ROOT / lock).read_text().splitlines()
 
         assert not [line for line in lines if "://" in line or line.startswith("--index")]

@@ -12,8 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from adapter import errors, settings, telemetry
-from adapter.clients import kubeconfig, proxies
+from adapter.clients import identities, kubeconfig, proxies
 from adapter.clients.credentials import (
+    Authorization,
     Credentials,
     ReloadingClientContext,
     basic_files,
@@ -21,6 +22,7 @@ from adapter.clients.credentials import (
     token_file,
 )
 from adapter.clients.held import Held
+from adapter.clients.oauth2 import ClientCredentials
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
 from adapter.settings.flag import fields_of
@@ -104,20 +106,44 @@ async def _credentials(connection: Connection, *, may_execute: bool) -> Credenti
             certificate_file=connection.client_cert_file,
             key_file=connection.client_key_file,
         )
-    if connection.token_file is not None:
-        with _named(f"{_setting(connection, 'token_file')}="):
-            authorization = token_file(Path(connection.token_file))
+    if authorization := _authorization(connection):
         credentials = replace(credentials, authorization=authorization)
-    if connection.username_file is not None and connection.password_file is not None:
-        fields = (_setting(connection, each) for each in ("username_file", "password_file"))
-        with _named(f"{' and '.join(fields)}: "):
-            basic = basic_files(Path(connection.username_file), Path(connection.password_file))
-        credentials = replace(credentials, authorization=basic)
     if connection.header_files:
         with _named(f"{_setting(connection, 'header_files')}: "):
             headers = header_files((name, Path(file)) for name, file in connection.header_files)
         credentials = replace(credentials, more_headers=headers)
     return credentials
+
+
+def _authorization(connection: Connection) -> Authorization | None:
+    """Return the one way to authenticate that is set, except kubeconfig and service account."""
+    if connection.token_file:
+        with _named(f"{_setting(connection, 'token_file')}="):
+            return token_file(Path(connection.token_file))
+    if connection.username_file and connection.password_file:
+        fields = (_setting(connection, each) for each in ("username_file", "password_file"))
+        with _named(f"{' and '.join(fields)}: "):
+            return basic_files(Path(connection.username_file), Path(connection.password_file))
+    if connection.oauth2_client_id and connection.oauth2_client_secret_file:
+        fields = (
+            _setting(connection, each) for each in ("oauth2_client_secret_file", "oauth2_ca_file")
+        )
+        with _named(f"{' or '.join(fields)}: "):
+            return ClientCredentials(
+                connection.oauth2_token_url,
+                connection.oauth2_client_id,
+                Path(connection.oauth2_client_secret_file),
+                parameters=dict(connection.oauth2_parameters),
+                ca_file=connection.oauth2_ca_file,
+            )
+    if connection.identity:
+        with _named(f"{_setting(connection, 'identity')}={connection.identity}: "):
+            if connection.identity == "aws":
+                return identities.aws(connection.aws_region, connection.aws_profile)
+            if connection.identity == "google":
+                return identities.google()
+            return identities.azure(connection.url)
+    return None
 
 
 async def _delegated(connection: Connection, *, may_execute: bool) -> Credentials:

@@ -15,6 +15,7 @@ import logging
 import re
 import ssl
 import time
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, TypeVar
@@ -297,12 +298,9 @@ class Prometheus:
                 response = await stack.enter_async_context(
                     self._transport.send(
                         verb,
-                        (self._base / path[1:]).with_query(
-                            [each for each in self._parameters if each[0] not in params]
-                        ),
+                        self._url(path, params, in_url=verb == "GET"),
                         session=session,
                         middlewares=middlewares,
-                        params=params if verb == "GET" else None,
                         data=params if verb == "POST" else None,
                         headers=self._headers,
                     )
@@ -339,6 +337,17 @@ class Prometheus:
             if log.isEnabledFor(logging.DEBUG):
                 log.debug("%s: %s in %.0f ms", described(), outcome, elapsed * 1000)
         return result
+
+    def _url(self, path: str, params: Mapping[str, str], *, in_url: bool) -> yarl.URL:
+        """Return the URL of a request.
+
+        All but unreserved characters are quoted, as in signatures of AWS.
+        """
+        own = [each for each in self._parameters if each[0] not in params]
+        query = [*own, *(params.items() if in_url else ())]
+        text = urllib.parse.urlencode(query, quote_via=urllib.parse.quote, safe="")
+        bare = (self._base / path[1:]).with_query(None)
+        return yarl.URL(f"{bare}?{text}" if text else str(bare), encoded=True)
 
     async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:
         """Parse a response while it arrives. Raises TooLarge and Broken."""
@@ -437,8 +446,10 @@ def _date(text: str) -> dt.datetime:
 
 def _secrets(url: yarl.URL) -> tuple[str, ...]:
     """Return what a message must not repeat: values of the query string, as given and as sent."""
+    plain = url.query.values()
     pairs = (pair.partition("=")[2] for pair in url.raw_query_string.split("&"))
-    values = {value for value in (*url.query.values(), *pairs) if len(value) >= _MIN_SECRET}
+    sent = (urllib.parse.quote(value, safe="") for value in plain)
+    values = {value for value in (*plain, *pairs, *sent) if len(value) >= _MIN_SECRET}
     return tuple(sorted(values, key=len, reverse=True))
 
 

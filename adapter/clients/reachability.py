@@ -97,6 +97,8 @@ class Reachability:
 
 def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
     """Return why all requests to `source` may fail; empty if the error concerns one request."""
+    if isinstance(error, errors.NoCredentials):
+        return f"has no credentials (the log says why; check {credentials_setting(source)})"
     if isinstance(error, errors.Unreachable):
         return f"cannot be reached (check {setting(source, 'url')})"
     if isinstance(error, errors.TimedOut):

@@ -80,6 +80,9 @@ def _unreachable(error: errors.BackendError) -> Finding:
         cure = f"set {reachability.credentials_setting(DEFAULT)}"
     elif status == 404:
         fact, cure = "there is no Prometheus at this URL", "correct --prometheus-url"
+    elif isinstance(error, errors.NoCredentials):
+        fact = "there are no credentials for Prometheus"
+        cure = f"check {reachability.credentials_setting(DEFAULT)}"
     elif isinstance(error, errors.Unreachable):
         fact, cure = "Prometheus cannot be reached", "correct --prometheus-url, or the network"
     elif isinstance(error, errors.TimedOut):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapter.settings.flag import FlagType, Group, fields_of, flag
-from adapter.settings.flag_types import FILE, SWITCH, choice, duration, repeated
+from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, duration, repeated
 from rules import endpoint
 
 
@@ -26,7 +26,7 @@ def _without_secrets(url: str) -> str:
 def _header(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     if not name or not endpoint.HEADER_NAME.fullmatch(name):
-        raise ValueError("must be Name=value, where Name is a valid header name")
+        raise ValueError("must be Name=value, where Name is a valid name")
     endpoint.check_header_value(value)
     return name, value
 
@@ -35,6 +35,16 @@ def _without_value(header: str) -> str:
     """Return the name only. A likely mistake is `Authorization: Bearer ...`, with a secret."""
     name = endpoint.HEADER_NAME.match(header)
     return f"{name[0] if name else ''}..."
+
+
+def _token_url(text: str) -> str:
+    if text:
+        endpoint.check_host(text)
+    return text
+
+
+def _identity(text: str) -> endpoint.Identity | None:
+    return choice(*endpoint.IDENTITIES).parse(text) if text else None
 
 
 def _freshness(text: str) -> float | None:
@@ -105,6 +115,48 @@ class Prometheus(Group):
         FILE,
         "File with the password of the user in --prometheus-username-file, reread every minute.",
     )
+    oauth2_token_url: str = flag(
+        "prometheus-oauth2-token-url",
+        FlagType(name="url", parse=_token_url, redact=_without_secrets),
+        "URL of the token server that issues bearer tokens for Prometheus, by the client "
+        "credentials grant of OAuth 2.0. Requires a client ID and a client secret.",
+    )
+    oauth2_client_id: str = flag(
+        "prometheus-oauth2-client-id", STRING, "Client ID for the token server."
+    )
+    oauth2_client_secret_file: str | None = flag(
+        "prometheus-oauth2-client-secret-file",
+        FILE,
+        "File with the client secret for the token server, reread for each token.",
+    )
+    oauth2_parameters: tuple[tuple[str, str], ...] = flag(
+        "prometheus-oauth2-parameter",
+        repeated("string", _header, redact=_without_value),
+        "Parameter of requests to the token server, as `Name=value`, such as `scope=metrics.read`. "
+        "Repeatable.",
+    )
+    oauth2_ca_file: str | None = flag(
+        "prometheus-oauth2-ca-file",
+        FILE,
+        "PEM file with the CAs of the token server, reread every minute. Without it, the CAs of "
+        "the operating system.",
+    )
+    identity: Literal["aws", "azure", "google"] | None = flag(
+        "prometheus-identity",
+        FlagType(name="string", parse=_identity),
+        "Authenticate to Prometheus with the identity of the pod in a cloud: aws (Signature "
+        "Version 4), azure or google. Requires an image with the libraries of the clouds.",
+    )
+    aws_region: str | None = flag(
+        "prometheus-aws-region",
+        FILE,
+        "Region of the Prometheus in AWS. Without it, that of the environment.",
+    )
+    aws_profile: str | None = flag(
+        "prometheus-aws-profile",
+        FILE,
+        "Profile in the configuration file of AWS, such as one with a role to assume.",
+    )
     header_files: tuple[tuple[str, str], ...] = flag(
         "prometheus-header-file",
         repeated("string", _header, redact=_without_value),
@@ -150,8 +202,8 @@ class Prometheus(Group):
                 f"--prometheus-auth-config={self.auth_config}: conflicts with "
                 "--prometheus-auth-incluster; remove one of them"
             )
-        for group in endpoint.incomplete(self):
-            yield f"{' and '.join(map(self._flag, group))} must be given together"
+        for given, missing in endpoint.incomplete(self):
+            yield f"{self._flag(given)}: needs {self._flag(missing)}"
         for field, other in endpoint.conflicts(self):
             yield f"{self._flag(field)}: conflicts with {self._flag(other)}; remove one of them"
 
@@ -171,6 +223,11 @@ class Prometheus(Group):
             yield (
                 f"--prometheus-url={_without_secrets(self.url)}: is not https, so everybody on the "
                 f"path can read the credentials of {flag}; use https"
+            )
+        if endpoint.is_plain_text(self.oauth2_token_url):
+            yield (
+                "--prometheus-oauth2-token-url: is not https, so everybody on the path can read "
+                "the client secret; use https"
             )
 
     def _flag(self, field: str) -> str:

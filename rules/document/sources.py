@@ -31,6 +31,14 @@ _KEYS = (
     "tokenFile",
     "usernameFile",
     "passwordFile",
+    "oauth2TokenUrl",
+    "oauth2ClientId",
+    "oauth2ClientSecretFile",
+    "oauth2Parameters",
+    "oauth2CaFile",
+    "identity",
+    "awsRegion",
+    "awsProfile",
     "caFile",
     "clientCertFile",
     "clientKeyFile",
@@ -55,6 +63,14 @@ class PrometheusSource:
     token_file: str | None
     username_file: str | None
     password_file: str | None
+    oauth2_token_url: str
+    oauth2_client_id: str
+    oauth2_client_secret_file: str | None
+    oauth2_parameters: tuple[tuple[str, str], ...]
+    oauth2_ca_file: str | None
+    identity: endpoint.Identity | None
+    aws_region: str | None
+    aws_profile: str | None
     header_files: tuple[tuple[str, str], ...]
     ca_file: str | None
     client_cert_file: str | None
@@ -91,6 +107,14 @@ def _source(top: Fields, path: str, entry: Entry) -> PrometheusSource:
         token_file=fields.text("tokenFile") or None,
         username_file=fields.text("usernameFile") or None,
         password_file=fields.text("passwordFile") or None,
+        oauth2_token_url=_token_url(fields),
+        oauth2_client_id=fields.text("oauth2ClientId"),
+        oauth2_client_secret_file=fields.text("oauth2ClientSecretFile") or None,
+        oauth2_parameters=tuple(_headers(fields, "oauth2Parameters", secret=True)),
+        oauth2_ca_file=fields.text("oauth2CaFile") or None,
+        identity=_identity(fields),
+        aws_region=fields.text("awsRegion") or None,
+        aws_profile=fields.text("awsProfile") or None,
         header_files=tuple(_headers(fields, "headerFiles", secret=True)),
         ca_file=fields.text("caFile") or None,
         client_cert_file=fields.text("clientCertFile") or None,
@@ -119,6 +143,22 @@ def _url(fields: Fields, entry: Entry) -> str:
     return text
 
 
+def _token_url(fields: Fields) -> str:
+    text = fields.text("oauth2TokenUrl")
+    try:
+        if text:
+            endpoint.check_host(text)
+    except ValueError as error:
+        fields.error("oauth2TokenUrl", str(error))
+    return text
+
+
+def _identity(fields: Fields) -> endpoint.Identity | None:
+    if fields.get("identity") is None:
+        return None
+    return cast("endpoint.Identity", fields.choice("identity", endpoint.IDENTITIES))
+
+
 def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, str]]:
     """Yield the entries of a mapping whose keys are headers; `secret` ones are in files."""
     for path, entry in fields.entries(key):
@@ -141,9 +181,7 @@ def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, s
 def _check_conflicts(fields: Fields, source: PrometheusSource) -> None:
     if source.auth_in_cluster and source.auth_config:
         fields.error("authConfig", "conflicts with authInCluster: remove one of them")
-    for group in endpoint.incomplete(source):
-        given = next(each for each in group if getattr(source, each))
-        missing = next(each for each in group if not getattr(source, each))
+    for given, missing in endpoint.incomplete(source):
         fields.error(key_of(given), f"needs {key_of(missing)}")
     for given, other in endpoint.conflicts(source):
         fields.error(key_of(given), f"conflicts with {key_of(other)}: remove one of them")

@@ -88,6 +88,9 @@ def _sources(ruleset: RuleSet) -> Iterator[Problem]:
         if secret and endpoint.is_plain_text(source.url):
             message = "is not https, so everybody on the path can read the credentials. Use https"
             yield source.where.warning("url", message)
+        if endpoint.is_plain_text(source.oauth2_token_url):
+            message = "is not https, so everybody on the path can read the secret. Use https"
+            yield source.where.warning("oauth2TokenUrl", message)
 
 
 def _unknown_resources(where: Where, bound: BoundMapping, kinds: Kinds) -> Iterator[Problem]:

@@ -20,7 +20,7 @@ from adapter import __version__
 ROOT = Path(__file__).parents[2]
 SCRIPT = "gpu-metrics-adapter"
 ENVIRONMENT = "/opt/gpu-metrics-adapter"
-LOCK = "manifests/requirements.lock"
+LOCK = "manifests/${LOCK}"
 PYTHON = re.compile(r"ARG BASE=python:(\d+\.\d+)-slim-[a-z]+")
 
 

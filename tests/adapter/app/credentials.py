@@ -7,7 +7,10 @@ from datetime import UTC, datetime
 
 import yaml
 
+from adapter import settings
+from adapter.settings.flag import fields_of
 from tests.certificates import Holder
+from tests.fakes import prometheus as fakes
 
 USER, PASSWORD = "jane", "w0rd-in-the-file"
 BASIC = "Basic " + base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
@@ -15,6 +18,7 @@ HASHED = "$2b$04$Eeyhefj65Ppv0zzTF.54TuMoBTF4CM558RBlxvmoTFTmgExEwVovm"
 """The password, by bcrypt with the fewest rounds."""
 EMPTY = '{"status":"success","data":{"resultType":"vector","result":[]}}'
 TOKEN = "s3cret-t0ken"
+FLAGS = {field: f"--{flag.name}" for field, flag in fields_of(settings.Prometheus)}
 
 
 def holder(name, issuer=None, **options):
@@ -38,3 +42,19 @@ def kubeconfig(folder, cluster=None, user=None):
 
 def sent(fake):
     return [one.headers.get("Authorization") for one in fake.requests]
+
+
+def write(folder, files):
+    for name, content in files.items():
+        (folder / name).write_text(content)
+
+
+def wants(headers):
+    """Respond if a request has `headers`; otherwise refuse it, and repeat those that it has."""
+
+    async def behave(request, received):
+        got = {name: received.headers.get(name) for name in headers}
+        body = EMPTY if got == headers else f"not {' '.join(map(str, got.values()))}"
+        return await fakes.says(body, status=200 if got == headers else 401)(request, received)
+
+    return behave

@@ -6,29 +6,19 @@ The server refuses everything but the expected headers, and repeats in its error
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import logging
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
-import yaml
 from aiohttp import web
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from adapter import errors, settings
+from adapter import errors
 from adapter.app import sources
 from adapter.clients import credentials
-from adapter.settings.flag import fields_of
-from rules import ruleset
-from rules.document.sources import key_of
-from tests.adapter.app.credentials import CA, EMPTY, holder
+from tests.adapter.app.credentials import CA, EMPTY, FLAGS, wants, write
 from tests.fakes import prometheus as fakes
-
-SERVING = [ExtendedKeyUsageOID.SERVER_AUTH]
-FLAGS = {field: f"--{flag.name}" for field, flag in fields_of(settings.Prometheus)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,69 +74,6 @@ def way(request, tmp_path):
     write(tmp_path, found.files)
     (tmp_path / "ca.crt").write_bytes(CA.pem)
     return found
-
-
-def write(folder, files):
-    for name, content in files.items():
-        (folder / name).write_text(content)
-
-
-@pytest.fixture(params=["flags", "source"])
-def connect(request, tmp_path):
-    """Return a function that connects to a URL with the settings of a way."""
-
-    def place(value):
-        if isinstance(value, str):
-            return str(tmp_path / value)
-        return {name: str(tmp_path / file) for name, file in value.items()}
-
-    @contextlib.asynccontextmanager
-    async def connect(url, given, **more):
-        values = {field: place(value) for field, value in {"ca_file": "ca.crt", **given}.items()}
-        values |= more
-        if request.param == "source":
-            source = {"url": url, **{key_of(field): value for field, value in values.items()}}
-            loaded = ruleset.load([("f.yaml", yaml.safe_dump({"sources": {"far": source}}))])
-            async with sources.connect_sources(loaded.sources) as clients:
-                yield clients["far"]
-            return
-        argv = [f"--prometheus-url={url}"]
-        for field, value in values.items():
-            pairs = value.items() if isinstance(value, dict) else [("", value)]
-            argv += [f"{FLAGS[field]}={f'{name}={text}' if name else text}" for name, text in pairs]
-        async with sources.connect_prometheus(settings.parse(argv).prometheus) as client:
-            yield client
-
-    connect.named = {"flags": FLAGS.__getitem__, "source": key_of}[request.param]
-    return connect
-
-
-@pytest.fixture
-async def serve_tls(aiohttp_server, tmp_path):
-    """Start a fake Prometheus with TLS for 127.0.0.1."""
-    one = holder("one", CA, usages=SERVING, addresses=["127.0.0.1"])
-    (tmp_path / "tls.pem").write_bytes(one.pem + one.bundle.key_pem)
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(tmp_path / "tls.pem")
-
-    async def start(behave):
-        fake = fakes.Prometheus(behave)
-        server = await aiohttp_server(fake.app(), ssl=context)
-        fake.url = f"https://127.0.0.1:{server.port}"
-        return fake
-
-    return start
-
-
-def wants(headers):
-    """Respond if a request has `headers`; otherwise refuse it, and repeat those that it has."""
-
-    async def behave(request, received):
-        got = {name: received.headers.get(name) for name in headers}
-        body = EMPTY if got == headers else f"not {' '.join(map(str, got.values()))}"
-        return await fakes.says(body, status=200 if got == headers else 401)(request, received)
-
-    return behave
 
 
 @pytest.mark.parametrize("verb", ["GET", "POST"])

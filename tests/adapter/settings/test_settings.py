@@ -227,10 +227,16 @@ def test_an_invalid_value_is_refused_in_the_words_of_the_part_that_takes_it(argv
     assert problem.startswith(argv + words)
 
 
-PAIRS = (
-    ("tls-cert-file", "tls-private-key-file"),
-    ("prometheus-client-tls-cert-file", "prometheus-client-tls-key-file"),
-    ("prometheus-username-file", "prometheus-password-file"),
+PAIRS = (("tls-cert-file", "tls-private-key-file"),)
+NEEDS = (
+    ("client-tls-cert-file=a", "client-tls-key-file"),
+    ("client-tls-key-file=a", "client-tls-cert-file"),
+    ("username-file=a", "password-file"),
+    ("oauth2-token-url=https://a", "oauth2-client-id"),
+    ("oauth2-client-id=a", "oauth2-client-secret-file"),
+    ("oauth2-client-secret-file=a", "oauth2-token-url"),
+    ("oauth2-parameter=a=b", "oauth2-token-url"),
+    ("aws-profile=a", "identity"),
 )
 TOGETHER = "--{} and --{} must be given together"
 
@@ -239,6 +245,13 @@ TOGETHER = "--{} and --{} must be given together"
     ("argv", "expected"),
     [
         *(((f"--{each}=x.pem",), (TOGETHER.format(*pair),)) for pair in PAIRS for each in pair),
+        *(
+            (
+                (f"--prometheus-{given}",),
+                (f"--prometheus-{given.partition('=')[0]}: needs --prometheus-{needed}",),
+            )
+            for given, needed in NEEDS
+        ),
         (
             ("--prometheus-header=X=a\r\nY: b",),
             ("--prometheus-header=X...: the value contains a control character",),
@@ -259,6 +272,17 @@ TOGETHER = "--{} and --{} must be given together"
                     "--prometheus-auth-config=/kube: conflicts with --prometheus-auth-incluster; "
                     "remove one of them"
                 ),
+            ),
+        ),
+        (
+            ("--prometheus-identity=aws", "--prometheus-token-file=a"),
+            ("--prometheus-identity: conflicts with --prometheus-token-file; remove one of them",),
+        ),
+        (
+            ("--prometheus-identity=ibm", "--prometheus-oauth2-token-url=idp"),
+            (
+                "--prometheus-identity=ibm: must be aws or azure or google",
+                f"--prometheus-oauth2-token-url=idp: {URL}",
             ),
         ),
         (

@@ -14,11 +14,13 @@ FULL = """
 sources:
   team-b:
     url: https://prometheus.team-b.svc:9090/base
+    identity: aws
+    awsRegion: eu-west-1
+    awsProfile: team-b
     verb: POST
     timeout: 1m30s
     headers: {X-Scope-OrgID: team-b, X-Empty: ""}
     headerFiles: {X-Key: /secrets/key}
-    tokenFile: /secrets/token
     caFile: /secrets/ca.crt
     clientCertFile: /secrets/tls.crt
     clientKeyFile: /secrets/tls.key
@@ -47,7 +49,8 @@ def test_every_key_is_parsed():
     )
     assert team.headers == (("X-Scope-OrgID", "team-b"), ("X-Empty", ""))
     assert team.header_files == (("X-Key", "/secrets/key"),)
-    assert (team.token_file, team.ca_file) == ("/secrets/token", "/secrets/ca.crt")
+    assert (team.identity, team.aws_region, team.aws_profile) == ("aws", "eu-west-1", "team-b")
+    assert team.ca_file == "/secrets/ca.crt"
     assert (team.client_cert_file, team.client_key_file) == ("/secrets/tls.crt", "/secrets/tls.key")
     assert (team.auth_in_cluster, team.auth_config) == (False, "/secrets/kubeconfig")
     assert str(team.where) == "sources.team-b (f.yaml:4)"
@@ -117,6 +120,12 @@ def test_a_rule_names_a_source_of_any_file():
             "a: {url: http://p, tokenFile: x, usernameFile: x, passwordFile: x}",
             "sources.a.usernameFile: conflicts with tokenFile: remove one of them",
         ),
+        ("a: {url: http://p, awsRegion: x}", "sources.a.awsRegion: needs identity"),
+        ("a: {url: http://p, identity: ibm}", "identity: must be one of aws, azure, google, not"),
+        (
+            "a: {url: http://p, oauth2TokenUrl: x, oauth2ClientId: a, oauth2ClientSecretFile: b}",
+            "error: sources.a.oauth2TokenUrl: must be an http or https URL",
+        ),
         (
             "a: {url: http://p, tokenFile: x, headerFiles: {authorization: x}}",
             "sources.a.headerFiles: conflicts with tokenFile: remove one of them",
@@ -144,7 +153,7 @@ def test_a_mistake_is_one_error_at_its_place(text, problem):
 def test_an_unknown_source_is_an_error_of_the_rule(name, hint):
     (error,) = problems_of(FULL + f"rules:\n- {RULE}, source: {name}}}\n")
 
-    assert error.startswith("0.yaml:16:")
+    assert error.startswith("0.yaml:18:")
     assert f"error: rules[0].source: {hint}" in error
 
 
