@@ -123,12 +123,60 @@ def parse(text: str) -> int:
 def milli_value(text: str) -> int:
     """Return a quantity in thousandths, rounded up as `Quantity.MilliValue` of Kubernetes does.
 
-    Also accepts the suffixes `n` and `u`, which the resource metrics API writes. Raises
-    QuantityError.
+    Also accepts the suffixes `n` and `u`, which the resource metrics API writes. What takes more
+    than 64 bits overflows as there. Raises QuantityError.
     """
+    exact = _with_small_suffixes(text)
+    rounded = math.ceil(exact) if exact > 0 else math.floor(exact)
+    return rounded if -_LIMIT <= rounded < _LIMIT else _overflowed(text)
+
+
+def approximate(text: str) -> float:
+    """Return a quantity as a double, as `Quantity.AsApproximateFloat64` computes it.
+
+    It must be in canonical form. Raises QuantityError.
+    """
+    suffix = text[-1:] if text[-1:] in _SMALL else ""
+    number = _thousandths(text.removesuffix(suffix)) / 1000
+    return float(number) * float(f"1e{_SMALL[suffix]}") if suffix else float(number)
+
+
+_SMALL = {"n": -9, "u": -6, "m": -3}
+
+
+def _with_small_suffixes(text: str) -> Fraction:
     divisor = {"n": 10**9, "u": 10**6}.get(text[-1:], 1)
-    exact = _thousandths(text[:-1] if divisor > 1 else text) / divisor
-    return math.ceil(exact) if exact > 0 else math.floor(exact)
+    return _thousandths(text[:-1] if divisor > 1 else text) / divisor
+
+
+def _overflowed(text: str) -> int:
+    """Return what Go makes of a quantity whose thousandths take more than 64 bits.
+
+    Up to 18 digits, a product that it computes at once wraps around, and others become 0. More
+    digits are a big number, whose last 64 bits are taken.
+    """
+    match = _QUANTITY.fullmatch(text)
+    assert match is not None  # as it was parsed before
+    mantissa, _, exponent = match["number"].partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    suffix = match["suffix"]
+    if suffix.endswith("i"):
+        return wrapped(1000 * (_LIMIT - 1) * (-1 if whole[0] == "-" else 1), 64)
+    digits = int(whole + fraction)
+    power = 3 + int(exponent or 0) - len(fraction)
+    power += next(each for each, name in _SUFFIXES.items() if name == suffix)
+    if len(whole.lstrip("+-0") + fraction) <= 18:
+        return wrapped(digits * 10**power, 64) if power in {1, 2, 3, 6, 9} else 0
+    if power <= 0:
+        return wrapped(-(-digits // 10**-power), 64)
+    factor = 10**power
+    return wrapped(wrapped(digits, 64) * (factor if factor < _LIMIT else -_LIMIT), 64)
+
+
+def wrapped(number: int, bits: int) -> int:
+    """Return the number with this many bits, as integers of Go overflow."""
+    half = 1 << (bits - 1)
+    return (number + half) % (2 * half) - half
 
 
 def _thousandths(text: str) -> Fraction:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from adapter import settings
 from adapter.app import rule_files
-from rules import presets
+from rules import presets, quantity
 from rules.document import config, manifests
-from rules.document.found import Arguments, Found
-from rules.errors import ConfigError, Problem
+from rules.document.found import Arguments, Found, HpaTarget
+from rules.errors import ConfigError, Problem, QuantityError
+from rules.hpa import units
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +58,10 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     if unreadable:
         raise ConfigError(unreadable)
     problems = [problem for each in found for problem in each.problems]
+    targets = [target for each in found for target in each.targets]
+    problems += itertools.chain.from_iterable(map(_doubt, targets))
     notes += [f"{part.file}:{part.line}: {part.title}" for each in found for part in each.rules]
-    if not parsed and not any(each.arguments for each in found):
+    if not parsed and not targets and not any(each.arguments for each in found):
         message = "contains no rules: no ConfigMap with rules, and no workload of an adapter"
         problems += [
             Problem(severity="warning", message=message, file=source.name)
@@ -84,6 +87,17 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
             if source.kind == "preset":
                 (parsed if configured else before).append(_preset(source.name))
     return Inputs(parsed=(*before, *parsed), problems=tuple(problems), notes=tuple(notes))
+
+
+def _doubt(target: HpaTarget) -> Iterator[Problem]:
+    """Yield a warning if the target has another unit than the metric."""
+    try:
+        value = quantity.milli_value(target.value)
+    except QuantityError as error:
+        yield target.warning(str(error))
+        return
+    if doubt := units.doubt_of_target(target.metric, value, external=target.external):
+        yield target.warning(doubt)
 
 
 def _preset(name: str) -> tuple[str, config.Parsed]:

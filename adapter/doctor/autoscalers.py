@@ -18,7 +18,7 @@ from adapter.doctor import client
 from adapter.doctor.installation import Installed
 from adapter.doctor.report import Finding, failure, ok, skipped, warning
 from rules.errors import UnreadableError
-from rules.hpa import reading
+from rules.hpa import reading, units
 from rules.hpa.reading import Observation
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -118,6 +118,9 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
             yield failure(name, proposed.error, cure="see apiservices")
         elif finding := _judge(name, replies[id(request)]):
             yield finding
+        elif doubt := units.doubt(proposed):
+            fact, _, cure = doubt.rpartition(". ")
+            yield warning(name, fact, cure=cure)
 
 
 def _judge(name: str, reply: Reply) -> Finding | None:

@@ -53,6 +53,24 @@ class Arguments:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HpaTarget:
+    """The target of one metric of an HPA, whose values are quantities."""
+
+    title: str
+    """The HPA."""
+    metric: str
+    external: bool
+    value: str
+    file: str
+    line: int
+
+    def warning(self, message: str) -> Problem:
+        """Return a warning about the target."""
+        message = f"{self.title}: {message}"
+        return Problem(severity="warning", message=message, file=self.file, line=self.line)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What the documents of one file contain."""
 
@@ -60,6 +78,7 @@ class Found:
     arguments: tuple[Arguments, ...] = ()
     config_maps: tuple[tuple[str, frozenset[str]], ...] = ()
     """Each ConfigMap with its keys."""
+    targets: tuple[HpaTarget, ...] = ()
     problems: tuple[Problem, ...] = ()
 
 
@@ -70,5 +89,6 @@ def merged(parts: Iterable[Found]) -> Found:
         rules=tuple(each for part in every for each in part.rules),
         arguments=tuple(each for part in every for each in part.arguments),
         config_maps=tuple(each for part in every for each in part.config_maps),
+        targets=tuple(each for part in every for each in part.targets),
         problems=tuple(each for part in every for each in part.problems),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rules.document import config, helm_values, nodes, yaml
-from rules.document.found import Arguments, Found, RulesPart, merged
+from rules.document.found import Arguments, Found, HpaTarget, RulesPart, merged
 from rules.document.yaml import MappingNode, Node, Scalar
 
 _SECTION = re.compile(rf"""^\s*["']?({"|".join(config.SECTIONS)})["']?\s*:""", re.MULTILINE)
@@ -55,9 +55,29 @@ def _manifest(document: MappingNode, file: str) -> Found:
         spec = nodes.mapping(document, "spec")
         pod = spec if kind == "Pod" else nodes.mapping(nodes.mapping(spec, "template"), "spec")
         return _workload(document, pod, file)
+    if kind == "HorizontalPodAutoscaler":
+        return Found(targets=tuple(_targets(document, file)))
     if kind in helm_values.KINDS:
         return merged(helm_values.deployed(document, file))
     return Found()
+
+
+def _targets(document: MappingNode, file: str) -> Iterator[HpaTarget]:
+    """Yield the targets of custom and external metrics of an HPA of autoscaling/v2."""
+    for metric in nodes.items(nodes.mapping(document, "spec"), "metrics"):
+        kind = nodes.text(metric, "type")
+        source = nodes.mapping(metric, kind.lower())
+        target = nodes.mapping(source, "target")
+        value = nodes.text(target, "averageValue") or nodes.text(target, "value")
+        if name := value and nodes.text(nodes.mapping(source, "metric"), "name"):
+            yield HpaTarget(
+                title=nodes.title(document),
+                metric=name,
+                external=kind == "External",
+                value=value,
+                file=file,
+                line=target.line,
+            )
 
 
 def _config_map(document: MappingNode, file: str) -> Found:

@@ -283,7 +283,7 @@ def _rules(document: Document, *, window: int) -> ScalingRules:
             Policy(type=each["type"], value=each["value"], period=each["periodSeconds"])
             for each in policies
         ),
-        tolerance=TOLERANCE if tolerance is None else quantity.milli_value(str(tolerance)) / 1000,
+        tolerance=TOLERANCE if tolerance is None else quantity.approximate(str(tolerance)),
     )
 
 

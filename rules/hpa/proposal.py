@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules.hpa.autoscaler import Metric, Pod, Scale
+from rules.quantity import wrapped
 
 CPU_INITIALIZATION = 300.0
 """Default of `--horizontal-pod-autoscaler-cpu-initialization-period`, in seconds."""
@@ -145,7 +146,7 @@ def of_value(
     """
     if metric.target == "AverageValue":
         return _of_average(metric, value, scale.status, tolerances)
-    ratio = value / metric.value
+    ratio = _ratio(value, metric.value)
     if not scale.spec:
         replicas = _ceil(ratio)
         return Proposal(metric=metric, replicas=replicas, current=value, ratio=ratio)
@@ -172,7 +173,7 @@ def total(metric: Metric, values: Iterable[int]) -> int:
         result += value
         if result > _MAX_INT64 or (result < 0 and metric.target == "AverageValue"):
             return _MAX_INT64
-        result = _wrapped(result, 64)
+        result = wrapped(result, 64)
     return result
 
 
@@ -180,9 +181,9 @@ def _of_average(
     metric: Metric, value: int, replicas: int, tolerances: tuple[float, float]
 ) -> Proposal:
     """`replicas` is the `status.replicas` of the scale, by which the value is divided."""
-    ratio = value / (metric.value * replicas) if replicas else math.inf if value else math.nan
+    ratio = _ratio(value, float(metric.value) * float(replicas))
     within = _is_within(ratio, tolerances)
-    wanted = value / metric.value
+    wanted = _ratio(value, metric.value)
     if metric.type == "External":
         wanted = min(wanted, _MAX_INT32)
     return Proposal(
@@ -236,7 +237,7 @@ def _usage(metric: Metric, pods: Sequence[Pod]) -> _Usage:
 
         def average(values: Mapping[str, int]) -> tuple[float, int]:
             mean = _divided(sum(values.values()), len(values))
-            return mean / metric.value, mean
+            return _ratio(mean, metric.value), mean
 
         return average
     requests = _requests(metric, pods)
@@ -247,8 +248,8 @@ def _usage(metric: Metric, pods: Sequence[Pod]) -> _Usage:
         if not requested:
             raise ValueError("no metrics returned matched known pods")
         used = sum(values[name] for name in known)
-        percent = _wrapped(_divided(used * 100, requested), 32)
-        return percent / metric.value, percent
+        percent = wrapped(_divided(used * 100, requested), 32)
+        return _ratio(percent, metric.value), percent
 
     return utilization
 
@@ -282,6 +283,13 @@ def _requests(metric: Metric, pods: Sequence[Pod]) -> dict[str, int]:
     return requests
 
 
+def _ratio(value: float, target: float) -> float:
+    """Divide in doubles as Go does: a target that overflowed may be 0."""
+    if target:
+        return float(value) / float(target)
+    return math.copysign(math.inf, value) if value else math.nan
+
+
 def _is_within(ratio: float, tolerances: tuple[float, float]) -> bool:
     down, up = tolerances
     return 1.0 - down <= ratio <= 1.0 + up
@@ -293,13 +301,7 @@ def _ceil(replicas: float) -> int:
     return math.ceil(replicas) if least <= replicas <= _MAX_INT32 else least
 
 
-def _wrapped(number: int, bits: int) -> int:
-    """Return the number with this many bits, as integers of Go overflow."""
-    half = 1 << (bits - 1)
-    return (number + half) % (2 * half) - half
-
-
 def _divided(number: int, divisor: int) -> int:
     """Divide in 64 bits as Go does, toward zero."""
-    number = _wrapped(number, 64)
+    number = wrapped(number, 64)
     return number // divisor if number >= 0 else -(-number // divisor)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rules.hpa.autoscaler import Document, ScalingRules
+from rules.hpa import units
+from rules.hpa.autoscaler import Autoscaler, Document, ScalingRules
 from rules.hpa.decision import Decision
 from rules.hpa.proposal import Proposal
 from rules.hpa.reading import CUSTOM, EXTERNAL, Observation, Request
 from rules.quoting import counted
 
 _MAX_NAMES = 5
+_FAR = 10
+"""How many times maxReplicas a recommendation is, if a unit is probably wrong."""
 _OVERFLOW = "more than 2147483647 overflows in the controller, and counts as none"
 _LIMITS = {
     "TooManyReplicas": "limited by maxReplicas",
@@ -82,28 +85,42 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     if refused:
         return f"{keeps}: {refused}. For you, {present}. {cure}"
     some = f"; {failed[0].metric} has no value and is ignored" if failed else ""
+    doubt = next(filter(None, map(units.doubt, observation.proposals)), "")
     if decision.replicas is None:
         return (
             f"{subject} scales {hpa.target} from {current} to {_goal(decision, current)}, now or "
-            f"later: it depends on {decision.unknown}; {present}{some}. Wait, or shorten the "
-            "window in spec.behavior"
+            f"later: it depends on {decision.unknown}; {present}{some}. "
+            f"{doubt or 'Wait, or shorten the window in spec.behavior'}"
         )
     if decision.replicas != current:
         limit = f", {_LIMITS[decision.limit]}" if decision.limit else ""
         return (
             f"{subject} scales {hpa.target} from {current} to "
-            f"{counted(decision.replicas, 'replica')}{limit}: {present}{some}. Nothing to do"
+            f"{counted(decision.replicas, 'replica')}{limit}: {present}{some}. "
+            f"{doubt or _advice(hpa, decision, scales=True)}"
         )
+    advice = doubt or _advice(hpa, decision, scales=False)
     if decision.limit:
-        advice = {
-            "TooManyReplicas": "Raise maxReplicas to allow more",
-            "TooFewReplicas": "Lower minReplicas to allow fewer",
-        }.get(decision.limit, "Change spec.behavior to allow it")
         return (
             f"{keeps}, {_LIMITS[decision.limit]}: the metrics recommend {decision.recommended}; "
             f"{present}{some}. {advice}"
         )
-    return f"{keeps}: {present}{some}. Nothing to do"
+    return f"{keeps}: {present}{some}. {advice}"
+
+
+def _advice(hpa: Autoscaler, decision: Decision, *, scales: bool) -> str:
+    """Return what to do about a decision that is a number."""
+    if decision.limit == "TooManyReplicas" and (decision.recommended or 0) >= _FAR * hpa.maximum:
+        return (
+            f"That is {_FAR} times maxReplicas or more: check that the target has the unit of the "
+            "metric"
+        )
+    if scales or not decision.limit:
+        return "Nothing to do"
+    return {
+        "TooManyReplicas": "Raise maxReplicas to allow more",
+        "TooFewReplicas": "Lower minReplicas to allow fewer",
+    }.get(decision.limit, "Change spec.behavior to allow it")
 
 
 def _goal(decision: Decision, current: int) -> str:

@@ -147,3 +147,27 @@ def test_durations_are_written_as_go_writes_them(nanoseconds, text):
 @given(st.integers(min_value=0, max_value=10**18))
 def test_written_durations_are_read_again(nanoseconds):
     assert quantity.go_duration(quantity.go_duration_text(nanoseconds)) == nanoseconds
+
+
+@pytest.mark.parametrize(
+    ("text", "thousandths"),
+    [
+        ("9P", 9 * 10**18),
+        ("10P", 0),
+        ("3E", 0),
+        ("12345678901234567", 12345678901234567000 - 2**64),
+        ("12345678901234567890", (12345678901234567890 * 1000 + 2**63) % 2**64 - 2**63),
+        ("-12345678901234567", 2**64 - 12345678901234567000),
+        ("9Ei", -1000),
+    ],
+)
+def test_milli_values_overflow_as_in_go(text: str, thousandths: int) -> None:
+    """The values are those of k8s.io/apimachinery 0.36."""
+    assert quantity.milli_value(text) == thousandths
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("50m", 0.05), ("300u", 300 * 1e-6), ("2", 2.0), ("0", 0.0)]
+)
+def test_an_approximate_value_is_a_double(text: str, value: float) -> None:
+    assert quantity.approximate(text) == value

@@ -217,3 +217,37 @@ def test_presets_that_are_detected_are_named_and_not_read_as_a_file(check) -> No
     note = "preset auto: `presets detect --prometheus-url=URL` prints which it means"
 
     assert check(SERVICE.replace("x", "y"), "--preset=auto")[1][0] == note
+
+
+def test_targets_of_hpas_are_checked(check) -> None:
+    text = """\
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: bert}
+spec:
+  metrics:
+  - type: Resource
+    resource: {name: cpu, target: {type: AverageValue, averageValue: 200m}}
+  - type: Pods
+    pods:
+      metric: {name: duty_cycle_current}
+      target: {type: AverageValue, averageValue: 200m}
+  - type: External
+    external: {metric: {name: model_gpu_percent}, target: {type: Value, value: "400"}}
+  - type: Object
+    object: {metric: {name: x}, target: {type: Value, value: much}}
+"""
+    code, lines = check(text)
+
+    assert code == 0
+    assert lines == [
+        (
+            "f.yaml:11: warning: HorizontalPodAutoscaler bert: the target 200m of "
+            "duty_cycle_current is less than 1 %. Write the percentage: 20 for 20 %, not 0.2"
+        ),
+        (
+            "f.yaml:15: warning: HorizontalPodAutoscaler bert: 'much' is not a quantity: write a "
+            "number such as 37.5 or 37500m"
+        ),
+        "0 errors, 2 warnings",
+    ]

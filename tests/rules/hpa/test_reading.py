@@ -299,10 +299,10 @@ FAST = {
             ),
         ),
         (
-            documents(pods_metric("1k")),
+            documents(pods_metric("100")),
             (
                 "default/gpu-hpa keeps 1 replica of deployment/serving: Pods metric "
-                "duty_cycle_current is 63 of 1k. Nothing to do"
+                "duty_cycle_current is 63 of 100. Nothing to do"
             ),
         ),
         (
@@ -416,6 +416,31 @@ def test_a_range_leads_to_what_the_bounds_allow() -> None:
     assert " from 3 to 2, now or later" in verdict(read(known)[0])
     known[HPA]["status"] = {"conditions": [peak]}
     assert " from 3 to between 2 and 6, now or later" in verdict(read(known)[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "value", "maximum", "advice"),
+    [
+        ("duty_cycle_current", "200m", "63", 10, "20 for 20 %, not 0.2"),
+        ("duty_cycle_current", "20k", "63", 10, "above 100 %, so it is never reached. Write the"),
+        ("memory_used_bytes_current", "500m", "1Gi", 10, "m means thousandths. Write M or Mi"),
+        ("duty_cycle_current", "40", "450m", 10, "0 to 1, multiply by 100 in metricsQuery"),
+        ("gpu_utilization", "700m", "63", 10, "its target 700m, a share of 1. Write the percenta"),
+        ("gpu_utilization", "700m", "900m", 10, "Nothing to do"),
+        ("gpu_utilization", "700m", "0", 10, "Lower minReplicas to allow fewer"),
+        ("requests_total", "5", "4k", 10, "a counter, which only rises. Compute a rate"),
+        ("requests_waiting", "5", "4k", 1, "check that the target has the unit of the metric"),
+        ("requests_waiting", "5", "12", 2, "Nothing to do"),
+        ("queue_length", "5", "12", 1, "Raise maxReplicas to allow more"),
+    ],
+)
+def test_a_target_in_another_unit_is_named(
+    name: str, target: str, value: str, maximum: int, advice: str
+) -> None:
+    known = documents(pods_metric(target, name), maxReplicas=maximum, **FAST)
+    known[VALUES.replace("duty_cycle_current", name)] = values(p0=value)
+
+    assert advice in verdict(read(known)[0])
 
 
 def test_the_verdict_says_what_explain_says_about_a_missing_metric() -> None:

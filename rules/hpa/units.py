@@ -1,0 +1,62 @@
+"""Targets and values of HPAs that probably have another unit than the metric.
+
+The name of a metric tells its unit: those of the presets do, and those of most exporters.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rules import quantity
+from rules.hpa.proposal import Proposal
+
+_PERCENT = re.compile(
+    r".*(duty_cycle|_utilization|_active)(_average)?_(current|over_time)|.*_percent(age)?(_.*)?"
+)
+"""Names of percentages. Other names with `utilization` may be those of a share of 1."""
+_SHARE_OR_PERCENT = re.compile(r".*utili[sz]ation.*")
+_WHOLE = re.compile(r".*_(bytes|milliseconds|milliwatts)(_.*)?")
+_ONE, _HUNDRED = 1000, 100_000
+"""In thousandths."""
+_FAR = 10
+"""How many times its target a value has, if it has another unit."""
+
+
+def doubt_of_target(name: str, value: int, *, external: bool) -> str:
+    """Return why the target of a metric has another unit, and what to do; else empty."""
+    target = f"the target {quantity.decimal(value)} of {name}"
+    if _WHOLE.fullmatch(name) and value < _ONE:
+        return f"{target} is less than one: m means thousandths. Write M or Mi for millions"
+    if not _PERCENT.fullmatch(name):
+        return ""
+    if value < _ONE:
+        return f"{target} is less than 1 %. Write the percentage: 20 for 20 %, not 0.2"
+    # The sum of the series of an external metric may be above 100.
+    if value > _HUNDRED * (_FAR if external else 1):
+        return f"{target} is above 100 %, so it is never reached. Write the percentage, such as 20"
+    return ""
+
+
+def doubt(proposed: Proposal) -> str:
+    """Return why target and value have different units, and what to do; else empty."""
+    metric, value = proposed.metric, proposed.current
+    if proposed.replicas is None or metric.type in {"Resource", "ContainerResource"}:
+        return ""
+    if found := doubt_of_target(metric.name, metric.value, external=metric.type == "External"):
+        return found
+    shown = f"{metric.name} is {metric.written(value)}"
+    if metric.name.endswith("_total") and proposed.ratio >= _FAR:
+        return (
+            f"{shown} and by its name a counter, which only rises. Compute a rate in metricsQuery"
+        )
+    if not _PERCENT.fullmatch(metric.name) and not _SHARE_OR_PERCENT.fullmatch(metric.name):
+        return ""
+    if 0 < value < _ONE and metric.value >= _FAR * _ONE:
+        return (
+            f"{shown}, less than 1 %. If the exporter reports 0 to 1, multiply by 100 in "
+            "metricsQuery, or write the target as a share of 1"
+        )
+    if metric.value <= _ONE < value:
+        target = metric.written(metric.value)
+        return f"{shown} %, but its target {target}, a share of 1. Write the percentage"
+    return ""
