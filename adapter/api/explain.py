@@ -37,8 +37,11 @@ log = logging.getLogger(__name__)
 
 _AT_ONCE = 2
 """Explanations at a time; each sends about a dozen queries that are not shared."""
-_TIMEOUT = 10.0
-"""Seconds for the queries of one explanation; what is not known by then is left out."""
+_ANSWER_TIMEOUT = 4.0
+"""Seconds for the answer that is explained: what hangs is named within five."""
+_TIMEOUT, _SHORT_TIMEOUT = 10.0, 0.5
+"""Seconds for the queries of one explanation; what is not known by then is left out. The second
+one after an answer that took too long."""
 _MAX_LABELS = 30
 _EXPLAINED = {custom.NAME, external.NAME}
 """Groups whose answers follow from rules."""
@@ -86,6 +89,7 @@ class Explainer:
         self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float
     ) -> Answer:
         """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
+        deadline = min(deadline, asyncio.get_running_loop().time() + _ANSWER_TIMEOUT)
         with self._slots:
             found = await self._explain(group, info, backend, deadline)
         document = explanation_document.document(found)
@@ -96,7 +100,7 @@ class Explainer:
     ) -> Explanation:
         requested: custom.Requested | external.Requested | None = None
         query: Plan | ExternalPlan | None = None
-        content, causes, failure = None, tuple[Cause, ...](), ""
+        content, causes, failure, timeout = None, tuple[Cause, ...](), "", _TIMEOUT
         try:
             requested = await group.resolve(info, backend)
             query = group.plan(requested)
@@ -106,6 +110,8 @@ class Explainer:
             if error.code not in {404, 500}:
                 raise
             causes = error.causes
+            if isinstance(error.__cause__, errors.TimedOut):
+                timeout = _SHORT_TIMEOUT
             if error.code == 500 and not causes:
                 failure = _failure(error)
                 log.warning("cannot explain %s: %s: %r", info.path, failure, error.__cause__)
@@ -136,7 +142,7 @@ class Explainer:
             asked=asked,
             rules=rules,
             objects=None if names is None else explanation.first(names),
-            queries=await self._queries(query),
+            queries=await self._queries(query, timeout),
             values=explanation.first(values),
             causes=causes,
             failure=failure,
@@ -153,21 +159,23 @@ class Explainer:
             return ()
         return await backend.collector.of_plan(backend.inventory, replace(plan, names=lacking))
 
-    async def _queries(self, plan: Plan | ExternalPlan | None) -> tuple[QueryFacts, ...]:
+    async def _queries(
+        self, plan: Plan | ExternalPlan | None, timeout: float
+    ) -> tuple[QueryFacts, ...]:
         if plan is None:
             return ()
         try:
             questions = samples.questions(plan)
-            return tuple(await gather_or_cancel(map(self._facts, questions)))
+            return tuple(await gather_or_cancel(self._facts(each, timeout) for each in questions))
         except RulesError as error:  # a plan that cannot be rendered; the causes say why
             log.info("no query to explain: %s", error)
             return ()
 
-    async def _facts(self, asked: samples.Question) -> QueryFacts:
+    async def _facts(self, asked: samples.Question, timeout: float) -> QueryFacts:
         labels, numbers = frozenset[str](), dict[str, float]()
         found, error = None, "Prometheus did not answer in time"
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with asyncio.timeout(timeout):
                 found, error = await self._run(asked.rule, asked.query)
                 labels = await self._present_labels(asked)
                 for key, text in samples.ages(asked).items():
@@ -175,7 +183,7 @@ class Explainer:
                     if result is not None and result.samples:
                         numbers[key] = result.samples[0].value
         except TimeoutError:
-            log.info("the queries of an explanation took longer than %g s", _TIMEOUT)
+            log.info("the queries of an explanation took longer than %g s", timeout)
         binding = asked.step.binding
         own = () if found is None else _own(asked, found.samples)
         return QueryFacts(

@@ -21,7 +21,7 @@ from rules.causes import wording
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
-from rules.lint import check_queries, gauges
+from rules.lint import check, check_queries, counters, gauges
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
 from rules.query.label_binding import LabelBinding
 from rules.quoting import counted
@@ -123,14 +123,16 @@ class _Observer:
             path = "name.matches" if any(map(rule.accepts, _names(series))) else "seriesFilters"
             message = f"rejects all series of seriesQuery ({wording.series(series)})"
             return [_warning(rule, path, message)]
+        unfit = [each for each in metrics if not check.fits_url(each)]
         return [
+            *(_warning(rule, "name", check.not_in_url(each)) for each in unfit[:1]),
             *self._unused_overrides(rule, series),
             *self._same_names(rule, metrics),
             *self._served_by_others(rule, metrics),
         ]
 
     async def rates(self, rule: CompiledRule) -> list[Problem]:
-        """Return a warning for each series of which a rate is computed and which is a gauge."""
+        """Return warnings about rates of gauges, and about counters without a rate."""
         bound = rule.mapping.bind(self._inventory.kinds)
         taken = [each.name for series in self._metrics(rule).values() for each in series]
         problems = []
@@ -139,8 +141,18 @@ class _Observer:
             listed = rated == check_queries.ANY_SERIES
             for name in taken[:_MAX_RATED] if listed else [rated]:
                 by_name = gauges.is_gauge(name)
-                if (by_name and listed) or (not by_name and await self._is_gauge(rule, name)):
+                if (by_name and listed) or (
+                    not by_name and await self._has_type(rule, name, "gauge")
+                ):
                     problems.append(_warning(rule, "metricsQuery", gauges.warning(name)))
+        for raw in check_queries.raw(rule, bound):
+            listed = raw == check_queries.ANY_SERIES
+            for name in taken[:_MAX_RATED] if listed else [raw]:
+                by_name = counters.is_counter(name)
+                typed = not by_name and await self._has_type(rule, name, "counter")
+                if typed or (by_name and listed):
+                    problems.append(_warning(rule, "metricsQuery", counters.of_raw(name)))
+                    break  # one example is enough
         return problems
 
     async def trials(self, rule: CompiledRule) -> AsyncIterator[tuple[str, list[Problem]]]:
@@ -213,9 +225,9 @@ class _Observer:
     def _client(self, rule: CompiledRule) -> Prometheus:
         return self._clients[rule.config.source]
 
-    async def _is_gauge(self, rule: CompiledRule, series: str) -> bool:
+    async def _has_type(self, rule: CompiledRule, series: str, type_: str) -> bool:
         try:
-            return await self._client(rule).types(series) == {"gauge"}
+            return await self._client(rule).types(series) == {type_}
         except errors.BackendError:
             return False  # not every backend has metadata
 
@@ -232,7 +244,11 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Prob
     if not result.values:
         place = f" in namespace {result.namespace}" if result.namespace else ""
         objects = f" for {counted(result.objects, 'object')}" if result.objects else ""
-        message = f"returns no value of {subject}{objects}{place}, although they have series"
+        if objects:
+            message = f"returns no value of {subject}{objects}{place}, although they have series"
+        else:
+            message = f"returns no value of {subject}{place}: its series are of other namespaces, "
+            message += "or the query drops them. Try the query in Prometheus"
         yield _warning(rule, "metricsQuery", message)
     if result.samples > 1 and "aggregate" not in rule.config.where.positions:
         yield _warning(

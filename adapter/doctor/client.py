@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -12,10 +13,11 @@ from adapter import errors
 from adapter.clients.kubernetes import Kube
 from rules.causes import explanation_document
 from rules.errors import UnreadableError
-from rules.hpa import reading
+from rules.hpa import reading, report
 from rules.hpa.reading import Failure, Reply, Request, Steps, T
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
+_METRIC_TIMEOUT = 4.0
 _DOCTOR = "Run: gpu-metrics-adapter doctor"
 
 
@@ -93,8 +95,13 @@ class Client:
             raise CannotTellError(_problem(failure, reading.CUSTOM)) from error
 
     async def _reply(self, request: Request) -> Reply:
+        # An explanation says earlier than a metric that Prometheus does not answer.
+        waits = report.explains(request) and "explain" not in request.params
         try:
-            document: Mapping[str, Any] = await self._kube.get(request.path, request.params)
+            async with asyncio.timeout(_METRIC_TIMEOUT if waits else None):
+                document: Mapping[str, Any] = await self._kube.get(request.path, request.params)
+        except TimeoutError:
+            return Failure(status=0, message=f"no answer within {_METRIC_TIMEOUT:g} s")
         except errors.BackendError as error:
             return Failure(status=error.status, message=error.refusal or str(error))
         return document

@@ -157,7 +157,10 @@ def _is_broad(matcher: promql.Matcher) -> bool:
 def _names(compiled: CompiledRule) -> Iterator[Problem]:
     rule, series = compiled.config, compiled.pinned_series
     if series is not None:
-        if compiled.metric(series) is None:
+        metric = compiled.metric(series)
+        if metric is not None and not fits_url(metric):
+            yield rule.where.warning("name", not_in_url(metric))
+        if metric is None:
             yield rule.where.warning(
                 "name.matches" if compiled.accepts(series) else "seriesFilters",
                 f"rejects {series}, the only series of seriesQuery: the rule produces no metric",
@@ -184,6 +187,19 @@ def _names(compiled: CompiledRule) -> Iterator[Problem]:
             "x_total_sum). Of series that get the same metric name, only the last one listed is "
             "served. Anchor the pattern",
         )
+
+
+def fits_url(metric: str) -> bool:
+    """Return whether a metric can be requested: its name is one segment of a URL's path."""
+    return metric not in {".", ".."} and not set(metric) & set("/%")
+
+
+def not_in_url(metric: str) -> str:
+    """Return the warning about a metric that cannot be requested."""
+    return (
+        f"{metric!r} cannot be in the path of a URL, so no HPA can request it. Give it a name "
+        "without / and % in name.as"
+    )
 
 
 def _selects_names(compiled: CompiledRule) -> bool:

@@ -149,6 +149,12 @@ def rated(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
     return _rated(_parsed(_renderings(compiled, bound, _resource_labels(compiled, bound))))
 
 
+def raw(compiled: CompiledRule, bound: BoundMapping) -> list[str]:
+    """Return the names of series whose value the query takes as it is; ANY_SERIES as in `rated`."""
+    expressions = _parsed(_renderings(compiled, bound, _resource_labels(compiled, bound)))
+    return sorted({name for each in expressions for name in counters.raw(each) if name})
+
+
 def reads_series(compiled: CompiledRule) -> bool:
     """Return whether the query depends on which series of `seriesQuery` is served."""
     return _uses(compiled.query, "Series")

@@ -31,11 +31,8 @@ def is_counter(series: str) -> bool:
 
 def problems(expression: ast.Expr) -> Iterator[str]:
     """Yield a warning for each use of a counter in a query that has no meaning."""
-    for name in _raw(expression):
-        yield (
-            f"takes the value of {name}, by its name a counter, which only grows and falls to 0 at "
-            f"a restart. Use rate({name}[2m]), or increase()"
-        )
+    for name in filter(is_counter, raw(expression)):
+        yield of_raw(name)
     for call in _calls(expression, _DIFFERENCES):
         if (name := _ranged(call)) and is_counter(name):
             yield (
@@ -49,18 +46,25 @@ def problems(expression: ast.Expr) -> Iterator[str]:
         )
 
 
-def _raw(expression: ast.Expr) -> Iterator[str]:
-    """Yield the counters whose value is used as it is."""
+def of_raw(name: str) -> str:
+    """Return the warning about a counter whose value is used as it is."""
+    return (
+        f"takes the value of {name}, by its name or type a counter, which only grows and falls to "
+        f"0 at a restart. Use rate({name}[2m]), or increase()"
+    )
+
+
+def raw(expression: ast.Expr) -> Iterator[str]:
+    """Yield the names of the series whose value is used as it is."""
     match expression:
         case ast.VectorSelector():
-            if is_counter(expression.name or ""):
-                yield str(expression.name)
+            yield expression.name or ""
         case ast.MatrixSelector():
             pass
         case ast.BinaryExpr() if str(expression.op) == "-":
             pass  # a difference, such as that with an offset
         case ast.BinaryExpr() if str(expression.op) in {"and", "unless"}:
-            yield from _raw(expression.lhs)
+            yield from raw(expression.lhs)
         case ast.AggregateExpr() if str(expression.op) in _COUNTING:
             pass
         case ast.Call() if str(expression.func.name) in _OVER_COUNTERS:
@@ -69,7 +73,7 @@ def _raw(expression: ast.Expr) -> Iterator[str]:
             pass  # `rate` or `increase` of it
         case _:
             for each in _children(expression):
-                yield from _raw(each)
+                yield from raw(each)
 
 
 def _undivided(expression: ast.Expr) -> Iterator[str]:

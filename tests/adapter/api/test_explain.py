@@ -24,6 +24,7 @@ from rules.query.aggregate import Sample
 from rules.query.catalog import Catalog
 from tests.adapter import wired
 from tests.adapter.api import test_causes
+from tests.fakes import prometheus as fakes
 from tests.presets import api
 from tests.presets.api import GROUP, Api
 from tests.real import prometheus
@@ -361,6 +362,22 @@ async def test_an_unreachable_prometheus_is_named_without_its_address(tmp_path: 
     assert found["queries"][0]["error"] == error
     assert found["causes"][0]["reason"] == "PrometheusUnavailable"
     assert "127.0.0.1" not in json.dumps(found)
+
+
+async def test_a_prometheus_that_hangs_is_named_before_its_timeout(
+    filled: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, aiohttp_server: Any
+) -> None:
+    monkeypatch.setattr("adapter.api.explain._ANSWER_TIMEOUT", 0.1)
+    fake = fakes.Prometheus(fakes.through(filled.url))
+    url = str((await aiohttp_server(fake.app())).make_url("")).rstrip("/")
+    pods, flags = api.manifests(["default/a"]), ["--prometheus-timeout=10m"]
+    async with api.serving(tmp_path, url, pods, flags, rules=test_causes.RULES) as served:
+        fake.behave = fakes.hangs
+        found = await explain(served, f"{PODS}/a/divided")
+
+    assert found["causes"][0]["reason"] == "PrometheusUnavailable"
+    assert "does not respond in time" in found["verdict"]
+    assert found["queries"][0]["error"] == "Prometheus did not answer in time"
 
 
 async def test_the_queries_go_to_the_prometheus_of_the_rule(

@@ -251,3 +251,22 @@ spec:
         ),
         "0 errors, 2 warnings",
     ]
+
+
+def test_strict_makes_warnings_fail(check) -> None:
+    text = """\
+externalRules:
+- seriesQuery: "jobs_total"
+  name: {as: a/b}
+  resources: {namespaced: false}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>})
+"""
+    code, lines = check(text)
+    strict, same = check(text, "--strict")
+
+    assert (code, strict, same) == (0, 1, lines)
+    assert ": warning: externalRules[0].name: 'a/b' cannot be in the path of a URL" in lines[0]
+    assert ": warning: externalRules[0].metricsQuery: takes the value of jobs_total" in lines[1]
+    assert check(text.replace("sum(", "count("), "--strict")[0] == 1
+    text = text.replace("a/b", "a.b").replace("sum(<<.Series>>{<<.LabelMatchers>>})", "vector(1)")
+    assert check(text, "--strict")[0] == 0

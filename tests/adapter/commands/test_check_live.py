@@ -8,6 +8,7 @@ from pathlib import Path
 
 import prometheus_client
 import pytest
+from prometheus_client.core import Metric
 
 from adapter import __main__ as program
 from tests.real import prometheus
@@ -15,6 +16,8 @@ from tests.real.prometheus import Prometheus
 
 EXPOSED = "queued_jobs"
 """A gauge whose name does not tell that it is one."""
+COUNTED = "ticks"
+"""A counter whose name does not tell that it is one."""
 PODS = "{overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}"
 QUERY = "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)"
 
@@ -23,11 +26,19 @@ Report = tuple[int, list[str], list[str]]
 Check = Callable[..., Report]
 
 
+class Ticks:
+    def collect(self) -> Iterator[Metric]:
+        ticks = Metric(COUNTED, "help", "counter")
+        ticks.add_sample(COUNTED, {"namespace": "default", "pod": "a"}, 7)
+        yield ticks
+
+
 @pytest.fixture(scope="module")
 def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     registry = prometheus_client.CollectorRegistry()
     gauge = prometheus_client.Gauge(EXPOSED, "help", ["namespace", "pod"], registry=registry)
     gauge.labels("default", "a").set(1)
+    registry.register(Ticks())
     exporter, _ = prometheus_client.start_http_server(0, addr="127.0.0.1", registry=registry)
     config = (
         "scrape_configs: [{job_name: x, honor_labels: true, scrape_interval: 1s,"
@@ -230,3 +241,22 @@ def test_an_unreachable_prometheus_is_one_error(
     assert program.main(["check", str(rules), "--prometheus-url=http://127.0.0.1:9/"]) == 1
 
     assert "Prometheus cannot be queried: GET http://127.0.0.1:9/" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("series", [COUNTED, '\'{__name__=~"tick.*",pod!=""}\''])
+def test_a_counter_is_known_by_its_type(check: Check, series: str) -> None:
+    _, _, warnings = check(seriesQuery=series)
+
+    assert len(warnings) == 1
+    assert f"takes the value of {COUNTED}, by its name or type a counter" in warnings[0]
+    matched = "<<.Series>>{<<.LabelMatchers>>}"
+    rate = QUERY.replace(matched, f"rate({matched}[1m])")
+    assert check(seriesQuery=series, metricsQuery=f"'{rate}'")[2] == []
+
+
+def test_an_external_metric_without_a_value_is_not_said_to_have_series(check: Check) -> None:
+    query = "'sum(<<.Series>>{<<.LabelMatchers>>} > 100)'"
+
+    _, _, warnings = check("externalRules", resources="{namespaced: false}", metricsQuery=query)
+
+    assert "returns no value of gpu_util: its series are of other namespaces, or" in warnings[0]

@@ -294,6 +294,7 @@ def test_the_older_name_of_a_series_gives_no_warning_beside_the_later_one() -> N
         {
             "seriesQuery": "'{__name__=~\"^istio_.*_total\"}'",
             "name": "{matches: (.*)_total, as: '${1}_per_second'}",
+            "metricsQuery": "'sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)'",
         },
         {"metricsQuery": "'sum(rate(http_requests_total{<<.LabelMatchers>>}[2m])) by (pod)'"},
         {"metricsQuery": "'sum(rate(gpu_lag_total{<<.LabelMatchers>>}[2m])) by (pod)'"},
