@@ -17,6 +17,76 @@ _USERNAMES = frozenset(
 """Users that Kubernetes' compressUsername keeps as label values."""
 
 
+_VERBS = {
+    **{each.lower(): each for each in ("GET", "LIST", "WATCH", "HEAD", "POST", "PUT", "PATCH")},
+    "create": "POST",
+    "update": "PUT",
+    "delete": "DELETE",
+    "deletecollection": "DELETECOLLECTION",
+}
+"""Verb of a request, or method of one that is for no resource -> label, as in Kubernetes."""
+_BUCKETS = (0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1, 1.5, 2, 3, 5, 10, 15, 30, 60)
+
+
+class RequestMetrics:
+    """Metrics of the requests to the adapter, named as in Kubernetes API servers.
+
+    Labels have few values whatever clients send: `apis` are the groups and versions that are named.
+
+    https://github.com/kubernetes/apiserver/blob/master/pkg/endpoints/metrics/metrics.go
+    """
+
+    def __init__(
+        self, registry: CollectorRegistry, apis: Container[tuple[str, str]] = frozenset()
+    ) -> None:
+        self._apis = apis
+        labels = ["verb", "group", "version", "scope"]
+        self._total = Counter(
+            "apiserver_request",
+            "Requests by verb, API group and version, scope (resource, namespace, cluster, or "
+            "empty for a path that is not a resource) and HTTP code.",
+            [*labels, "code"],
+            registry=registry,
+        )
+        self._duration = Histogram(
+            "apiserver_request_duration_seconds",
+            "Duration of requests until the response is ready, by the same labels.",
+            labels,
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        in_flight = Gauge(
+            "apiserver_current_inflight_requests",
+            "Requests that are being served, by kind: readOnly or mutating.",
+            ["request_kind"],
+            registry=registry,
+        )
+        self._in_flight = {True: 0, False: 0}
+        in_flight.labels("readOnly").set_function(lambda: self._in_flight[True])
+        in_flight.labels("mutating").set_function(lambda: self._in_flight[False])
+        self._known: dict[tuple[str, ...], tuple[Counter, Histogram]] = {}
+
+    def in_flight(self, *, read_only: bool, change: int) -> None:
+        """Count the beginning (1) or the end (-1) of a request."""
+        self._in_flight[read_only] += change
+
+    def ended(
+        self, verb: str, group: str, version: str, *, scope: str, code: int, seconds: float
+    ) -> None:
+        """Count a request by its response."""
+        if (group, version) not in self._apis:
+            group = version = ""
+        key = (_VERBS.get(verb, "OTHER"), group, version, scope, str(code))
+        metrics = self._known.get(key)
+        if metrics is None:
+            *labels, _ = key
+            metrics = (self._total.labels(*key), self._duration.labels(*labels))
+            self._known[key] = metrics
+        count, duration = metrics
+        count.inc()
+        duration.observe(seconds)
+
+
 class PrometheusRequestMetrics:
     """Metrics of the requests to Prometheus."""
 

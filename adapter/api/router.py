@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from aiohttp import hdrs
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.api import explain, health
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
@@ -45,6 +45,7 @@ def build_router(
     heads: Heads | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
+    meter: telemetry.RequestMetrics | None = None,
 ) -> Serve:
     """Return the function that serves all requests. `guard` runs before anything is routed.
 
@@ -110,7 +111,9 @@ def build_router(
                 call = replace(call, info=info)
         return await guarded(call)
 
-    return responses.error_middleware(handle, heads=heads, timeout=timeout, closing=closing)
+    return responses.error_middleware(
+        handle, heads=heads, timeout=timeout, closing=closing, meter=meter
+    )
 
 
 def _document(group: AnyGroup) -> str:

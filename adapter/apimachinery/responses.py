@@ -22,7 +22,9 @@ from email.utils import formatdate
 from typing import Any
 
 from aiohttp import hdrs
+from prometheus_client import CollectorRegistry
 
+from adapter import telemetry
 from adapter.apimachinery import encoding, negotiation, request_info
 from adapter.apimachinery.call import Call
 from adapter.apimachinery.heads import AUDIT_ID, Heads
@@ -45,6 +47,7 @@ _MAX_COMPRESSED = 16 << 20
 _WARNING = "Warning"
 _MAX_WARNING = 400
 """Characters of a warning. Kubernetes limits all warnings of a response to 4096."""
+_READ_ONLY = frozenset({hdrs.METH_GET, hdrs.METH_HEAD})
 _BODILESS = frozenset({204, 304})
 _HUMAN_CLIENTS = ("curl", "Wget", "Mozilla/5.0")
 _UNPARSED = request_info.parse("/")
@@ -104,15 +107,32 @@ def error_middleware(
     heads: Heads | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
+    meter: telemetry.RequestMetrics | None = None,
 ) -> Serve:
     """Return the function that serves requests with `handler`.
 
-    `timeout` is in seconds. While `closing()` is true, each response closes its connection.
+    `timeout` is in seconds. While `closing()` is true, each response closes its connection. `meter`
+    counts the requests.
     """
     heads = heads or Heads()
     compressor = Compressor()
+    meter = meter or telemetry.RequestMetrics(CollectorRegistry())
 
     async def serve(request: Request) -> bytes:
+        read_only = request.method in _READ_ONLY
+        meter.in_flight(read_only=read_only, change=1)
+        try:
+            return await respond(request)
+        finally:
+            meter.in_flight(read_only=read_only, change=-1)
+
+    def ended(info: request_info.RequestInfo, code: int, began: float) -> None:
+        seconds = time.perf_counter() - began
+        scope = _scope(info)
+        meter.ended(info.verb, info.group, info.version, scope=scope, code=code, seconds=seconds)
+
+    async def respond(request: Request) -> bytes:
+        began = time.perf_counter()
         info = _UNPARSED
         try:
             head = heads.parse(request)
@@ -126,6 +146,7 @@ def error_middleware(
         except request_info.MalformedError:
             log.warning("rejected %s %s: 400, malformed URL", request.method, _target(request))
             request.is_last = True
+            ended(info, 400, began)
             return _MALFORMED
         except asyncio.CancelledError:
             task = asyncio.current_task()
@@ -138,9 +159,17 @@ def error_middleware(
         request.is_last = request.is_last or closing()
         if log.isEnabledFor(logging.DEBUG):
             _log_answer(answer, request)
+        ended(info, answer.status, began)
         return _response(answer, request)
 
     return serve
+
+
+def _scope(info: request_info.RequestInfo) -> str:
+    """Return what a request is for, in the word of Kubernetes' metrics."""
+    if not info.is_resource_request:
+        return ""
+    return "resource" if info.name else "namespace" if info.namespace else "cluster"
 
 
 def negotiate(

@@ -220,6 +220,10 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,
+            meter=telemetry.RequestMetrics(
+                registry,
+                {(each.NAME, version) for each in api_groups.GROUPS for version in each.VERSIONS},
+            ),
         )
         url = _listen(settings, handler, secured.context, serving)
         await serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))

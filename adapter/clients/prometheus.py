@@ -324,8 +324,9 @@ class Prometheus:
             outcome = type(error).__name__
             if path != _RUNTIME:  # many backends do not serve that path, and serve queries
                 may_last = self.reachability.failed(error, began=began)
-                # An expensive query says nothing of the server that answers it.
-                if may_last and not isinstance(error, errors.QueryTimedOut):
+                # An expensive query says nothing of the server that answers it, nor does one that
+                # was not sent.
+                if may_last and not isinstance(error, errors.QueryTimedOut | errors.NoCredentials):
                     self.replicas.failed(began=began)
             raise error from e
         finally:

@@ -10,8 +10,9 @@ import threading
 import uuid
 
 import pytest
+from prometheus_client import CollectorRegistry
 
-from adapter import errors
+from adapter import errors, telemetry
 from adapter.apimachinery import encoding, responses
 from adapter.apimachinery.responses import Answer
 from rules.causes.cause import Cause, Reason
@@ -396,3 +397,89 @@ def test_the_warning_of_the_same_causes_is_written_once():
 
 def test_an_answer_without_causes_has_no_warning():
     assert responses.with_warning(Answer(body=b""), ()).headers == {}
+
+
+# Metrics
+
+GROUP = "custom.metrics.k8s.io"
+LABELS = ("verb", "group", "version", "scope", "code")
+
+
+def counted(registry):
+    """Return the numbers of requests by their labels."""
+    return {
+        tuple(each.labels[label] for label in LABELS): each.value
+        for metric in registry.collect()
+        for each in metric.samples
+        if each.name == "apiserver_request_total"
+    }
+
+
+async def test_requests_are_counted_by_verb_api_scope_and_code():
+    registry = CollectorRegistry()
+    meter = telemetry.RequestMetrics(registry, {(GROUP, "v1beta1")})
+    pods = f"/apis/{GROUP}/v1beta1/namespaces/a/pods"
+    for result, target in (
+        ({}, f"{pods}/b/m"),
+        ({}, f"{pods}/b/other"),
+        (errors.no_route(), pods),
+        ({}, f"/apis/{GROUP}/v1beta1/pods"),
+        ({}, "/healthz"),
+        (ValueError(), "/healthz"),
+        ({}, "/%zz"),
+    ):
+        await reply(result, target, meter=meter)
+
+    assert counted(registry) == {
+        ("GET", GROUP, "v1beta1", "resource", "200"): 2,
+        ("LIST", GROUP, "v1beta1", "namespace", "404"): 1,
+        ("LIST", GROUP, "v1beta1", "cluster", "200"): 1,
+        ("GET", "", "", "", "200"): 1,
+        ("GET", "", "", "", "500"): 1,
+        ("GET", "", "", "", "400"): 1,
+    }
+    duration = "apiserver_request_duration_seconds_count"
+    labels = {"verb": "GET", "group": GROUP, "version": "v1beta1", "scope": "resource"}
+    assert registry.get_sample_value(duration, labels) == 2
+
+
+async def test_clients_cannot_add_label_values():
+    registry = CollectorRegistry()
+    meter = telemetry.RequestMetrics(registry, {(GROUP, "v1beta1")})
+    serve = responses.error_middleware(handler({}), meter=meter)
+    async with wired.listening(serve) as port:
+        for number in range(20):
+            await wired.fetch(port, f"/apis/group-{number}/v1/pods/a")
+            await wired.fetch(port, f"/apis/{GROUP}/v{number}/pods/a")
+            await wired.fetch(port, f"/path-{number}", method="OPTIONS")
+
+    assert counted(registry) == {
+        ("GET", "", "", "resource", "200"): 40,
+        ("OTHER", "", "", "", "200"): 20,
+    }
+
+
+async def test_requests_in_flight_are_counted_until_they_end():
+    registry = CollectorRegistry()
+    meter = telemetry.RequestMetrics(registry)
+    inside, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wait(call):
+        inside.set()
+        await go_on.wait()
+        return Answer(body=b"")
+
+    def in_flight():
+        return [
+            registry.get_sample_value("apiserver_current_inflight_requests", {"request_kind": kind})
+            for kind in ("readOnly", "mutating")
+        ]
+
+    async with wired.listening(responses.error_middleware(wait, meter=meter)) as port:
+        request = asyncio.create_task(wired.fetch(port, "/apis/x", method="POST"))
+        await inside.wait()
+        assert in_flight() == [0, 1]
+        go_on.set()
+        await request
+
+    assert in_flight() == [0, 0]

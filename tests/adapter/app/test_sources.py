@@ -6,6 +6,7 @@ Prometheus does not support.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import logging
 import ssl
@@ -22,7 +23,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients import credentials
-from adapter.commands import presets
+from adapter.commands import check, presets
+from adapter.doctor import checks as doctor_checks
 from tests.adapter.app.credentials import (
     BASIC,
     CA,
@@ -514,6 +516,24 @@ def test_presets_detect_uses_the_credentials(password_protected, tmp_path, capsy
     code = presets.main(["detect", f"--prometheus-url={password_protected}", config])
 
     assert (code, "No preset matches" in capsys.readouterr().out) == (1, True)
+
+
+async def test_check_and_doctor_use_the_credentials(password_protected, folder, tmp_path, capsys):
+    (tmp_path / "user").write_text(USER)
+    (tmp_path / "password").write_text(PASSWORD)
+    (tmp_path / "rules.yaml").write_text("rules: []")
+    flags = (
+        f"--prometheus-url={password_protected}",
+        f"--prometheus-ca-file={folder}/ca.crt",
+        f"--prometheus-username-file={tmp_path}/user",
+        f"--prometheus-password-file={tmp_path}/password",
+    )
+
+    (first, *_) = await doctor_checks._prometheus(settings.parse(flags).prometheus)
+    code = await asyncio.to_thread(check.main, [*flags, str(tmp_path / "rules.yaml")])
+
+    assert first.fact == "answers queries"
+    assert code == 0, capsys.readouterr()
 
 
 async def test_secrets_are_never_logged(password_protected, fake, tmp_path, caplog):
