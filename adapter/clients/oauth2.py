@@ -15,6 +15,7 @@ from pathlib import Path
 
 import aiohttp
 import orjson
+import yarl
 
 from adapter import errors
 from adapter.clients import proxies
@@ -25,7 +26,7 @@ from adapter.clients.credentials import (
     check_header,
     read_secret,
 )
-from adapter.clients.transport import abort_on_exit, read_beginning
+from adapter.clients.transport import abort_on_exit, read_beginning, secrets_of
 from rules.quoting import shorten
 
 log = logging.getLogger(__name__)
@@ -59,8 +60,10 @@ class ClientCredentials:
     ) -> None:
         """Read the files. Raises Unreachable, naming them, if they cannot be used."""
         read_secret(secret_file)
-        self.origin = f"{secret_file}, by tokens of {url}"
+        self._address = str(yarl.URL(url).with_user(None).with_query(None))
+        self.origin = f"{secret_file}, by tokens of {self._address}"
         self._url = url
+        self._secrets = secrets_of(yarl.URL(url))
         self._client_id = client_id
         self._secret_file = secret_file
         self._parameters = {"grant_type": "client_credentials", **parameters}
@@ -93,7 +96,7 @@ class ClientCredentials:
             secret = read_secret(self._secret_file)
             response = await self._fetch(secret)
             token = check_header(response["access_token"], "the token")
-            lifetime = float(response.get("expires_in", math.inf))
+            lifetime = float(response.get("expires_in") or math.inf)
         except (aiohttp.ClientError, OSError, errors.BackendError) as error:
             text = str(error) or type(error).__name__
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -102,9 +105,11 @@ class ClientCredentials:
             self._token, self._ends = token, now + lifetime
             self._renew = self._ends - min(_EARLY, lifetime / 2)
             return
-        text = shorten(text.replace(secret, "...") if secret else text, _MAX_QUOTED)
+        for each in filter(None, (secret, *self._secrets)):
+            text = text.replace(each, "...")
         raise errors.NoCredentials(
-            f"no token from {self._url} for the client secret in {self._secret_file}: {text}"
+            f"no token from {self._address} for the client secret in {self._secret_file}: "
+            f"{shorten(text, _MAX_QUOTED)!r}"
         )
 
     async def _fetch(self, secret: str) -> Mapping[str, str]:
@@ -134,4 +139,4 @@ class ClientCredentials:
                     return document
                 if status not in {400, 401}:
                     break
-        raise errors.Broken(f"{status} {shorten(body.decode(errors='replace'), _MAX_QUOTED)!r}")
+        raise errors.Broken(f"{status} {body.decode(errors='replace')}")

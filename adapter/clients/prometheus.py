@@ -92,8 +92,6 @@ _LIMIT = re.compile(
 _OVERLOADED = frozenset({429, 503})
 _MAX_WAIT = 60.0
 """Maximum seconds for which Retry-After is followed."""
-_MIN_SECRET = 8
-"""Length of a value in the query string from which on it may be a secret."""
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
 _POST_RETRY = 300.0
@@ -150,7 +148,7 @@ class Prometheus:
         self.replicas = replicas or Replicas(session)
         self._base = base.with_path(base.path.rstrip("/"))
         self._parameters = tuple(base.query.items())
-        self._secrets = _secrets(base)
+        self._secrets = transport.secrets_of(base)
         self._address = str(self._base.with_user(None))  # without credentials, for the log
         self._transport = Transport(
             session,
@@ -443,15 +441,6 @@ def _date(text: str) -> dt.datetime:
     """Parse a date of HTTP. Raises ValueError."""
     date = email.utils.parsedate_to_datetime(text)
     return date if date.tzinfo else date.replace(tzinfo=dt.UTC)
-
-
-def _secrets(url: yarl.URL) -> tuple[str, ...]:
-    """Return what a message must not repeat: values of the query string, as given and as sent."""
-    plain = url.query.values()
-    pairs = (pair.partition("=")[2] for pair in url.raw_query_string.split("&"))
-    sent = (urllib.parse.quote(value, safe="") for value in plain)
-    values = {value for value in (*plain, *pairs, *sent) if len(value) >= _MIN_SECRET}
-    return tuple(sorted(values, key=len, reverse=True))
 
 
 def _received(content: aiohttp.StreamReader) -> int:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import re
 import ssl
+import urllib.parse
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,8 @@ from adapter.clients.credentials import Authorization, Request
 from rules.quoting import shorten
 
 _MAX_QUOTED = 1000
+_MIN_SECRET = 8
+"""Length of a value in the query string from which on it may be a secret."""
 _CHUNK = 64 << 10
 _RETRIES = 10
 """Number of times that a request is repeated after Retry-After, as in client-go."""
@@ -155,6 +158,15 @@ async def read_beginning(response: aiohttp.ClientResponse, size: int) -> bytes:
         if len(body) >= size:
             break
     return bytes(body[:size])
+
+
+def secrets_of(url: yarl.URL) -> tuple[str, ...]:
+    """Return what a message must not repeat: values of the query string, as given and as sent."""
+    plain = url.query.values()
+    pairs = (pair.partition("=")[2] for pair in url.raw_query_string.split("&"))
+    sent = (urllib.parse.quote(value, safe="") for value in plain)
+    values = {value for value in (*plain, *pairs, *sent) if len(value) >= _MIN_SECRET}
+    return tuple(sorted(values, key=len, reverse=True))
 
 
 def backend_error(

@@ -53,7 +53,7 @@ async def tokens(serve_tls, tmp_path):
 
 def given(tokens, tmp_path, **more):
     return {
-        "oauth2_token_url": f"{tokens.url}/token",
+        "oauth2_token_url": f"{tokens.url}/token?code=s3cret-code",
         "oauth2_client_id": "adapter 1",
         "oauth2_client_secret_file": str(tmp_path / "secret"),
         "oauth2_ca_file": str(tmp_path / "ca.crt"),
@@ -93,7 +93,8 @@ async def test_a_refused_token_is_replaced_once_and_then_the_error_names_file_an
     assert sent(fake) == [f"Bearer issued-{each}" for each in (1, 2, 2)]
     for part in (fake.url, str(tmp_path / "secret"), f"{tokens.url}/token"):
         assert part in str(caught.value)
-    assert "issued-2" not in str(caught.value)
+    for secret in ("issued-2", "s3cret-code"):
+        assert secret not in str(caught.value)
 
 
 async def test_a_changed_secret_is_used_for_the_next_token(connect, serve_tls, tokens, tmp_path):
@@ -109,6 +110,7 @@ async def test_a_changed_secret_is_used_for_the_next_token(connect, serve_tls, t
     assert f"no token from {tokens.url}/token for the client secret in {tmp_path}/secret" in message
     assert "401" in message
     assert "invalid_client" in message
+    assert "s3cret-code" not in message
     assert "wrong-s3cret" not in message
     assert len(fake.requests) == 1
     assert client.reachability.check() == "answers"
@@ -215,6 +217,12 @@ async def test_a_token_stays_in_use_until_its_end_while_the_token_server_fails(
         await issued(300)
     tokens.tokens.status = 200
     assert await issued(301) == 2
+
+
+async def test_a_token_without_a_lifetime_stays_in_use(tokens, issued):
+    tokens.tokens.document["expires_in"] = 0
+
+    assert [await issued(at) for at in (0, 1, 1e9)] == [1, 1, 1]
 
 
 async def test_refusals_cause_one_token_in_ten_seconds(tokens, issued):

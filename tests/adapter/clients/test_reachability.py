@@ -20,6 +20,13 @@ def clock():
     [
         (errors.Unreachable("10.0.0.1"), "cannot be reached (check --prometheus-url)"),
         (
+            errors.NoCredentials("https://10.0.0.1"),
+            (
+                "has no credentials (the log says why; check --prometheus-token-file, "
+                "--prometheus-header or another flag for credentials)"
+            ),
+        ),
+        (
             errors.TimedOut("10.0.0.1"),
             "does not respond in time (check its load, and --prometheus-timeout)",
         ),

@@ -443,6 +443,7 @@ def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
         (errors.Refused("401", status=401), "refuses the credentials (401)"),
         (errors.Refused("404", status=404), "no Prometheus at this URL"),
         (errors.Unreachable("no route"), "cannot be reached"),
+        (errors.NoCredentials("no token"), "there are no credentials for Prometheus"),
         (errors.TimedOut("30 s"), "does not respond in time"),
         (errors.Broken("<html>"), "what answers is not Prometheus"),
     ],

@@ -385,6 +385,27 @@ PLAIN = (
         ((IN_CLUSTER, "--prometheus-url=http://p:9090"), (PLAIN.format(IN_CLUSTER),)),
         ((IN_CLUSTER, "--prometheus-url=http://jane:x@p"), ()),
         (
+            (
+                "--prometheus-url=http://p:9090",
+                "--prometheus-identity=google",
+            ),
+            (PLAIN.format("--prometheus-identity"),),
+        ),
+        (
+            (
+                HTTPS,
+                "--prometheus-oauth2-token-url=http://idp",
+                "--prometheus-oauth2-client-id=a",
+                "--prometheus-oauth2-client-secret-file=/secret",
+            ),
+            (
+                (
+                    "--prometheus-oauth2-token-url: is not https, so everybody on the path can "
+                    "read the client secret; use https"
+                ),
+            ),
+        ),
+        (
             ("--objects=a.yaml", "--lister-kubeconfig=/kube"),
             ("--lister-kubeconfig: has no effect: --objects replaces the cluster",),
         ),

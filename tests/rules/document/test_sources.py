@@ -187,6 +187,15 @@ def test_a_token_that_is_sent_in_plain_text_is_a_warning(key):
     assert "warning: sources.a.url: is not https, so everybody on the path can read" in warning
 
 
+def test_a_client_secret_that_is_sent_in_plain_text_is_a_warning():
+    (warning,) = warnings_of(
+        "sources: {a: {url: 'https://p', oauth2TokenUrl: 'http://idp', oauth2ClientId: a, "
+        f"oauth2ClientSecretFile: /s}}}}\nrules:\n- {RULE}, source: a}}\n"
+    )
+
+    assert "warning: sources.a.oauth2TokenUrl: is not https, so everybody on the path" in warning
+
+
 @pytest.mark.parametrize("source", ["url: 'https://p', tokenFile: /token", "url: 'http://p'"])
 def test_a_source_without_a_token_in_plain_text_gives_no_warning(source):
     assert warnings_of(f"sources: {{a: {{{source}}}}}\nrules:\n- {RULE}, source: a}}\n") == []
