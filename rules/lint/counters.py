@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator
 import promql_parser as ast
 
 _COUNTERS = re.compile(
-    r".*_(total|bucket) | .*_(seconds|milliseconds|ms|us|bytes|length|tokens)_(count|sum)"
+    r".*(?<!memory)_(total|bucket)"
+    r" | .*_(seconds|milliseconds|ms|us|bytes|length|tokens)_(count|sum)"
     r" | nv_inference_(request_(success|failure)|count|exec_count|\w+_duration_us)",
     re.VERBOSE,
 )

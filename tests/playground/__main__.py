@@ -141,7 +141,7 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
             stack.enter_context(c.adapter(*flags, "--metrics-relist-interval=10s"))
             step(f"HorizontalPodAutoscaler {manifests.BERT}")
             control_plane.kubectl("apply", "-f", "-", text=manifests.hpa(server=server is not None))
-            step(f"everything is running; logs: {folder}")
+            step(f"everything is running; Prometheus: {c.prometheus.url}; logs: {folder}")
             observer = Observer(
                 c,
                 title="gpu-metrics-adapter playground",
@@ -151,6 +151,7 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
                     os.environ,
                     load=args.load,
                     metric="requests_waiting_current" if server else "duty_cycle_current",
+                    prometheus=c.prometheus.url,
                 ),
             )
             with screen.choose(sys.stdout) as output:
@@ -179,7 +180,12 @@ def _deploy(c: Cluster, load: int, generation: Generation) -> None:
 
 
 def commands(
-    control_plane: ControlPlane, environ: Mapping[str, str], *, load: int, metric: str
+    control_plane: ControlPlane,
+    environ: Mapping[str, str],
+    *,
+    load: int,
+    metric: str,
+    prometheus: str,
 ) -> Iterator[Command]:
     """Yield the commands to try. The first also sets PATH if kubectl is not on it."""
     kubectl = control_plane.programs.kubectl
@@ -187,9 +193,18 @@ def commands(
     path = "" if on_path else f' PATH="{kubectl.parent}:$PATH"'
     config = shlex.quote(str(control_plane.kubeconfig))
     scale = f"kubectl scale deployment {manifests.LOAD} --replicas"
+    program = shlex.quote(str(Path(sys.executable).with_name("gpu-metrics-adapter")))
+    # Other pods have no GPU, so a query of all pods has a Warning.
+    selector = f"labelSelector=app%3D{manifests.BERT}"
     yield Command(purpose="set up kubectl", text=f"export KUBECONFIG={config}{path}")
     yield Command(purpose="watch the HPA", text="kubectl get hpa -w")
-    yield Command(purpose="query the metric", text=f"kubectl get --raw '{PODS}/{metric}'")
+    yield Command(
+        purpose="query the metric", text=f"kubectl get --raw '{PODS}/{metric}?{selector}'"
+    )
+    yield Command(purpose="explain the HPA", text=f"{program} explain hpa default/{manifests.BERT}")
+    yield Command(
+        purpose="check everything", text=f"{program} doctor --prometheus-url={prometheus}"
+    )
     yield Command(purpose="raise the load", text=f"{scale}={max(RAISED_LOAD, load + 4)}")
     yield Command(purpose="remove the load", text=f"{scale}=0")
 

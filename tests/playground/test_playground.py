@@ -20,7 +20,7 @@ import pytest
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.walkthrough import STEP_TIMEOUT
 
-COMMAND = re.compile(r" {3}\S.*? {2,}((?:export|kubectl) .*)")
+COMMAND = re.compile(r" {3}\S.*? {2,}((?:export|kubectl|\S+/gpu-metrics-adapter) .*)")
 """Line with the purpose of a command and its text."""
 REPLICAS = re.compile(r"bert-intent-detection .* (\d+) +\S+")
 """Line of `kubectl get hpa`."""
@@ -73,7 +73,7 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
             seconds=2 * STEP_TIMEOUT,
         )
         print("\n".join(playground.lines))
-        set_up, watch, query, raise_load, remove_load = commands(playground)
+        set_up, watch, query, explain, doctor, raise_load, remove_load = commands(playground)
         folder = Path(re.search(r"KUBECONFIG=(\S+)", set_up)[1]).parent
         with running("bash", "-c", f"{set_up} && exec {watch}") as hpa:
             wait_for(
@@ -82,6 +82,8 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
             (item,) = json.loads(shell(set_up, query))["items"]
             assert item["describedObject"]["name"].startswith("bert-intent-detection-")
             assert 10 <= float(item["value"]) <= 20
+            assert "VERDICT: default/bert-intent-detection keeps" in shell(set_up, explain)
+            assert "\n0 failures, 0 warnings, " in shell(set_up, doctor)
 
             shell(set_up, raise_load)
             wait_for(
@@ -109,10 +111,10 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
 
 
 def commands(playground: Process) -> list[str]:
-    """Return the five commands in order; empty until all are printed."""
+    """Return the seven commands in order; empty until all are printed."""
     assert playground.popen.poll() is None, "the playground exited"
     texts = [match[1] for match in map(COMMAND.fullmatch, playground.lines) if match]
-    return texts if len(texts) == 5 else []
+    return texts if len(texts) == 7 else []
 
 
 def shell(*lines: str) -> str:
