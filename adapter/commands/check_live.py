@@ -16,10 +16,11 @@ from adapter.api.groups.group import Backend
 from adapter.app import sources
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import check_usage, local_backend
-from rules import promql
+from rules import promql, quantity
 from rules.causes import wording
 from rules.document.sources import DEFAULT
 from rules.errors import Problem, RulesError
+from rules.hpa import units
 from rules.kinds import NAMESPACES, NODES, PODS, GroupResource
 from rules.lint import check, check_queries, counters, gauges
 from rules.query.catalog import Entry, ExternalEntry, Series, Source
@@ -49,6 +50,8 @@ class _Trial:
     """Number of objects with a value; for an external metric, number of values."""
     samples: int = 1
     """Largest number of samples of one object."""
+    highest: int = 0
+    """Highest value in thousandths."""
     seconds: float
     """Duration of all queries of the request."""
 
@@ -250,6 +253,13 @@ def _answered(rule: CompiledRule, subject: str, result: _Trial) -> Iterator[Prob
             message = f"returns no value of {subject}{place}: its series are of other namespaces, "
             message += "or the query drops them. Try the query in Prometheus"
         yield _warning(rule, "metricsQuery", message)
+    if units.is_share(subject.split(maxsplit=1)[0], result.highest):
+        yield _warning(
+            rule,
+            "metricsQuery",
+            f"returns at most {quantity.decimal(result.highest)} of {subject}, less than 1 %. If "
+            "the exporter reports 0 to 1, multiply by 100",
+        )
     if result.samples > 1 and "aggregate" not in rule.config.where.positions:
         yield _warning(
             rule,
@@ -327,6 +337,7 @@ async def _request(
         objects=len(names),
         values=len(samples),
         samples=max(samples, default=0),
+        highest=max((each.milli for each in values.values()), default=0),
         seconds=seconds,
     )
 

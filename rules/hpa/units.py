@@ -22,6 +22,11 @@ _FAR = 10
 """How many times its target a value has, if it has another unit."""
 
 
+def is_share(name: str, value: int) -> bool:
+    """Return whether a metric is a percentage by its name, and its highest value a share of 1."""
+    return bool(_PERCENT.fullmatch(name)) and 0 < value < _ONE
+
+
 def doubt_of_target(name: str, value: int, *, external: bool) -> str:
     """Return why the target of a metric has another unit, and what to do; else empty."""
     target = f"the target {quantity.decimal(value)} of {name}"

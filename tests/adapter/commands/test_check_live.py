@@ -52,6 +52,7 @@ def server(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
             'gpu_util{namespace="default",pod="b",gpu="0"} 50',
             'gpu_util{namespace="other",pod="c",gpu="0"} 50',
             'gpu_busy_percent{namespace="default",pod="a"} 10',
+            'share_percent{namespace="default",pod="a"} 0.45',
             'requests_total{namespace="default",pod="a"} 1',
             'requests_total_sum{namespace="default",pod="a"} 1',
             'queue_depth{queue="x"} 7',
@@ -260,3 +261,9 @@ def test_an_external_metric_without_a_value_is_not_said_to_have_series(check: Ch
     _, _, warnings = check("externalRules", resources="{namespaced: false}", metricsQuery=query)
 
     assert "returns no value of gpu_util: its series are of other namespaces, or" in warnings[0]
+
+
+def test_a_percentage_that_is_a_share_of_one_gives_a_warning(check: Check) -> None:
+    (warning,) = check(seriesQuery="share_percent")[2]
+
+    assert "returns at most 450m of share_percent of pods, less than 1 %. If the" in warning

@@ -353,6 +353,25 @@ async def test_metrics_are_requested_as_the_hpa_controller_does(installed, answe
     assert len(lines) == 5
 
 
+async def test_a_target_in_another_unit_than_its_metric_is_a_warning(installed, answers):
+    target = {"type": "AverageValue", "averageValue": "200m"}
+    source = {"metric": {"name": "gpu_percent"}, "target": target}
+    listed = {"items": [hpa("units", type="External", external=source)]}
+    answers["/apis/autoscaling/v2/horizontalpodautoscalers"] = listed
+    answers["/apis/apps/v1"] = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    scale = {"spec": {"replicas": 1}, "status": {"replicas": 1, "selector": "app=web"}}
+    answers["/apis/apps/v1/namespaces/default/deployments/web/scale"] = scale
+    answers["/api/v1/namespaces/default/pods"] = {"items": []}
+    path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/gpu_percent"
+    answers[path] = {"items": [{"value": "63"}]}
+
+    (finding,) = list(await autoscalers.metrics(installed))[1:]
+
+    assert finding.name == "autoscaler default/units, metric gpu_percent"
+    assert finding.fact == "the target 200m of gpu_percent is less than 1 %"
+    assert finding.cure == "Write the percentage: 20 for 20 %, not 0.2"
+
+
 class Counting:
     """Fake API server of an HPA's target, which counts requests and may hang."""
 
