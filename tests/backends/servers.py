@@ -45,7 +45,7 @@ class Backend:
     """Takes the program, a folder, and the stack that stops what was started."""
     parameters: str = ""
     """Query string that `--prometheus-url` needs."""
-    answers: str = "all 544"
+    answers: str = "all 589"
     """How many answers over public configurations are those of Prometheus 2."""
     age: str = "now"
     partial: str = "not possible: one process"
