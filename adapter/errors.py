@@ -64,11 +64,15 @@ class ApiError(Exception):
         self.causes_visible = False
         self.headers = dict(headers or {})
 
-    def showing_causes(self) -> ApiError:
-        """Return the same answer for a caller who may see the causes."""
+    def showing_causes(self, *, in_message: bool = False) -> ApiError:
+        """Return the same answer for a caller who may see the causes.
+
+        `in_message` appends the summary of the first cause to the message.
+        """
+        summary = f": {self.causes[0].summary}" if in_message and self.causes else ""
         shown = ApiError(
             self.code,
-            self.message,
+            self.message + summary,
             reason=self.reason,
             details=self.details,
             causes=self.causes,

@@ -46,10 +46,12 @@ def build_router(
     timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
     meter: telemetry.RequestMetrics | None = None,
+    causes_in_messages: bool = False,
 ) -> Serve:
     """Return the function that serves all requests. `guard` runs before anything is routed.
 
-    Each request reads `backend` once, when it is routed.
+    Each request reads `backend` once, when it is routed. `causes_in_messages` appends why a metric
+    has no value to the original's messages.
     """
     encoded = encoded or EncodedAnswers()
     heads = heads or Heads()
@@ -89,7 +91,7 @@ def build_router(
         except errors.ApiError as error:
             # Causes quote the rules, so only callers who may read the list of metrics see them.
             if error.causes and await call.caller.may_read(_document(group)):
-                raise error.showing_causes() from error.__cause__
+                raise error.showing_causes(in_message=causes_in_messages) from error.__cause__
             raise
         accepted = responses.negotiate(info, request.headers, group.TRANSFORMS)
         answer = await encoded.encode(info.meaning, content, accepted)

@@ -220,6 +220,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             encoded=encoded,
             heads=heads,
             closing=closing.is_set,
+            causes_in_messages=settings.serving.causes_in_messages,
             meter=telemetry.RequestMetrics(
                 registry,
                 {(each.NAME, version) for each in api_groups.GROUPS for version in each.VERSIONS},

@@ -128,6 +128,14 @@ class Serving(Group):
         "Listen with SO_REUSEPORT, so that another process can listen on the same port.",
         default="false",
     )
+    causes_in_messages: bool = flag(
+        "causes-in-messages",
+        SWITCH,
+        "Append the reason and one sentence to the message of a 404 or 500 for a metric, for "
+        "callers who may read discovery. `kubectl describe hpa` then shows why a metric has no "
+        "value. `false` keeps the original's text.",
+        default="true",
+    )
     shutdown_delay: float = flag(
         "shutdown-delay",
         duration(),

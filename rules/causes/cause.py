@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 
 class Reason(enum.Enum):
@@ -39,6 +41,60 @@ class Reason(enum.Enum):
     NO_RULE = "NoRule"
 
 
+_SUMMARIES: Mapping[Reason, str] = MappingProxyType(
+    {
+        Reason.UNKNOWN_RESOURCE: "the cluster has no such resource. Correct the kind",
+        Reason.OTHER_SCOPE: "the scope of the path does not fit the resource",
+        Reason.NO_OBJECT: "no such object exists that has not finished. Correct the name or the "
+        "selector",
+        Reason.POD_TOO_YOUNG: "the rule leaves out pods until they have been Ready for `minPodAge`",
+        Reason.NO_QUERY: "the rule has no valid query for this request. Correct the rule or the "
+        "metric selector",
+        Reason.MISSING_RIGHT: "the adapter has no permission to list the objects. Grant it",
+        Reason.LIST_FAILED: "the API server did not list the objects. The adapter's log has its "
+        "error",
+        Reason.PARTIAL_RESPONSE: "the response of Prometheus is partial. Check its storage nodes, "
+        "stores and replicas",
+        Reason.PROMETHEUS_UNAVAILABLE: "Prometheus does not answer as expected. Check it and "
+        "--prometheus-url; the adapter's log has the error",
+        Reason.QUERY_REFUSED: "Prometheus refused the query of the rule. Correct the rule",
+        Reason.LIMIT_EXCEEDED: "the query of the rule exceeds a limit. Select fewer series, or "
+        "raise the limit",
+        Reason.LABEL_DROPPED: "the query of the rule drops the label of the object. Add it to `by`",
+        Reason.NOT_FINITE: "the query returned NaN or Inf, which is not a value. Correct the "
+        "query, or set `onNaN: zero`",
+        Reason.OTHER_NAMESPACE: "the series have another namespace. Correct the namespace label in "
+        "the scrape config",
+        Reason.EXPORTER_ONLY: "the series have the labels of the exporter's own pod. Set "
+        "honorLabels in the scrape config",
+        Reason.TARGET_GONE: "the scrape target is gone or down. Check the exporter and its "
+        "ServiceMonitor",
+        Reason.SERIES_ENDED: "the series ended, although the exporter is scraped. Check that the "
+        "pod still uses the device",
+        Reason.SAMPLE_TOO_OLD: "the last sample is too old. Check the scrape interval and the "
+        "exporter",
+        Reason.NOT_SCRAPED: "Prometheus has no series of the object. Check that it is scraped and "
+        "uses the device",
+        Reason.NO_SAMPLE: "the query of the rule returned no sample. Check that the object is "
+        "scraped and its labels match",
+        Reason.LABELS_MISSING: "the series have no label for the object. Map the right label in "
+        "`resources`, or add it in the scrape config",
+        Reason.OTHER_RESOURCE: "the metric exists for another resource only. Request it for that, "
+        "or map a label in `resources`",
+        Reason.WRONG_NAME: "no rule produces a metric of this name. Use one of the names in "
+        "discovery",
+        Reason.RELIST_FAILED: "the last relist failed. Check Prometheus; the adapter's log has the "
+        "error",
+        Reason.NOT_LISTED_YET: "the series have not been listed yet. Wait for the next relist",
+        Reason.OTHER_EXPORTER: "Prometheus has the series of another exporter. Use its preset",
+        Reason.NO_SERIES: "Prometheus has no series of the rule. Check that the exporter is "
+        "scraped",
+        Reason.NO_RULE: "no rule produces a metric of this name. Add a rule, or use a name in "
+        "discovery",
+    }
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cause:
     """One cause of a missing metric."""
@@ -50,6 +106,17 @@ class Cause:
     """The `CompiledRule.index` of the rule concerned, if any."""
     provisional: bool = False
     """Whether it is usual while everything starts, so that it is not worth a warning yet."""
+
+    lasting: bool = False
+    """Whether `sentence` has no age, count or time, and names no object."""
+
+    @property
+    def summary(self) -> str:
+        """Return the reason and a sentence that stays the same as long as the reason does.
+
+        An HPA repeats it in its condition, and each new text is a new Event in its namespace.
+        """
+        return str(self) if self.lasting else f"{self.reason.value}: {_SUMMARIES[self.reason]}"
 
     def __str__(self) -> str:
         return f"{self.reason.value}: {self.sentence}"

@@ -250,7 +250,7 @@ def partial_response(where: str) -> Cause:
 def missing_right(right: str, grant: str) -> Cause:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
     sentence = f"the adapter has no permission to {right}: {grant}"
-    return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence)
+    return Cause(reason=Reason.MISSING_RIGHT, sentence=sentence, lasting=True)
 
 
 def failed_list(resource: GroupResource) -> Cause:
@@ -266,7 +266,7 @@ def other_exporter(rule: CompiledRule, title: str, presets: Sequence[str]) -> Ca
         f"Prometheus has no series {printable(rule.pinned_series or '')}, which "
         f"{rule.config.where} reads, but has those of {title}: use {flags} instead"
     )
-    return Cause(reason=Reason.OTHER_EXPORTER, rule=rule.index, sentence=sentence)
+    return Cause(reason=Reason.OTHER_EXPORTER, rule=rule.index, sentence=sentence, lasting=True)
 
 
 def other_scope(resource: GroupResource, *, namespaced: bool) -> Cause:

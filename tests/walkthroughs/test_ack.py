@@ -171,7 +171,8 @@ def check_causes_of_unknown(walkthrough: Walkthrough, adapter: Server) -> None:
         if reason == "NotScraped":
             assert message.endswith("no metrics returned from custom metrics API")
         else:
-            assert message.endswith(f"the server could not find the metric {metric} for pods")
+            original = f"the server could not find the metric {metric} for pods"
+            assert f"{original}: {reason}: " in message
             assert reasons(walkthrough, metric) == [reason]
         echo(f"$ kubectl logs deployment/gpu-metrics-adapter | grep {metric}")
         # In the first minute, a metric without series is no warning.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -163,6 +164,50 @@ async def test_a_missing_object_has_the_same_cause_as_a_missing_list(served: Api
     assert (await warning(served, path)).startswith('299 - "NotFinite: rules[0] ')
 
 
+@pytest.mark.parametrize("metric", CAUSES)
+async def test_a_message_ends_with_a_sentence_without_ages_and_other_namespaces(
+    served: Api, metric: str
+) -> None:
+    _, body = await served.get(f"{GROUP}/namespaces/default/pods/a/{metric}")
+
+    original = f"the server could not find the metric {metric} for pods a"
+    reason = CAUSES[metric][0].value
+    assert body["message"].startswith(f"{original}: {reason}: ")
+    sentence = body["message"].removeprefix(f"{original}: {reason}: ")
+    assert not re.search(r"[0-9]|team-b|rules\[", sentence)
+    assert body["details"]["causes"][0]["message"] != sentence
+
+
+async def test_ten_answers_have_the_same_message_although_ages_grow(
+    scraped: Prometheus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapter.causes.evidence._TTL", 0.0)
+    path, found = f"{GROUP}/namespaces/default/pods/a/aged", []
+    async with api.serving(
+        tmp_path, scraped.url, api.manifests(["default/a"]), rules=RULES + AGED
+    ) as served:
+        for _ in range(10):
+            _, body = await served.get(path)
+            found.append((body["message"], body["details"]["causes"][0]["message"]))
+            await asyncio.sleep(0.2)
+
+    messages, sentences = map(set, zip(*found, strict=True))
+    assert len(messages) == 1
+    assert len(sentences) > 1
+
+
+async def test_a_flag_keeps_the_text_of_the_original(scraped: Prometheus, tmp_path: Path) -> None:
+    flags = ("--causes-in-messages=false",)
+    pods = api.manifests(["default/a"])
+    async with api.serving(tmp_path, scraped.url, pods, flags, rules=RULES) as served:
+        _, body = await served.get(f"{GROUP}/namespaces/default/pods/a/divided")
+        _, failed = await served.get(f"{GROUP}/namespaces/default/pods/*/refused")
+
+    assert body["message"] == "the server could not find the metric divided for pods a"
+    assert failed["message"] == "Internal error occurred: unable to fetch metrics"
+    assert body["details"]["causes"][0]["reason"] == "NotFinite"
+
+
 async def test_a_refused_query_is_quoted_without_the_address_of_prometheus(served: Api) -> None:
     path = f"{GROUP}/namespaces/default/pods/*/refused"
     status, body = await served.get(path)
@@ -261,6 +306,7 @@ async def test_the_series_of_another_exporter_are_named_with_the_preset_that_fit
     assert "dcgm-exporter 4.9 or later" in other["message"]
     assert "no series DCGM_FI_DEV_GPU_UTIL, which rules[0] (preset gpu-dcgm:" in other["message"]
     assert other["message"].endswith(": use --preset=gpu-dcgm49 instead")
+    assert body["message"].endswith(": use --preset=gpu-dcgm49 instead")
 
 
 @pytest.mark.usefixtures("real_servers")

@@ -191,7 +191,8 @@ async def test_a_query_without_a_value_is_an_error(
 ) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/{metric}")
 
-    assert (status, document["message"], document.get("reason")) == (500, message, reason)
+    assert (status, document.get("reason")) == (500, reason)
+    assert document["message"].startswith(message)
 
 
 async def test_without_prometheus_pinned_metrics_are_listed_and_queried(tmp_path: Path) -> None:

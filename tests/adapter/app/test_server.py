@@ -143,10 +143,8 @@ async def test_a_query_without_a_vector_fails_alone(
 ) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
 
-    assert (status, document["message"]) == (
-        500,
-        "Internal error occurred: unable to fetch metrics",
-    )
+    assert status == 500
+    assert document["message"].startswith("Internal error occurred: unable to fetch metrics")
     assert await served.pods("default", "gpu_util") != {}
     assert len([each for each in caplog.records if each.levelname == "ERROR"]) <= 1
 
@@ -155,10 +153,9 @@ async def test_a_query_without_a_vector_fails_alone(
 async def test_a_metric_without_query_is_not_found(served: Api, metric: str) -> None:
     status, document = await served.get(f"{GROUP}/namespaces/default/pods/*/{metric}")
 
-    assert (status, document["message"]) == (
-        404,
-        f"the server could not find the metric {metric} for pods",
-    )
+    original = f"the server could not find the metric {metric} for pods"
+    assert status == 404
+    assert document["message"].startswith(f"{original}: ")
 
 
 @pytest.mark.parametrize(

@@ -371,8 +371,8 @@ async def test_each_cause_with_a_real_prometheus(
                 (answered,) = body.pop("details")["causes"]
 
                 assert (status, body["reason"]) == (404, "NotFound")
-                assert body["message"] == (
-                    f"the server could not find the metric {metric} for pods"
+                assert body["message"].startswith(
+                    f"the server could not find the metric {metric} for pods: {reason}: "
                 )
                 assert answered["reason"] == reason
                 assert re.fullmatch(sentence, answered["message"]), answered["message"]

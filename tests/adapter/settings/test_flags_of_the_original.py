@@ -178,6 +178,7 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
     assert original <= declared
     assert declared - original == {
         "allow-partial-responses",
+        "causes-in-messages",
         "event-loop",
         "logging-format",
         "objects",

@@ -49,6 +49,7 @@ def test_defaults_are_those_of_the_original():
         ("cluster", "qps"): 5.0,
         ("cluster", "burst"): 10,
         ("serving", "event_loop"): "uvloop",
+        ("serving", "causes_in_messages"): True,
         ("serving", "bind_address"): "0.0.0.0",
         ("serving", "port"): 443,
         ("serving", "cert_dir"): "apiserver.local.config/certificates",
