@@ -95,7 +95,7 @@ class CauseCollector:
 
     async def of_plan(self, inventory: Inventory, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
         """Return why a plan that Prometheus answered gave no value."""
-        found = await self._probes.of_plan(plan)
+        found = await self._probes.of_plan(plan, inventory.ruleset.presets)
         if isinstance(plan, ExternalPlan):
             return (missing.of_query(inventory, plan, found),)
         return missing.of_plan(inventory, plan, found)
@@ -138,7 +138,7 @@ class CauseCollector:
         if cause.reason is not Reason.NO_SERIES or cause.rule is None:
             return (cause,)
         found = await self._probes.of_rule(ruleset.all[cause.rule], ruleset.presets)
-        if any(each.reason is Reason.OTHER_EXPORTER for each in found):
+        if found and all(each.reason is Reason.OTHER_EXPORTER for each in found):
             return (*found, cause)
         return found or (cause,)
 

@@ -79,9 +79,14 @@ class Probes:
             ttl=lambda *_: _EXPORTERS_TTL, max_size=1, clock=clock
         )
 
-    async def of_plan(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
-        """Return a cause for each of the first steps; empty if it cannot be queried now."""
-        return await self._find(plan, lambda: self._diagnose(plan))
+    async def of_plan(
+        self, plan: Plan | ExternalPlan, presets: frozenset[str] = frozenset()
+    ) -> tuple[Cause, ...]:
+        """Return a cause for each of the first steps; empty if it cannot be queried now.
+
+        `presets` are in use.
+        """
+        return await self._find(plan, lambda: self._diagnose(plan, presets))
 
     async def of_rule(
         self, rule: CompiledRule, presets: frozenset[str] = frozenset()
@@ -115,18 +120,23 @@ class Probes:
                 return old
         return await self._causes.find(key, load) if known is None else known
 
-    async def _diagnose(self, plan: Plan | ExternalPlan) -> tuple[Cause, ...]:
+    async def _diagnose(
+        self, plan: Plan | ExternalPlan, presets: frozenset[str]
+    ) -> tuple[Cause, ...]:
         try:
             questions = samples.questions(plan)
-            return tuple(await gather_or_cancel(map(self._answer, questions)))
+            return tuple(await gather_or_cancel(self._answer(each, presets) for each in questions))
         except RulesError as error:  # a selector that cannot be narrowed
             log.info("no further query for the cause: %s", error)
             return ()
 
-    async def _answer(self, question: samples.Question) -> Cause:
+    async def _answer(self, question: samples.Question, presets: frozenset[str]) -> Cause:
         query = self._queries[question.rule.config.source]
         results = dict(await _run(query, samples.queries(question)))
         results |= await _run(query, samples.further(question, results))
+        if "every" in results and not results["every"] and not ended.is_down(results):
+            for cause in await self._other_exporters(question.rule, presets):
+                return cause
         return samples.conclude(question, results, self._now())
 
     async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Cause, ...]:
@@ -134,8 +144,14 @@ class Probes:
         selector = promql.in_expression(rule.config.series_query)
         results = await _run(query, ended.series(selector))
         cause = ended.of_rule(rule, results, self._now())
-        if cause is not None:
-            return (cause,)
+        past = () if cause is None else (cause,)
+        others = await self._other_exporters(rule, presets)
+        # A target that is down is a fact of now; any other end may be that of a replaced exporter.
+        return (*past, *others) if ended.is_down(results) else (*others, *past)
+
+    async def _other_exporters(
+        self, rule: CompiledRule, presets: frozenset[str]
+    ) -> tuple[Cause, ...]:
         if rule.config.source == DEFAULT and rule.pinned_series in generations.SERIES:
             exporters = await self._exporters.get(None, self._detect)
             return tuple(

@@ -69,8 +69,8 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "honorLabels in the scrape config",
         Reason.TARGET_GONE: "the scrape target is gone or down. Check the exporter and its "
         "ServiceMonitor",
-        Reason.SERIES_ENDED: "the series ended, although the exporter is scraped. Check that the "
-        "pod still uses the device",
+        Reason.SERIES_ENDED: "the series ended. Check that the pod still uses the device and "
+        "the exporter reports it",
         Reason.SAMPLE_TOO_OLD: "the last sample is too old. Check the scrape interval and the "
         "exporter",
         Reason.NOT_SCRAPED: "Prometheus has no series of the object. Check that it is scraped and "

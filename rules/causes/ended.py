@@ -18,6 +18,9 @@ WINDOW = "1h"
 Results = Mapping[str, Sequence[Sample]]
 """Key of a query -> its result; a query that failed is absent."""
 
+_LOOKBACK = 300.0
+"""Prometheus' default, in seconds. A younger series has ended by a staleness marker."""
+
 
 def series(selector: str) -> Mapping[str, str]:
     """Return the queries about series of `selector` that ended in the last hour."""
@@ -51,6 +54,11 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
     return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
 
 
+def is_down(results: Results) -> bool:
+    """Return whether a target of the series is down now; `results` are those of `series`."""
+    return any(each.value == 0 for each in results.get("up", ()))
+
+
 def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | None:
     """Return reason and sentence for series whose last sample is older than the lookback."""
     if not results.get("last"):
@@ -75,6 +83,11 @@ def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | Non
         return Reason.SERIES_ENDED, (
             f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old. "
             "The pod uses no GPU any more, or the exporter has stopped to report it"
+        )
+    if now - last < _LOOKBACK:
+        return Reason.SERIES_ENDED, (
+            f"{subject} ended: the last sample is {age} old. Check that what wrote it still runs "
+            "and still reports it"
         )
     return Reason.SAMPLE_TOO_OLD, (
         f"the last sample of {subject} is {age} old, and Prometheus ignores samples older than 5 "

@@ -136,6 +136,7 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         _of_age(question, results, now)
         or _of_answer(question, results["answer"])
         or _of_query(question, results)
+        or _of_renamed(question, results)
         or _of_time(question, results, now)
         or _of_places(question, results)
         or _of_objects(question, results)
@@ -221,6 +222,17 @@ def _of_query(question: Question, results: Results) -> Cause | None:
         "range (`rate` needs two samples), its comparisons, its other matchers and the metric "
         f"selector; the query was {wording.code(question.query)}",
     )
+
+
+def _of_renamed(question: Question, results: Results) -> Cause | None:
+    """Return the cause if the scrape renames the label of the requested namespace now."""
+    renamed = _renamed(question.step.binding.namespace)
+    own = [
+        each
+        for each in results.get("elsewhere", ())
+        if each.labels.get(renamed) == question.namespace
+    ]
+    return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, own)) if own else None
 
 
 def _of_places(question: Question, results: Results) -> Cause | None:

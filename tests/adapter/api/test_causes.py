@@ -34,6 +34,8 @@ QUERIES = {
     "rated": "rate(<<.Series>>{<<.LabelMatchers>>}[1m])",
     "refused": "avg(<<.Series>>{<<.LabelMatchers>>}",
     "partial": PLAIN,
+    "moved": PLAIN,
+    "stopped": PLAIN,
 }
 RULES = "rules:\n" + "".join(
     f"- seriesQuery: {name}\n"
@@ -70,11 +72,13 @@ ENDED = (
     'down{ns="default",pod="a",job="gpu",instance="down:1"} 1',
     'removed{ns="default",pod="a",job="gpu",instance="removed:1"} 1',
     'ended{ns="default",pod="a",job="gpu",instance="up:1"} 1',
+    'moved{ns="default",pod="a",job="gpu",instance="up:1"} 1',
     'old{ns="default",pod="a"} 1',
     'idle{ns="default",pod="z"} 1',
     'up{job="gpu",instance="removed:1"} 1',
 )
 LIVE = (
+    'moved{ns="gpu-operator",exported_ns="default",pod="a"} 1',
     'divided{ns="default",pod="a"} NaN',
     'infinite{ns="default",pod="a"} 1',
     'dropped{ns="default",pod="a"} 1',
@@ -103,6 +107,8 @@ CAUSES = {
     "removed": (Reason.TARGET_GONE, "target gpu/removed:1 is not scraped any more; the last"),
     "ended": (Reason.SERIES_ENDED, "the exporter is scraped (up = 1), but ended for pods a, b in"),
     "old": (Reason.SAMPLE_TOO_OLD, "old for pods a, b in namespace default is 7m"),
+    "moved": (Reason.OTHER_NAMESPACE, "Map exported_ns to namespace in `resources` of the rule"),
+    "stopped": (Reason.SERIES_ENDED, "stopped for pods a, b in namespace default ended: the last"),
     "few": (Reason.NOT_SCRAPED, "1 series of few has the label pod, and none is for pods a, b"),
     "idle": (Reason.NOT_SCRAPED, "none of the 1 series of idle has the label pod now"),
     "aged": (Reason.SAMPLE_TOO_OLD, "newest sample of aged for pods a, b in namespace default is"),
@@ -119,6 +125,9 @@ def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
         server.end(*(line for line in ENDED if not line.startswith("old")), at=now - BEFORE + 1)
         server.put('aged{ns="default",pod="a"} 1', at=now - 120)
         server.put(*LIVE, at=now)
+        stopped = 'stopped{ns="default",pod="a"} 1'
+        server.put(stopped, at=now - 60)
+        server.end(stopped, at=now - 45)
         yield server
 
 
@@ -307,6 +316,27 @@ async def test_the_series_of_another_exporter_are_named_with_the_preset_that_fit
     assert "no series DCGM_FI_DEV_GPU_UTIL, which rules[0] (preset gpu-dcgm:" in other["message"]
     assert other["message"].endswith(": use --preset=gpu-dcgm49 instead")
     assert body["message"].endswith(": use --preset=gpu-dcgm49 instead")
+
+
+@pytest.mark.usefixtures("real_servers")
+@pytest.mark.parametrize(("up", "first"), [(1, "OtherExporter"), (0, "TargetGone")])
+async def test_another_exporter_precedes_series_that_ended_unless_their_target_is_down(
+    tmp_path: Path, up: int, first: str
+) -> None:
+    old = 'DCGM_FI_DEV_GPU_UTIL{namespace="default",pod="a",job="gpu",instance="x:1"} 20'
+    with prometheus.run(tmp_path) as server:
+        now = time.time()
+        for earlier in range(540, -1, -60):
+            server.put(old, at=now - BEFORE - earlier)
+        server.end(old, at=now - BEFORE + 1)
+        server.put('DCGM_FI_DEV_GPU_UTIL_RATIO{UUID="u",namespace="default",pod="a"} 0.2', at=now)
+        server.put(f'up{{job="gpu",instance="x:1"}} {up}', at=now)
+        pods = api.manifests(["default/a"])
+        async with api.serving(tmp_path, server.url, pods, ("--preset=gpu-dcgm",)) as served:
+            path = f"{GROUP}/namespaces/default/pods/a/duty_cycle_current"
+            _, body = await served.get(path)
+
+    assert body["details"]["causes"][0]["reason"] == first
 
 
 @pytest.mark.usefixtures("real_servers")

@@ -81,7 +81,7 @@ async def test_a_value_is_explained_from_rule_to_number(served: Api) -> None:
     found = await explain(served, f"{PODS}/a/partial", "&metricLabelSelector=ns%3Ddefault")
 
     rule = found["rules"]["items"][0]
-    assert found["rules"]["count"] == 18
+    assert found["rules"]["count"] == 20
     assert rule["rule"].startswith("rules[15] (")
     assert (rule["taken"], rule["reason"]) == (True, "takes it from partial")
     (query,) = found["queries"]
@@ -161,7 +161,7 @@ async def test_each_step_may_be_the_last(
 
     assert found["causes"][0]["reason"] == reason
     assert verdict in found["verdict"]
-    assert found["rules"]["count"] == (2 if "external" in path else 18)
+    assert found["rules"]["count"] == (2 if "external" in path else 20)
 
 
 async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> None:

@@ -58,8 +58,8 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         ),
         (
             {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
-            Reason.SAMPLE_TOO_OLD,
-            "is 1m0s old, and Prometheus ignores",
+            Reason.SERIES_ENDED,
+            "ended: the last sample is 1m0s old",
         ),
         (
             {**EMPTY, "named": vector(3), "foreign": ()},
