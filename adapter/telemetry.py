@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, UnknownMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, UnknownMetricFamily
+from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 _PREFIX = "gpu_metrics_adapter"
@@ -241,6 +242,29 @@ class DetectionMetrics:
         self._chosen.clear()
         for preset in presets:
             self._chosen.labels(preset).set(1)
+
+
+class AutoscalerMetrics(Collector):
+    """Whether each HPA gets its metrics."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._shown: Sequence[tuple[str, str, str, str]] = ()
+        registry.register(self)
+
+    def show(self, states: Sequence[tuple[str, str, str, str]]) -> None:
+        """Set all states: namespace, HPA, metric, and the reason, empty if there is a value."""
+        self._shown = states
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the gauge."""
+        gauge = GaugeMetricFamily(
+            f"{_PREFIX}_hpa_metric_resolvable",
+            "1 if the HPA gets a value of the metric, 0 if not, for the reason.",
+            labels=["namespace", "hpa", "metric", "reason"],
+        )
+        for namespace, hpa, metric, reason in self._shown:
+            gauge.add_metric([namespace, hpa, metric, reason], 0.0 if reason else 1.0)
+        yield gauge
 
 
 class CauseMetrics:

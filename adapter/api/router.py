@@ -15,9 +15,9 @@ from adapter.api import explain, health
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
-from adapter.api.groups import group as groups
 from adapter.api.groups.group import AnyGroup, Backend
 from adapter.api.openapi import OpenApi
+from adapter.api.outcomes import Outcomes
 from adapter.apimachinery import encoding, negotiation, responses
 from adapter.apimachinery.call import EVERYBODY, Call
 from adapter.apimachinery.heads import Heads
@@ -43,6 +43,7 @@ def build_router(
     explainer: Explainer | None = None,
     encoded: EncodedAnswers | None = None,
     heads: Heads | None = None,
+    outcomes: Outcomes | None = None,
     timeout: float = DEFAULT_TIMEOUT,
     closing: Callable[[], bool] = lambda: False,
     meter: telemetry.RequestMetrics | None = None,
@@ -55,6 +56,7 @@ def build_router(
     """
     encoded = encoded or EncodedAnswers()
     heads = heads or Heads()
+    outcomes = outcomes or Outcomes()
 
     async def route(call: Call) -> responses.Answer:
         request, info = call.request, call.info
@@ -87,7 +89,7 @@ def build_router(
         request, info = call.request, call.info
         heads.remember(request, call.head)
         try:
-            content = await groups.answer(group, info, present, deadline=request.deadline)
+            content = await outcomes.answer(group, info, present, deadline=request.deadline)
         except errors.ApiError as error:
             # Causes quote the rules, so only callers who may read the list of metrics see them.
             if error.causes and await call.caller.may_read(_document(group)):

@@ -12,7 +12,8 @@ import gc
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import NamedTuple, NoReturn
 
 from prometheus_client import CollectorRegistry
 
@@ -24,8 +25,9 @@ from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
 from adapter.api.groups.group import AnyGroup, Backend, Questions
 from adapter.api.openapi import OpenApi
+from adapter.api.outcomes import Outcomes
 from adapter.apimachinery.heads import Heads
-from adapter.app import security, sources
+from adapter.app import autoscaling, security, sources
 from adapter.app.reload import Reload
 from adapter.background import Background
 from adapter.causes.collector import CauseCollector
@@ -39,6 +41,7 @@ from adapter.cluster.complete import CompleteObjects
 from adapter.cluster.manifests import FileObjects
 from adapter.cluster.objects import ClusterObjects
 from adapter.cluster.readiness import Readiness
+from adapter.cluster.value_index import ValueIndex
 from adapter.cluster.watch_cache import WatchCaches
 from adapter.evaluation.evaluation import Evaluation
 from adapter.http import server
@@ -51,6 +54,7 @@ from adapter.settings import AUTO, Settings
 from rules.document.sources import DEFAULT
 from rules.lint import check
 from rules.ruleset import RuleSet
+from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
 
@@ -97,9 +101,10 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         for problem in (*ruleset.problems, *check.warnings(ruleset)):
             log.warning("%s", problem)
         rights = Rights()
-        objects, watches = await _objects(
+        cluster = await _cluster(
             settings, lambda: relist.generation, rights, connections, background, registry
         )
+        objects = cluster.objects
         relist = Relist(
             ruleset,
             prometheus,
@@ -159,7 +164,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         openapi = OpenApi(groups)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
-        encoded = EncodedAnswers()
+        encoded, outcomes = EncodedAnswers(), Outcomes()
         lookups.add("heads", heads.cache)
         lookups.add("questions", questions.cache)
         lookups.add("answers", encoded.cache)
@@ -192,7 +197,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     if AUTO in from_where
                     else ()
                 ),
-                health.Check(name="watch-caches", run=watches, public=True),
+                health.Check(name="watch-caches", run=cluster.watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
                 *(
                     (health.Check(name="usage", run=evaluation.usage_status.check, public=True),)
@@ -219,6 +224,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             ),
             encoded=encoded,
             heads=heads,
+            outcomes=outcomes,
             closing=closing.is_set,
             causes_in_messages=settings.serving.causes_in_messages,
             meter=telemetry.RequestMetrics(
@@ -226,6 +232,17 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 {(each.NAME, version) for each in api_groups.GROUPS for version in each.VERSIONS},
             ),
         )
+        if cluster.watched is not None:
+            autoscaling.start(
+                kube=cluster.watched.kube,
+                workloads=cluster.watched.workloads,
+                outcomes=outcomes,
+                discovery=discovery,
+                backend=lambda: backend_of(relist.generation),
+                background=background,
+                watch_metrics=cluster.watched.metrics,
+                meter=telemetry.AutoscalerMetrics(registry),
+            )
         url = _listen(settings, handler, secured.context, serving)
         await serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()
@@ -236,19 +253,35 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         yield url
 
 
-async def _objects(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cluster:
+    objects: ClusterObjects | FileObjects
+    watches: Callable[[], str]
+    """Returns the state of the watch caches."""
+    watched: _Watched | None = None
+    """What the watch of autoscalers shares; None if the objects are read from files."""
+
+
+class _Watched(NamedTuple):
+    kube: Kube
+    workloads: WatchCaches[ValueIndex[Selector]]
+    metrics: telemetry.WatchCacheMetrics
+
+
+async def _cluster(
     settings: Settings,
     generation: Callable[[], Generation],
     rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
     registry: CollectorRegistry,
-) -> tuple[ClusterObjects | FileObjects, Callable[[], str]]:
-    """Return the objects, and a function that returns the state of their watch caches."""
+) -> _Cluster:
     cluster = settings.cluster
     if cluster.objects:
         try:
-            return FileObjects(cluster.objects), lambda: "objects are read from files"
+            return _Cluster(
+                objects=FileObjects(cluster.objects), watches=lambda: "objects are read from files"
+            )
         except errors.BackendError as error:
             raise errors.StartError(str(error)) from error
     try:
@@ -285,7 +318,11 @@ async def _objects(
     )
     background.start("discovery of kinds", objects.run())
     rights.require(kube, lambda: collection.rights(generation().ruleset, objects.kinds))
-    return objects, lambda: watch_cache.statuses(caches, ready, workloads)
+    return _Cluster(
+        objects=objects,
+        watches=lambda: watch_cache.statuses(caches, ready, workloads),
+        watched=_Watched(kube, workloads, watch_metrics),
+    )
 
 
 @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ and values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 V = TypeVar("V")
@@ -53,3 +53,8 @@ class ValueIndex(Generic[V]):
     def of(self, namespace: str) -> Mapping[str, V]:
         """Return the values of a namespace by the names of the objects."""
         return self._namespaces.get(namespace, {})
+
+    def values(self) -> Iterator[V]:
+        """Yield the values of all objects."""
+        for objects in self._namespaces.values():
+            yield from objects.values()

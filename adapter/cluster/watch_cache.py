@@ -95,6 +95,8 @@ class Content(Generic[IndexT]):
     metadata_only: bool
     suffix: str = ""
     """Appended to the resource in messages and metrics."""
+    unwatched: str = "listed at each request instead of watched"
+    """What happens while a kind cannot be watched, for the log."""
 
 
 OBJECTS: Content[ObjectIndex] = Content(
@@ -241,8 +243,9 @@ class _WatchCache(Generic[IndexT]):
             except _UnwatchableError as error:
                 if self.state is not error.state:
                     log.warning(
-                        "%s: listed at each request instead of watched: %s: %s",
+                        "%s: %s: %s: %s",
                         self.resource,
+                        self.content.unwatched,
                         error.reason,
                         error,
                     )

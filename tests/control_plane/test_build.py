@@ -100,7 +100,7 @@ def test_assets_of_another_version_than_requested_are_rejected(environ, tmp_path
 def test_unknown_version_raises_with_the_known_ones_and_how_to_add_it(environ):
     with pytest.raises(
         NoProgramError,
-        match=r"to 1\.32\.2 or 1\.36\.3, .*python -m tests.control_plane.go_modules 1\.12\.0",
+        match=r"to 1\.32\.2 or 1\.36\.3 or 1\.37\.2, .*python -m tests\S+go_modules 1\.12\.0",
     ):
         build.ensure_programs(environ | {"KUBERNETES": "v1.12.0"})
 

@@ -31,36 +31,42 @@ from tests.real.prometheus import Prometheus, wait_for
 GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
 _ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-metrics-adapter:resource-reader"
 _USERS = f"basic_auth_users: {{{USER}: {HASHED}}}\n"
-_INSECURE = ssl.create_default_context()
-_INSECURE.check_hostname, _INSECURE.verify_mode = False, ssl.CERT_NONE
-_OBJECTS = (
-    *(
-        {
-            "apiVersion": "apps/v1",
-            "kind": "ReplicaSet",
-            "metadata": {"name": name, "namespace": "default"},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": name}},
-                "template": {
-                    "metadata": {"labels": {"app": name}},
-                    "spec": {
-                        # There is no such account, so no pod is created; web-0 is adopted.
-                        "serviceAccountName": "missing",
-                        "containers": [{"name": "web", "image": "web"}],
-                    },
+INSECURE = ssl.create_default_context()
+INSECURE.check_hostname, INSECURE.verify_mode = False, ssl.CERT_NONE
+
+
+def replica_set(name: str) -> dict[str, Any]:
+    """Return a ReplicaSet that adopts the pod of `pod`."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": name}},
+            "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    # There is no such account, so no pod is created.
+                    "serviceAccountName": "missing",
+                    "containers": [{"name": "web", "image": "web"}],
                 },
             },
-        }
-        for name in ("web", "renamed")
-    ),
-    {
+        },
+    }
+
+
+def pod(app: str) -> dict[str, Any]:
+    """Return the pod `APP-0`."""
+    return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": "web-0", "namespace": "default", "labels": {"app": "web"}},
+        "metadata": {"name": f"{app}-0", "namespace": "default", "labels": {"app": app}},
         "spec": {"containers": [{"name": "web", "image": "web"}]},
-    },
-)
+    }
+
+
+_OBJECTS = (replica_set("web"), replica_set("renamed"), pod("web"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +178,7 @@ class Testbed:
         try:
             adapter.start()
             ready = f"{adapter.url}/readyz"
-            wait_for(lambda: prometheus.status(ready, context=_INSECURE) == 200, "it is ready")
+            wait_for(lambda: prometheus.status(ready, context=INSECURE) == 200, "it is ready")
             yield
         finally:
             adapter.kill()

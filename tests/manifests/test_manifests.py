@@ -303,6 +303,7 @@ def test_the_account_has_no_unused_permission(built):
     secrets = [] if built.of("Certificate") else [SECRET]
     assert granted == {
         ("get", "configmaps", trust.NAME),
+        *((verb, "events", None) for verb in ("create", "get", "update")),
         *((verb, "secrets", name) for verb in ("get", "update") for name in secrets),
         *(("get", "apiregistration.k8s.io/apiservices", name) for name in served),
         # Not those of another server.

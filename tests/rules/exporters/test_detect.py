@@ -30,7 +30,7 @@ def codes(report: detect.Report) -> set[str]:
 def rules_of(preset: str) -> tuple[config.Rule, ...]:
     parsed, problems = config.parse(presets.text(preset), file=preset)
     assert parsed is not None, problems
-    return parsed.rules
+    return (*parsed.rules, *parsed.external_rules)
 
 
 def presets_of(generation: Generation) -> list[tuple[str, Mapping[str, tuple[str, ...]]]]:
@@ -54,11 +54,20 @@ def test_presets_read_the_series_of_the_table(generation: Generation) -> None:
             for rule in rules_of(preset)
             for series in generation.series
             if re.search(rf"(?<![\w:]){_stem(series)}", f"{rule.series_query} {rule.metrics_query}")
+            or _selects(rule, series)
         }
         named = {metric.removesuffix("_over_time"): metric for metric, _ in read}
         for metric, needed in fields.items():
             name = named.get(metric, f"{metric}_current")
             assert {(name, series) for series in needed} <= read, preset
+
+
+def _selects(rule: config.Rule, series: str) -> bool:
+    """Return whether a pattern for names of the rule matches a series."""
+    return any(
+        each.label == "__name__" and each.operator == "=~" and re.fullmatch(each.value, series)
+        for each in promql.selector(rule.series_query)
+    )
 
 
 def _stem(series: str) -> str:
@@ -74,7 +83,10 @@ def test_the_table_has_all_metrics_of_a_preset(generation: Generation) -> None:
         rule.name.as_.removesuffix("_current").removesuffix("_over_time")
         for rule in rules_of(generation.preset)
         if (generation.server or rule.name.as_.endswith("_current"))
-        and re.sub("_(bucket|sum)$", "_count", _pinned(rule)) in generation.series
+        and (
+            re.sub("_(bucket|sum)$", "_count", _pinned(rule)) in generation.series
+            or any(_selects(rule, series) for series in generation.series)
+        )
     }
 
     assert provided == set(generation.fields)
@@ -103,7 +115,7 @@ def test_every_preset_is_chosen_for_some_generation() -> None:
     reachable = {name for each in GENERATIONS for name, _ in presets_of(each)}
 
     assert reachable == {
-        name for name in presets.names() if name.startswith(("gpu-", "inference-"))
+        name for name in presets.names() if name.startswith(("gpu-", "inference-", "gateway-"))
     }
 
 

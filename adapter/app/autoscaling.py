@@ -1,0 +1,77 @@
+"""Starts the watch of autoscalers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from adapter import errors, telemetry
+from adapter.api.discovery import Discovery
+from adapter.api.groups.group import Backend
+from adapter.api.outcomes import Outcomes
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.autoscalers import questions
+from adapter.autoscalers.events import Events
+from adapter.autoscalers.watch import Autoscalers
+from adapter.background import Background
+from adapter.clients.kubernetes import Kube
+from adapter.cluster.value_index import ValueIndex
+from adapter.cluster.watch_cache import Content, WatchCaches
+from rules.hpa.reading import EXTERNAL
+from rules.selectors.selectors import Selector
+
+_AUTOSCALERS: Content[ValueIndex[questions.Watched]] = Content(
+    index=ValueIndex,
+    parse=questions.parse,
+    metadata_only=False,
+    unwatched="not watched, so no Event and no metric says whether they get their metrics",
+)
+_QPS, _BURST = 20.0, 100
+"""Of requests for Events, which delay no others."""
+_TIMEOUT = 30.0
+"""Seconds for a request that is sent for the sake of its outcome."""
+
+
+def start(
+    *,
+    kube: Kube,
+    workloads: WatchCaches[ValueIndex[Selector]],
+    outcomes: Outcomes,
+    discovery: Discovery,
+    backend: Callable[[], Backend],
+    background: Background,
+    watch_metrics: telemetry.WatchCacheMetrics,
+    meter: telemetry.AutoscalerMetrics,
+) -> None:
+    """Start to watch all HPAs. Without the right to, a line of the log says so."""
+
+    async def ask(info: RequestInfo) -> None:
+        present, loop = backend(), asyncio.get_running_loop()
+        group = discovery.group(info.path)
+        if group is None:
+            return
+        info = group.to_object_scope(info, present.objects.kinds)
+        with contextlib.suppress(errors.ApiError, TimeoutError):
+            async with asyncio.timeout(_TIMEOUT):
+                await outcomes.answer(group, info, present, deadline=loop.time() + _TIMEOUT)
+
+    def is_served(group: str) -> bool:
+        """Return whether a group is ours: external metrics without a rule are another server's."""
+        if group == EXTERNAL:
+            return bool(backend().generation.ruleset.external)
+        return discovery.group(f"/apis/{group}") is not None
+
+    hpas = WatchCaches(kube, _AUTOSCALERS, metrics=watch_metrics)
+    background.start("watch of autoscalers", hpas.run())
+    autoscalers = Autoscalers(
+        hpas=hpas,
+        workloads=workloads,
+        kinds=lambda: backend().objects.kinds,
+        outcomes=outcomes,
+        ask=ask,
+        is_served=is_served,
+        events=Events(kube.with_rate(qps=_QPS, burst=_BURST)),
+        meter=meter,
+    )
+    background.start("autoscalers", autoscalers.run())

@@ -1,0 +1,207 @@
+"""What an HPA and a gauge say of six faults and of their cures, on a real control plane.
+
+The controller syncs every two seconds here; the adapter waits for ten until it writes an Event.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import server
+from tests.cluster.server import Server
+from tests.control_plane.plane import ControlPlane
+from tests.faults import testbed
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus, wait_for
+
+RULE = """\
+- seriesQuery: {metric}
+  resources: {{overrides: {{namespace: {{resource: namespace}}, pod: {{resource: pod}}}}}}
+  metricsQuery: avg by (<<.GroupBy>>) (<<.Series>>{{<<.LabelMatchers>>}})
+"""
+EXTERNAL = """\
+externalRules:
+- seriesQuery: util_queue
+  resources: {overrides: {namespace: {resource: namespace}}}
+  metricsQuery: sum(<<.Series>>{<<.LabelMatchers>>})
+"""
+GOOD = '{namespace="default",pod="POD"} 1'
+FAULTS: Mapping[str, tuple[str, str]] = {
+    "util_divided": ('{namespace="default",pod="POD"} NaN', "NotFinite"),
+    "util_elsewhere": ('{namespace="gpu-operator",pod="POD"} 1', "OtherNamespace|SeriesEnded"),
+    "util_other": ('{namespace="default",pod="other"} 1', "SeriesEnded"),
+    "util_gone": ("", "SeriesEnded"),
+    "util_queue": ("", "SeriesEnded"),
+}
+"""Metric -> its series under the fault, and the reason. The sixth is a Prometheus that is down."""
+GAUGE = re.compile(
+    r'^gpu_metrics_adapter_hpa_metric_resolvable\{hpa="(\S+?)",metric=".*?",namespace="default",'
+    r'reason="(\w*)"\} (\S+)$',
+    re.MULTILINE,
+)
+
+
+class Bed:
+    """Prometheus, an adapter, and an HPA for each metric."""
+
+    def __init__(self, plane: ControlPlane, folder: Path, healthy: Prometheus) -> None:
+        self.plane, self.prometheus = plane, healthy
+        self._lock = threading.Lock()
+        self._lines: frozenset[str] = frozenset()
+        rules = folder / "rules.yaml"
+        custom = "".join(RULE.format(metric=each) for each in FAULTS if each != "util_queue")
+        rules.write_text(f"rules:\n{custom}{EXTERNAL}")
+        flags = (
+            f"--config={rules}",
+            f"--prometheus-url={healthy.url}",
+            "--shutdown-delay=0s",
+            "--authorization-always-allow-paths=/metrics",
+        )
+        self.adapter = Server(plane, folder / "adapter.log", flags)
+
+    def write(self, series: Mapping[str, str]) -> None:
+        """Have these series from now on, and end those that the metrics had before."""
+        with self._lock:
+            lines = frozenset(
+                metric + labels.replace("POD", f"{name_of(metric)}-0")
+                for metric, labels in series.items()
+                if labels
+            )
+            gone = {each.rpartition(" ")[0] for each in self._lines - lines}
+            kept = {each.rpartition(" ")[0] for each in lines}
+            self.prometheus.end(*(f"{each} 1" for each in gone - kept))
+            self._lines = lines
+        self._put()
+
+    @contextlib.contextmanager
+    def scraped(self) -> Iterator[None]:
+        """Write a sample of each series every second, while Prometheus runs."""
+        ended = threading.Event()
+
+        def repeat() -> None:
+            while not ended.wait(1):
+                with contextlib.suppress(OSError):
+                    self._put()
+
+        thread = threading.Thread(target=repeat)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _put(self) -> None:
+        with self._lock:
+            self.prometheus.put(*self._lines)
+
+    def gauge(self) -> Mapping[str, str]:
+        """Return the reason of each HPA; empty if it gets its metric."""
+        url = f"{self.adapter.url}/metrics"
+        with urllib.request.urlopen(url, context=testbed.INSECURE, timeout=10) as response:
+            found = GAUGE.findall(response.read().decode())
+        assert all((reason == "") == (value == "1.0") for _, reason, value in found)
+        return {hpa: reason for hpa, reason, _ in found}
+
+    def events(self) -> Mapping[str, list[tuple[str, str, int]]]:
+        """Return reason, message and count of the adapter's Events of each HPA, in order."""
+        items = self.plane.admin.get("/api/v1/namespaces/default/events")["items"]
+        found: dict[str, list[tuple[str, str, int]]] = {}
+        for each in sorted(items, key=lambda item: item["lastTimestamp"] or ""):
+            if each["source"].get("component") == "gpu-metrics-adapter":
+                row = each["reason"], each["message"], each["count"]
+                found.setdefault(each["involvedObject"]["name"], []).append(row)
+        return found
+
+
+def hpa(metric: str) -> Mapping[str, object]:
+    """Return an HPA on the metric, called as it, with hyphens."""
+    target = {"type": "AverageValue", "averageValue": "1"}
+    kind = "External" if metric == "util_queue" else "Pods"
+    reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name_of(metric)}
+    source = {"metric": {"name": metric}, "target": target}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name_of(metric), "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": reference,
+            "maxReplicas": 1,
+            "metrics": [{"type": kind, kind.lower(): source}],
+        },
+    }
+
+
+def name_of(metric: str) -> str:
+    return metric.replace("_", "-")
+
+
+@pytest.fixture
+def bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
+    with contextlib.ExitStack() as stack:
+        running = stack.enter_context(prometheus.run(tmp_path))
+        stack.enter_context(server.installed(control_plane))
+        apps = list(map(name_of, FAULTS))
+        items = [*map(testbed.replica_set, apps), *map(testbed.pod, apps), *map(hpa, FAULTS)]
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+        bed = Bed(control_plane, tmp_path, running)
+        bed.write(dict.fromkeys(FAULTS, GOOD))
+        stack.enter_context(bed.scraped())
+        bed.adapter.start()
+        stack.callback(bed.adapter.kill)
+        control_plane.kubectl("apply", "-f", "-", text=text)
+        delete = ("delete", "--force", "--ignore-not-found", "-f", "-")
+        stack.callback(control_plane.kubectl, *delete, text=text)
+        yield bed
+
+
+def test_an_hpa_is_told_once_that_a_metric_is_lost_and_once_that_it_is_back(bed: Bed) -> None:
+    names = {name_of(each) for each in FAULTS}
+    wait_for(lambda: bed.gauge() == dict.fromkeys(names, ""), "all are resolved", seconds=60)
+    assert bed.events() == {}
+
+    bed.write({metric: labels for metric, (labels, _) in FAULTS.items()})
+    wait_for(lambda: all(bed.gauge().values()), "all gauges tell of the faults", seconds=40)
+    wait_for(lambda: bed.events().keys() == names, "all HPAs have an Event", seconds=40)
+    gauge, events = bed.gauge(), bed.events()
+    for metric, (_, reasons) in FAULTS.items():
+        ((reason, message, count),) = events[name_of(metric)]
+        assert re.fullmatch(reasons, gauge[name_of(metric)]), gauge
+        assert (reason, count) == ("MetricUnresolvable", 1)
+        assert re.match(rf"(Pods|External) metric {metric}: ({reasons}): .+", message)
+
+    bed.adapter.kill()
+    bed.adapter.start()
+    wait_for(lambda: bed.gauge().keys() == names, "the adapter looked again", seconds=60)
+    time.sleep(11)  # longer than a state must last
+    assert bed.events() == events, "a restart tells nothing again"
+
+    bed.write(dict.fromkeys(FAULTS, GOOD))
+    wait_for(lambda: not any(bed.gauge().values()), "all gauges tell of the cures", seconds=40)
+    told = {name: [*before, "MetricResolvable"] for name, before in events.items()}
+    wait_for(
+        lambda: {k: [*v[:1], v[-1][0]] for k, v in bed.events().items() if len(v) == 2} == told,
+        "all HPAs have a second Event",
+        seconds=40,
+    )
+
+    bed.prometheus.stop()
+    wait_for(
+        lambda: set(bed.gauge().values()) == {"PrometheusUnavailable"},
+        "all gauges tell that Prometheus is down",
+        seconds=60,
+    )
+    wait_for(
+        lambda: {sum(count for _, _, count in each) for each in bed.events().values()} == {3},
+        "the first Event of all HPAs is counted again",
+        seconds=60,
+    )
