@@ -90,7 +90,12 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
 
 
 def _doubt(target: HpaTarget) -> Iterator[Problem]:
-    """Yield a warning if the target has another unit than the metric."""
+    """Yield a warning if the target has another unit than the metric, or another type."""
+    if target.averaged and target.type == "Value":
+        yield target.warning(
+            f"the target of {target.metric} has type Value, and the controller takes its "
+            "averageValue. Write type: AverageValue"
+        )
     try:
         value = quantity.milli_value(target.value)
     except QuantityError as error:

@@ -60,6 +60,10 @@ class HpaTarget:
     """The HPA."""
     metric: str
     external: bool
+    type: str
+    """As written: Value or AverageValue."""
+    averaged: bool
+    """Whether `value` is that of averageValue, which the controller then takes."""
     value: str
     file: str
     line: int

@@ -68,12 +68,15 @@ def _targets(document: MappingNode, file: str) -> Iterator[HpaTarget]:
         kind = nodes.text(metric, "type")
         source = nodes.mapping(metric, kind.lower())
         target = nodes.mapping(source, "target")
-        value = nodes.text(target, "averageValue") or nodes.text(target, "value")
+        average = nodes.text(target, "averageValue")
+        value = average or nodes.text(target, "value")
         if name := value and nodes.text(nodes.mapping(source, "metric"), "name"):
             yield HpaTarget(
                 title=nodes.title(document),
                 metric=name,
                 external=kind == "External",
+                type=nodes.text(target, "type"),
+                averaged=bool(average),
                 value=value,
                 file=file,
                 line=target.line,

@@ -15,6 +15,8 @@ _PERCENT = re.compile(
 )
 """Names of percentages. Other names with `utilization` may be those of a share of 1."""
 _SHARE_OR_PERCENT = re.compile(r".*utili[sz]ation.*")
+_SHARE = re.compile(r"(\w+[:_])?(gpu|kv|cpu)_cache_usage_perc|(\w+[:_])?token_usage|.*_ratio")
+"""Names of shares of 1. Model servers report them, some as `perc`."""
 _WHOLE = re.compile(r".*_(bytes|milliseconds|milliwatts)(_.*)?")
 _ONE, _HUNDRED = 1000, 100_000
 """In thousandths."""
@@ -32,6 +34,11 @@ def doubt_of_target(name: str, value: int, *, external: bool) -> str:
     target = f"the target {quantity.decimal(value)} of {name}"
     if _WHOLE.fullmatch(name) and value < _ONE:
         return f"{target} is less than one: m means thousandths. Write M or Mi for millions"
+    if _SHARE.fullmatch(name) and value > _ONE * (_FAR if external else 1):
+        return (
+            f"{target} is above 1, and the metric is by its name a share of 1, so it is never "
+            "reached. Write 700m for 70 %, or multiply by 100 in metricsQuery"
+        )
     if not _PERCENT.fullmatch(name):
         return ""
     if value < _ONE:
