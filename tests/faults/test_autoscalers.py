@@ -43,6 +43,8 @@ FAULTS: Mapping[str, tuple[str, str]] = {
     "util_queue": ("", "SeriesEnded"),
 }
 """Metric -> its series under the fault, and the reason. The sixth is a Prometheus that is down."""
+WRONG = "util_nothing"
+"""Metric that no rule produces, of an HPA that waits for it all the time."""
 GAUGE = re.compile(
     r'^gpu_metrics_adapter_hpa_metric_resolvable\{hpa="(\S+?)",metric=".*?",namespace="default",'
     r'reason="(\w*)"\} (\S+)$',
@@ -110,16 +112,22 @@ class Bed:
         with urllib.request.urlopen(url, context=testbed.INSECURE, timeout=10) as response:
             found = GAUGE.findall(response.read().decode())
         assert all((reason == "") == (value == "1.0") for _, reason, value in found)
-        return {hpa: reason for hpa, reason, _ in found}
+        return {hpa: reason for hpa, reason, _ in found if hpa != name_of(WRONG)}
 
-    def events(self) -> Mapping[str, list[tuple[str, str, int]]]:
+    def told(self) -> Mapping[str, list[tuple[str, str, int]]]:
         """Return reason, message and count of the adapter's Events of each HPA, in order."""
+        events = self.events("gpu-metrics-adapter")
+        return {name: each for name, each in events.items() if name != name_of(WRONG)}
+
+    def events(self, component: str) -> Mapping[str, list[tuple[str, str, int]]]:
+        """Return reason, message and count of a component's Events of each HPA, in order."""
         items = self.plane.admin.get("/api/v1/namespaces/default/events")["items"]
         found: dict[str, list[tuple[str, str, int]]] = {}
         for each in sorted(items, key=lambda item: item["lastTimestamp"] or ""):
-            if each["source"].get("component") == "gpu-metrics-adapter":
+            name = each["involvedObject"]["name"]
+            if each["source"].get("component") == component:
                 row = each["reason"], each["message"], each["count"]
-                found.setdefault(each["involvedObject"]["name"], []).append(row)
+                found.setdefault(name, []).append(row)
         return found
 
 
@@ -150,8 +158,9 @@ def bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
     with contextlib.ExitStack() as stack:
         running = stack.enter_context(prometheus.run(tmp_path))
         stack.enter_context(server.installed(control_plane))
-        apps = list(map(name_of, FAULTS))
-        items = [*map(testbed.replica_set, apps), *map(testbed.pod, apps), *map(hpa, FAULTS)]
+        metrics = (*FAULTS, WRONG)
+        apps = list(map(name_of, metrics))
+        items = [*map(testbed.replica_set, apps), *map(testbed.pod, apps), *map(hpa, metrics)]
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
         bed = Bed(control_plane, tmp_path, running)
         bed.write(dict.fromkeys(FAULTS, GOOD))
@@ -167,12 +176,12 @@ def bed(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Bed]:
 def test_an_hpa_is_told_once_that_a_metric_is_lost_and_once_that_it_is_back(bed: Bed) -> None:
     names = {name_of(each) for each in FAULTS}
     wait_for(lambda: bed.gauge() == dict.fromkeys(names, ""), "all are resolved", seconds=60)
-    assert bed.events() == {}
+    assert bed.told() == {}
 
     bed.write({metric: labels for metric, (labels, _) in FAULTS.items()})
     wait_for(lambda: all(bed.gauge().values()), "all gauges tell of the faults", seconds=40)
-    wait_for(lambda: bed.events().keys() == names, "all HPAs have an Event", seconds=40)
-    gauge, events = bed.gauge(), bed.events()
+    wait_for(lambda: bed.told().keys() == names, "all HPAs have an Event", seconds=40)
+    gauge, events = bed.gauge(), bed.told()
     for metric, (_, reasons) in FAULTS.items():
         ((reason, message, count),) = events[name_of(metric)]
         assert re.fullmatch(reasons, gauge[name_of(metric)]), gauge
@@ -183,16 +192,28 @@ def test_an_hpa_is_told_once_that_a_metric_is_lost_and_once_that_it_is_back(bed:
     bed.adapter.start()
     wait_for(lambda: bed.gauge().keys() == names, "the adapter looked again", seconds=60)
     time.sleep(11)  # longer than a state must last
-    assert bed.events() == events, "a restart tells nothing again"
+    assert bed.told() == events, "a restart tells nothing again"
 
     bed.write(dict.fromkeys(FAULTS, GOOD))
     wait_for(lambda: not any(bed.gauge().values()), "all gauges tell of the cures", seconds=40)
     told = {name: [*before, "MetricResolvable"] for name, before in events.items()}
     wait_for(
-        lambda: {k: [*v[:1], v[-1][0]] for k, v in bed.events().items() if len(v) == 2} == told,
+        lambda: {k: [*v[:1], v[-1][0]] for k, v in bed.told().items() if len(v) == 2} == told,
         "all HPAs have a second Event",
         seconds=40,
     )
+
+    # The condition of an HPA has the cause, in the same words at each sync: so in one Event.
+    lost = bed.events("horizontal-pod-autoscaler")[name_of(WRONG)]
+    reason, message, count = max(
+        (each for each in lost if each[0] == "FailedGetPodsMetric"), key=lambda each: each[2]
+    )
+    path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name_of(WRONG)}"
+    conditions = bed.plane.admin.get(path)["status"]["conditions"]
+    (active,) = (each["message"] for each in conditions if each["type"] == "ScalingActive")
+    assert count >= 10
+    assert re.search(r"could not find the metric util_nothing for pods: \w+: no rule", message)
+    assert message in active
 
     bed.prometheus.stop()
     wait_for(
@@ -201,7 +222,7 @@ def test_an_hpa_is_told_once_that_a_metric_is_lost_and_once_that_it_is_back(bed:
         seconds=60,
     )
     wait_for(
-        lambda: {sum(count for _, _, count in each) for each in bed.events().values()} == {3},
+        lambda: {sum(count for _, _, count in each) for each in bed.told().values()} == {3},
         "the first Event of all HPAs is counted again",
         seconds=60,
     )
