@@ -35,16 +35,16 @@ class Watched:
 
 
 def parse(document: Mapping[str, Any]) -> Item[Watched]:
-    """Return the HPA in a JSON document of autoscaling/v2.
+    """Return the HPA in a JSON document of autoscaling/v2, without a value if it cannot be read.
 
-    Raises KeyError, TypeError and AttributeError.
+    Raises KeyError, TypeError and AttributeError for what is no object.
     """
     metadata = document["metadata"]
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
     try:
         hpa = autoscaler.autoscaler(document)
-    except RulesError:
-        return Item(namespace, name, None)
+    except (RulesError, KeyError, TypeError, ValueError, AttributeError):
+        return Item(namespace, name, None)  # such as a type of metrics of a later release
     watched = Watched(
         namespace=namespace,
         name=name,

@@ -7,12 +7,15 @@ requested here, through the same steps: the controller may ask another replica.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
-from adapter import telemetry
+from adapter import errors, telemetry
 from adapter.api.outcomes import Key, Outcome, Outcomes, key_of
 from adapter.apimachinery import request_info
 from adapter.apimachinery.request_info import RequestInfo
@@ -25,6 +28,8 @@ from adapter.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
 from rules.kinds import GroupResource, Kinds
 from rules.selectors.selectors import Selector
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -149,7 +154,13 @@ class Autoscalers:
         async for hpa in _sliced(list(index.values())):
             known[hpa.uid] = self._know(hpa, kinds)
         self._known = known
-        watched = [(each.hpa, one) for each in known.values() for one in each.requests]
+        served = functools.cache(self._is_served)
+        watched = [
+            (each.hpa, one)
+            for each in known.values()
+            for one in each.requests
+            if served(one.info.group)
+        ]
         self._outcomes.want({each.key for _, each in watched})
         now, shown = self._clock(), []
         states: dict[tuple[str, str], _State] = {}
@@ -189,14 +200,13 @@ class Autoscalers:
             return known
         requests = []
         for metric in hpa.metrics:
-            target = questions.path_of(metric, hpa, kinds, selector)
-            if not target:
-                continue
-            path, _, query = target.partition("?")
-            info = request_info.parse(path, query)
-            if self._is_served(info.group):
-                title = f"{metric.type} metric {metric.name}"
-                requests.append(_Request(title, info, key_of(info), self._clock()))
+            path, _, query = questions.path_of(metric, hpa, kinds, selector).partition("?")
+            # A selector may be longer than a request accepts.
+            with contextlib.suppress(errors.ApiError, request_info.MalformedError):
+                if path:
+                    info = request_info.parse(path, query)
+                    title = f"{metric.type} metric {metric.name}"
+                    requests.append(_Request(title, info, key_of(info), self._clock()))
         return _Known(hpa, selector, kinds, tuple(requests))
 
     def _selector(self, resource: GroupResource, hpa: Watched) -> Selector | None:
@@ -218,6 +228,9 @@ class Autoscalers:
     async def _ask_once(self, key: Key, info: RequestInfo) -> None:
         try:
             await self._ask(info)
+        except Exception:
+            # As for a request: a defect that one of them meets ends nothing else.
+            log.exception("%s: cannot be answered", info.path)
         finally:
             self._asked.discard(key)
 

@@ -139,6 +139,7 @@ class Bed:
         self.asked: list[str] = []
         self.error: errors.ApiError | None = None
         self.answered = True
+        self.defect = False
         self.outcomes = Outcomes(lambda: self.now)
         self.meter = telemetry.AutoscalerMetrics(CollectorRegistry())
         self.index: ValueIndex[questions.Watched] = ValueIndex()
@@ -188,6 +189,8 @@ class Bed:
 
     async def _ask(self, info: request_info.RequestInfo) -> None:
         self.asked.append(info.path)
+        if self.defect:
+            raise AssertionError
         self._note(info)
 
     def _request(self) -> None:
@@ -258,3 +261,28 @@ async def test_a_metric_that_was_lost_before_a_restart_is_told_to_be_back() -> N
     await bed.run(60)
 
     assert [resolved for _, resolved, _ in bed.told.changes] == [True]
+
+
+async def test_an_hpa_that_cannot_be_requested_or_read_disturbs_no_other() -> None:
+    bed = Bed()
+    long = pods("util")
+    long["pods"]["metric"]["selector"] = {
+        "matchExpressions": [{"key": "a", "operator": "In", "values": ["x" * 60] * 1200}]
+    }
+    bed.index.put(questions.parse(hpa(long, name="long")))
+    bed.index.put(questions.parse(hpa({"type": "Later"}, name="later")))
+
+    await bed.run(30)
+
+    assert bed.gauge == [("", 1.0)]
+
+
+async def test_a_defect_in_an_answer_ends_nothing_else(caplog: pytest.LogCaptureFixture) -> None:
+    bed = Bed()
+    bed.answered = False
+    bed.defect = True
+
+    await bed.run(60)
+
+    assert "cannot be answered" in caplog.text
+    assert len(bed.asked) > 1
