@@ -57,6 +57,10 @@ class Poll:
         return tuple(None if each.replicas is None else each.current for each in proposals)
 
     @property
+    def proposed(self) -> tuple[int | None, ...]:
+        return tuple(each.replicas for each in self.observation.proposals)
+
+    @property
     def inputs(self) -> tuple[object, ...]:
         """Everything that the prediction follows from."""
         observed = self.observation
@@ -204,6 +208,8 @@ class Predictions:
             # Without replicas, the status has no meaningful average.
             and (each.values == status.values or not status.current)
         ][-2:]
+        if fitting and not status.current and fitting[-1].proposed != recent[-1].proposed:
+            fitting = []  # the value may have changed between the last poll and the sync
         predicted = frozenset[int]().union(*(each.predicted for each in fitting))
         line = (
             f"{status} after {[(each.observation.scale.spec, each.values) for each in recent]}"

@@ -30,9 +30,10 @@ async def test_lists_do_not_delay_the_watches(cluster, api_server, tmp_path):
     )
     async with contextlib.AsyncExitStack() as stack:
         background = await stack.enter_async_context(Background.running())
-        objects, status = await server._objects(
+        found = await server._cluster(
             flags, ruleset.load([]), Rights(), stack, background, CollectorRegistry()
         )
+        objects, status = found.objects, found.watches
         async with asyncio.timeout(5):
             await until(lambda: objects.discovered)
             for _ in range(2):
