@@ -51,6 +51,7 @@ def test_the_wheel_contains_data_files_and_no_tests(tmp_path: Path) -> None:
     assert {f"rules/presets/{name}.yaml" for name in presets.names()} <= names
     assert {"adapter/demo/h200-bert-serving.csv", "adapter/py.typed"} <= names
     assert "adapter/api/groups/custom.openapi_v2.json" in names
+    assert {"adapter/console/static/console.js", "adapter/console/templates/base.html"} <= names
     assert not {name for name in names if name.startswith("tests")}
 
 

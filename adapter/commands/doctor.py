@@ -10,6 +10,7 @@ from typing import Literal
 
 from adapter import settings
 from adapter.commands import without_log
+from adapter.settings.command_line import CommandLine
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice
 
@@ -18,7 +19,7 @@ _NAME = "gpu-metrics-adapter"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation(Group):
-    """Where the adapter is installed, and how the report is printed."""
+    """Where the adapter is installed."""
 
     TITLE = "Installation"
 
@@ -30,6 +31,14 @@ class Installation(Group):
     )
     namespace: str = flag("namespace", STRING, "Namespace of the adapter.", default=_NAME)
     service: str = flag("service", STRING, "Service in front of the adapter.", default=_NAME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report(Group):
+    """How the report is printed."""
+
+    TITLE = "Report"
+
     format: Literal["text", "json"] = flag(
         "output", choice("text", "json"), "Format of the report: text or json.", default="text"
     )
@@ -49,23 +58,33 @@ is set in the pod.
 Exit code: 0 without a failure, 1 with one, 2 for an invalid command line or if the API server
 cannot be reached.
 
-{settings.flag_help(Installation, settings.Prometheus)}"""
+{settings.flag_help(Installation, _Report, settings.Prometheus)}"""
 
 
-_COMMAND = settings.Command(name="doctor", help=_HELP, groups=(Installation, settings.Prometheus))
+_COMMAND = settings.Command(
+    name="doctor", help=_HELP, groups=(Installation, _Report, settings.Prometheus)
+)
 
 
 def main(argv: Sequence[str]) -> int:
     """Return 0 without a failure, 1 with one, 2 if there is no API server to check."""
+    line, prometheus = parse(_COMMAND, argv)
+    installation, options, _ = line.groups
+    return _run(installation, options.format, prometheus)
+
+
+def parse(
+    command: settings.Command, argv: Sequence[str]
+) -> tuple[CommandLine, settings.Prometheus | None]:
+    """Parse a command line whose last group is that of Prometheus, None without its URL."""
     url = os.environ.get("PROMETHEUS_URL", "")
     default = [f"--prometheus-url={url}"] if url else []
-    line = _COMMAND.parse([*default, *argv])
-    installation, prometheus = line.groups
+    line = command.parse([*default, *argv])
     known = any(each.name == "prometheus-url" for each in line.given)
-    return _run(installation, prometheus if known else None)
+    return line, line.groups[-1] if known else None
 
 
-def _run(installation: Installation, prometheus: settings.Prometheus | None) -> int:
+def _run(installation: Installation, form: str, prometheus: settings.Prometheus | None) -> int:
     from adapter.doctor import checks, client, report
 
     with without_log():
@@ -77,7 +96,7 @@ def _run(installation: Installation, prometheus: settings.Prometheus | None) -> 
                 prometheus=prometheus,
             )
         )
-    if installation.format == "json":
+    if form == "json":
         print(report.as_json(findings))
     else:
         print("\n".join(report.lines(findings)))

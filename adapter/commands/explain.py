@@ -99,8 +99,12 @@ async def _run(options: _Options, parts: Sequence[str], metric: str) -> int:
     async with connected(options.kubeconfig) as client:
         if not metric:
             namespace, name = parts
-            complete = await autoscaler.explain(client, namespace, name, as_json=as_json)
-            return _VALUES if complete else _NO_VALUE
+            explained = await autoscaler.explain(client, namespace, name)
+            if as_json:
+                print(json.dumps(explained.document(), indent=2))
+            else:
+                print(*explained.lines(), sep="\n")
+            return _VALUES if explained.complete else _NO_VALUE
         document = await client.explanation(await _request(client, options, parts, metric))
     if as_json:
         print(json.dumps(document, indent=2))

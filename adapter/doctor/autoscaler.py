@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from adapter.doctor.client import CannotTellError, Client
@@ -15,35 +15,71 @@ from rules.hpa.reading import Observation
 from rules.quoting import escaped
 
 
-async def explain(client: Client, namespace: str, name: str, *, as_json: bool) -> bool:
-    """Print the explanation; return whether each metric has a value. Raises CannotTellError."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What the controller sees of an HPA, and what it decides."""
+
+    observed: Observation
+    decided: decision.Decision
+    explanations: Mapping[int, Mapping[str, Any]]
+    """Explanations of metrics, by their position."""
+    verdict: str
+
+    @property
+    def complete(self) -> bool:
+        """Whether each metric has a value."""
+        known = all(each.replicas is not None for each in self.observed.proposals)
+        return known and not self.observed.blocked
+
+    def document(self) -> dict[str, Any]:
+        """Return a document for clients."""
+        document = report.document(self.observed, self.decided, self.verdict)
+        return {**document, "explanations": list(self.explanations.values())}
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the text; the last is the verdict."""
+        for line in _lines(self.observed, self.decided, self.explanations):
+            yield escaped(line, keep="\n")
+        yield explanation_document.last_line(self.verdict)
+
+
+async def explain(client: Client, namespace: str, name: str, *, every: bool = False) -> Explained:
+    """Read an HPA and what it depends on, and compute the decision. Raises CannotTellError.
+
+    Metrics without a value are explained; with `every`, all that the adapter serves.
+    """
     try:
         observed = await client.run(reading.read(namespace, name, time.time))
     except UnreadableError as error:
         advice = ". Correct namespace and name" if error.status == 404 else ""
-        raise CannotTellError(f"{error}{advice}") from error
-    explanations = await _explanations(client, observed)
+        raise CannotTellError(f"{error}{advice}", status=error.status) from error
+    explanations = await _explanations(client, observed, every=every)
     decided = decision.decide(
         observed.hpa, observed.scale.spec, observed.proposals, now=time.time()
     )
-    why = [str(each["verdict"]) for each in explanations.values()]
-    verdict = report.verdict(observed, decided, why)
-    if as_json:
-        document = report.document(observed, decided, verdict)
-        print(json.dumps({**document, "explanations": list(explanations.values())}, indent=2))
-    else:
-        for line in _lines(observed, decided, explanations):
-            print(escaped(line, keep="\n"))
-        print(explanation_document.last_line(verdict))
-    return not observed.blocked and all(each.replicas is not None for each in observed.proposals)
+    why = [
+        str(each["verdict"])
+        for index, each in explanations.items()
+        if observed.proposals[index].replicas is None
+    ]
+    return Explained(
+        observed=observed,
+        decided=decided,
+        explanations=explanations,
+        verdict=report.verdict(observed, decided, why),
+    )
 
 
-async def _explanations(client: Client, observed: Observation) -> dict[int, Mapping[str, Any]]:
-    """Return the explanations of the metrics without a value, by their position."""
+async def _explanations(
+    client: Client, observed: Observation, *, every: bool
+) -> dict[int, Mapping[str, Any]]:
+    """Return the explanations of the metrics without a value, or of all, by their position."""
     found = {}
     for index, proposed in enumerate(observed.proposals):
         request = observed.requests[index]
-        if proposed.replicas is not None or request is None or not report.explains(request):
+        if proposed.replicas is not None and not every:
+            continue
+        if request is None or not report.explains(request):
             continue
         try:
             found[index] = await client.explanation(request)
@@ -62,6 +98,8 @@ def _lines(
         yield from explanation_document.wrapped(" " * (len(line) - len(text)), text)
     for index, document in explanations.items():
         if "kind" in document:
-            yield f"Why metric {index + 1} has no value"
+            known = observed.proposals[index].replicas is not None
+            title = "How metric {} gets its value" if known else "Why metric {} has no value"
+            yield title.format(index + 1)
             *steps, _ = explanation_document.lines(document)
             yield from steps

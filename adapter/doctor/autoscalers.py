@@ -116,14 +116,14 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
         name = f"{subject}, metric {proposed.metric.name}"
         if request is None:
             yield failure(name, proposed.error, cure="see apiservices")
-        elif finding := _judge(name, replies[id(request)]):
+        elif finding := judge(name, replies[id(request)]):
             yield finding
         elif doubt := units.doubt(proposed):
             fact, _, cure = doubt.rpartition(". ")
             yield warning(name, fact, cure=cure)
 
 
-def _judge(name: str, reply: Reply) -> Finding | None:
+def judge(name: str, reply: Reply) -> Finding | None:
     """Return why a metric has no value, or not for all objects; None if it has."""
     cause = _cause(reply)
     if reply.status == 200:

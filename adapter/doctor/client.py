@@ -33,7 +33,14 @@ async def run(steps: Steps[T], reply: Callable[[Request], Awaitable[Reply]]) -> 
 
 
 class CannotTellError(Exception):
-    """The API server does not answer the question; the message says why and what to do."""
+    """The API server does not answer the question; the message says why and what to do.
+
+    `status` is that of the response; 0 if there is none.
+    """
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 @contextlib.asynccontextmanager

@@ -74,14 +74,10 @@ def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observati
 def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
     """Read what `read` does, for an HPA whose document is known."""
     hpa = autoscaler.autoscaler(document)
-    namespace = quote(hpa.namespace)
-    resource = yield from _resource(hpa.target)
-    below = f"{_root(hpa.target.api_version)}/namespaces/{namespace}"
-    scale_path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
-    scale = autoscaler.scale((yield from _get(scale_path)))
+    scale = yield from _scale(hpa)
     pods: tuple[Pod, ...] = ()
     if scale.selector:
-        path = f"/api/v1/namespaces/{namespace}/pods"
+        path = f"/api/v1/namespaces/{quote(hpa.namespace)}/pods"
         listed = yield from _get(path, labelSelector=scale.selector)
         pods = tuple(map(autoscaler.pod, listed["items"] or ()))
     blocked = _blocked(hpa, scale)
@@ -99,6 +95,28 @@ def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
         requests=tuple(requests),
         blocked=blocked,
     )
+
+
+def requests(hpa: Autoscaler) -> Steps[tuple[Request | UnreadableError, ...]]:
+    """Return how the controller requests each metric, or why it cannot; reads no pods.
+
+    Raises UnreadableError if the scale of the target cannot be read.
+    """
+    scale = yield from _scale(hpa)
+    found: list[Request | UnreadableError] = []
+    for metric in hpa.metrics:
+        try:
+            found.append((yield from _request(hpa, scale, metric)))
+        except UnreadableError as error:
+            found.append(error)
+    return tuple(found)
+
+
+def _scale(hpa: Autoscaler) -> Steps[Scale]:
+    resource = yield from _resource(hpa.target)
+    below = f"{_root(hpa.target.api_version)}/namespaces/{quote(hpa.namespace)}"
+    path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
+    return autoscaler.scale((yield from _get(path)))
 
 
 def _blocked(hpa: Autoscaler, scale: Scale) -> str:

@@ -450,7 +450,7 @@ def reply(status, document, warning=""):
     ],
 )
 def test_an_answer_is_judged_by_items_causes_and_warning(answer, state, words):
-    finding = autoscalers._judge("autoscaler default/web: m", answer)
+    finding = autoscalers.judge("autoscaler default/web: m", answer)
 
     assert (finding and finding.state) == state
     assert finding is None or words in finding.fact

@@ -1,0 +1,115 @@
+"""Charts as numbers for SVG: lines, ticks and a text that says the same. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+Points = Sequence[tuple[float, float | None]]
+"""Time in Unix seconds, oldest first, and value; None where it is not known."""
+
+WIDTH, HEIGHT = 720, 200
+_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 26
+_TICKS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """A line to draw."""
+
+    label: str
+    style: str
+    """Class of CSS."""
+    points: Points
+    steps: bool = False
+    """Whether a value holds until the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chart:
+    """A drawn chart."""
+
+    title: str
+    lines: tuple[tuple[str, str, tuple[str, ...]], ...]
+    """Label, style and polylines: their `points`."""
+    rows: tuple[tuple[float, str], ...]
+    """Height and text of each horizontal line."""
+    columns: tuple[tuple[float, str], ...]
+    """Position and text of each time."""
+    summary: str
+    """What a reader who does not see the chart should know."""
+
+
+def draw(title: str, series: Sequence[Series]) -> Chart | None:
+    """Return a chart of all series; None if there is nothing to draw."""
+    values = [value for each in series for _, value in each.points if value is not None]
+    times = [time for each in series for time, _ in each.points]
+    if not values or max(times) <= min(times):
+        return None
+    begin, end, step = min(times), max(times), _step(max(*values, 0.0) - min(*values, 0.0))
+    low = math.floor(min(*values, 0.0) / step) * step
+    high = max(math.ceil(max(values) / step) * step, low + step)
+
+    def x(time: float) -> float:
+        return round(_LEFT + (time - begin) / (end - begin) * (WIDTH - _LEFT - _RIGHT), 1)
+
+    def y(value: float) -> float:
+        return round(_TOP + (high - value) / (high - low) * (HEIGHT - _TOP - _BOTTOM), 1)
+
+    levels = [low + index * step for index in range(round((high - low) / step) + 1)]
+    times = [begin + index * (end - begin) / _TICKS for index in range(_TICKS + 1)]
+    clock = "%H:%M" if end - begin > 300 else "%H:%M:%S"
+    return Chart(
+        title=title,
+        lines=tuple(
+            (
+                each.label,
+                each.style,
+                tuple(
+                    " ".join(f"{x(time)},{y(value)}" for time, value in part)
+                    for part in _parts(each)
+                ),
+            )
+            for each in series
+        ),
+        rows=tuple((y(level), f"{level:.6g}") for level in levels),
+        columns=tuple(
+            (x(time), datetime.fromtimestamp(time, UTC).strftime(clock)) for time in times
+        ),
+        summary=". ".join(_described(each) for each in series),
+    )
+
+
+def _step(span: float) -> float:
+    """Return a round distance of about four lines for a range of values."""
+    if span <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(span / _TICKS))
+    return next(each * power for each in (1, 2, 5, 10) if each * power >= span / _TICKS)
+
+
+def _parts(series: Series) -> Iterator[list[tuple[float, float]]]:
+    """Yield the parts of a line between which no value is known."""
+    part: list[tuple[float, float]] = []
+    for time, value in series.points:
+        if value is None:
+            if part:
+                yield part
+            part = []
+            continue
+        if series.steps and part:
+            part.append((time, part[-1][1]))
+        part.append((time, value))
+    if part:
+        yield part
+
+
+def _described(series: Series) -> str:
+    values = [value for _, value in series.points if value is not None]
+    if not values:
+        return f"{series.label}: no value"
+    if min(values) == max(values):
+        return f"{series.label}: {values[-1]:.6g}"
+    return f"{series.label}: {min(values):.6g} to {max(values):.6g}, now {values[-1]:.6g}"

@@ -1,0 +1,140 @@
+"""The HTTP side of the console: addresses, and each view as HTML, JSON and text."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import jinja2
+import markupsafe
+from aiohttp import web
+
+from adapter.console import autoscalers
+from adapter.console.guard import Guard
+from adapter.console.views import NoViewError, Query, View, Views
+from rules.quoting import escaped
+
+_FOLDER = Path(__file__).parent
+_SUFFIX = r"(?:\.(?:html|json|txt))?"
+_SUFFIXES = (".html", ".json", ".txt")
+_MAX_KEY = 400
+"""Characters of a namespace and a name."""
+_NAV = (("autoscalers", "Autoscalers"), ("doctor", "Doctor"))
+
+Show = Callable[..., Awaitable[View]]
+
+
+def application(views: Views, guard: Guard, prefix: str) -> web.Application:
+    """Return the application that serves the views below `prefix`, which is empty or a path."""
+    pages = _Pages(prefix)
+    app = web.Application(middlewares=[guard.middleware()])
+    add = app.router.add_get
+    if prefix:
+        add(prefix, pages.home)
+    add(f"{prefix}/", pages.home)
+    app.router.add_static(f"{prefix}/static", _FOLDER / "static")
+    name = f"{{last:[^/]+?}}{{suffix:{_SUFFIX}}}"
+    plain = f"{{suffix:{_SUFFIX}}}"
+    add(f"{prefix}/autoscalers{plain}", pages.handler(views.autoscalers))
+    add(f"{prefix}/autoscalers/{{namespace}}/{name}", pages.handler(views.autoscaler, "namespace"))
+    add(f"{prefix}/doctor{plain}", pages.handler(views.doctor))
+    return app
+
+
+class _Pages:
+    """Renders views."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        # Whatever a cluster has is shown as text: markup and control characters have no effect.
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            finalize=_printable,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals.update(address=self.address, nav=_NAV)
+
+    def address(self, *parts: str) -> str:
+        """Return the address of a view. A name that ends like a twin gets a suffix."""
+        suffix = ".html" if parts[-1].endswith(_SUFFIXES) else ""
+        return f"{self._prefix}/{'/'.join(quote(each, safe='') for each in parts)}{suffix}"
+
+    async def home(self, _: web.Request) -> web.Response:
+        """Lead to the first view."""
+        return web.Response(status=303, headers={"Location": self.address("autoscalers")})
+
+    def handler(self, show: Show, *names: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """Return the handler of a view whose further arguments are parts of the address."""
+
+        async def handle(request: web.Request) -> web.Response:
+            found = request.match_info
+            parts = [found[each] for each in (*names, *(["last"] if "last" in found else []))]
+            search = request.query.get("search", "")[:_MAX_KEY]
+            query = Query(search=search, visible=_visible(request))
+            try:
+                view, status = await show(query, *parts), 200
+            except NoViewError as error:
+                view, status = _problem(str(error)), error.status
+            except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other view
+                view, status = _problem(f"the console failed: {error!r}. Report this line"), 500
+            return self._respond(request, view, status)
+
+        return handle
+
+    def _respond(self, request: web.Request, view: View, status: int) -> web.Response:
+        match request.match_info["suffix"]:
+            case ".json":
+                text, media_type = json.dumps(view.document, indent=2), "application/json"
+            case ".txt":
+                text = "".join(f"{escaped(line)}\n" for line in view.lines)
+                media_type = "text/plain"
+            case _:
+                text, media_type = self._html(request, view), "text/html"
+        tag = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers={"ETag": tag})
+        return web.Response(
+            status=status, text=text, content_type=media_type, headers={"ETag": tag}
+        )
+
+    def _html(self, request: web.Request, view: View) -> str:
+        path = request.rel_url.raw_path
+        twin = path.removesuffix(request.match_info["suffix"])
+        return self._templates.get_template(view.template).render(
+            title=view.title,
+            path=path,
+            twin=twin,
+            query=f"?{request.rel_url.raw_query_string}" if request.query else "",
+            prefix=self._prefix,
+            **view.document,
+            **view.more,
+        )
+
+
+def _printable(value: Any) -> Any:
+    r"""Return what a template shows, with control characters as `\x1b`."""
+    if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
+        return escaped(value, keep="\n")
+    return value
+
+
+def _visible(request: web.Request) -> tuple[str, ...]:
+    """Return the keys of rows that the page says are on the screen."""
+    keys = request.headers.get("X-Visible", "").split()
+    return tuple(key for key in keys[: autoscalers.MAX_SHOWN] if len(key) <= _MAX_KEY)
+
+
+def _problem(text: str) -> View:
+    return View(
+        title="Nothing to show",
+        template="problem.html",
+        document={"error": text},
+        lines=[text],
+    )
