@@ -18,7 +18,7 @@ from rules.quoting import quote
 
 _CLASSIC_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _CLASSIC_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*", re.ASCII)
-_OPERATORS = {
+OPERATORS = {
     "MatchOp.Equal": "=",
     "MatchOp.NotEqual": "!=",
     "MatchOp.Re": "=~",
@@ -94,7 +94,7 @@ def selector(text: str) -> tuple[Matcher, ...]:
         )
     name = [Matcher(label="__name__", operator="=", value=parsed.name)] if parsed.name else []
     others = (
-        Matcher(label=each.name, operator=_OPERATORS[str(each.op)], value=each.value)
+        Matcher(label=each.name, operator=OPERATORS[str(each.op)], value=each.value)
         for each in parsed.matchers.matchers
     )
     return (*name, *others)

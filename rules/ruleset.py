@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from rules import mapping, naming, presets, promql, template
@@ -39,6 +40,15 @@ _TEMPLATE = "resources.template"
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Team:
+    """A namespace to which rules are confined."""
+
+    namespace: str
+    label: str
+    """Label of all series whose value is their namespace."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CompiledRule:
     """One entry of `rules` or `externalRules`, or one query of `resourceRules`.
@@ -47,9 +57,8 @@ class CompiledRule:
     """
 
     index: int
-    """Position in the RuleSet, counted from 0; the first external rule follows the last rule.
-
-    -1 for a query of `resourceRules`."""
+    """Position in the RuleSet, counted from 0; the first external rule follows the last rule, and
+    the rules of teams follow all others. -1 for a query of `resourceRules`."""
     section: Literal["rules", "externalRules", "resourceRules"]
     config: config.Rule
     content: str
@@ -62,6 +71,10 @@ class CompiledRule:
     namer: naming.Namer
     mapping: mapping.LabelMapping
     query: template.Template
+    team: Team | None = None
+    """Whose rule this is: it reads series of the team's namespace only, and is served only there.
+
+    None for a rule of all namespaces."""
 
     def __eq__(self, other: object) -> bool:
         """Return whether the other rule means the same."""
@@ -111,11 +124,32 @@ class RuleSet:
     resource_rules: CompiledResourceRules | None = None
     problems: tuple[Problem, ...] = ()
     """Warnings from loading; `rules.lint.check` finds more."""
+    teams: Mapping[str, RuleSet] = dataclasses.field(default_factory=dict)
+    """The rules of teams, by the namespace to which they are confined."""
 
     @property
     def all(self) -> tuple[CompiledRule, ...]:
-        """The rules and the external rules, by `CompiledRule.index`."""
+        """The rules and the external rules, by `CompiledRule.index`; without those of teams."""
         return (*self.rules, *self.external)
+
+    @property
+    def every(self) -> tuple[CompiledRule, ...]:
+        """The rules and the external rules, also of teams, by `CompiledRule.index`."""
+        return (*self.all, *(rule for team in self.teams.values() for rule in team.all))
+
+    def rule(self, index: int) -> CompiledRule:
+        """Return the rule with this `CompiledRule.index`."""
+        return next(rule for rule in self.all if rule.index == index)
+
+    def of(self, namespace: str) -> RuleSet:
+        """Return the rules that count for requests in a namespace that has a team."""
+        team = self.teams[namespace]
+        return replace(
+            self,
+            rules=(*self.rules, *team.rules),
+            external=(*self.external, *team.external),
+            teams={},
+        )
 
     @property
     def presets(self) -> frozenset[str]:

@@ -60,7 +60,7 @@ def build_router(
 
     async def route(call: Call) -> responses.Answer:
         request, info = call.request, call.info
-        path, present = info.path, backend()
+        path, present = info.path, backend().of(info.namespace)
         if path == "/version" or path.startswith("/version/"):
             _check(request, found=path == "/version", produced=(encoding.JSON,))
             return health.version()

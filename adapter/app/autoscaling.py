@@ -47,7 +47,7 @@ def start(
     """Start to watch all HPAs. Without the right to, a line of the log says so."""
 
     async def ask(info: RequestInfo) -> None:
-        present, loop = backend(), asyncio.get_running_loop()
+        present, loop = backend().of(info.namespace), asyncio.get_running_loop()
         group = discovery.group(info.path)
         if group is None:
             return
@@ -56,10 +56,10 @@ def start(
             async with asyncio.timeout(_TIMEOUT):
                 await outcomes.answer(group, info, present, deadline=loop.time() + _TIMEOUT)
 
-    def is_served(group: str) -> bool:
+    def is_served(group: str, namespace: str) -> bool:
         """Return whether a group is ours: external metrics without a rule are another server's."""
         if group == EXTERNAL:
-            return bool(backend().generation.ruleset.external)
+            return bool(backend().of(namespace).generation.ruleset.external)
         return discovery.group(f"/apis/{group}") is not None
 
     hpas = WatchCaches(kube, _AUTOSCALERS, metrics=watch_metrics)

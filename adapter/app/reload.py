@@ -1,4 +1,4 @@
-"""Replaces the rules while the server runs: their files change, or other presets are detected."""
+"""Replaces the rules while the server runs: files, ConfigMaps or the detected presets change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from adapter import errors, telemetry
 from adapter.app import rule_files
 from adapter.file_watcher import FileWatcher
 from adapter.settings import Source
+from adapter.teams.rules import TeamRules
 from rules.errors import ConfigError, Problem
 from rules.lint import check
 from rules.ruleset import RuleSet
+from rules.teams import ConfigMap
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,8 @@ _KEPT = "the rules of before stay in use"
 class Reload:
     """The rules of `sources`, where `auto` means `detected()`; `adopt` gets new ones once valid.
 
-    The files may be replaced while they are read: what does not load is read again when it changes.
+    The files may be replaced while they are read: what does not
+    load is read again when it changes.
     """
 
     def __init__(
@@ -41,8 +44,9 @@ class Reload:
         """Load the rules. Raises ConfigError."""
         self._sources = sources
         self._detected = detected
-        self._loaded: tuple[str, ...] = ()
-        """The detected presets that were loaded last."""
+        self._teams: TeamRules | None = None
+        self._outside = self._read_outside()
+        """The detected presets and the ConfigMaps that are loaded, or about to be."""
         self._meter = meter
         self._interval = interval
         self._failure = ""
@@ -57,6 +61,12 @@ class Reload:
         self._present = self._watcher.value
         self._report()
 
+    async def add(self, teams: TeamRules) -> None:
+        """Load the rules of teams beside those of the sources, and follow them, too."""
+        self._teams, self._outside = teams, (self._detected(), teams.present())
+        await asyncio.to_thread(self._watcher.poll, changed=True)
+        self._present = self.ruleset
+
     @property
     def ruleset(self) -> RuleSet:
         """The rules that were loaded last."""
@@ -69,7 +79,7 @@ class Reload:
         return "as in their files"
 
     def request(self) -> None:
-        """Look at the files and the detected presets soon."""
+        """Look at the files, the detected presets and the ConfigMaps soon."""
         self._requested.set()
 
     async def run(self, adopt: Callable[[RuleSet], Awaitable[None]]) -> NoReturn:
@@ -80,7 +90,8 @@ class Reload:
                     async with asyncio.timeout(self._interval):
                         await self._requested.wait()
                 self._requested.clear()
-                changed = self._detected() != self._loaded
+                before, self._outside = self._outside, self._read_outside()
+                changed = self._outside != before
                 # In a thread: large files take seconds.
                 if await asyncio.to_thread(self._watcher.poll, changed=changed):
                     ruleset = self._present = self.ruleset
@@ -97,14 +108,20 @@ class Reload:
 
     def _load(self) -> RuleSet:
         try:
-            self._loaded = self._detected()
-            ruleset = rule_files.load(self._sources, self._loaded)
+            detected, config_maps = self._outside
+            ruleset = rule_files.load(self._sources, detected)
             self._check_fixed(ruleset)
+            if self._teams is not None:
+                ruleset = self._teams.beside(ruleset, config_maps)
         except ConfigError as error:
             self._failure = _first_error(error)
             raise
         self._failure = ""
         return ruleset
+
+    def _read_outside(self) -> tuple[tuple[str, ...], frozenset[ConfigMap]]:
+        config_maps = frozenset[ConfigMap]() if self._teams is None else self._teams.present()
+        return self._detected(), config_maps
 
     def _check_fixed(self, ruleset: RuleSet) -> None:
         """Raise ConfigError for a change of what is connected or registered at the start."""

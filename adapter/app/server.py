@@ -12,7 +12,7 @@ import gc
 import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
 from prometheus_client import CollectorRegistry
@@ -27,7 +27,7 @@ from adapter.api.groups.group import AnyGroup, Backend, Questions
 from adapter.api.openapi import OpenApi
 from adapter.api.outcomes import Outcomes
 from adapter.apimachinery.heads import Heads
-from adapter.app import autoscaling, security, sources
+from adapter.app import autoscaling, security, sources, teams
 from adapter.app.reload import Reload
 from adapter.background import Background
 from adapter.causes.collector import CauseCollector
@@ -55,6 +55,7 @@ from rules.document.sources import DEFAULT
 from rules.lint import check
 from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
+from rules.teams import SOURCE
 
 log = logging.getLogger(__name__)
 
@@ -94,17 +95,31 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         if AUTO in from_where:
             await presets.detect(_DETECTION_TIMEOUT)
         rules = Reload(from_where, lambda: presets.names, meter=telemetry.ReloadMetrics(registry))
-        ruleset = rules.ruleset
-        others = await connections.enter_async_context(
-            sources.connect_sources(ruleset.sources, requests, held=held)
+        named = await connections.enter_async_context(
+            sources.connect_sources(rules.ruleset.sources, requests, held=held)
         )
-        for problem in (*ruleset.problems, *check.warnings(ruleset)):
+        for problem in (*rules.ruleset.problems, *check.warnings(rules.ruleset)):
             log.warning("%s", problem)
         rights = Rights()
         cluster = await _cluster(
             settings, lambda: relist.generation, rights, connections, background, registry
         )
         objects = cluster.objects
+        team_rules: teams.Teams | None = None
+        if settings.rules.team_selector and cluster.watched is not None:
+            team_rules = await teams.connect(
+                settings,
+                cluster.watched.kube,
+                rights,
+                connections,
+                background,
+                cluster.watched.metrics,
+                requests,
+                held,
+            )
+            await rules.add(team_rules.rules)
+        ruleset = rules.ruleset
+        others = {**named, SOURCE: team_rules.client} if team_rules else named
         relist = Relist(
             ruleset,
             prometheus,
@@ -148,13 +163,18 @@ async def running(settings: Settings) -> AsyncIterator[str]:
 
         @functools.lru_cache(maxsize=1)
         def backend_of(generation: Generation) -> Backend:
-            return Backend(
+            backend = Backend(
                 generation=generation,
                 objects=objects,
                 evaluation=evaluation,
                 collector=collector,
                 questions=questions,
             )
+            views = {
+                namespace: replace(backend, generation=view, questions=Questions())
+                for namespace, view in generation.teams.items()
+            }
+            return replace(backend, teams=views)
 
         def groups() -> tuple[AnyGroup, ...]:
             return api_groups.served(relist.generation)
@@ -188,13 +208,18 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     health.Check(
                         name=f"prometheus-{name}", run=client.reachability.check, public=True
                     )
-                    for name, client in others.items()
+                    for name, client in named.items()
                 ),
                 health.Check(name="rules", run=relist.check, public=True),
                 health.Check(name="reload", run=rules.check, public=True),
                 *(
                     (health.Check(name="presets", run=presets.check, public=True),)
                     if AUTO in from_where
+                    else ()
+                ),
+                *(
+                    (health.Check(name="team-rules", run=team_rules.rules.check, public=True),)
+                    if team_rules
                     else ()
                 ),
                 health.Check(name="watch-caches", run=cluster.watches, public=True),
@@ -243,6 +268,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 watch_metrics=cluster.watched.metrics,
                 meter=telemetry.AutoscalerMetrics(registry),
             )
+        if team_rules is not None:
+            team_rules.start(background, rules.request, lambda: relist.generation)
         url = _listen(settings, handler, secured.context, serving)
         await serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()

@@ -37,14 +37,16 @@ async def connect_prometheus(
     connection: Connection,
     requests: telemetry.PrometheusRequestMetrics | None = None,
     *,
+    name: str = DEFAULT,
     held: Held | None = None,
 ) -> AsyncIterator[Prometheus]:
     """Yield a client for a Prometheus; nothing is sent yet.
 
-    Raises StartError if a file cannot be used.
+    `name` is the client's if `connection` are the flags. Raises StartError if a file cannot be
+    used.
     """
     source = connection if isinstance(connection, PrometheusSource) else None
-    name = source.name if source else DEFAULT
+    name = source.name if source else name
     try:
         # Who writes the rules can also write a kubeconfig beside them, but must not run commands.
         credentials = await _credentials(connection, may_execute=source is None)

@@ -87,7 +87,7 @@ class Autoscalers:
     """Looks at all HPAs while `run` runs.
 
     `ask` answers a request for the sake of its outcome. `is_served` returns whether a group has
-    rules. `clock` is monotonic.
+    rules in a namespace. `clock` is monotonic.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Autoscalers:
         kinds: Callable[[], Kinds],
         outcomes: Outcomes,
         ask: Callable[[RequestInfo], Awaitable[None]],
-        is_served: Callable[[str], bool],
+        is_served: Callable[[str, str], bool],
         events: Events,
         meter: telemetry.AutoscalerMetrics,
         clock: Callable[[], float] = time.monotonic,
@@ -159,7 +159,7 @@ class Autoscalers:
             (each.hpa, one)
             for each in known.values()
             for one in each.requests
-            if served(one.info.group)
+            if served(one.info.group, one.info.namespace)
         ]
         self._outcomes.want({each.key for _, each in watched})
         now, shown = self._clock(), []

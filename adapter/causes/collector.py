@@ -68,11 +68,11 @@ class CauseCollector:
             ttl=lambda *_: _LABELS_TTL, max_size=_CACHE_SIZE, clock=clock
         )
         self._log = CauseLog(clock=clock)
-        self._ruleset: RuleSet | None = None
 
     def adopt(self, rules: Collection[CompiledRule]) -> None:
-        """Forget the causes of all other rules."""
+        """Forget the causes of all other rules, and of metrics that no rule produced."""
         kept = frozenset(rules)
+        self._causes.entries.clear()
         self._labels.retain(lambda key: key[0] in kept)
         self._probes.adopt(kept)
 
@@ -83,9 +83,6 @@ class CauseCollector:
 
         Empty if a series appeared meanwhile.
         """
-        if self._ruleset is not inventory.ruleset:
-            self._ruleset = inventory.ruleset
-            self._causes.entries.clear()
         if len(metric) > _MAX_CACHED_NAME:
             return await self._find_causes(inventory, metric, resource)
         return await self._causes.get(
@@ -137,7 +134,7 @@ class CauseCollector:
         """Return a better cause than that a rule has no series, if there is one."""
         if cause.reason is not Reason.NO_SERIES or cause.rule is None:
             return (cause,)
-        found = await self._probes.of_rule(ruleset.all[cause.rule], ruleset.presets)
+        found = await self._probes.of_rule(ruleset.rule(cause.rule), ruleset.presets)
         if found and all(each.reason is Reason.OTHER_EXPORTER for each in found):
             return (*found, cause)
         return found or (cause,)

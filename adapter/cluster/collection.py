@@ -21,13 +21,16 @@ def path(kind: Kind, namespace: str = "") -> str:
     return f"{root}/{kind.resource}"
 
 
-def params(kind: Kind, *, name: str = "") -> Mapping[str, str]:
+def params(kind: Kind, *, name: str = "", labels: str = "") -> Mapping[str, str]:
     """Return the field selector that leaves out finished pods, and objects not called `name`.
 
-    To a watch with this selector, a pod that finishes is deleted.
+    To a watch with this selector, a pod that finishes is deleted. `labels` is a label selector.
     """
     terms = ([named(name)] if name else []) + ([_UNFINISHED] if kind.group_resource == PODS else [])
-    return {"fieldSelector": ",".join(terms)} if terms else {}
+    return {
+        **({"fieldSelector": ",".join(terms)} if terms else {}),
+        **({"labelSelector": labels} if labels else {}),
+    }
 
 
 def named(name: str) -> str:

@@ -93,6 +93,8 @@ class Content(Generic[IndexT]):
     parse: Callable[[Mapping[str, Any]], Any]
     """Reduces the document of an object."""
     metadata_only: bool
+    labels: str = ""
+    """Selector of the objects by their labels; empty for all."""
     suffix: str = ""
     """Appended to the resource in messages and metrics."""
     unwatched: str = "listed at each request instead of watched"
@@ -278,7 +280,7 @@ class _WatchCache(Generic[IndexT]):
         events = watch.follow(
             self.api,
             collection.path(self.kind),
-            collection.params(self.kind),
+            collection.params(self.kind, labels=self.content.labels),
             extract=self.content.parse,
             begin=self._begin_list,
             metadata_only=self.content.metadata_only,

@@ -12,7 +12,6 @@ import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -81,7 +80,7 @@ class Relist:
         self._listers: Mapping[Prometheus, Lister] = {}
         self._clients: Mapping[str, Prometheus] = {DEFAULT: prometheus}
         self._connect(sources)
-        self._indexes = self._new_indexes(ruleset.all)
+        self._indexes = self._new_indexes(ruleset.every)
         self._unattempted = set(self._indexes)
         self._following: dict[SeriesIndex, asyncio.Task[NoReturn]] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -112,7 +111,7 @@ class Relist:
 
     def check(self) -> str:
         """Report the rules for /readyz. Never raises: an unready adapter blocks deletions."""
-        rules = self._ruleset.all
+        rules = self._ruleset.all  # what is wrong with those of teams concerns the teams
         statuses = self.statuses
         problems = []
         if failing := [rule for rule in rules if statuses[rule.index].failed]:
@@ -123,8 +122,8 @@ class Relist:
             problems.append("no rule is loaded")
         elif (
             rules
-            and len(self._listings) == len(rules)
-            and not any(listing.series for listing in self._listings.values())
+            and all(rule.index in self._listings for rule in rules)
+            and not any(self._listings[rule.index].series for rule in rules)
         ):
             problems.append("no rule selects a series that Prometheus has")
         summary = f"{len(rules) - len(failing)} of {len(rules)} rules listed at the last attempt"
@@ -175,10 +174,10 @@ class Relist:
         self._connect(sources)
         known = {rule: index for index in self._indexes for rule in index.rules}
         kept: dict[SeriesIndex, list[CompiledRule]] = {}
-        for rule in ruleset.all:
+        for rule in ruleset.every:
             if (index := known.get(rule)) is not None:
                 kept.setdefault(index, []).append(rule)
-        new = self._new_indexes([rule for rule in ruleset.all if rule not in known])
+        new = self._new_indexes([rule for rule in ruleset.every if rule not in known])
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await gather_or_cancel(index.relist(self._kinds()) for index in new)
@@ -307,7 +306,7 @@ def _next(
 ) -> Generation:
     """Build a generation; keep the catalog if neither rules, listings nor kinds changed."""
     if (ruleset, listings, kinds) == (present.ruleset, present.listings, present.kinds):
-        return replace(present, statuses=statuses, kinds=kinds)
+        return present.aged(statuses, kinds)
     # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
     # cycles to collect.
     gc.disable()

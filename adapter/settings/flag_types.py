@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from adapter.settings.flag import FlagType
 from rules import quantity
-from rules.errors import DurationError
+from rules.errors import DurationError, SelectorError
+from rules.selectors import selectors
 
 S = TypeVar("S", bound=str)
 T = TypeVar("T")
@@ -33,10 +34,19 @@ def _number(text: str) -> float:
     return value
 
 
+def _label_selector(text: str) -> str:
+    try:
+        selectors.parse(text)
+    except SelectorError as error:
+        raise ValueError(f"must be a label selector, such as key=value: {error}") from error
+    return text
+
+
 STRING = FlagType(name="string", parse=str)
 FILE: FlagType[str | None] = FlagType(name="file", parse=lambda text: text or None)
 SWITCH = FlagType(name="", parse=_switch)
 NUMBER = FlagType(name="number", parse=_number)
+LABEL_SELECTOR = FlagType(name="selector", parse=_label_selector)
 
 
 def integer(minimum: float = -math.inf, maximum: float = math.inf) -> FlagType[int]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from adapter.settings.flag import Flag, Group, flags
-from adapter.settings.flag_types import repeated
+from adapter.settings.flag import Flag, Group, flag, flags
+from adapter.settings.flag_types import LABEL_SELECTOR, STRING, repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +52,22 @@ class Rules(Group):
         ),
     )
     """In the order of the command line; empty if there are none."""
+    team_selector: str = flag(
+        "team-rules-selector",
+        LABEL_SELECTOR,
+        "Label selector of ConfigMaps, in any namespace, whose .yaml and .yml keys are rules files "
+        "for their own namespace. Their queries are confined to it. Empty for none.",
+        default="",
+    )
+    team_label: str = flag(
+        "team-rules-label",
+        STRING,
+        "Label of all series whose value is their namespace, to which rules of "
+        "--team-rules-selector are confined.",
+        default="namespace",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield a problem if the rules of teams could not be confined."""
+        if not self.team_label:
+            yield "--team-rules-label: must not be empty"

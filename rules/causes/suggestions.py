@@ -5,13 +5,15 @@ from __future__ import annotations
 import bisect
 import difflib
 import functools
+import itertools
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from rules import presets, ruleset
 from rules.causes import candidates, wording
 from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource
+from rules.query.catalog import Catalog, Entry
 from rules.ruleset import CompiledRule
 
 _MAX_LENGTH = 250
@@ -86,7 +88,7 @@ def _other_api(inventory: Inventory, metric: str, resource: GroupResource | None
     if resource is not None:
         known = inventory.catalog.external_entry(metric) is not None
         return "; it is an external metric (`type: External` in an HPA)" if known else ""
-    same = [entry for entry in inventory.catalog.entries if entry.metric.lower() == metric.lower()]
+    same = [each for each in _entries(inventory) if each.metric.lower() == metric.lower()]
     if not same:
         return ""
     name = next((entry.metric for entry in same if entry.metric == metric), same[0].metric)
@@ -102,9 +104,9 @@ def _similar(
     resource: GroupResource | None,
 ) -> str:
     """Suggest metrics with similar names."""
-    listed = set(inventory.catalog.external)
+    listed = {name for catalog in _catalogs(inventory) for name in catalog.external}
     if resource is not None:
-        listed = {entry.metric for entry in inventory.catalog.entries}
+        listed = {entry.metric for entry in _entries(inventory)}
     fixed = {name for rule in rules if (name := candidates.fixed_name(rule)) is not None}
     spelling = {name: name for name in listed | fixed}
     if resource is None:  # external metrics are requested in any case
@@ -119,13 +121,21 @@ def _similar(
         elif resource is not None:
             # Those of workloads go without saying.
             entries = (
-                each
-                for each in inventory.catalog.entries
-                if each.metric == name and each.pods is None
+                each for each in _entries(inventory) if each.metric == name and each.pods is None
             )
             remark = f" (of {wording.names(str(each.resource) for each in entries)})"
         described.append(wording.printable(name) + remark)
     return wording.did_you_mean(described)
+
+
+def _catalogs(inventory: Inventory) -> Iterator[Catalog]:
+    yield inventory.catalog
+    if inventory.catalog.team is not None:
+        yield inventory.catalog.team
+
+
+def _entries(inventory: Inventory) -> Iterator[Entry]:
+    return itertools.chain.from_iterable(each.entries for each in _catalogs(inventory))
 
 
 def _preset(metric: str, resource: GroupResource | None, names: Collection[str]) -> str:

@@ -20,7 +20,7 @@ from rules.errors import Problem, Severity
 from rules.quoting import shorten
 
 _MAX_DEPTH = 100
-_MAX_NODES = 1_000_000
+MAX_NODES = 1_000_000
 """Number of nodes once aliases are expanded; bounds the work that a small file can cause."""
 
 _CORE = "tag:yaml.org,2002:"
@@ -110,13 +110,16 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path and key else path or key
 
 
-def load(data: str | bytes, *, file: str) -> tuple[Node | None, tuple[Problem, ...]]:
+def load(
+    data: str | bytes, *, file: str, max_nodes: int = MAX_NODES
+) -> tuple[Node | None, tuple[Problem, ...]]:
     """Parse the first document of `data`; bytes are UTF-8.
 
-    Returns None for an empty document, and for invalid YAML, which is a single error. Other
-    problems are duplicate keys, keys and tags that do not fit, and documents after the first.
+    It has at most `max_nodes` values once aliases are expanded. Returns None for an empty
+    document, and for invalid YAML, which is a single error. Other problems are duplicate keys, keys
+    and tags that do not fit, and documents after the first.
     """
-    builder = _Builder(file)
+    builder = _Builder(file, max_nodes)
     nodes = builder.load(data, every=False)
     return next(iter(nodes), None), tuple(builder.problems)
 
@@ -131,10 +134,11 @@ def load_all(data: str | bytes, *, file: str) -> tuple[tuple[Node, ...], tuple[P
 class _Composer(Composer, CParser, Resolver):
     """PyYAML's composer on libyaml's parser. Limits depth and aliases; anchors may be redefined."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, max_nodes: int) -> None:
         CParser.__init__(self, text)
         Composer.__init__(self)
         Resolver.__init__(self)
+        self._max_nodes = max_nodes
         self._depth = 0
         self._sizes: dict[int, int] = {}
         """id of a finished node -> the number of its nodes, aliases expanded."""
@@ -162,8 +166,8 @@ class _Composer(Composer, CParser, Resolver):
             self._sizes[id(node)] = 1 + sum(self._sizes[id(child)] for child in _children(node))
         elif id(node) not in self._sizes:
             raise _error(f"the value of &{event.anchor} contains *{event.anchor}", event)
-        if self._sizes[id(node)] > _MAX_NODES:
-            message = f"aliases expand to more than {_MAX_NODES} values: use fewer aliases"
+        if self._sizes[id(node)] > self._max_nodes:
+            message = f"aliases expand to more than {self._max_nodes} values: use fewer aliases"
             raise _error(message, event)
         return node
 
@@ -171,7 +175,8 @@ class _Composer(Composer, CParser, Resolver):
 class _Builder:
     """Converts the nodes of one file and collects its problems."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: str, max_nodes: int = MAX_NODES) -> None:
+        self._max_nodes = max_nodes
         self.problems: list[Problem] = []
         self._file = file
         self._text = ""
@@ -217,7 +222,7 @@ class _Builder:
     def _documents(self, text: str, *, every: bool) -> list[Node]:
         self._text = text
         hidden = _ESCAPED_QUOTE.sub(rf"\1{_BACKSLASH}'", text)
-        composer = _Composer(_FINAL_COLON.sub(_COLON, hidden))
+        composer = _Composer(_FINAL_COLON.sub(_COLON, hidden), self._max_nodes)
         nodes: list[Node] = []
         while (every or not nodes) and composer.check_node():
             root = composer.get_node()

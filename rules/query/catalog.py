@@ -140,6 +140,8 @@ class Catalog:
     """The listed ones, sorted by resource (group, then name) and metric."""
     external: Mapping[str, ExternalEntry]
     """By metric name, sorted."""
+    team: Catalog | None = None
+    """Metrics that exist beside these in one namespace."""
     _by_resource: Mapping[GroupResource, Mapping[str, Entry]] = field(repr=False, compare=False)
     _by_lower_case: Mapping[str, ExternalEntry] = field(repr=False, compare=False)
 
@@ -167,14 +169,16 @@ class Catalog:
 
     def entry(self, resource: GroupResource, metric: str) -> Entry | None:
         """Return a metric of a resource, listed or not; None if no rule produces it."""
-        return self._by_resource.get(resource, {}).get(metric)
+        entry = self._by_resource.get(resource, {}).get(metric)
+        return self.team.entry(resource, metric) if entry is None and self.team else entry
 
     def external_entry(self, metric: str) -> ExternalEntry | None:
         """Return the external metric of this name, else the first that differs only in case.
 
         The RESTMapper of client-go lower-cases the names that autoscalers request.
         """
-        return self.external.get(metric) or self._by_lower_case.get(metric.lower())
+        entry = self.external.get(metric) or self._by_lower_case.get(metric.lower())
+        return self.team.external_entry(metric) if entry is None and self.team else entry
 
 
 def build(ruleset: RuleSet, listings: Mapping[int, Listing], kinds: Kinds) -> Catalog:

@@ -20,7 +20,7 @@ _WITH_MARK = re.compile(rf",\s*{MARK}\b")
 _REQUEST = ("LabelMatchers", "LabelValuesByName")
 """Fields of a template's data that depend on the objects of the request."""
 
-_POINTWISE = frozenset(
+POINTWISE = frozenset(
     """
     avg count count_values group max min quantile stddev stdvar sum
 
@@ -161,7 +161,7 @@ def selects_whole_objects(
 
 def computes_each_object(at: Construct, name: str) -> None:
     """Refuse functions and aggregations that may combine objects, and unknown ones."""
-    if name not in _POINTWISE:
+    if name not in POINTWISE:
         reason = "may depend on the series of all objects that the query selects"
         raise at.mixes(reason, _INSTEAD.get(name, ""))
 

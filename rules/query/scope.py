@@ -60,10 +60,14 @@ def sharing(source: Source, binding: LabelBinding) -> Sharing:
     if source.rule.section == "externalRules":
         reason = "the answer for an external metric is the whole result of one query"
         return Sharing(scope=Scope.ALONE, obstacle=reason)
+    team = source.rule.team
     try:
         _prove_names(source, binding)
     except NotPointwise as refusal:
         return _refused(Scope.ALONE, refusal, source.rule.query)
+    if team is not None:
+        reason = f"the rule is confined to namespace {team.namespace}"
+        return Sharing(scope=Scope.NAMESPACE, obstacle=reason)
     if binding.namespace:
         try:
             _prove_namespaces(source, binding)

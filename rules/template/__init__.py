@@ -28,12 +28,13 @@ class Template:
     source: str
     _parsed: parser.Source = field(repr=False)
 
-    def render(self, data: Mapping[str, object]) -> str:
+    def render(self, data: Mapping[str, object], *, share: float = 1.0) -> str:
         """Return the text for this data: fields of type str, list or tuple of str, or dict of str.
 
-        Raises TemplateExecError, also beyond the limits of time, size and recursion.
+        Raises TemplateExecError, also beyond the limits of time, size and recursion; of the limits
+        of time, `share` is available.
         """
-        return execution.render(self._parsed, data)
+        return execution.render(self._parsed, data, share=share)
 
     def unknown_fields(self, known: Mapping[str, type]) -> list[analysis.UnknownField]:
         """Return the fields in the template that data with these fields and types cannot have."""

@@ -21,10 +21,13 @@ _MAX_WORK = 8 << 20
 four seconds. A query for 10 000 pods has 0.5 million."""
 
 
-def render(source: parser.Source, data: Mapping[str, object]) -> str:
-    """Return the text of the template with this data. Raises TemplateExecError."""
+def render(source: parser.Source, data: Mapping[str, object], *, share: float = 1.0) -> str:
+    """Return the text of the template with this data. Raises TemplateExecError.
+
+    Steps and work may take this share of their limits.
+    """
     record = values.Record(data)
-    rendering = _Rendering(source, record)
+    rendering = _Rendering(source, record, share)
     try:
         rendering.body(source.root, record)
         text = "".join(rendering.parts)
@@ -47,7 +50,7 @@ class _Continue(Exception):
 class _Rendering:
     """One rendering: its text so far, its variables and what it has used of its limits."""
 
-    def __init__(self, source: parser.Source, data: values.Record) -> None:
+    def __init__(self, source: parser.Source, data: values.Record, share: float) -> None:
         self.parts: list[str] = []
         self._source = source.text
         self._defined = source.defined
@@ -55,7 +58,9 @@ class _Rendering:
         self._variables: list[tuple[str, object]] = [("$", data)]
         """Stack of names and values; the last variable of a name is the visible one."""
         self._steps = 0
+        self._max_steps = int(_MAX_STEPS * share)
         self._work = 0
+        self._max_work = int(_MAX_WORK * share)
 
     # Statements.
 
@@ -150,10 +155,10 @@ class _Rendering:
     # Pipelines.
 
     def _step(self, count: int = 1) -> None:
-        """Count steps of the rendering. Raises TemplateExecError beyond _MAX_STEPS."""
+        """Count steps of the rendering. Raises TemplateExecError beyond the limit."""
         self._steps += count
-        if self._steps > _MAX_STEPS:
-            raise errors.TemplateExecError(f"rendering takes more than {_MAX_STEPS} steps")
+        if self._steps > self._max_steps:
+            raise errors.TemplateExecError(f"rendering takes more than {self._max_steps} steps")
 
     def _error(self, node: nodes.Node, message: str) -> errors.TemplateExecError:
         """Return an error that begins with the node's line and column."""
@@ -239,8 +244,8 @@ class _Rendering:
             raise self._wrong_count(node, count, function.minimum, function.maximum)
         operands = [*(self._operand(argument, dot) for argument in arguments), *piped]
         self._work += sum(map(_length, operands))
-        if self._work > _MAX_WORK:
-            message = f"functions of the template get more than {_MAX_WORK} characters"
+        if self._work > self._max_work:
+            message = f"functions of the template get more than {self._max_work} characters"
             raise self._error(node, f"{node.name}: {message}")
         try:
             value = function.call(*operands)

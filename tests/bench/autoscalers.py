@@ -68,7 +68,7 @@ async def _measure(number: int) -> None:
         kinds=lambda: kinds,
         outcomes=outcomes,
         ask=ask,
-        is_served=lambda _: True,
+        is_served=lambda *_: True,
         events=cast("Events", None),
         meter=telemetry.AutoscalerMetrics(registry),
     )

@@ -115,8 +115,14 @@ class Backend:
     evaluation: Evaluation
     collector: CauseCollector
     questions: Questions = field(default_factory=Questions)
+    teams: Mapping[str, Backend] = field(default_factory=dict)
+    """What requests in the namespace of a team use instead, by namespace."""
     clock: Callable[[], float] = time.time
     """Returns Unix seconds."""
+
+    def of(self, namespace: str) -> Backend:
+        """Return what requests in a namespace use."""
+        return self.teams.get(namespace, self)
 
     @property
     def inventory(self) -> Inventory:

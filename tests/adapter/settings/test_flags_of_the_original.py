@@ -199,6 +199,8 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
         "service-name",
         "service-namespace",
         "shutdown-delay",
+        "team-rules-label",
+        "team-rules-selector",
     }
 
 

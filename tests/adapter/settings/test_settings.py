@@ -41,6 +41,7 @@ def test_defaults_are_those_of_the_original():
 
     assert parsed.notices == ()
     assert given == {
+        ("rules", "team_label"): "namespace",
         ("relist", "interval"): 600.0,
         ("prometheus", "url"): "https://localhost",
         ("prometheus", "verb"): "GET",

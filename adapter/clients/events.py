@@ -1,0 +1,126 @@
+"""Writes Events, which `kubectl describe` shows below the object that they are about.
+
+https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from adapter import errors
+from adapter.background import Condition
+from adapter.clients.kubernetes import Kube
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "gpu-metrics-adapter"
+_MAX_MESSAGE = 1000
+"""Characters; the API server accepts 1024."""
+_EXISTS, _FORBIDDEN, _GONE = 409, 403, 404
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """An Event, written for the first time."""
+
+    name: str
+    api_version: str
+    """Of the object that it is about; so are the next four."""
+    kind: str
+    namespace: str
+    object_name: str
+    uid: str
+    reason: str
+    message: str
+    warning: bool
+
+
+class EventWriter:
+    """Writes Events about `subject`. `clock` returns Unix seconds."""
+
+    def __init__(self, kube: Kube, subject: str, clock: Callable[[], float] = time.time) -> None:
+        self._kube = kube
+        self._subject = subject
+        self._clock = clock
+        self._condition = Condition()
+
+    async def read(self, namespace: str, name: str) -> Mapping[str, Any] | None:
+        """Return an Event; None if there is none. Raises BackendError."""
+        try:
+            document: Mapping[str, Any] = await self._kube.get(_path(namespace, name))
+        except errors.Refused as error:
+            if error.status == _GONE:
+                return None
+            raise
+        return document
+
+    async def create(self, event: Event) -> None:
+        """Write an Event. Raises BackendError."""
+        now = self._now()
+        document = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": event.name, "namespace": event.namespace},
+            "involvedObject": {
+                "apiVersion": event.api_version,
+                "kind": event.kind,
+                "namespace": event.namespace,
+                "name": event.object_name,
+                "uid": event.uid,
+            },
+            "reason": event.reason,
+            "message": event.message[:_MAX_MESSAGE],
+            "type": "Warning" if event.warning else "Normal",
+            "source": {"component": COMPONENT},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self._kube.post(_path(event.namespace), document)
+
+    async def repeat(self, present: Mapping[str, Any], message: str) -> None:
+        """Count an Event that exists once more, as client-go does. Raises BackendError."""
+        again = {
+            **present,
+            "count": (present.get("count") or 1) + 1,
+            "lastTimestamp": self._now(),
+            "message": message[:_MAX_MESSAGE],
+        }
+        metadata = present["metadata"]
+        await self._kube.put(_path(metadata["namespace"], metadata["name"]), again)
+
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Log a BackendError of the block once, until another block succeeds."""
+        try:
+            yield
+        except errors.BackendError as error:
+            status = error.status if isinstance(error, errors.Refused) else None
+            # 409: another replica was faster. 404: the namespace or the Event is gone.
+            if status in {_EXISTS, _GONE}:
+                return
+            cure = "; grant get, list, create and update of events" if status == _FORBIDDEN else ""
+            if self._condition.becomes(type(error).__name__):
+                log.warning("Events of %s cannot be written%s: %s", self._subject, cure, error)
+        else:
+            self._condition.becomes("")
+
+    def _now(self) -> str:
+        return dt.datetime.fromtimestamp(self._clock(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def last_written(event: Mapping[str, Any] | None) -> str:
+    """Return when an Event was last written; the text sorts like the time."""
+    return "" if event is None else str(event.get("lastTimestamp") or "")
+
+
+def _path(namespace: str, name: str = "") -> str:
+    collection = f"/api/v1/namespaces/{namespace}/events"
+    return f"{collection}/{name}" if name else collection

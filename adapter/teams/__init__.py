@@ -1,0 +1,1 @@
+"""Rules of teams: ConfigMaps with a label, whose rules count in their own namespace."""

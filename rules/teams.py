@@ -1,0 +1,210 @@
+"""Rules of teams: rules files that each count in one namespace, and can read no other.
+
+Whoever may write a ConfigMap in a namespace may write them, so they are trusted with nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rules import ruleset
+from rules.document import config, yaml
+from rules.document.config import Config, Rule
+from rules.document.sources import DEFAULT
+from rules.errors import ConfigError, PlanError, Problem
+from rules.query import confined, plan
+from rules.query.catalog import Catalog, Listing, Source
+from rules.query.label_binding import LabelBinding
+from rules.query.plan import Objects
+from rules.ruleset import CompiledRule, RuleSet, Team
+from rules.selectors.selectors import Selector
+
+SOURCE = "teams"
+"""Name of the client of Prometheus that has limits of its own, so that it delays no other rules."""
+QUERY_TIMEOUT = 5.0
+"""Seconds."""
+MAX_RULES = 20
+"""Rules of one namespace."""
+MAX_ALL_RULES = 500
+"""Rules of all teams: each is listed on its own."""
+MAX_SERIES = 100
+"""Names of series that one rule may read."""
+MAX_TEXT = 64 << 10
+"""Characters of all rules files of one ConfigMap."""
+_MAX_NODES = 20_000
+"""Values of one file, with those that aliases repeat."""
+_SUFFIXES = (".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMap:
+    """A ConfigMap with rules: its place, and the texts of its files by their names."""
+
+    namespace: str
+    name: str
+    data: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        """Return namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def load(config_map: ConfigMap, *, label: str) -> RuleSet:
+    """Return the rules of a ConfigMap, confined to its namespace; their indexes begin at 0.
+
+    `label` is that of all series with their namespace. Raises ConfigError.
+    """
+    team = Team(namespace=config_map.namespace, label=label)
+    files = [(name, text) for name, text in config_map.data if name.endswith(_SUFFIXES)]
+    if not files:
+        raise _refused(f"has no rules file: name one *{_SUFFIXES[0]}")
+    if (size := sum(len(text) for _, text in files)) > MAX_TEXT:
+        raise _refused(f"its rules files have {size} characters; at most {MAX_TEXT} are allowed")
+    compiled = ruleset.compile([(name, _parse(text, name, team)) for name, text in files])
+    own = replace(
+        compiled,
+        rules=tuple(_owned(rule, team, config_map) for rule in compiled.rules),
+        external=tuple(_owned(rule, team, config_map) for rule in compiled.external),
+    )
+    if problems := tuple(_problems(own)):
+        raise ConfigError((*compiled.problems, *problems))
+    return own
+
+
+def merge(cluster: RuleSet, loaded: Mapping[ConfigMap, RuleSet]) -> tuple[RuleSet, dict[str, str]]:
+    """Return the rules of the cluster with those of teams, and why ConfigMaps are left out.
+
+    ConfigMaps beyond the limits are left out as a whole, the last ones by name.
+    """
+    index, left_out = len(cluster.all), dict[str, str]()
+    teams: dict[str, RuleSet] = {}
+    for each in sorted(loaded, key=str):
+        own, present = loaded[each], teams.get(each.namespace, RuleSet())
+        if len(present.all) + len(own.all) > MAX_RULES:
+            left_out[str(each)] = f"the namespace has more than {MAX_RULES} rules"
+            continue
+        if index - len(cluster.all) + len(own.all) > MAX_ALL_RULES:
+            left_out[str(each)] = f"all namespaces together have more than {MAX_ALL_RULES} rules"
+            continue
+        rules, index = _numbered(own.rules, index)
+        external, index = _numbered(own.external, index)
+        teams[each.namespace] = RuleSet(
+            rules=(*present.rules, *rules), external=(*present.external, *external)
+        )
+    return replace(cluster, teams=teams), left_out
+
+
+def too_wide(rule: CompiledRule, listings: Mapping[int, Listing]) -> str:
+    """Return why a rule of a team produces no metrics: it reads too many series; else empty."""
+    count = len(listings[rule.index].series) if rule.index in listings else 0
+    if count <= MAX_SERIES:
+        return ""
+    where = rule.config.where
+    return (
+        f"{where}: seriesQuery selects {count} names of series; at most {MAX_SERIES} are allowed: "
+        "name the series"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A metric that a rule of a team produces."""
+
+    rule: CompiledRule
+    name: str
+    """With its resource: `pods/queue_length`, `external/queue_length`."""
+    hidden: bool
+    """Whether the rules of the cluster produce it, too: then theirs is served."""
+
+
+def metrics(view: Catalog) -> Iterator[Metric]:
+    """Yield the metrics of the team in the catalog that its namespace sees."""
+    if view.team is None:
+        return
+    for entry in view.team.entries:
+        hidden = view.entry(entry.resource, entry.metric) is not entry
+        rule = entry.sources[-1].rule
+        yield Metric(rule=rule, name=f"{entry.resource}/{entry.metric}", hidden=hidden)
+    for name, external in view.team.external.items():
+        hidden = view.external_entry(name) is not external
+        yield Metric(rule=external.source.rule, name=f"external/{name}", hidden=hidden)
+
+
+def _parse(text: str, file: str, team: Team) -> config.Parsed:
+    node, invalid = yaml.load(text, file=file, max_nodes=_MAX_NODES)
+    if node is None and invalid:
+        return None, invalid
+    parsed, problems = config.parse_node(node, file=file, problems=invalid)
+    assert parsed is not None
+    found = list(problems)
+    rules = (*parsed.rules, *parsed.external_rules)
+    if len(rules) > MAX_RULES:
+        message = f"has {len(rules)} rules; at most {MAX_RULES} are allowed"
+        return None, (*found, Problem(severity="error", message=message, file=file))
+    if parsed.sources:
+        found.append(parsed.sources[0].where.problem("error", "", "a team cannot have `sources`"))
+    if (resource := parsed.resource_rules) is not None:
+        found.append(resource.where.problem("error", "", "a team cannot have `resourceRules`"))
+    return (
+        Config(
+            rules=tuple(_confined(rule, team, found) for rule in parsed.rules),
+            external_rules=tuple(_confined(rule, team, found) for rule in parsed.external_rules),
+            resource_rules=None,
+        ),
+        tuple(found),
+    )
+
+
+def _confined(rule: Rule, team: Team, problems: list[Problem]) -> Rule:
+    """Return the rule with a `seriesQuery` that selects series of the namespace only."""
+    if rule.source != DEFAULT:
+        message = "a team cannot choose the Prometheus: remove it"
+        problems.append(rule.where.problem("error", "source", message))
+    try:
+        selector = confined.confine_selector(rule.series_query, team.label, team.namespace)
+    except PlanError as error:
+        problems.append(rule.where.problem("error", "seriesQuery", str(error)))
+        return replace(rule, source=DEFAULT)
+    return replace(rule, series_query=selector, source=DEFAULT)
+
+
+def _owned(rule: CompiledRule, team: Team, config_map: ConfigMap) -> CompiledRule:
+    """Return the rule as one of the team, with a place that is its alone in metrics and logs."""
+    where = rule.config.where
+    placed = replace(where, path=f"{config_map}: {where.path}")
+    owned = replace(rule.config, source=SOURCE, where=placed)
+    content = ruleset.content_of(rule.section, owned, team)
+    return replace(rule, config=owned, team=team, content=content)
+
+
+def _problems(own: RuleSet) -> Iterator[Problem]:
+    """Yield an error for each query that cannot be confined."""
+    for rule in own.all:
+        assert rule.team is not None
+        name = "" if rule.section == "externalRules" else "pod"
+        binding = LabelBinding(resource=name, namespace="namespace")
+        source = Source(
+            rule=replace(rule, team=None),
+            series=rule.pinned_series or "series",
+            bindings=(binding,),
+        )
+        objects = Objects(namespaces=("namespace",), names=("name",))
+        try:
+            text = plan.render(source, binding, objects, Selector())
+        except PlanError:
+            continue  # it may depend on the names, and is said for each request
+        try:
+            confined.confine(text, rule.team.label, rule.team.namespace)
+        except PlanError as error:
+            yield rule.config.where.problem("error", "metricsQuery", str(error))
+
+
+def _numbered(rules: Iterable[CompiledRule], first: int) -> tuple[tuple[CompiledRule, ...], int]:
+    """Return the rules with indexes from `first` on, and the next index."""
+    numbered = tuple(replace(rule, index=index) for index, rule in enumerate(rules, first))
+    return numbered, first + len(numbered)
+
+
+def _refused(message: str) -> ConfigError:
+    return ConfigError([Problem(severity="error", message=message)])

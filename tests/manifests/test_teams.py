@@ -1,0 +1,199 @@
+"""Rules of teams behind a real aggregator: ConfigMaps of two namespaces, with only their rights."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from adapter.teams.config_maps import STATUS
+from tests.cluster import server
+from tests.cluster.server import OVERLAY, Server
+from tests.control_plane.plane import ControlPlane
+from tests.real import prometheus
+from tests.real.prometheus import Prometheus, wait_for
+
+NAMESPACES = ("team-x", "team-y")
+LABELS = {"gpu-metrics-adapter/rules": "team"}
+CLUSTER = """\
+rules:
+- seriesQuery: shared_util
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: max by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})
+"""
+TEAM = """\
+rules:
+- seriesQuery: queue_length
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: max by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>}) + OFFSET
+- seriesQuery: shared_util
+  resources: {overrides: {namespace: {resource: namespace}, pod: {resource: pod}}}
+  metricsQuery: vector(999)
+externalRules:
+- seriesQuery: '{__name__="queue_length"}'
+  resources: {namespaced: false}
+  name: {as: all_queues}
+  metricsQuery: sum(<<.Series>>)
+"""
+
+
+@pytest.fixture(scope="module")
+def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
+        for later in range(0, 900, 120):
+            running.put(
+                *(
+                    f'{name}{{namespace="{namespace}",pod="web-0"}} {value + number}'
+                    for number, namespace in enumerate(NAMESPACES)
+                    for name, value in (("queue_length", 10), ("shared_util", 50))
+                ),
+                at=time.time() + later,
+            )
+        yield running
+
+
+@pytest.fixture(scope="module")
+def plane(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    """A cluster with the component, the two namespaces, and a pod in each."""
+    overlay = tmp_path_factory.mktemp("overlay")
+    places = [OVERLAY, OVERLAY.parents[1] / "components" / "team-rules"]
+    base, component = (os.path.relpath(each, overlay) for each in places)
+    kustomization = {"resources": [base], "components": [component]}
+    (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    objects = yaml.safe_dump_all(
+        document
+        for namespace in NAMESPACES
+        for document in (
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
+            {
+                "apiVersion": "v1",
+                "kind": "ServiceAccount",
+                "metadata": {"name": "web", "namespace": namespace},
+            },
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "web-0", "namespace": namespace},
+                "spec": {
+                    "serviceAccountName": "web",
+                    "containers": [{"name": "web", "image": "web"}],
+                },
+            },
+        )
+    )
+    with server.installed(control_plane):
+        server.install(control_plane, overlay=overlay)
+        control_plane.kubectl("apply", "-f", "-", text=objects)
+        yield control_plane
+        # Without waiting: the APIServices of the adapter, which has ended, still exist.
+        control_plane.kubectl("delete", "--wait=false", "-f", "-", text=objects)
+        role = "gpu-metrics-adapter:team-rules"
+        control_plane.kubectl("delete", f"clusterrole/{role}", f"clusterrolebinding/{role}")
+
+
+@pytest.fixture(scope="module")
+def adapter(plane: ControlPlane, scraped: Prometheus, tmp_path_factory: Any) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("adapter")
+    config = folder / "config.yaml"
+    config.write_text(CLUSTER)
+    running = Server(
+        plane,
+        folder / "adapter.log",
+        [
+            f"--config={config}",
+            f"--prometheus-url={scraped.url}",
+            "--team-rules-selector=gpu-metrics-adapter/rules=team",
+            "--shutdown-delay=0s",
+        ],
+    )
+    running.start()
+    yield running
+    running.stop()
+
+
+def put(plane: ControlPlane, namespace: str, rules: str, name: str = "rules") -> None:
+    """Write the ConfigMap with these rules."""
+    document = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+        "data": {"rules.yaml": rules},
+    }
+    plane.kubectl("apply", "-f", "-", text=yaml.safe_dump(document))
+
+
+def value(plane: ControlPlane, path: str) -> str:
+    """Return the one value at a path below the groups, or what is answered instead."""
+    group = "custom" if "/pods/" in path else "external"
+    reply = plane.admin.request("GET", f"/apis/{group}.metrics.k8s.io/v1beta1/{path}")
+    if reply.status != 200:
+        return str(reply.status)
+    return ",".join(item["value"] for item in reply.document["items"])
+
+
+def queue(plane: ControlPlane, namespace: str, metric: str = "queue_length") -> str:
+    return value(plane, f"namespaces/{namespace}/pods/web-0/{metric}")
+
+
+def status(plane: ControlPlane, namespace: str, name: str = "rules") -> str:
+    found = plane.admin.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+    return str((found["metadata"].get("annotations") or {}).get(STATUS, ""))
+
+
+def test_rules_of_a_team_count_in_its_namespace_only(plane: ControlPlane, adapter: Server) -> None:
+    put(plane, "team-x", TEAM.replace("OFFSET", "100"))
+    wait_for(lambda: queue(plane, "team-x") == "110", "the team's metric", seconds=40)
+
+    assert queue(plane, "team-y") == "404"
+    assert value(plane, "namespaces/team-x/all_queues") == "10"  # without those of team-y
+    assert value(plane, "namespaces/team-y/all_queues") == "404"
+    # A rule of the cluster wins.
+    assert queue(plane, "team-x", "shared_util") == "50"
+    listed = plane.admin.get("/apis/custom.metrics.k8s.io/v1beta1")["resources"]
+    assert {each["name"].partition("/")[2] for each in listed} == {"shared_util"}
+    wait_for(lambda: "queue_length" in status(plane, "team-x"), "the annotation", seconds=30)
+    assert status(plane, "team-x") == (
+        "team-x/rules: rules[1] (rules.yaml:5): a rule of all namespaces has "
+        "namespaces/shared_util, pods/shared_util, and comes first: choose another name; 3 rules "
+        "in use; metrics: external/all_queues, namespaces/queue_length, pods/queue_length"
+    )
+
+
+def test_two_teams_have_a_metric_of_the_same_name(plane: ControlPlane, adapter: Server) -> None:
+    for number, namespace in enumerate(NAMESPACES):
+        put(plane, namespace, TEAM.replace("OFFSET", str(1000 * (number + 1))))
+
+    wait_for(
+        lambda: [queue(plane, each) for each in NAMESPACES] == ["1010", "2011"],
+        "each team's metric",
+        seconds=40,
+    )
+    assert [value(plane, f"namespaces/{each}/all_queues") for each in NAMESPACES] == ["10", "11"]
+
+
+def test_what_is_wrong_is_told_and_changes_nothing(plane: ControlPlane, adapter: Server) -> None:
+    put(plane, "team-x", TEAM.replace("OFFSET", "1"))
+    wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric", seconds=40)
+
+    put(plane, "team-x", TEAM.replace("OFFSET", "info(queue_length)"))
+    wait_for(lambda: "refused" in status(plane, "team-x"), "the annotation", seconds=40)
+
+    assert "cannot use info()" in status(plane, "team-x")
+    assert status(plane, "team-x").endswith("the rules of before stay in use")
+    assert queue(plane, "team-x") == "11"
+    events = plane.admin.get("/api/v1/namespaces/team-x/events")["items"]
+    (told,) = [each for each in events if each["reason"] == "RulesRefused"]
+    assert told["involvedObject"]["kind"] == "ConfigMap"
+    assert "cannot use info()" in told["message"]
+
+    plane.kubectl("delete", "configmap", "rules", "--namespace=team-x")
+    wait_for(lambda: queue(plane, "team-x") == "404", "the end of the metric", seconds=40)
+    assert "CRITICAL" not in adapter.log
+    assert "Traceback" not in adapter.log
