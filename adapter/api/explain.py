@@ -28,6 +28,7 @@ from rules.causes import explanation, explanation_document, missing, samples
 from rules.causes.cause import Cause
 from rules.causes.explanation import Asked, Explanation, QueryFacts
 from rules.errors import RulesError
+from rules.query import scope
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
 from rules.quoting import shorten
@@ -193,6 +194,7 @@ class Explainer:
             wanted_labels=tuple(filter(None, (binding.resource, binding.namespace))),
             present_labels=tuple(sorted(labels))[:_MAX_LABELS],
             promql=shorten(promql.one_line(asked.query), explanation.MAX_QUERY),
+            scope=scope.sharing(asked.step.source, binding).scope,
             samples=None if found is None else explanation.first(own),
             other_samples=0 if found is None else len(found.samples) - len(own),
             error=error,

@@ -43,8 +43,9 @@ _COMMAND = settings.Command(
     help=f"""Usage: gpu-metrics-adapter console [FLAGS]
 
 Serves pages on 127.0.0.1 and opens them in the browser, until Ctrl-C: the autoscalers of the
-cluster, errors first, with their metrics, replicas, Events and decisions, and the checks of doctor.
-Each page is also there as JSON and as text: append .json or .txt to its address.
+cluster, errors first, with their metrics, replicas, Events and decisions; metrics, exporters, the
+checks of doctor, and the health of the adapter. Each page is also there as JSON and as text: append
+.json or .txt to its address.
 
 All requests go to the API server, with your rights; they only read. Only the browser that opens the
 printed address can use the console, because the address has a secret token.

@@ -7,15 +7,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import quote
 
 from adapter import settings
 from adapter.doctor import autoscaler
-from adapter.doctor.client import CannotTellError, Client, connected
+from adapter.doctor.client import CannotTellError, connected
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice
 from rules.causes import explanation_document
-from rules.hpa.reading import CUSTOM, EXTERNAL, Request
 
 _VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
 _OUTCOMES = {"values": _VALUES, "noValue": _NO_VALUE}
@@ -105,28 +103,16 @@ async def _run(options: _Options, parts: Sequence[str], metric: str) -> int:
             else:
                 print(*explained.lines(), sep="\n")
             return _VALUES if explained.complete else _NO_VALUE
-        document = await client.explanation(await _request(client, options, parts, metric))
+        request = await client.request(
+            parts,
+            metric,
+            selector=options.selector,
+            metric_selector=options.metric_selector,
+        )
+        document = await client.explanation(request)
     if as_json:
         print(json.dumps(document, indent=2))
     else:
         for line in explanation_document.lines(document):
             print(line)
     return _OUTCOMES.get(document["outcome"], _CANNOT_TELL)
-
-
-async def _request(client: Client, options: _Options, parts: Sequence[str], metric: str) -> Request:
-    *below, last = (quote(each, safe="*") for each in (*parts, metric))
-    if len(parts) == 1:
-        path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{below[0]}/{last}"
-        selector = options.metric_selector or options.selector
-        return Request(path=path, params={"labelSelector": selector} if selector else {})
-    root = f"/apis/{CUSTOM}/{await client.version()}"
-    if parts[0] == "namespaces":
-        path = f"{root}/namespaces/{below[1]}/metrics/{last}"
-    else:
-        path = "/".join([root, *(["namespaces"] if len(parts) == 3 else []), *below, last])
-    params = {
-        "labelSelector": options.selector,
-        "metricLabelSelector": options.metric_selector,
-    }
-    return Request(path=path, params={key: each for key, each in params.items() if each})

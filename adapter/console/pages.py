@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +14,7 @@ import markupsafe
 from aiohttp import web
 
 from adapter.console import autoscalers
-from adapter.console.guard import Guard
+from adapter.console.guard import Guard, Handler
 from adapter.console.views import NoViewError, Query, View, Views
 from rules.quoting import escaped
 
@@ -23,7 +23,13 @@ _SUFFIX = r"(?:\.(?:html|json|txt))?"
 _SUFFIXES = (".html", ".json", ".txt")
 _MAX_KEY = 400
 """Characters of a namespace and a name."""
-_NAV = (("autoscalers", "Autoscalers"), ("doctor", "Doctor"))
+_NAV = (
+    ("autoscalers", "Autoscalers"),
+    ("metrics", "Metrics"),
+    ("exporters", "Exporters"),
+    ("doctor", "Doctor"),
+    ("adapter", "Adapter"),
+)
 
 Show = Callable[..., Awaitable[View]]
 
@@ -37,11 +43,16 @@ def application(views: Views, guard: Guard, prefix: str) -> web.Application:
         add(prefix, pages.home)
     add(f"{prefix}/", pages.home)
     app.router.add_static(f"{prefix}/static", _FOLDER / "static")
-    name = f"{{last:[^/]+?}}{{suffix:{_SUFFIX}}}"
-    plain = f"{{suffix:{_SUFFIX}}}"
-    add(f"{prefix}/autoscalers{plain}", pages.handler(views.autoscalers))
-    add(f"{prefix}/autoscalers/{{namespace}}/{name}", pages.handler(views.autoscaler, "namespace"))
-    add(f"{prefix}/doctor{plain}", pages.handler(views.doctor))
+    for address, show, names in (
+        ("autoscalers", views.autoscalers, ()),
+        ("autoscalers/{namespace}/{name:[^/]+?}", views.autoscaler, ("namespace", "name")),
+        ("metrics", views.metrics, ()),
+        ("metrics/{resource}/{name:[^/]+?}", views.metric, ("resource", "name")),
+        ("exporters", views.exporters, ()),
+        ("doctor", views.doctor, ()),
+        ("adapter", views.adapter, ()),
+    ):
+        add(f"{prefix}/{address}{{suffix:{_SUFFIX}}}", pages.handler(show, names))
     return app
 
 
@@ -70,14 +81,16 @@ class _Pages:
         """Lead to the first view."""
         return web.Response(status=303, headers={"Location": self.address("autoscalers")})
 
-    def handler(self, show: Show, *names: str) -> Callable[[web.Request], Awaitable[web.Response]]:
+    def handler(self, show: Show, names: Sequence[str]) -> Handler:
         """Return the handler of a view whose further arguments are parts of the address."""
 
         async def handle(request: web.Request) -> web.Response:
-            found = request.match_info
-            parts = [found[each] for each in (*names, *(["last"] if "last" in found else []))]
-            search = request.query.get("search", "")[:_MAX_KEY]
-            query = Query(search=search, visible=_visible(request))
+            parts = [request.match_info[each] for each in names]
+            query = Query(
+                search=request.query.get("search", "")[:_MAX_KEY],
+                namespace=request.query.get("namespace", "")[:_MAX_KEY],
+                visible=_visible(request),
+            )
             try:
                 view, status = await show(query, *parts), 200
             except NoViewError as error:

@@ -131,7 +131,8 @@ def row(document: Document, look: Look | None) -> Row:
         minimum=hpa.minimum,
         maximum=hpa.maximum,
         present=hpa.current,
-        wanted=hpa.desired,
+        # A controller that never had a value writes 0.
+        wanted=hpa.desired or hpa.current if state is State.FAILURE else hpa.desired,
         values=values,
         state=state,
         sentence=sentence,
@@ -163,9 +164,12 @@ def _number(metric: Metric, text: object) -> int | None:
 
 
 def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple[State, str]:
-    """Return what is most wrong, and a sentence about it: the controller's view comes first."""
+    """Return what is most wrong, and a sentence about it.
+
+    What the adapter says about a metric is shorter than the condition of the controller.
+    """
     failed = [
-        (reason, message)
+        (kind, reason, message)
         for kind in ("AbleToScale", "ScalingActive")
         for status, reason, message in [hpa.conditions.get(kind, ("", "", ""))]
         if status == "False" and reason != "ScalingDisabled"
@@ -173,9 +177,10 @@ def _judge(hpa: Autoscaler, values: Sequence[Value], look: Look | None) -> tuple
     found = look.findings if look is not None else ()
     worst = min(found, key=lambda each: _ORDER.index(each.state), default=None)
     if failed:
-        reason, message = failed[0]
-        cure = f". {_sentence(worst)}" if worst is not None else ""
-        return State.FAILURE, f"{reason}: {message}{cure}"
+        kind, reason, message = failed[0]
+        if kind == "ScalingActive" and worst is not None:
+            return State.FAILURE, _sentence(worst)
+        return State.FAILURE, f"{reason}: {message}"
     if worst is not None and worst.state is not State.OK:
         return worst.state, _sentence(worst)
     if not hpa.conditions:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from adapter import errors
+from adapter.app import sources
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
 from adapter.console import pages
@@ -36,7 +37,11 @@ async def running(installation: Installation, *, port: int, prefix: str) -> Asyn
             raise errors.StartError(f"{str(error).rstrip('.')}. Set --kubeconfig") from error
         stack.push_async_callback(kube.close)
         background = await stack.enter_async_context(Background.running())
-        views = Views(kube, installation)
+        prometheus = None
+        if installation.prometheus is not None:
+            connection = sources.connect_prometheus(installation.prometheus)
+            prometheus = await stack.enter_async_context(connection)
+        views = Views(kube, installation, prometheus)
         background.start("autoscalers of the console", views.autoscalers_seen.run())
         guard = Guard(f"{prefix}/")
         runner = web.AppRunner(pages.application(views, guard, prefix), access_log=None)

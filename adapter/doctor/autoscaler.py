@@ -22,7 +22,7 @@ class Explained:
     observed: Observation
     decided: decision.Decision
     explanations: Mapping[int, Mapping[str, Any]]
-    """Explanations of metrics, by their position."""
+    """Explanations of the metrics without a value, by their position."""
     verdict: str
 
     @property
@@ -43,25 +43,18 @@ class Explained:
         yield explanation_document.last_line(self.verdict)
 
 
-async def explain(client: Client, namespace: str, name: str, *, every: bool = False) -> Explained:
-    """Read an HPA and what it depends on, and compute the decision. Raises CannotTellError.
-
-    Metrics without a value are explained; with `every`, all that the adapter serves.
-    """
+async def explain(client: Client, namespace: str, name: str) -> Explained:
+    """Read an HPA and what it depends on, and compute the decision. Raises CannotTellError."""
     try:
         observed = await client.run(reading.read(namespace, name, time.time))
     except UnreadableError as error:
         advice = ". Correct namespace and name" if error.status == 404 else ""
         raise CannotTellError(f"{error}{advice}", status=error.status) from error
-    explanations = await _explanations(client, observed, every=every)
+    explanations = await _explanations(client, observed)
     decided = decision.decide(
         observed.hpa, observed.scale.spec, observed.proposals, now=time.time()
     )
-    why = [
-        str(each["verdict"])
-        for index, each in explanations.items()
-        if observed.proposals[index].replicas is None
-    ]
+    why = [str(each["verdict"]) for each in explanations.values()]
     return Explained(
         observed=observed,
         decided=decided,
@@ -70,16 +63,12 @@ async def explain(client: Client, namespace: str, name: str, *, every: bool = Fa
     )
 
 
-async def _explanations(
-    client: Client, observed: Observation, *, every: bool
-) -> dict[int, Mapping[str, Any]]:
-    """Return the explanations of the metrics without a value, or of all, by their position."""
+async def _explanations(client: Client, observed: Observation) -> dict[int, Mapping[str, Any]]:
+    """Return the explanations of the metrics without a value, by their position."""
     found = {}
     for index, proposed in enumerate(observed.proposals):
         request = observed.requests[index]
-        if proposed.replicas is not None and not every:
-            continue
-        if request is None or not report.explains(request):
+        if proposed.replicas is not None or request is None or not report.explains(request):
             continue
         try:
             found[index] = await client.explanation(request)
@@ -98,8 +87,6 @@ def _lines(
         yield from explanation_document.wrapped(" " * (len(line) - len(text)), text)
     for index, document in explanations.items():
         if "kind" in document:
-            known = observed.proposals[index].replicas is not None
-            title = "How metric {} gets its value" if known else "Why metric {} has no value"
-            yield title.format(index + 1)
+            yield f"Why metric {index + 1} has no value"
             *steps, _ = explanation_document.lines(document)
             yield from steps

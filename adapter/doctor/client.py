@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from adapter import errors
 from adapter.clients.kubernetes import Kube
 from rules.causes import explanation_document
 from rules.errors import UnreadableError
 from rules.hpa import reading, report
-from rules.hpa.reading import Failure, Reply, Request, Steps, T
+from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Reply, Request, Steps, T
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
@@ -100,6 +101,28 @@ class Client:
         except UnreadableError as error:
             failure = Failure(status=error.status, message=str(error))
             raise CannotTellError(_problem(failure, reading.CUSTOM)) from error
+
+    async def request(
+        self, parts: Sequence[str], metric: str, *, selector: str = "", metric_selector: str = ""
+    ) -> Request:
+        """Return the request for a metric. Raises CannotTellError.
+
+        `parts` are namespace, resource and name; resource and name at cluster scope; or the
+        namespace of an external metric, of whose series either selector is one.
+        """
+        *below, last = (quote(each, safe="*") for each in (*parts, metric))
+        if len(parts) == 1:
+            path = f"/apis/{EXTERNAL}/v1beta1/namespaces/{below[0]}/{last}"
+            params = {"labelSelector": metric_selector or selector}
+        else:
+            root = f"/apis/{CUSTOM}/{await self.version()}"
+            if parts[0] == "namespaces":
+                path = f"{root}/namespaces/{below[1]}/metrics/{last}"
+            else:
+                within = ["namespaces"] if len(parts) == 3 else []
+                path = "/".join([root, *within, *below, last])
+            params = {"labelSelector": selector, "metricLabelSelector": metric_selector}
+        return Request(path=path, params={key: each for key, each in params.items() if each})
 
     async def _reply(self, request: Request) -> Reply:
         # An explanation says earlier than a metric that Prometheus does not answer.

@@ -16,7 +16,7 @@ from adapter import errors
 from adapter.api.groups import custom
 from adapter.auth import trust
 from adapter.background import gather_or_cancel
-from adapter.clients.kubernetes import Kube
+from adapter.clients.kubernetes import Kube, Reply
 from adapter.clients.rights import Account
 from adapter.doctor.report import Finding, failure, ok, skipped, warning
 from certs.bundle import UNREADABLE
@@ -176,20 +176,31 @@ async def account(installed: Installed) -> Account:
 
 async def health(installed: Installed) -> Iterable[Finding]:
     """Return the degraded and failing health checks of each pod, through the API server."""
-    service = await installed.api.get(f"{installed.path}/services/{installed.service}")
-    pods = (await _pods(installed, service.get("spec") or {}))[:_MAX_PODS]
-    if not pods:
+    if not (found := await pods(installed)):
         return [skipped("adapter", "its health was not read: the Service selects no pod")]
-    found = await gather_or_cancel(_health(installed, pod) for pod in pods)
-    return [finding for findings in found for finding in findings]
+    every = await gather_or_cancel(_health(installed, pod) for pod in found)
+    return [finding for findings in every for finding in findings]
+
+
+async def pods(installed: Installed) -> Sequence[Mapping[str, Any]]:
+    """Return the pods of the adapter: those that its Service selects, at most five."""
+    service = await installed.api.get(f"{installed.path}/services/{installed.service}")
+    return (await _pods(installed, service.get("spec") or {}))[:_MAX_PODS]
+
+
+async def readyz(installed: Installed, pod: Mapping[str, Any]) -> Reply:
+    """Return what a pod answers to /readyz?verbose, through the API server."""
+    containers = (pod.get("spec") or {}).get("containers") or [{}]
+    ports = containers[0].get("ports") or [{"containerPort": 6443}]
+    address = f"https:{pod['metadata']['name']}:{ports[0]['containerPort']}"
+    return await installed.api.fetch(
+        f"{installed.path}/pods/{address}/proxy/readyz", {"verbose": ""}
+    )
 
 
 async def _health(installed: Installed, pod: Mapping[str, Any]) -> Sequence[Finding]:
     name = pod["metadata"]["name"]
-    containers = (pod.get("spec") or {}).get("containers") or [{}]
-    ports = containers[0].get("ports") or [{"containerPort": 6443}]
-    path = f"{installed.path}/pods/https:{name}:{ports[0]['containerPort']}/proxy/readyz"
-    reply = await installed.api.fetch(path, {"verbose": ""})
+    reply = await readyz(installed, pod)
     text = reply.body.decode(errors="replace")
     if "[+]ping" not in text:
         return [skipped(f"adapter {name}", f"/readyz was not read: status {reply.status}")]

@@ -99,6 +99,8 @@ class QueryFacts:
     """On one line, for at most fifty of the objects."""
     samples: Shown[Sample] | None
     """Those of the objects; None if the query failed."""
+    scope: str = ""
+    """How far the query can be shared: cluster, namespace or alone."""
     other_samples: int = 0
     """Number of the other samples, which the caller may not see."""
     error: str = ""

@@ -59,6 +59,7 @@ def _query(query: QueryFacts) -> Document:
         "wantedLabels": list(query.wanted_labels),
         "presentLabels": list(query.present_labels),
         "promql": query.promql,
+        "scope": query.scope,
         "samples": None if query.samples is None else _shown(query.samples, _sample),
         "otherSamples": query.other_samples,
         "error": query.error,

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from adapter.local_prometheus import binary
 
@@ -40,6 +41,17 @@ def find(environ: Mapping[str, str] = os.environ) -> tuple[Path, dict[str, str]]
         *sorted(each for each in (root / _LIBRARIES).iterdir() if each.is_dir()),
     ]
     return root / "usr/lib/chromium/chromium", {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
+
+
+def options(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Return the arguments of Playwright's `launch`. Raises as `find`."""
+    path, environment = find(environ)
+    # Chromium refuses to run as root with its sandbox, as in containers of CI.
+    return {
+        "executable_path": path,
+        "env": {**environ, **environment},
+        "args": ["--no-sandbox"] if os.geteuid() == 0 else [],
+    }
 
 
 def _unpack(root: Path) -> None:

@@ -11,6 +11,7 @@ from aiohttp import test_utils, web
 
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
+from adapter.clients.prometheus import Prometheus
 from adapter.console import pages
 from adapter.console.guard import Guard
 from adapter.console.views import Installation, Views
@@ -69,6 +70,8 @@ class World:
         if isinstance(document, Failure):
             body = {"kind": "Status", "message": document.message}
             return web.json_response(body, status=document.status)
+        if isinstance(document, str):
+            return web.Response(text=document)
         return await handler(request) if document is None else web.json_response(document)
 
 
@@ -87,6 +90,13 @@ def status(value: str | None, **conditions: tuple[str, str, str]) -> dict[str, A
     }
 
 
+class Client(test_utils.TestClient[web.Request, web.Application]):
+    """Client that has the token of the console."""
+
+    guard: Guard
+    views: Views
+
+
 @pytest.fixture
 def world() -> World:
     return World()
@@ -97,19 +107,20 @@ async def start(aiohttp_server: Any, tmp_path: Path) -> Any:
     """Start the console of a world; return a client that has its token."""
     running: list[Any] = []
 
-    async def start(world: World, prefix: str = "") -> test_utils.TestClient[Any, Any]:
+    async def start(world: World, prefix: str = "", prometheus: Prometheus | None = None) -> Client:
         kubeconfig = kubernetes.kubeconfig(tmp_path, await aiohttp_server(world.app()))
         kube = await Kube.connect(kubeconfig, qps=1e6, burst=10**6)
         views = Views(
             kube,
             Installation(kubeconfig=kubeconfig, namespace="gpu", service="gpu", prometheus=None),
+            prometheus,
         )
         background = Background.running()
         tasks = await background.__aenter__()
         tasks.start("autoscalers", views.autoscalers_seen.run())
         guard = Guard(f"{prefix}/")
         server = test_utils.TestServer(pages.application(views, guard, prefix))
-        client = test_utils.TestClient(server, headers={"Authorization": f"Bearer {guard.token}"})
+        client = Client(server, headers={"Authorization": f"Bearer {guard.token}"})
         await client.start_server()
         client.guard, client.views = guard, views
         running.append((client, background, kube))

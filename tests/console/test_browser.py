@@ -5,7 +5,6 @@ tests/playground has the stories on a real cluster.
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -26,11 +25,8 @@ SOON = 20_000
 @pytest.fixture
 async def page(real_servers: None) -> AsyncIterator[async_api.Page]:
     """A page of 1100 pixels; a violation of the CSP or an error of a script fails the test."""
-    path, environment = chromium.find()
     async with async_api.async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=path, env={**os.environ, **environment}, args=["--no-sandbox"]
-        )
+        browser = await playwright.chromium.launch(**chromium.options())
         context = await browser.new_context(viewport={"width": 1100, "height": 700})
         page = await context.new_page()
         problems: list[str] = []

@@ -10,6 +10,7 @@ import pytest
 from adapter.commands import SUMMARIES
 from adapter.console import guard
 from rules.hpa.reading import Failure
+from tests.adapter.commands.test_explain import EXPLANATION
 from tests.console.conftest import HPAS, VALUES, Start, World, status
 from tests.rules.hpa.documents import pods_metric
 from tests.waiting import until
@@ -37,6 +38,7 @@ async def test_errors_come_first_with_cause_and_cure(world: World, start: Start)
     assert [each["state"] for each in listed["items"]] == ["failure", "warning", "warning", "ok"]
     first = listed["items"][0]
     assert first["sentence"].startswith("FailedGetPodsMetric: no metrics returned: NotScraped")
+    assert (first["currentReplicas"], first["desiredReplicas"]) == (1, 2)
     assert first["metrics"][0]["current"] is None
     assert listed["summary"] == "4 autoscalers: 1 failure, 2 warnings"
     page = await (await client.get("/autoscalers")).text()
@@ -100,6 +102,22 @@ async def test_a_metric_that_fails_now_is_judged_before_the_controller_says_so(
         return row["state"] == "failure" and "could not find the metric" in row["sentence"]
 
     await until(state)
+
+
+async def test_what_the_adapter_says_replaces_the_condition(world: World, start: Start) -> None:
+    broken = ("False", "FailedGetPodsMetric", "the HPA was unable to compute the replica count")
+    failing = status(None, ScalingActive=broken) | {"desiredReplicas": 0}
+    world.add("default", "gpu-hpa", pods_metric(), **failing)
+    causes = [{"reason": "NotScraped", "message": "no GPU. Scrape it"}]
+    world.documents[VALUES] = {"items": [], "details": {"causes": causes}}
+    client = await start(world)
+
+    async def said() -> bool:
+        (row,) = (await (await client.get("/autoscalers.json")).json())["items"]
+        assert row["desiredReplicas"] == 1  # 0 is what the controller writes without a value
+        return row["sentence"] == "no value. NotScraped: no GPU. Scrape it"
+
+    await until(said)
 
 
 async def test_one_autoscaler_has_decision_events_and_history(world: World, start: Start) -> None:
@@ -251,3 +269,93 @@ async def test_all_addresses_are_below_the_prefix(world: World, start: Start) ->
 
 def test_the_command_is_listed() -> None:
     assert "console" in SUMMARIES
+
+
+LISTED = "/apis/custom.metrics.k8s.io/v1beta2"
+EXTERNALS = "/apis/external.metrics.k8s.io/v1beta1"
+
+
+async def test_metrics_are_listed_with_their_kinds(world: World, start: Start) -> None:
+    world.healthy()
+    names = ("pods/duty", "deployments.apps/duty", "nodes/duty", "namespaces/queue")
+    world.documents[LISTED] = {
+        "resources": [
+            {"name": each, "namespaced": not each.startswith(("nodes", "namespaces"))}
+            for each in names
+        ]
+    }
+    world.documents[EXTERNALS] = {"resources": [{"name": "jobs", "namespaced": True}]}
+    client = await start(world)
+
+    listed = await (await client.get("/metrics.json")).json()
+
+    assert {each["metric"]: each["objects"] for each in listed["items"]} == {
+        "duty": ["deployments.apps", "nodes", "pods"],
+        "jobs": ["external"],
+        "queue": ["namespaces"],
+    }
+    found = await (await client.get("/metrics.txt?search=external")).text()
+    assert found.splitlines() == ["1 metric", "jobs  external"]
+
+
+@pytest.mark.parametrize(
+    ("address", "path"),
+    [
+        ("pods/duty_cycle_current", f"{LISTED}/namespaces/default/pods/*/duty_cycle_current"),
+        ("pods/duty_cycle_current?namespace=a", f"{LISTED}/namespaces/a/pods/*/duty_cycle_current"),
+        ("nodes/duty", f"{LISTED}/nodes/*/duty"),
+        ("namespaces/queue?namespace=a", f"{LISTED}/namespaces/a/metrics/queue"),
+        ("external/jobs?namespace=a", f"{EXTERNALS}/namespaces/a/jobs"),
+    ],
+)
+async def test_a_metric_is_explained_for_one_namespace(
+    world: World, start: Start, address: str, path: str
+) -> None:
+    world.healthy()
+    world.documents[LISTED] = {"resources": [{"name": "nodes/duty", "namespaced": False}]}
+    world.documents[f"{path}?explain=true"] = EXPLANATION | {"verdict": HOSTILE}
+    client = await start(world)
+
+    response = await client.get(f"/metrics/{address}")
+
+    assert response.status == 200
+    page = await response.text()
+    assert "&lt;script&gt;" in page
+    assert "<script>alert" not in page
+    if "duty_cycle" in address:
+        assert 'href="/autoscalers/default/gpu-hpa"' in page
+    again = len(world.requests)
+    await client.get(f"/metrics/{address}")
+    assert path not in world.requests[again:]
+
+
+async def test_without_prometheus_exporters_say_what_is_missing(world: World, start: Start) -> None:
+    client = await start(world)
+
+    response = await client.get("/exporters.txt")
+
+    assert response.status == 404
+    assert "--prometheus-url" in await response.text()
+
+
+async def test_the_adapter_has_its_pods_with_their_checks(world: World, start: Start) -> None:
+    world.documents["/api/v1/namespaces/gpu/services/gpu"] = {"spec": {"selector": {"a": "b"}}}
+    pod = {
+        "metadata": {"name": "one"},
+        "spec": {"nodeName": "n1", "containers": [{"ports": [{"containerPort": 6443}]}]},
+        "status": {"phase": "Running", "containerStatuses": [{"restartCount": 2, "image": "i"}]},
+    }
+    world.documents["/api/v1/namespaces/gpu/pods"] = {"items": [pod]}
+    readyz = "[+]ping ok\n[!]prometheus degraded: <b>slow</b>\n[-]relist failed: never\nreadyz ok\n"
+    world.documents["/api/v1/namespaces/gpu/pods/https:one:6443/proxy/readyz"] = readyz
+    client = await start(world)
+
+    document = await (await client.get("/adapter.json")).json()
+
+    assert document["summary"] == "1 pod, 2 health checks not ok"
+    (shown,) = document["pods"]
+    assert (shown["node"], shown["restarts"]) == ("n1", 2)
+    assert [each["state"] for each in shown["checks"]] == ["ok", "warning", "failure"]
+    page = await (await client.get("/adapter")).text()
+    assert "degraded: &lt;b&gt;slow&lt;/b&gt;" in page
+    assert "failure relist: relist failed: never" in await (await client.get("/adapter.txt")).text()

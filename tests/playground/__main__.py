@@ -20,6 +20,7 @@ from pathlib import Path
 
 from adapter.demo.generations import DEFAULT, GENERATIONS, Generation
 from tests.cluster import cluster
+from tests.cluster import console as console_process
 from tests.cluster.cluster import Cluster
 from tests.control_plane import build, foreground, plane
 from tests.control_plane.build import Programs
@@ -141,6 +142,9 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
             stack.enter_context(c.adapter(*flags, "--metrics-relist-interval=10s"))
             step(f"HorizontalPodAutoscaler {manifests.BERT}")
             control_plane.kubectl("apply", "-f", "-", text=manifests.hpa(server=server is not None))
+            address = stack.enter_context(
+                console_process.running(control_plane, c.prometheus.url, folder / "console.log")
+            )
             step(f"everything is running; Prometheus: {c.prometheus.url}; logs: {folder}")
             observer = Observer(
                 c,
@@ -152,6 +156,7 @@ def _run(args: argparse.Namespace, programs: Programs, folder: Path, step: Steps
                     load=args.load,
                     metric="requests_waiting_current" if server else "duty_cycle_current",
                     prometheus=c.prometheus.url,
+                    console=address,
                 ),
             )
             with screen.choose(sys.stdout) as output:
@@ -186,6 +191,7 @@ def commands(
     load: int,
     metric: str,
     prometheus: str,
+    console: str,
 ) -> Iterator[Command]:
     """Yield the commands to try. The first also sets PATH if kubectl is not on it."""
     kubectl = control_plane.programs.kubectl
@@ -205,6 +211,7 @@ def commands(
     yield Command(
         purpose="check everything", text=f"{program} doctor --prometheus-url={prometheus}"
     )
+    yield Command(purpose="open in a browser", text=console)
     yield Command(purpose="raise the load", text=f"{scale}={max(RAISED_LOAD, load + 4)}")
     yield Command(purpose="remove the load", text=f"{scale}=0")
 

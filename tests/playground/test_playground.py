@@ -16,7 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, expect, sync_playwright
 
+from tests.console import chromium
+from tests.playground.manifests import BERT
 from tests.real.prometheus import wait_for
 from tests.walkthroughs.walkthrough import STEP_TIMEOUT
 
@@ -79,18 +82,30 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
             wait_for(
                 lambda: replicas(hpa)[-1:] == [1], "there is one replica", seconds=STEP_TIMEOUT
             )
-            (item,) = json.loads(shell(set_up, query))["items"]
-            assert item["describedObject"]["name"].startswith("bert-intent-detection-")
-            assert 10 <= float(item["value"]) <= 20
+
+            def loaded() -> bool:
+                (item,) = json.loads(shell(set_up, query))["items"]
+                assert item["describedObject"]["name"].startswith("bert-intent-detection-")
+                return 10 <= float(item["value"]) <= 20
+
+            wait_for(loaded, "the load reaches the pod", seconds=STEP_TIMEOUT)
             assert "VERDICT: default/bert-intent-detection keeps" in shell(set_up, explain)
             assert "\n0 failures, 0 warnings, " in shell(set_up, doctor)
 
-            shell(set_up, raise_load)
-            wait_for(
-                lambda: replicas(hpa)[-1] >= 5,
-                "there are at least five replicas",
-                seconds=STEP_TIMEOUT,
-            )
+            with console_page(playground) as page:
+                row = page.locator("tr", has_text=f"default/{BERT}")
+                expect(row).to_contain_text(re.compile(r"1[0-9.m]+ of 20 duty_cycle_current"))
+                row.get_by_role("link").click()
+                expect(page.locator(".verdict")).to_contain_text(f"default/{BERT} keeps 1 replica")
+                shell(set_up, raise_load)
+                wait_for(
+                    lambda: replicas(hpa)[-1] >= 5,
+                    "there are at least five replicas",
+                    seconds=STEP_TIMEOUT,
+                )
+                check_rise(page)
+                check_fault_and_cure(page, set_up)
+                check_other_views(page)
             shell(set_up, remove_load)
             wait_for(lambda: " 0/20 " in hpa.lines[-1], "the metric is 0", seconds=STEP_TIMEOUT)
             wait_for(
@@ -108,6 +123,71 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
     assert "  load 15 % -> 120 %: 8 x bert-load\n" in output
     assert not folder.exists()
     assert not processes_using(folder)
+
+
+@contextlib.contextmanager
+def console_page(playground: Process) -> Iterator[Page]:
+    """Open the printed address in Chromium; a violation of the CSP fails the test at the end."""
+    (address,) = [each.split()[-1] for each in playground.lines if "?token=" in each]
+    problems: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(**chromium.options())
+        page = browser.new_page()
+        page.set_default_timeout(1000 * STEP_TIMEOUT)
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.on("console", lambda each: problems.append(each.text) if each.type == "error" else 0)
+        page.goto(address)
+        yield page
+        browser.close()
+    assert problems == []
+
+
+def check_rise(page: Page) -> None:
+    """Check that the page of the HPA shows the rise of the load without being loaded again."""
+    soon = 1000 * STEP_TIMEOUT
+    expect(page.locator(".facts")).to_contain_text(
+        re.compile(r"([5-9]|10) of 1 to 10"), timeout=soon
+    )
+    expect(page.locator("tr", has_text="SuccessfulRescale").first).to_be_visible(timeout=soon)
+    expect(page.locator("polyline.value").first).to_be_visible(timeout=soon)
+    expect(page.locator("figure desc").last).to_contain_text("present: 1 to ", timeout=soon)
+    expect(page.locator(".query code")).to_contain_text("DCGM_FI_DEV_GPU_UTIL")
+
+
+def check_fault_and_cure(page: Page, set_up: str) -> None:
+    """Check that a metric that does not exist is a failure with its cause, and then is cured."""
+    soon = 1000 * STEP_TIMEOUT
+    name = "/spec/metrics/0/pods/metric/name"
+    patch = f"kubectl patch hpa {BERT} --type=json -p "
+    change = '\'[{"op": "replace", "path": "%s", "value": "%s"}]\''
+    page.get_by_role("link", name="Autoscalers").click()
+    row = page.locator("tbody tr").first
+
+    shell(set_up, patch + change % (name, "duty_cycle"))
+    expect(row.locator(".failure")).to_be_visible(timeout=soon)
+    expect(row).to_contain_text("duty_cycle_current", timeout=soon)  # the cure
+    expect(page.get_by_role("status").first).to_have_text("1 autoscaler: 1 failure, 0 warnings")
+    shell(set_up, patch + change % (name, "duty_cycle_current"))
+    expect(row.locator(".failure")).to_have_count(0, timeout=soon)
+    expect(row).to_contain_text(" of 20 duty_cycle_current", timeout=soon)
+
+
+def check_other_views(page: Page) -> None:
+    """Check that the other views show this cluster."""
+    shown = {
+        "Exporters": "--preset=gpu-dcgm",
+        "Doctor": "0 failures, 0 warnings",
+        "Adapter": "not ok",
+        "Metrics": "metrics",
+    }
+    for view, text in shown.items():
+        page.get_by_role("link", name=view).click()
+        expect(page.get_by_role("heading", level=1)).to_have_text(view)
+        expect(page.get_by_role("status").first).to_contain_text(text)
+    page.get_by_role("row", name="duty_cycle_current").get_by_role("link", name="pods").click()
+    expect(page.locator("h1")).to_have_text("duty_cycle_current of pods")
+    expect(page.locator("main")).to_contain_text("the whole cluster")
+    expect(page.locator("td.number").first).to_have_text(re.compile(r"\d+m?"))
 
 
 def commands(playground: Process) -> list[str]:
