@@ -6,6 +6,7 @@ checks is our own and is visible with `?verbose`, below each probe's path, and a
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import enum
 import functools
@@ -15,6 +16,7 @@ import platform
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -30,6 +32,8 @@ from rules.quoting import quote_shortened
 log = logging.getLogger(__name__)
 
 _SEE_LOG = "see the log of the adapter"
+_INTERVAL = 30.0
+"""Seconds between runs of the readiness checks."""
 _MAX_UNKNOWN = 20
 """Unknown names of `?exclude=` that an answer repeats."""
 _NUMBER = re.compile(r"\d+")
@@ -95,6 +99,13 @@ class OperatorEndpoints:
         self._registry = registry
         paths = {*api_paths, *self._checks, *self._probes, "/metrics", "/version"}
         self._index = encoding.encode({"paths": sorted(paths)}, pretty=True)
+
+    async def run(self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> NoReturn:
+        """Run the readiness checks until cancelled: changes are logged although nobody polls."""
+        while True:
+            await sleep(_INTERVAL)
+            for each in self._probes["/readyz"]:
+                await self._run(each)
 
     async def answer(self, info: RequestInfo) -> Answer:
         """Return the answer; an unknown path gets a 404 with the index of all paths."""

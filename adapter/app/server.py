@@ -236,6 +236,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             registry=registry,
             api_paths=(*discovery.paths, *openapi.paths),
         )
+        background.start("health", operator_endpoints.run())
         handler = router.build_router(
             discovery=discovery,
             openapi=openapi,

@@ -12,6 +12,7 @@ from adapter.cluster import collection
 from adapter.errors import ApiError, BackendError
 from rules.causes import missing
 from rules.causes.cause import Cause
+from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource
 from rules.query.plan import MAX_LENGTH, ExternalPlan, Plan
 from rules.ruleset import CompiledRule
@@ -40,6 +41,13 @@ def of_list(
         cause = missing.failed_list(resource)
     collector.log_causes(subject, [cause], error)
     return errors.internal("unable to list matching resources", [cause])
+
+
+def of_samples(collector: CauseCollector, subject: str, error: AmbiguousSampleError) -> ApiError:
+    """Log the cause for several samples of one object, and return the 500."""
+    cause = missing.several_samples(error)
+    collector.log_causes(subject, [cause])
+    return errors.internal("unable to fetch metrics", [cause])
 
 
 _TOO_LONG = frozenset({413, 414, 431})

@@ -106,7 +106,8 @@ def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
     if isinstance(error, errors.Overloaded):
         return f"asks to wait (status {error.status} with Retry-After; check its load and limits)"
     if type(error) is errors.Broken:
-        return "fails, or sends responses that cannot be parsed"
+        url = setting(source, "url")
+        return f"fails, or what answers is not Prometheus (check {url})"
     if isinstance(error, errors.Refused):
         if error.status in _CREDENTIALS:
             cure = f"set {credentials_setting(source)}"

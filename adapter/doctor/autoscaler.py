@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adapter.doctor.client import CannotTellError, Client
+from adapter.doctor.client import NO_ANSWER, CannotTellError, Client
 from rules.causes import explanation_document
 from rules.errors import UnreadableError
 from rules.hpa import decision, reading, report
 from rules.hpa.reading import Observation
 from rules.quoting import escaped
+
+_CHECK = "Check its load, and --prometheus-url"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +29,10 @@ class Explained:
 
     @property
     def complete(self) -> bool:
-        """Whether each metric has a value."""
+        """Whether each metric has a value, and the last sync of the controller did not fail."""
         known = all(each.replicas is not None for each in self.observed.proposals)
-        return known and not self.observed.blocked
+        failed = self.observed.blocked or report.last_failure(self.observed)[0]
+        return known and not failed
 
     def document(self) -> dict[str, Any]:
         """Return a document for clients."""
@@ -65,10 +68,13 @@ async def explain(client: Client, namespace: str, name: str) -> Explained:
 
 async def _explanations(client: Client, observed: Observation) -> dict[int, Mapping[str, Any]]:
     """Return the explanations of the metrics without a value, by their position."""
-    found = {}
+    found: dict[int, Mapping[str, Any]] = {}
     for index, proposed in enumerate(observed.proposals):
         request = observed.requests[index]
         if proposed.replicas is not None or request is None or not report.explains(request):
+            continue
+        if proposed.error == NO_ANSWER:
+            found[index] = {"verdict": f"{NO_ANSWER}: Prometheus hangs or is slow. {_CHECK}"}
             continue
         try:
             found[index] = await client.explanation(request)

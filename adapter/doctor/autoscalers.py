@@ -18,7 +18,7 @@ from adapter.doctor import client
 from adapter.doctor.installation import Installed
 from adapter.doctor.report import Finding, failure, ok, skipped, warning
 from rules.errors import UnreadableError
-from rules.hpa import reading, units
+from rules.hpa import reading, report, units
 from rules.hpa.reading import Observation
 
 _PATH = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -83,7 +83,7 @@ async def _of_hpa(
     except errors.BackendError as error:
         return 0, [failure(subject, str(error), cure="see api-server")]
     if observed.blocked:
-        return 0, [warning(subject, observed.blocked, cure="give each autoscaler pods of its own")]
+        return 0, [warning(subject, observed.blocked, cure=report.UNBLOCK)]
     return len(observed.proposals), [*_of_metrics(subject, observed, replies)]
 
 

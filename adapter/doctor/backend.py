@@ -25,24 +25,36 @@ _HARMLESS = frozenset(
     {"idle", "mig", "mig-by-profiling", "dra", "no-profiling", "router", "no-requests"}
 )
 """Codes of observations that need no action."""
+FROM_POD = (
+    "run doctor in the adapter's pod (kubectl exec), or set --prometheus-url to a URL that is "
+    "reachable from here"
+)
 _LABELS = frozenset({"no-pods"})
 """Codes of observations about labels of pods."""
 
 
-async def findings(prometheus: Prometheus) -> Sequence[Finding]:
-    """Return whether Prometheus answers, and if it does, what is wrong with its series."""
+async def findings(
+    prometheus: Prometheus, presets: frozenset[str] = frozenset(), *, told: bool = True
+) -> Sequence[Finding]:
+    """Return whether Prometheus answers, and if it does, what is wrong with its series.
+
+    `presets` are those in use, unless they are detected. Without `told`, the URL is one for the
+    pods, which need not be reachable from here.
+    """
     began = time.time()
     try:
         result = await prometheus.query("time()")
     except errors.BackendError as error:
+        if isinstance(error, errors.Unreachable) and not told:
+            return [skipped("prometheus", f"is not reachable from here: {error}", FROM_POD)]
         return [_unreachable(error)]
     skew = (began + time.time()) / 2 - (result.samples[0].value if result.samples else math.nan)
     found = [ok("prometheus", "answers queries")]
     if math.isfinite(skew):
         found.append(installation.clock("Prometheus", skew))
     found += await _replicas(prometheus)
-    found += _of_report(await detection.report(prometheus))
     found.append(await _scrapes(prometheus))
+    found += _of_report(await detection.report(prometheus), presets)
     if isinstance(state := prometheus.reachability.check(), errors.Degradation):
         cure = "restore what does not answer; --allow-partial-responses serves what is left"
         found.append(warning("prometheus", state, cure=cure))
@@ -88,11 +100,11 @@ def _unreachable(error: errors.BackendError) -> Finding:
     elif isinstance(error, errors.TimedOut):
         fact, cure = "Prometheus does not respond in time", "check its load and the network"
     else:
-        fact, cure = "what answers is not Prometheus, or it fails", "check --prometheus-url"
+        fact, cure = "what answers is not Prometheus, or it fails", "correct --prometheus-url"
     return failure("prometheus", fact, cause=str(error), cure=cure)
 
 
-def _of_report(report: detect.Report) -> Iterator[Finding]:
+def _of_report(report: detect.Report, presets: frozenset[str]) -> Iterator[Finding]:
     if not report.exporters:
         texts = [each.text for each in report.findings]
         yield warning(
@@ -106,6 +118,15 @@ def _of_report(report: detect.Report) -> Iterator[Finding]:
     titles = ", ".join(each.generation.title for each in report.exporters)
     yield ok("exporters", f"{titles}: {flags}")
     for exporter in report.exporters:
+        if presets and not presets.issuperset(exporter.presets):
+            used = " ".join(f"--preset={each}" for each in sorted(presets))
+            wanted = " ".join(f"--preset={each}" for each in exporter.presets)
+            yield warning(
+                f"exporter {exporter.generation.title}",
+                f"is scraped, but the adapter has {used}",
+                cause="these presets do not read all its series",
+                cure=f"use {wanted}, or --preset=auto",
+            )
         if not exporter.generation.external:
             yield _of_labels(exporter)
         for each in exporter.findings:

@@ -10,7 +10,15 @@ from dataclasses import replace
 from adapter import errors, settings
 from adapter.app import sources
 from adapter.clients.kubernetes import Kube
-from adapter.doctor import autoscalers, backend, installation, permissions, registration, report
+from adapter.doctor import (
+    autoscalers,
+    backend,
+    deployment,
+    installation,
+    permissions,
+    registration,
+    report,
+)
 from adapter.doctor.installation import Installed
 from adapter.doctor.report import Finding, Step, failure, skipped
 
@@ -24,7 +32,6 @@ async def examine(
     kubeconfig: str | None, *, service: str, namespace: str, prometheus: settings.Prometheus | None
 ) -> tuple[bool, tuple[Finding, ...]]:
     """Return whether the API server was reached, and what all checks found, root causes first."""
-    of_prometheus = Step(name="prometheus", run=lambda: _prometheus(prometheus))
     async with contextlib.AsyncExitStack() as stack:
         try:
             api = await Kube.connect(kubeconfig, qps=_QPS, burst=_BURST, timeout=_TIMEOUT)
@@ -37,9 +44,11 @@ async def examine(
                 failure("api-server", fact, cure=_KUBECONFIG),
                 skipped("cluster", "not checked without the API server"),
             )
-            return False, (*unreached, *await report.run([of_prometheus]))
+            alone = Step(name="prometheus", run=lambda: _prometheus(prometheus))
+            return False, (*unreached, *await report.run([alone]))
         installed = Installed(api=api, service=service, namespace=namespace, user=user)
-        checks = (*_of_installation(installed), of_prometheus, *_of_metrics(installed))
+        deployed = Step(name="prometheus", run=lambda: _deployed(installed, prometheus))
+        checks = (*_of_installation(installed), deployed, *_of_metrics(installed))
         return True, (*found, *await report.run(checks))
 
 
@@ -58,13 +67,33 @@ def _of_metrics(installed: Installed) -> Iterator[Step]:
     yield Step(name="metrics", run=lambda: installation.metrics(installed))
 
 
-async def _prometheus(flags: settings.Prometheus | None) -> Sequence[Finding]:
+async def _deployed(installed: Installed, told: settings.Prometheus | None) -> Sequence[Finding]:
+    """Return the findings about Prometheus, with the flags of the Deployment unless `told`."""
+    try:
+        found = await deployment.flags(installed)
+    except errors.BackendError:
+        found = None
+    if found is None:
+        return await _prometheus(told)
+    sources_used = found.rules.sources
+    automatic = not sources_used or settings.AUTO in sources_used
+    presets = frozenset(each.name for each in sources_used if each.kind == "preset")
+    presets = frozenset() if automatic else presets
+    return await _prometheus(told or found.prometheus, presets, told=told is not None)
+
+
+async def _prometheus(
+    flags: settings.Prometheus | None, presets: frozenset[str] = frozenset(), *, told: bool = True
+) -> Sequence[Finding]:
+    """Return the findings; `told` says that the flags are of the caller, not of the Deployment."""
     if flags is None:
         cure = "set --prometheus-url to a URL that is reachable from here"
         return [skipped("prometheus", "its URL is not known", cure)]
     bounded = replace(flags, timeout=min(flags.timeout, _TIMEOUT))
     try:
         async with sources.connect_prometheus(bounded) as connected:
-            return await backend.findings(connected)
+            return await backend.findings(connected, presets, told=told)
     except errors.StartError as error:
+        if not told:
+            return [skipped("prometheus", f"not from here: {error}", backend.FROM_POD)]
         return [failure("prometheus", str(error), cure="correct the flag")]

@@ -19,6 +19,11 @@ from rules.hpa.reading import CUSTOM, EXTERNAL, Failure, Reply, Request, Steps, 
 
 _QPS, _BURST, _TIMEOUT = 50.0, 100, 20.0
 _METRIC_TIMEOUT = 4.0
+"""Seconds to wait for the metrics of one HPA together."""
+_MIN_TIMEOUT = 0.5
+"""Seconds to wait for a metric after another one was not answered in time."""
+NO_ANSWER = f"no answer within {_METRIC_TIMEOUT:g} s"
+"""Error of a metric that was not answered in time."""
 _DOCTOR = "Run: gpu-metrics-adapter doctor"
 
 
@@ -77,7 +82,16 @@ class Client:
 
     async def run(self, steps: Steps[T]) -> T:
         """Send the requests that `steps` yields, and return its result."""
-        return await run(steps, self._reply)
+        seconds = _METRIC_TIMEOUT
+
+        async def reply(request: Request) -> Reply:
+            nonlocal seconds
+            found = await self._reply(request, seconds)
+            if isinstance(found, Failure) and found.message == NO_ANSWER:
+                seconds = _MIN_TIMEOUT
+            return found
+
+        return await run(steps, reply)
 
     async def explanation(self, request: Request) -> Mapping[str, Any]:
         """Return the Explanation of a request for a metric. Raises CannotTellError."""
@@ -124,14 +138,15 @@ class Client:
             params = {"labelSelector": selector, "metricLabelSelector": metric_selector}
         return Request(path=path, params={key: each for key, each in params.items() if each})
 
-    async def _reply(self, request: Request) -> Reply:
+    async def _reply(self, request: Request, seconds: float | None = None) -> Reply:
+        """Return the reply; to a request for a metric, wait for `seconds`."""
         # An explanation says earlier than a metric that Prometheus does not answer.
         waits = report.explains(request) and "explain" not in request.params
         try:
-            async with asyncio.timeout(_METRIC_TIMEOUT if waits else None):
+            async with asyncio.timeout(seconds if waits else None):
                 document: Mapping[str, Any] = await self._kube.get(request.path, request.params)
         except TimeoutError:
-            return Failure(status=0, message=f"no answer within {_METRIC_TIMEOUT:g} s")
+            return Failure(status=0, message=NO_ANSWER)
         except errors.BackendError as error:
             return Failure(status=error.status, message=error.refusal or str(error))
         return document

@@ -26,18 +26,37 @@ _NETWORK = (
     "allow traffic from the API servers to the port of the pods (firewall, NetworkPolicy)",
 )
 _TRUST = (
-    "the adapter does not trust the API server's front proxy",
-    "see front-proxy and rights, and the log of the adapter",
+    "the adapter does not trust the API server's front proxy: its CA is another one",
+    (
+        "update the file of --requestheader-client-ca-file if the adapter has this flag; otherwise "
+        "let it `get` and `watch` the ConfigMap kube-system/extension-apiserver-authentication"
+    ),
 )
 _CAUSES: Mapping[str, tuple[str, str]] = {
+    "certificate has expired": (
+        "the serving certificate has expired",
+        (
+            "renew the files of --tls-cert-file and --tls-private-key-file; the adapter reads them "
+            "again"
+        ),
+    ),
     "x509": (
         "the caBundle does not fit the serving certificate",
-        "see rights: the adapter publishes the caBundle itself if it may patch the APIService",
+        (
+            "set caBundle to the CA of the certificate in --tls-cert-file; without this flag, the "
+            "adapter publishes it if it may patch the APIService (see rights)"
+        ),
     ),
     "context deadline exceeded": _NETWORK,
     "Client.Timeout": _NETWORK,
     "i/o timeout": _NETWORK,
-    "connection refused": _NETWORK,
+    "connection refused": (
+        "nothing listens there: the adapter does not run, or listens on another port",
+        (
+            "start the adapter (kubectl get pods), and compare --secure-port with the port of the "
+            "Service"
+        ),
+    ),
     "no route": _NETWORK,
     "no such host": _NETWORK,
     ": 401": _TRUST,

@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from adapter import errors
 from rules.quoting import counted, escaped
 
+_AUTOSCALER = "autoscaler "
+"""Beginning of the names of findings about one autoscaler."""
 _TIMEOUT = 9.0
 """Seconds for one check; all run at the same time."""
 _FORBIDDEN = frozenset({401, 403})
@@ -137,7 +139,11 @@ def _summary(findings: Sequence[Finding]) -> str:
     numbers = Counter(each.state for each in findings)
     counts = ", ".join(counted(numbers[state], state) for state in (State.FAILURE, State.WARNING))
     for state in (State.FAILURE, State.WARNING):
-        for each in findings:
+        # What concerns an autoscaler comes before advice about exporters.
+        warnings_first = state is State.WARNING
+        for each in sorted(
+            findings, key=lambda each: warnings_first and not each.name.startswith(_AUTOSCALER)
+        ):
             if each.state is state:
                 parts = filter(None, (each.cause, each.cure))
                 sentences = [f"{part[0].upper()}{part[1:]}" for part in parts]

@@ -12,6 +12,7 @@ import asyncio
 import collections
 import functools
 import logging
+import math
 import socket
 import ssl
 from asyncio import sslproto
@@ -49,6 +50,8 @@ _RECEIVE_BUFFER = 16 << 10
 """Bytes of SO_RCVBUF, which the kernel doubles; so many a read takes at most. OpenSSL and uvloop
 keep buffers for the largest read until the connection ends: with 32 KiB, 1 MB of a header left
 250 KiB, with 16 KiB 190. The head of an HPA controller has 2 KiB."""
+_REJECTIONS = 60.0
+"""Seconds between log lines about rejected client certificates."""
 _RETRY_SECONDS = 1.0
 """Pause after a failure to accept, for example because no file descriptor is free."""
 
@@ -104,6 +107,8 @@ class Listener:
         """Addresses of the clients -> number of their connections in `_pending`."""
         self._connections: dict[Connection, str] = {}
         """Connections with a complete handshake -> addresses of the clients."""
+        self._next_rejection = -math.inf
+        """Time of the loop before which no rejected client certificate is logged."""
 
     @property
     def url(self) -> str:
@@ -223,10 +228,27 @@ class Listener:
             # A frame of the traceback refers to a future that refers to the exception. Without this
             # cycle, the buffers are freed at once and not by the garbage collector.
             error.__traceback__ = None
-            log.debug("no TLS handshake with %s: %s", arrival.address, error)
+            if isinstance(error, ssl.SSLCertVerificationError):
+                self._rejected(arrival.address, error.verify_message)
+            else:
+                log.debug("no TLS handshake with %s: %s", arrival.address, error)
             return
         if connection.transport is not None:
             self._register(connection, arrival.address)
+
+    def _rejected(self, address: str, why: str) -> None:
+        """Log at most once a minute that a client certificate is not of a trusted CA."""
+        now = self._loop.time()
+        if now < self._next_rejection:
+            return
+        self._next_rejection = now + _REJECTIONS
+        log.warning(
+            "rejected the client certificate of %s: %s. If it is the API server, its front-proxy "
+            "CA has changed: update --requestheader-client-ca-file, or the ConfigMap kube-system/"
+            "extension-apiserver-authentication",
+            address,
+            why,
+        )
 
     def _give_up(self, connection: Connection) -> None:
         log.warning("closed connection of %s: too many large request heads", connection.address())

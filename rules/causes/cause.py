@@ -22,6 +22,7 @@ class Reason(enum.Enum):
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
     LIMIT_EXCEEDED = "LimitExceeded"
+    SEVERAL_SAMPLES = "SeveralSamples"
     LABEL_DROPPED = "LabelDropped"
     NOT_FINITE = "NotFinite"
     OTHER_NAMESPACE = "OtherNamespace"
@@ -60,6 +61,8 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         Reason.QUERY_REFUSED: "Prometheus refused the query of the rule. Correct the rule",
         Reason.LIMIT_EXCEEDED: "the query of the rule exceeds a limit. Select fewer series, or "
         "raise the limit",
+        Reason.SEVERAL_SAMPLES: "the query returned several samples of one object, and the rule "
+        "says `aggregate: error`. Aggregate in the query, or set another `aggregate`",
         Reason.LABEL_DROPPED: "the query of the rule drops the label of the object. Add it to `by`",
         Reason.NOT_FINITE: "the query returned NaN or Inf, which is not a value. Correct the "
         "query, or set `onNaN: zero`",
@@ -70,7 +73,7 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         Reason.TARGET_GONE: "the scrape target is gone or down. Check the exporter and its "
         "ServiceMonitor",
         Reason.SERIES_ENDED: "the series ended. Check that the pod still uses the device and "
-        "the exporter reports it",
+        "the exporter still reports the series by this name",
         Reason.SAMPLE_TOO_OLD: "the last sample is too old. Check the scrape interval and the "
         "exporter",
         Reason.NOT_SCRAPED: "Prometheus has no series of the object. Check that it is scraped and "
@@ -108,7 +111,7 @@ class Cause:
     """Whether it is usual while everything starts, so that it is not worth a warning yet."""
 
     lasting: bool = False
-    """Whether `sentence` has no age, count or time, and names no object."""
+    """Whether `sentence` has no age, count or time, and names no object but a requested one."""
 
     @property
     def summary(self) -> str:

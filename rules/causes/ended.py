@@ -18,13 +18,15 @@ WINDOW = "1h"
 Results = Mapping[str, Sequence[Sample]]
 """Key of a query -> its result; a query that failed is absent."""
 
+_RARE = 150.0
+"""Seconds between samples from which on one missed scrape ends a series."""
 _LOOKBACK = 300.0
 """Prometheus' default, in seconds. A younger series has ended by a staleness marker."""
 
 
 def series(selector: str) -> Mapping[str, str]:
-    """Return the queries about series of `selector` that ended in the last hour."""
-    return {"last": last(selector), **targets(selector)}
+    """Return the queries about series of `selector` in the last hour."""
+    return {"last": last(selector), "live": f"count({selector})", **targets(selector)}
 
 
 def last(selector: str) -> str:
@@ -40,6 +42,8 @@ def targets(selector: str) -> Mapping[str, str]:
     return {
         "targets": f"group by (job, instance) ({recent})",
         "up": f"max by (job, instance) (up) and on (job, instance) {recent}",
+        "first": f"min(min_over_time(timestamp({selector})[{WINDOW}:1m]))",
+        "count": f"max(count_over_time({selector}[{WINDOW}]))",
     }
 
 
@@ -48,6 +52,13 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
 
     `results` are those of `series`.
     """
+    if results.get("live"):
+        sentence = (
+            f"{rule.config.where}: {wording.code(rule.config.series_query)} has series now, which "
+            "the last relist did not see. If the metric comes and goes, set --metrics-max-age to "
+            "twice the scrape interval or more; otherwise wait for the next relist"
+        )
+        return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, lasting=True)
     if not (found := find(wording.code(rule.config.series_query), results, now)):
         return None
     reason, sentence = found
@@ -74,6 +85,12 @@ def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | Non
             f"the target {wording.names(down)} is down (up = 0); the last sample of {subject} "
             f"is {age} old. Check the exporter and /targets in Prometheus"
         )
+    if unknown and (interval := _interval(results)) >= _RARE:
+        return Reason.SAMPLE_TOO_OLD, (
+            f"the last sample of {subject} is {age} old. Samples come every {interval:.0f} s, and "
+            "Prometheus ignores those older than 5 minutes. Set the scrape interval to 1 minute or "
+            "less"
+        )
     if unknown:
         return Reason.TARGET_GONE, (
             f"the target {wording.names(unknown)} is not scraped any more; the last sample of "
@@ -82,7 +99,8 @@ def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | Non
     if scraped:
         return Reason.SERIES_ENDED, (
             f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old. "
-            "The pod uses no GPU any more, or the exporter has stopped to report it"
+            "The pod uses no GPU any more, or the exporter reports the series by another name since "
+            "an upgrade: compare its /metrics with `seriesQuery`"
         )
     if now - last < _LOOKBACK:
         return Reason.SERIES_ENDED, (
@@ -94,6 +112,14 @@ def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | Non
         "minutes (its flag --query.lookback-delta). Scrape or write it more often, or read it by "
         "`last_over_time` in `metricsQuery`"
     )
+
+
+def _interval(results: Results) -> float:
+    """Return the seconds between the samples of a series; 0 if that is not known."""
+    if not all(results.get(each) for each in ("first", "last", "count")):
+        return 0.0
+    first, last, count = (results[each][0].value for each in ("first", "last", "count"))
+    return (last - first) / (count - 1) if count > 1 else 0.0
 
 
 def _target(sample: Sample) -> str:

@@ -13,8 +13,8 @@ from rules.causes import candidates, suggestions, wording
 from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import NEVER_LISTED, Inventory
 from rules.causes.wording import printable
-from rules.errors import PlanError
-from rules.kinds import NAMESPACES, PODS, GroupResource, Kinds
+from rules.errors import AmbiguousSampleError, PlanError
+from rules.kinds import NAMESPACES, PODS, WORKLOADS, GroupResource, Kinds
 from rules.query.catalog import Entry, Series
 from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
@@ -224,7 +224,12 @@ def failed_query(
         return Cause(reason=Reason.QUERY_REFUSED, sentence=sentence)
     what = problem or "did not answer the query"
     sentence = f"Prometheus {what}. The adapter's log has the error"
-    return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence)
+    return Cause(reason=Reason.PROMETHEUS_UNAVAILABLE, sentence=sentence, lasting=bool(problem))
+
+
+def several_samples(error: AmbiguousSampleError) -> Cause:
+    """Return the cause for an object with several samples under `aggregate: error`."""
+    return Cause(reason=Reason.SEVERAL_SAMPLES, sentence=str(error))
 
 
 def long_query(where: str, length: int) -> Cause:
@@ -300,8 +305,11 @@ def no_object(resource: GroupResource, *, namespace: str, name: str) -> Cause:
 def no_pods(resource: GroupResource, names: Sequence[str], *, namespace: str) -> Cause:
     """Return the cause for workloads of whose pods none is live."""
     workloads = wording.objects(resource, names, namespace)
-    sentence = f"{workloads}: no pod that matches the selector exists and has not finished"
-    return Cause(reason=Reason.NO_OBJECT, sentence=sentence)
+    sentence = (
+        f"{workloads}: no pod that matches the selector exists and has not finished. If it is "
+        "scaled to 0, use an external metric to scale from 0"
+    )
+    return Cause(reason=Reason.NO_OBJECT, sentence=sentence, lasting=True)
 
 
 def no_workload(resource: GroupResource, name: str, *, namespace: str) -> Cause:
@@ -362,6 +370,14 @@ def _unlabelled(
         return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence)
     if expected or not others:
         return _labels_missing(rule, series, resource, expected, labels, provided=provided)
+    if resource in WORKLOADS and PODS in others:
+        sentence = (
+            f"{rule.config.where} provides the metric only for {provided}. Use `type: Pods` in the "
+            f"HPA, or set `workloads` in the rule to have it for {resource}"
+        )
+        return Cause(
+            reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence, lasting=True
+        )
     sentence = (
         f"{rule.config.where} provides the metric only for {provided}. Request it for these, or "
         f"map a label to {resource} in `resources`"

@@ -22,6 +22,8 @@ from rules.ruleset import CompiledRule
 MAX_STEPS = 3
 """Steps of a plan that are diagnosed; the others have the same causes."""
 _MAX_NAMES = 50
+_MAX_PRESENT = 100
+"""Series among which another label with the names of the objects is looked up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,12 +117,17 @@ def ages(question: Question) -> Mapping[str, str]:
 
 
 def further(question: Question, results: Results) -> Mapping[str, str]:
-    """Return the queries about the targets of series that ended; empty if none did."""
+    """Return the queries about the targets of series that ended, and about those that exist."""
     if _number(results, "here") or not {"here", "every", "last"} <= results.keys():
         return {}
+    found: dict[str, str] = {}
+    if results["every"] and question.step.binding.resource:
+        found["present"] = f"topk({_MAX_PRESENT}, {_selector(question)})"
     if results["last"]:
-        return ended.targets(_selector(question, names=True, namespace=True))
-    return {} if results["every"] else ended.series(_selector(question))
+        return {**found, **ended.targets(_selector(question, names=True, namespace=True))}
+    if results["every"]:
+        return found
+    return {"scraped": "count(up)", **ended.series(_selector(question))}
 
 
 def conclude(question: Question, results: Results, now: float) -> Cause:
@@ -137,6 +144,7 @@ def conclude(question: Question, results: Results, now: float) -> Cause:
         or _of_answer(question, results["answer"])
         or _of_query(question, results)
         or _of_renamed(question, results)
+        or _of_relabelled(question, results)
         or _of_time(question, results, now)
         or _of_places(question, results)
         or _of_objects(question, results)
@@ -235,6 +243,38 @@ def _of_renamed(question: Question, results: Results) -> Cause | None:
     return _cause(question, Reason.OTHER_NAMESPACE, _elsewhere(question, own)) if own else None
 
 
+def _of_relabelled(question: Question, results: Results) -> Cause | None:
+    """Return the cause if another label has the names of the objects now."""
+    expected = question.step.binding.resource
+    renamed = sorted(
+        {
+            label
+            for each in results.get("present", ())
+            for label, value in each.labels.items()
+            if value in question.names
+            and (label == _renamed(expected) or not each.labels.get(expected))
+        }
+    )
+    if not renamed:
+        return None
+    label = renamed[0]
+    if label == _renamed(expected):
+        return _cause(
+            question,
+            Reason.EXPORTER_ONLY,
+            f"the label {expected} of {wording.printable(question.step.series)} is the exporter's "
+            f"own pod, and {label} has the objects. Scrape with `honorLabels: true`, or map "
+            f"{label} in `resources` of the rule",
+        )
+    return _cause(
+        question,
+        Reason.LABELS_MISSING,
+        f"{wording.printable(question.step.series)} has the objects in the label {label} now, and "
+        f"no label {expected}. Map {label} in `resources` of the rule, or rename it in the "
+        "exporter or scrape config",
+    )
+
+
 def _of_places(question: Question, results: Results) -> Cause | None:
     """Return the cause if there are series in other namespaces, or of the exporter only."""
     series = wording.printable(question.step.series)
@@ -286,7 +326,18 @@ def _of_time(question: Question, results: Results, now: float) -> Cause | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
     found = ended.find(subject, results, now)
-    return found and _cause(question, *found)
+    if not found:
+        return None
+    reason, sentence = found
+    if reason is Reason.SERIES_ENDED and (others := results.get("elsewhere")):
+        # Often of other pods: those of a StatefulSet have the same names in each namespace.
+        label = question.step.binding.namespace
+        places = wording.names(sorted({each.labels.get(label, "") for each in others}))
+        sentence += (
+            f". Series with the label {label}={places} have these names now: if they are of the "
+            "same pods, correct the namespace label in the scrape config (`honorLabels: true`)"
+        )
+    return _cause(question, reason, sentence)
 
 
 def _of_objects(question: Question, results: Results) -> Cause:
@@ -294,6 +345,12 @@ def _of_objects(question: Question, results: Results) -> Cause:
     series, every = wording.printable(question.step.series), _number(results, "every")
     label, named = question.step.binding.resource, _number(results, "named")
     if not every:
+        if results.get("scraped") == ():
+            sentence = (
+                f"Prometheus has no series of {series}, and no `up` of any target: it scrapes "
+                "nothing, or X-Scope-OrgID in --prometheus-header names another tenant"
+            )
+            return replace(_cause(question, Reason.NO_SERIES, sentence), lasting=True)
         sentence = f"Prometheus has no series of {series} now. Check that the exporter is scraped"
         return _cause(question, Reason.NO_SERIES, sentence)
     if not question.subject:

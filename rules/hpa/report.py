@@ -16,6 +16,11 @@ _MAX_NAMES = 5
 _FAR = 10
 """How many times maxReplicas a recommendation is, if a unit is probably wrong."""
 _OVERFLOW = "more than 2147483647 overflows in the controller, and counts as none"
+UNBLOCK = (
+    "keep one of these HPAs, with the metrics of all; if their targets differ, let each select "
+    "pods of its own"
+)
+"""What to do if HPAs have the same pods, so that the controller scales neither."""
 _LIMITS = {
     "TooManyReplicas": "limited by maxReplicas",
     "TooFewReplicas": "limited by minReplicas",
@@ -66,7 +71,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
     subject = f"{hpa.namespace}/{hpa.name}"
     keeps = f"{subject} keeps {counted(current, 'replica')} of {hpa.target}"
     if observation.blocked:
-        return f"{keeps}: {observation.blocked}. Correct the selector of the target"
+        return f"{keeps}: {observation.blocked}. {UNBLOCK[0].upper()}{UNBLOCK[1:]}"
     failed = [each for each in observation.proposals if each.replicas is None]
     if decision.inactive and failed:
         if why:
@@ -75,7 +80,7 @@ def verdict(observation: Observation, decision: Decision, why: Sequence[str] = (
         return f"{keeps}, because {decision.inactive}: {error}"
     if decision.inactive and decision.replicas == current:
         return f"{keeps}: {decision.inactive}. Set its replicas to at least 1"
-    refused, cure = _refused(observation)
+    refused, cure = last_failure(observation)
     if decision.inactive and refused:
         return f"{keeps}, although {decision.inactive}: {refused}. {cure}"
     if decision.inactive:
@@ -131,7 +136,7 @@ def _goal(decision: Decision, current: int) -> str:
     return f"between {decision.low} and {decision.high}"
 
 
-def _refused(observation: Observation) -> tuple[str, str]:
+def last_failure(observation: Observation) -> tuple[str, str]:
     """Return how the last sync of the controller failed and what to do; empty if it did not.
 
     Whoever explains has other rights than the controller, and reads at another time.

@@ -2,47 +2,62 @@
 
 with testbed.running(control_plane, folder) as bed:
     for fault, outputs in bed.observe(seeds.FAULTS):
-        print(outputs["doctor"])
+        print(outputs.doctor)
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import datetime as dt
 import io
 import json
 import ssl
-import subprocess
+import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from adapter import __main__ as program
-from adapter import commands
-from tests.adapter.app.credentials import BASIC, HASHED, USER
+from tests.certificates import Holder
 from tests.cluster import server
-from tests.cluster.server import Server
+from tests.cluster.kubelet import running_status
+from tests.cluster.server import NAME, NAMESPACE, Server
 from tests.control_plane.plane import ControlPlane
-from tests.faults.seeds import BEFORE, FAULTS, HEALTHY, Fault, rules
+from tests.faults import seeds
+from tests.faults.gate import Gate
+from tests.faults.seeds import AGO, FAULTS, Fault, Place
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
 
-GROUP = "/apis/custom.metrics.k8s.io/v1beta2"
-_ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/gpu-metrics-adapter:resource-reader"
-_USERS = f"basic_auth_users: {{{USER}: {HASHED}}}\n"
+_HEALTHY = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/util_healthy"
+_ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
+_BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+_APISERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
+_CUSTOM = ("v1beta1.custom.metrics.k8s.io", "v1beta2.custom.metrics.k8s.io")
+_CONFIGS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
+_DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}"
+_HPAS = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
+_PATCH = {"content_type": "application/merge-patch+json"}
+_RELIST = 5.0
+_SYNCS = 7.0
+"""Seconds of a few syncs of the HPA controller, and until what is shared is stale."""
 INSECURE = ssl.create_default_context()
 INSECURE.check_hostname, INSECURE.verify_mode = False, ssl.CERT_NONE
 
 
-def replica_set(name: str) -> dict[str, Any]:
+def replica_set(name: str, *, replicas: int = 1) -> dict[str, Any]:
     """Return a ReplicaSet that adopts the pod of `pod`."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
-            "replicas": 1,
+            "replicas": replicas,
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {"labels": {"app": name}},
@@ -58,107 +73,192 @@ def replica_set(name: str) -> dict[str, Any]:
 
 def pod(app: str) -> dict[str, Any]:
     """Return the pod `APP-0`."""
+    requests = {"requests": {"cpu": "100m"}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": f"{app}-0", "namespace": "default", "labels": {"app": app}},
-        "spec": {"containers": [{"name": "web", "image": "web"}]},
+        "spec": {"containers": [{"name": "web", "image": "web", "resources": requests}]},
     }
 
 
-_OBJECTS = (replica_set("web"), replica_set("renamed"), pod("web"))
+def hpa(name: str, fault: Fault) -> dict[str, Any]:
+    """Return an HPA that has the fault, or only its target."""
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "scaleTargetRef": {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": fault.target,
+            },
+            "minReplicas": fault.minimum,
+            "maxReplicas": 1,
+            "metrics": [fault.hpa or seeds.pods(fault.metric)],
+        },
+    }
+
+
+_OBJECTS = (
+    replica_set("web"),
+    replica_set("renamed"),
+    replica_set("empty", replicas=0),
+    pod("web"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
     """What a user sees of one fault."""
 
-    answer: str
-    """The causes in the Status, else the header `Warning`, as the API server passes them on."""
-    kubectl: str
-    """Last warning that `kubectl get --raw` prints."""
-    doctor: str
+    condition: str
+    """Message of the HPA's condition that is False; that of ScalingActive if none is."""
+    doctor: str = ""
     """Last line."""
-    explain: str
-    """Last line; empty while there is no such command."""
+    explain: str = ""
+    """Last line of `explain hpa`."""
+    log: str = ""
+    """First warning or error in the log of the adapter; empty without."""
+
+    def without(self, folder: str) -> Outputs:
+        """Return the lines without the name of a folder."""
+        return Outputs(**{key: line.replace(folder, "") for key, line in asdict(self).items()})
 
 
 class Testbed:
     """Servers, and the state of their seeds."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, healthy: Prometheus) -> None:
+    def __init__(self, plane: ControlPlane, folder: Path, healthy: Prometheus, gate: Gate) -> None:
         self.plane = plane
         self._folder = folder
-        self._healthy = healthy
-        self._url = healthy.url
+        self._prometheus = healthy
+        self._gate = gate
+        self._live: tuple[str, ...] = seeds.HEALTHY
+        config = folder / "rules.yaml"
+        config.write_text(seeds.rules())
+        self._flags = (
+            *("--preset=gpu-dcgm", "--preset=resource-metrics", f"--config={config}"),
+            *(f"--prometheus-url={gate.url}", "--shutdown-delay=0s"),
+            *(f"--metrics-relist-interval={_RELIST:g}s", "--metrics-max-age=1h"),
+        )
+        self._adapter = self._server("adapter")
+        # What `doctor` reads of the installation is what the process is started with.
+        container = plane.admin.get(_DEPLOYMENT)["spec"]["template"]["spec"]["containers"][0]
+        (url,) = (each for each in container["env"] if each["name"] == "PROMETHEUS_URL")
+        config_map = f"{_CONFIGS}/{url['valueFrom']['configMapKeyRef']['name']}"
+        self._patch(config_map, {"data": {"PROMETHEUS_URL": gate.url}})
+        arguments = ["--prometheus-url=$(PROMETHEUS_URL)", *self._flags[:2], "--config=/x.yaml"]
+        path = "/spec/template/spec/containers/0/args"
+        plane.admin.call(
+            "PATCH",
+            _DEPLOYMENT,
+            [{"op": "replace", "path": path, "value": arguments}],
+            content_type="application/json-patch+json",
+        )
+        self._places: Mapping[Place, Callable[[], contextlib.AbstractContextManager[None]]] = {
+            "": contextlib.nullcontext,
+            "restarted": self._restarted,
+            "adapter's rights": self._without_pods,
+            "reviews": lambda: self._without(_BINDINGS, "gpu-metrics-adapter:auth-delegator"),
+            "controller's rights": self._without_reading,
+            "elsewhere": lambda: self._apiservices({"service": {"name": "other"}}),
+            "deleted": self._unregistered,
+            "caBundle": lambda: self._from_files(dt.timedelta(days=1), other_ca=True),
+            "expired": lambda: self._from_files(-dt.timedelta(hours=1), other_ca=False),
+            "stopped": self._stopped,
+            "request-header CA": self._other_front_proxy,
+            "second HPA": self._second_hpa,
+            "metrics.k8s.io": self._resource_metrics,
+        }
 
     def observe(self, faults: Iterable[Fault]) -> Iterator[tuple[Fault, Outputs]]:
-        """Seed each fault, yield what a user sees, and remove it."""
-        by_place = sorted(faults, key=lambda fault: fault.place in {"url", "credentials"})
-        with self._adapter(self._healthy.url, "healthy"):
-            with self._without_pods():  # first: later, the pods are in the watch cache
-                yield from self._all(each for each in by_place if each.place == "rights")
-            wait_for(lambda: self._get(Fault(title="", reason="", words=()))[0] == 200, "rights")
-            places = {"series", "selector"}
-            yield from self._all(each for each in by_place if each.place in places)
-        with self._adapter("http://127.0.0.1:9", "url"):
-            yield from self._all(each for each in by_place if each.place == "url")
-        folder = self._folder / "protected"
-        folder.mkdir()
-        with (
-            prometheus.run(folder, web=_USERS, headers={"Authorization": BASIC}) as protected,
-            self._adapter(protected.url, "credentials"),
-        ):
-            yield from self._all(each for each in by_place if each.place == "credentials")
+        """Seed each fault, yield what a user sees, and remove it.
 
-    def _all(self, faults: Iterable[Fault]) -> Iterator[tuple[Fault, Outputs]]:
+        Series that are those of a rule of the fault are there from the start.
+        """
+        faults = tuple(faults)
         for fault in faults:
-            with self._autoscaler(fault):
-                yield (
-                    fault,
-                    Outputs(
-                        answer=self._get(fault)[1],
-                        kubectl=self._kubectl(fault),
-                        doctor=self._program("doctor", f"--prometheus-url={self._url}"),
-                        explain=self._explain(fault),
-                    ),
-                )
+            if fault.query:
+                self._seed(fault)
+        with self._scraped():
+            self._adapter.start()
+            try:
+                for fault in faults:
+                    try:
+                        outputs = self._observe(fault)
+                    except TimeoutError as error:
+                        outputs = Outputs(condition=f"not seeded: {error}")
+                    yield fault, outputs
+            finally:
+                self._adapter.kill()
 
-    def _path(self, fault: Fault) -> str:
-        selector = "renamed" if fault.place == "selector" else "web"
-        path = f"{GROUP}/namespaces/default/pods/*/{fault.metric}"
-        return f"{path}?labelSelector=app%3D{selector}"
+    def _seed(self, fault: Fault) -> None:
+        now = time.time()
+        for age in (930, 630, 330):
+            self._prometheus.put(*fault.rare, at=now - age)
+        for age in range(180, int(AGO), -10):
+            self._prometheus.put(*fault.ended, at=now - age)
+        self._prometheus.end(*fault.ended, at=now - AGO)
+        if fault.age:
+            self._prometheus.put(*fault.live, at=now - fault.age)
+        else:
+            self._live += fault.live
+            self._prometheus.put(*fault.live)
 
-    def _get(self, fault: Fault) -> tuple[int, str]:
-        reply = self.plane.admin.request("GET", self._path(fault))
-        causes = [
-            f"{each['reason']}: {each['message']}"
-            for each in (reply.document.get("details") or {}).get("causes", ())
-            if "reason" in each
-        ]
-        return reply.status, causes[0] if causes else reply.headers.get("Warning", "")
+    def _observe(self, fault: Fault) -> Outputs:
+        usual = self._live
+        if fault.live and not fault.query:
+            self._seed(fault)
+            time.sleep(_RELIST + 1)
+        with contextlib.ExitStack() as seeded:
+            if fault.gate:
+                seeded.enter_context(self._gate.failing(fault.gate))
+            seeded.enter_context(self._places[fault.place]())
+            begins = len(self._adapter.log)
+            self._apply(hpa("web", fault))
+            seeded.callback(self.plane.admin.call, "DELETE", f"{_HPAS}/web")
+            condition = self._condition(fault)
+            outputs = Outputs(
+                condition=condition,
+                doctor=self._program("doctor"),
+                explain=self._program("explain", "hpa", "default/web"),
+                log=self._warning(begins),
+            )
+        self._live = usual
+        if not fault.query:
+            self._prometheus.end(*fault.live)
+        wait_for(self._is_healthy, f"it is healthy after: {fault.title}", seconds=60)
+        return outputs
 
-    def _kubectl(self, fault: Fault) -> str:
-        done = subprocess.run(
-            [
-                self.plane.programs.kubectl,
-                f"--kubeconfig={self.plane.kubeconfig}",
-                *("get", "--raw", self._path(fault)),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        warnings = [line for line in done.stderr.splitlines() if line.startswith("Warning: ")]
-        return [*done.stderr.splitlines(), *warnings][-1]
+    def _condition(self, fault: Fault) -> str:
+        """Return the condition once it is what the fault makes of it, and stays so."""
+        found: dict[str, tuple[str, str]] = {}
 
-    def _explain(self, fault: Fault) -> str:
-        if "explain" not in commands.SUMMARIES:
-            return ""
-        selector = "renamed" if fault.place == "selector" else "web"
-        return self._program(
-            "explain", "default/pods/*", fault.metric, f"--selector=app={selector}"
-        )
+        def settled() -> bool:
+            status = self.plane.admin.get(f"{_HPAS}/web").get("status") or {}
+            found.clear()
+            for each in status.get("conditions") or ():
+                found[each["type"]] = each["status"], each.get("message", "")
+            failed = any(found.get(each, ("",))[0] == "False" for each in _JUDGED)
+            return bool(found) and (fault.active or failed)
+
+        with contextlib.suppress(TimeoutError):
+            wait_for(settled, "the HPA has a condition", seconds=25)
+        time.sleep(1.0 if fault.query else _SYNCS)
+        settled()
+        failed = [found[each][1] for each in _JUDGED if found.get(each, ("",))[0] == "False"]
+        return failed[0] if failed else found.get("ScalingActive", ("", "no condition"))[1]
+
+    def _warning(self, begins: int) -> str:
+        lines = self._adapter.log[begins:].splitlines()
+        texts = [each.partition("] ")[2] for each in lines if each[:1] in {"W", "E"}]
+        return next((each for each in texts if "--preset=auto" not in each), "")
+
+    def _is_healthy(self) -> bool:
+        reply = self.plane.admin.request("GET", _HEALTHY)
+        return reply.status == 200 and bool(reply.document.get("items"))
 
     def _program(self, *arguments: str) -> str:
         """Run a command of the adapter and return its last line."""
@@ -167,84 +267,214 @@ class Testbed:
             program.main([*arguments, f"--kubeconfig={self.plane.kubeconfig}"])
         return output.getvalue().splitlines()[-1]
 
-    @contextlib.contextmanager
-    def _adapter(self, url: str, name: str) -> Iterator[None]:
-        config = self._folder / "rules.yaml"
-        config.write_text(rules())
-        flags = ("--preset=gpu-dcgm", f"--config={config}", f"--prometheus-url={url}")
-        log = self._folder / f"adapter-{name}.log"
-        adapter = Server(self.plane, log, (*flags, "--shutdown-delay=0s"))
-        self._url = url
-        try:
-            adapter.start()
-            ready = f"{adapter.url}/readyz"
-            wait_for(lambda: prometheus.status(ready, context=INSECURE) == 200, "it is ready")
-            yield
-        finally:
-            adapter.kill()
+    def _server(self, name: str, *flags: str, ca: bytes | None = None) -> Server:
+        log = self._folder / f"{name}.log"
+        return Server(self.plane, log, (*self._flags, *flags), ca=ca)
+
+    def _apply(self, document: Mapping[str, Any]) -> None:
+        self.plane.kubectl("apply", "-f", "-", text=json.dumps(document))
 
     @contextlib.contextmanager
-    def _autoscaler(self, fault: Fault) -> Iterator[None]:
-        name = "renamed" if fault.place == "selector" else "web"
-        target = {"type": "AverageValue", "averageValue": "1"}
-        document = {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": name},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name},
-                "maxReplicas": 1,
-                "metrics": [
-                    {"type": "Pods", "pods": {"metric": {"name": fault.metric}, "target": target}}
-                ],
-            },
-        }
-        path = f"/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/{name}"
-        self.plane.admin.apply(path, document)
+    def _scraped(self) -> Iterator[None]:
+        """Write a sample of each live series every second."""
+        ended = threading.Event()
+
+        def repeat() -> None:
+            while not ended.wait(1):
+                with contextlib.suppress(OSError):
+                    self._prometheus.put(*self._live)
+
+        self._prometheus.put(*self._live)
+        thread = threading.Thread(target=repeat)
+        thread.start()
         try:
             yield
         finally:
-            self.plane.admin.call("DELETE", path)
+            ended.set()
+            thread.join()
+
+    @contextlib.contextmanager
+    def _restarted(self) -> Iterator[None]:
+        self._adapter.kill()
+        self._adapter.start()
+        yield
+
+    @contextlib.contextmanager
+    def _stopped(self) -> Iterator[None]:
+        self._adapter.kill()
+        self._wait_unavailable()
+        try:
+            yield
+        finally:
+            self._adapter.start()
+
+    @contextlib.contextmanager
+    def _other_front_proxy(self) -> Iterator[None]:
+        """Trust the front-proxy CA of before only, as a file that was copied once."""
+        path = self._folder / "front-proxy-ca.crt"
+        path.write_bytes(Holder("front-proxy-ca-of-before", ca=True, now=_now()).pem)
+        with self._instead("front-proxy", f"--requestheader-client-ca-file={path}"):
+            yield
+
+    @contextlib.contextmanager
+    def _from_files(self, until: dt.timedelta, *, other_ca: bool) -> Iterator[None]:
+        """Serve a certificate from files, as cert-manager writes them."""
+        ca = Holder("ca", ca=True, now=_now(), until=dt.timedelta(days=9))
+        names = (f"{NAME}.{NAMESPACE}.svc", "localhost")
+        usages = (ExtendedKeyUsageOID.SERVER_AUTH,)
+        leaf = Holder(NAME, ca, usages=usages, now=_now(), until=until, dns=names)
+        certificate, key = (self._folder / f"files.{each}" for each in ("crt", "key"))
+        certificate.write_bytes(leaf.pem)
+        key.write_bytes(leaf.bundle.key_pem)
+        bundle = Holder("ca", ca=True, now=_now(), until=dt.timedelta(days=9)) if other_ca else ca
+        flags = (f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}")
+        before = self.plane.admin.get(f"{_APISERVICES}/{_CUSTOM[0]}")["spec"].get("caBundle")
+        with self._instead("files", *flags, ca=bundle.pem):
+            yield
+        for name in self._adapter.api_services:
+            self._patch(f"{_APISERVICES}/{name}", {"spec": {"caBundle": before}})
+
+    @contextlib.contextmanager
+    def _instead(self, name: str, *flags: str, ca: bytes | None = None) -> Iterator[None]:
+        """Run another adapter instead, which the API server does not reach."""
+        self._adapter.kill()
+        usual, self._adapter = self._adapter, self._server(name, *flags, ca=ca)
+        self._adapter.listen()
+        self._wait_unavailable()
+        try:
+            yield
+        finally:
+            self._adapter.kill()
+            self._adapter = usual
+            threading.Thread(target=self._adapter.start).start()
+
+    def _wait_unavailable(self) -> None:
+        wait_for(lambda: not self.plane.available(_CUSTOM[1])[0], "it is not Available", seconds=60)
+
+    @contextlib.contextmanager
+    def _apiservices(self, spec: Mapping[str, Any]) -> Iterator[None]:
+        before = {each: self.plane.admin.get(f"{_APISERVICES}/{each}")["spec"] for each in _CUSTOM}
+        self.plane.local_service("other", NAMESPACE)
+        for each in _CUSTOM:
+            self._patch(f"{_APISERVICES}/{each}", {"spec": spec})
+        try:
+            yield
+        finally:
+            for each, old in before.items():
+                self._patch(f"{_APISERVICES}/{each}", {"spec": {"service": old["service"]}})
+
+    @contextlib.contextmanager
+    def _unregistered(self) -> Iterator[None]:
+        kept = [self.plane.admin.get(f"{_APISERVICES}/{each}") for each in _CUSTOM]
+        for each in _CUSTOM:
+            self.plane.admin.call("DELETE", f"{_APISERVICES}/{each}")
+        try:
+            yield
+        finally:
+            for each in kept:
+                self._create(_APISERVICES, each)
+
+    @contextlib.contextmanager
+    def _without(self, path: str, name: str) -> Iterator[None]:
+        kept = self.plane.admin.get(f"{path}/{name}")
+        self.plane.admin.call("DELETE", f"{path}/{name}")
+        time.sleep(11)  # decisions are remembered for ten seconds
+        try:
+            yield
+        finally:
+            self._create(path, kept)
+            time.sleep(11)
+
+    @contextlib.contextmanager
+    def _without_reading(self) -> Iterator[None]:
+        role = "system:controller:horizontal-pod-autoscaler"
+        groups = {"custom.metrics.k8s.io", "external.metrics.k8s.io"}
+        with (
+            self._restricted(role, lambda rule: not groups & {*rule.get("apiGroups", ())}),
+            self._without(_BINDINGS, "gpu-metrics-adapter:metrics-reader"),
+        ):
+            yield
 
     @contextlib.contextmanager
     def _without_pods(self) -> Iterator[None]:
-        role = self.plane.admin.get(_ROLE)
-        restricted = json.loads(json.dumps(role["rules"]))
-        for rule in restricted:
-            rule["resources"] = [each for each in rule["resources"] if each != "pods"]
-        self._set_rules(restricted)
-        # RBAC reads its own watch cache.
-        healthy = Fault(title="", reason="", words=())
-        wait_for(lambda: self._get(healthy)[0] == 500, "the right is revoked")
+        role = "gpu-metrics-adapter:resource-reader"
+        with self._restricted(role, lambda rule: "pods" not in rule["resources"]):
+            time.sleep(2)  # RBAC reads its own watch cache
+            yield
+
+    @contextlib.contextmanager
+    def _restricted(self, name: str, kept: Callable[[Any], bool]) -> Iterator[None]:
+        path = f"{_ROLES}/{name}"
+        rules: Sequence[Any] = self.plane.admin.get(path)["rules"]
+        self._patch(path, {"rules": [each for each in rules if kept(each)]})
         try:
             yield
         finally:
-            self._set_rules(role["rules"])
+            self._patch(path, {"rules": rules})
 
-    def _set_rules(self, rules: list[Any]) -> None:
-        options = {"content_type": "application/merge-patch+json"}
-        self.plane.admin.call("PATCH", _ROLE, {"rules": rules}, **options)
+    @contextlib.contextmanager
+    def _second_hpa(self) -> Iterator[None]:
+        self._apply(hpa("web-too", Fault(title="", cause="", cure="")))
+        try:
+            yield
+        finally:
+            self.plane.admin.call("DELETE", f"{_HPAS}/web-too")
+
+    @contextlib.contextmanager
+    def _resource_metrics(self) -> Iterator[None]:
+        custom = self.plane.admin.get(f"{_APISERVICES}/{_CUSTOM[0]}")["spec"]
+        name = server.RESOURCE_METRICS
+        self.plane.api_service(
+            name,
+            service=NAME,
+            namespace=NAMESPACE,
+            port=self._adapter.port,
+            ca=base64.b64decode(custom["caBundle"]),
+        )
+        try:
+            self.plane.wait_available(name)
+            yield
+        finally:
+            self.plane.admin.call("DELETE", f"{_APISERVICES}/{name}")
+
+    def _patch(self, path: str, document: Mapping[str, Any]) -> None:
+        self.plane.admin.call("PATCH", path, document, **_PATCH)
+
+    def _create(self, path: str, document: dict[str, Any]) -> None:
+        metadata = {key: document["metadata"][key] for key in ("name", "labels", "annotations")
+                    if key in document["metadata"]}  # fmt: skip
+        document = {key: each for key, each in document.items() if key != "status"}
+        self.plane.admin.call("POST", path, document | {"metadata": metadata})
+
+
+_JUDGED = ("AbleToScale", "ScalingActive")
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
 
 
 @contextlib.contextmanager
 def running(plane: ControlPlane, folder: Path) -> Iterator[Testbed]:
-    """Install the adapter, and run a Prometheus with the series of all faults."""
+    """Install the adapter, and run Prometheus behind a gate."""
     with contextlib.ExitStack() as stack:
-        healthy = stack.enter_context(prometheus.run(folder))
-        _seed(healthy)
+        # Samples of 930 s ago are written while newer ones are.
+        config = "storage: {tsdb: {out_of_order_time_window: 1h}}\n"
+        healthy = stack.enter_context(prometheus.run(folder, config))
+        (folder / "empty").mkdir()
+        empty = stack.enter_context(prometheus.run(folder / "empty"))
+        gate = Gate(healthy.url, empty.url)
+        stack.callback(gate.close)
         stack.enter_context(server.installed(plane))
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": _OBJECTS})
         plane.kubectl("apply", "-f", "-", text=text)
         stack.callback(
             plane.kubectl, "delete", "--force", "--ignore-not-found", "-f", "-", text=text
         )
-        yield Testbed(plane, folder, healthy)
+        status = running_status(pod("web"))
+        path = "/api/v1/namespaces/default/pods/web-0/status"
+        plane.admin.call("PATCH", path, {"status": status}, **_PATCH)
+        yield Testbed(plane, folder, healthy, gate)
 
 
-def _seed(server: Prometheus) -> None:
-    now = time.time()
-    ended = [line for fault in FAULTS for line in fault.ended]
-    for later in range(4):
-        server.put(*ended, at=now - BEFORE - 180 + 60 * later)
-    server.end(*(line for line in ended if "job=" in line), at=now - BEFORE + 1)
-    server.put(*HEALTHY, *(line for fault in FAULTS for line in fault.live), at=now)
+assert len(FAULTS) == 45

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from adapter import errors
 from adapter.api.groups import question
 from adapter.api.groups.group import Backend, Content, Resource
 from adapter.api.groups.question import ALL, NAMESPACE_METRICS, Question, Target, not_found
@@ -154,7 +153,7 @@ async def evaluate(
     except BackendError as error:
         raise failures.of_query(backend.collector, str(target), query, error) from error
     except AmbiguousSampleError as error:
-        raise errors.internal("unable to fetch metrics") from error
+        raise failures.of_samples(backend.collector, str(target), error) from error
 
 
 async def content(

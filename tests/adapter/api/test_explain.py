@@ -174,13 +174,17 @@ async def test_an_external_metric_has_the_labels_of_its_values(served: Api) -> N
     assert status == 200
 
 
-async def test_an_error_without_a_cause_cannot_be_told(served: Api) -> None:
+async def test_several_samples_under_aggregate_error_are_a_cause(
+    served: Api, caplog: pytest.LogCaptureFixture
+) -> None:
     found = await explain(served, f"{PODS}/a/twice")
+    for _ in range(2):
+        status, document = await served.get(f"{PODS}/a/twice")
 
-    assert (found["outcome"], found["causes"]) == ("unknown", [])
+    assert (status, document["details"]["causes"][0]["reason"]) == (500, "SeveralSamples")
     assert found["queries"][0]["samples"]["count"] == 2
-    assert "unable to fetch metrics: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
-    assert found["verdict"].endswith("See /readyz?verbose and the adapter's log")
+    assert "SeveralSamples: pods 'default/a' has 2 samples of 'twice'" in found["verdict"]
+    assert caplog.text.count("has 2 samples of 'twice'") == 1
 
 
 async def test_an_invalid_request_stays_an_error(served: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 
@@ -189,6 +190,22 @@ async def test_a_check_is_logged_once_per_change(registry, caplog):
         "health check rules: failed: b",
         "health check rules: passes",
     ]
+
+
+async def test_a_change_is_logged_although_nobody_polls(registry, caplog):
+    runs = iter([Degradation("partial"), Degradation("partial"), ""])
+    served = endpoints(registry, ("rules", lambda: next(runs)), public=True)
+
+    async def sleep(seconds):
+        if seconds <= 0 or served_times.append(seconds) or len(served_times) > 3:
+            raise asyncio.CancelledError
+
+    served_times = []
+    with pytest.raises(asyncio.CancelledError):
+        await served.run(sleep)
+
+    logged = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
+    assert logged == ["health check rules: degraded: partial"]
 
 
 async def test_few_unknown_names_are_repeated(registry):

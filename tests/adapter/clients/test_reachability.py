@@ -30,7 +30,10 @@ def clock():
             errors.TimedOut("10.0.0.1"),
             "does not respond in time (check its load, and --prometheus-timeout)",
         ),
-        (errors.Broken("10.0.0.1: 502"), "fails, or sends responses that cannot be parsed"),
+        (
+            errors.Broken("10.0.0.1: 502"),
+            "fails, or what answers is not Prometheus (check --prometheus-url)",
+        ),
         (
             errors.Refused("10.0.0.1", status=403),
             (

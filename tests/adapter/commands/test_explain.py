@@ -13,6 +13,7 @@ import pytest
 from aiohttp import web
 
 from adapter import __main__ as program
+from adapter.doctor import client
 from rules.hpa.reading import Failure
 from tests.adapter.api.test_causes import EXTERNAL, RULES
 from tests.fakes import kubernetes
@@ -64,6 +65,8 @@ async def run(
         suffix = "?explain=true" if request.query.get("explain") == "true" else ""
         missing = Failure(status=404, message="the server could not find the requested resource")
         reply = api_documents.get(request.path + suffix, missing)
+        if reply is None:
+            await asyncio.Event().wait()
         if isinstance(reply, Failure):
             status = {"kind": "Status", "message": reply.message}
             return web.json_response(status, status=reply.status)
@@ -265,3 +268,36 @@ async def test_the_text_fits_a_terminal(tmp_path: Path, capsys: pytest.CaptureFi
     assert codes == [0, 1]
     long = [each.split()[0] for each in lines if len(each) > 100]
     assert set(long) <= {"promql", "VERDICT:"}
+
+
+async def test_an_hpa_whose_last_sync_failed_is_no_success(
+    run: Run, api_documents: dict[str, Any]
+) -> None:
+    condition = {
+        "type": "ScalingActive",
+        "status": "False",
+        "reason": "FailedGetPodsMetric",
+        "message": "forbidden",
+    }
+    hpa = api_documents[test_reading.HPA]
+    api_documents[test_reading.HPA] = {**hpa, "status": {"conditions": [condition]}}
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert (code, "the last sync ended with FailedGetPodsMetric" in output) == (1, True)
+
+
+async def test_an_hpa_whose_metrics_hang_is_explained_soon(
+    run: Run, api_documents: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The explanation of a metric that was not answered would hang, too."""
+    monkeypatch.setattr(client, "_METRIC_TIMEOUT", 0.5)
+    api_documents[test_reading.VALUES] = None  # hangs
+
+    code, output = await run("hpa", "default/gpu-hpa")
+
+    assert code == 1
+    assert last_line(output) == (
+        "VERDICT: default/gpu-hpa keeps 1 replica of deployment/serving: no answer within 4 s: "
+        "Prometheus hangs or is slow. Check its load, and --prometheus-url"
+    )

@@ -26,8 +26,12 @@ from adapter.doctor import (
     registration,
     report,
 )
+from adapter.doctor import (
+    deployment as deployment_flags,
+)
 from adapter.doctor.installation import Installed
 from adapter.doctor.report import State, Step
+from rules.exporters import detect
 from tests.certificates import Holder
 from tests.fakes import kubernetes
 from tests.presets import worlds
@@ -113,9 +117,14 @@ def texts(findings):
             for message, words in {
                 "failing ... dial tcp 10.0.0.1:443: i/o timeout": "firewall, NetworkPolicy",
                 "... x509: certificate signed by unknown authority": "does not fit the serving",
-                "bad status from https://10.0.0.1:443/apis: 403": "does not trust the API server",
+                "bad status from https://10.0.0.1:443/apis: 403": "--requestheader-client-ca-file",
                 "bad status from https://10.0.0.1:30403/apis: 503": "see service and serving",
                 "something else": "the log of the adapter",
+                "dial tcp 10.0.0.1:443: connect: connection refused": "start the adapter",
+                "... tls: failed to verify certificate: x509: certificate has expired": (
+                    "renew the files of --tls-cert-file"
+                ),
+                "remote error: tls: unknown certificate authority": "its CA is another one",
             }.items()
         ),
     ],
@@ -609,3 +618,88 @@ async def test_series_of_exporters_are_judged_on_a_real_prometheus(tmp_path: Pat
     assert any(line.startswith("ok clock of Prometheus") for line in nothing)
     assert any(line.startswith("warning pod-labels: the series of ") for line in own)
     assert any(line.startswith("warning scrapes: samples of exporters are 1") for line in own)
+
+
+DEPLOYMENTS = f"/apis/apps/v1/namespaces/{NAME}/deployments"
+
+
+def deployment(*args, env=()):
+    """Return the list of Deployments of a namespace; the first one is of somebody else."""
+    container = {"name": "adapter", "args": list(args), "env": list(env)}
+    other = {"metadata": {"labels": {"app": "other"}}, "spec": {"containers": [{"args": ["-x"]}]}}
+    own = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container]}}
+    return {"items": [{"spec": {"template": each}} for each in (other, own)]}
+
+
+URL_OF_CONFIG_MAP = {
+    "name": "PROMETHEUS_URL",
+    "valueFrom": {"configMapKeyRef": {"name": "config-1", "key": "url"}},
+}
+
+
+async def test_url_and_presets_are_those_of_the_deployment(installed, answers):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[f"{CORE}/configmaps/config-1"] = {"data": {"url": "http://127.0.0.1:9"}}
+    answers[DEPLOYMENTS] = deployment(
+        "--prometheus-url=$(PROMETHEUS_URL)", "--preset=gpu-dcgm", env=[URL_OF_CONFIG_MAP]
+    )
+
+    found = await deployment_flags.flags(installed)
+    (finding,) = await checks._deployed(installed, None)
+
+    assert found.prometheus.url == "http://127.0.0.1:9"
+    assert [each.name for each in found.rules.sources] == ["gpu-dcgm"]
+    # The address may be one that only pods reach.
+    assert (finding.state, finding.cure) == (State.SKIPPED, backend.FROM_POD)
+    assert "is not reachable from here" in finding.fact
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        deployment("--prometheus-url=$(SECRET)"),
+        deployment("--no-such-flag"),
+        {"items": []},
+        (403, "forbidden"),
+    ],
+)
+async def test_a_deployment_that_cannot_be_used_is_as_none(installed, answers, listed):
+    answers[f"{CORE}/services/{NAME}"] = SERVICE
+    answers[DEPLOYMENTS] = listed
+
+    assert texts(await checks._deployed(installed, None)) == texts(await checks._prometheus(None))
+
+
+@pytest.mark.parametrize(
+    ("presets", "expected"),
+    [
+        ({"gpu-dcgm49"}, ["use --preset=gpu-dcgm, or --preset=auto"]),
+        ({"gpu-dcgm", "gpu-dcgm49"}, []),
+        (set(), []),
+    ],
+)
+def test_presets_in_use_are_compared_with_the_exporters(presets, expected):
+    observed = frozenset({"DCGM_FI_DEV_GPU_UTIL"})
+    report = detect.analyze(
+        detect.Observations(
+            live=dict.fromkeys(observed, frozenset({"pod"})),
+            indexed=dict.fromkeys(observed, frozenset({"pod"})),
+            honored=observed,
+            anything=True,
+        )
+    )
+
+    found = backend._of_report(report, frozenset(presets))
+
+    assert [each.cure for each in found if "but the adapter has" in each.fact] == expected
+
+
+def test_a_warning_about_an_autoscaler_comes_before_advice_about_exporters():
+    *_, last = report.lines(
+        [
+            report.warning("exporters", "none", cure="x"),
+            report.warning("autoscaler a/b, metric m", "200m", cure="write 20"),
+        ]
+    )
+
+    assert last == "0 failures, 2 warnings. Begin with autoscaler a/b, metric m: 200m. Write 20"

@@ -515,3 +515,23 @@ async def test_a_body_that_is_not_sent_in_time_ends_the_connection():
         got = await exchange(port, b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n")
 
     assert got == NOTHING.replace(b"\r\n", b"\r\nConnection: close\r\n", 1)
+
+
+async def test_rejected_client_certificates_are_logged_once_a_minute(caplog):
+    """The front proxy of an API server whose CA was replaced connects at each request."""
+    other = Holder("other-ca", ca=True)
+    async with listening(client_cas=other.pem) as (port, listener):
+        for _ in range(2):
+            async with connected(port, certificate=True) as proxy:
+                assert not await request_once(*proxy)
+        listener._next_rejection -= 60
+        async with connected(port, certificate=True) as proxy:
+            assert not await request_once(*proxy)
+        await until(lambda: len(rejections(caplog)) == 2)
+
+    assert "update --requestheader-client-ca-file" in rejections(caplog)[0]
+
+
+def rejections(caplog):
+    messages = (each.getMessage() for each in caplog.records)
+    return [each for each in messages if each.startswith("rejected the client certificate of ")]

@@ -59,12 +59,43 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
             Reason.SERIES_ENDED,
-            "ended: the last sample is 1m0s old",
+            "these names now: if they are of the same pods, correct the namespace label",
         ),
         (
             {**EMPTY, "named": vector(3), "foreign": ()},
             Reason.EXPORTER_ONLY,
             "the label pod of gpu_util has only the exporter's own pods",
+        ),
+        (
+            {**EMPTY, "last": vector(NOW - 60), "present": vector(1, ns="default", container="a")},
+            Reason.LABELS_MISSING,
+            "gpu_util has the objects in the label container now, and no label pod",
+        ),
+        (
+            {**EMPTY, "present": vector(1, pod="dcgm-x", exported_pod="b")},
+            Reason.EXPORTER_ONLY,
+            "exported_pod has the objects. Scrape with `honorLabels: true`",
+        ),
+        (
+            {**EMPTY, "named": vector(3), "present": vector(1, pod="c", other="a")},
+            Reason.NOT_SCRAPED,
+            "3 series of gpu_util have the label pod",
+        ),
+        (
+            {
+                **EMPTY,
+                "last": vector(NOW - 330),
+                "first": vector(NOW - 930),
+                "count": vector(3),
+                "targets": TARGETS,
+            },
+            Reason.SAMPLE_TOO_OLD,
+            "Samples come every 300 s, and Prometheus ignores those older than 5 minutes",
+        ),
+        (
+            {**EMPTY, "every": (), "scraped": ()},
+            Reason.NO_SERIES,
+            "no `up` of any target: it scrapes nothing, or X-Scope-OrgID",
         ),
         (
             {**EMPTY, "named": vector(3)},
@@ -106,13 +137,18 @@ def test_a_value_of_old_samples_is_missing_because_of_their_age(results, reason,
 
 
 def test_targets_are_queried_only_if_series_ended():
-    question = asked()
+    question, of_targets = asked(), {"targets", "up", "first", "count"}
 
-    assert samples.further(question, EMPTY) == {}
+    assert set(samples.further(question, EMPTY)) == {"present"}
     assert samples.further(question, {**EMPTY, "here": vector(1)}) == {}
     assert samples.further(question, {"here": ()}) == {}
-    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {"targets", "up"}
-    assert set(samples.further(question, {**EMPTY, "every": ()})) == {"last", "targets", "up"}
+    assert set(samples.further(question, {**EMPTY, "last": vector(1)})) == {"present", *of_targets}
+    assert set(samples.further(question, {**EMPTY, "every": ()})) == {
+        "last",
+        "scraped",
+        "live",
+        *of_targets,
+    }
 
 
 @pytest.mark.parametrize(

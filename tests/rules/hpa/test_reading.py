@@ -254,7 +254,8 @@ def test_an_ambiguous_selector_blocks_the_hpa() -> None:
 
     assert verdict(observation) == (
         "default/gpu-hpa keeps 1 replica of deployment/serving: pods by selector app=serving are "
-        "controlled by multiple HPAs. Correct the selector of the target"
+        "controlled by multiple HPAs. Keep one of these HPAs, with the metrics of all; if their "
+        "targets differ, let each select pods of its own"
     )
 
 

@@ -654,7 +654,7 @@ async def test_a_list_has_the_deployments_with_a_value(of_pods, evaluation):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("none", "no pod that matches the selector exists and has not finished"),
+        ("none", "If it is scaled to 0, use an external metric to scale from 0"),
         ("other", "deployments.apps other in namespace default does not exist"),
     ],
 )
