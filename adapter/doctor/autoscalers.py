@@ -12,6 +12,7 @@ from typing import Any
 import orjson
 
 from adapter import errors
+from adapter.api.groups import resource
 from adapter.background import gather_or_cancel
 from adapter.clients.kubernetes import Kube, Reply
 from adapter.doctor import client
@@ -30,6 +31,9 @@ _SECONDS = 6.0
 _FORBIDDEN = frozenset({401, 403})
 _WARNING = re.compile(r'299 \S+ "((?:[^"\\]|\\.)*)"')
 _SEE = "docs/reasons.md#what-do-the-reasons-mean explains the reason"
+
+_USAGE = f"/apis/{resource.NAME}/"
+_RESOURCE_METRICS = "install metrics-server, or the component resource-metrics of the manifests"
 
 _Replies = Mapping[int, Reply]
 """`id` of a request -> its reply."""
@@ -116,6 +120,9 @@ def _of_metrics(subject: str, observed: Observation, replies: _Replies) -> Itera
         name = f"{subject}, metric {proposed.metric.name}"
         if request is None:
             yield failure(name, proposed.error, cure="see apiservices")
+        elif replies[id(request)].status == 404 and request.path.startswith(_USAGE):
+            fact = f"the cluster does not serve {resource.NAME}"
+            yield failure(name, fact, cure=_RESOURCE_METRICS)
         elif finding := judge(name, replies[id(request)]):
             yield finding
         elif doubt := units.doubt(proposed):

@@ -62,6 +62,7 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
     ": 401": _TRUST,
     ": 403": _TRUST,
     "unknown certificate": _TRUST,
+    ": EOF": _TRUST,  # the server of Python ends a handshake without an alert
 }
 """Part of the message of the condition -> cause and cure."""
 _BY_REASON: Mapping[str, tuple[str, str]] = {

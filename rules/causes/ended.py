@@ -26,7 +26,12 @@ _LOOKBACK = 300.0
 
 def series(selector: str) -> Mapping[str, str]:
     """Return the queries about series of `selector` in the last hour."""
-    return {"last": last(selector), "live": f"count({selector})", **targets(selector)}
+    return {
+        "last": last(selector),
+        "live": f"count({selector})",
+        "scraped": "count(up)",
+        **targets(selector),
+    }
 
 
 def last(selector: str) -> str:
@@ -48,7 +53,7 @@ def targets(selector: str) -> Mapping[str, str]:
 
 
 def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
-    """Return why a rule has no series although it had some; None if it had none in the last hour.
+    """Return why a rule has no series; None if that is all that is known.
 
     `results` are those of `series`.
     """
@@ -60,9 +65,21 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, lasting=True)
     if not (found := find(wording.code(rule.config.series_query), results, now)):
-        return None
+        return of_nothing(rule, results)
     reason, sentence = found
     return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
+
+
+def of_nothing(rule: CompiledRule, results: Results) -> Cause | None:
+    """Return the cause if Prometheus has no `up` of any target; None if it has, or that failed."""
+    if results.get("scraped") != ():
+        return None
+    sentence = (
+        f"{rule.config.where}: Prometheus has no series of "
+        f"{wording.code(rule.config.series_query)}, and no `up` of any target. Check that it "
+        "scrapes the exporter, and that X-Scope-OrgID in --prometheus-header is the right tenant"
+    )
+    return Cause(reason=Reason.NO_SERIES, rule=rule.index, sentence=sentence, lasting=True)
 
 
 def is_down(results: Results) -> bool:
@@ -98,9 +115,9 @@ def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | Non
         )
     if scraped:
         return Reason.SERIES_ENDED, (
-            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} old. "
-            "The pod uses no GPU any more, or the exporter reports the series by another name since "
-            "an upgrade: compare its /metrics with `seriesQuery`"
+            f"the exporter is scraped (up = 1), but {subject} ended: the last sample is {age} "
+            "old. The pod uses no GPU any more, or the exporter has another name for the series "
+            "since an upgrade: compare its /metrics with `seriesQuery`"
         )
     if now - last < _LOOKBACK:
         return Reason.SERIES_ENDED, (

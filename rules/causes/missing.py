@@ -375,9 +375,7 @@ def _unlabelled(
             f"{rule.config.where} provides the metric only for {provided}. Use `type: Pods` in the "
             f"HPA, or set `workloads` in the rule to have it for {resource}"
         )
-        return Cause(
-            reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence, lasting=True
-        )
+        return Cause(reason=Reason.OTHER_RESOURCE, rule=rule.index, sentence=sentence, lasting=True)
     sentence = (
         f"{rule.config.where} provides the metric only for {provided}. Request it for these, or "
         f"map a label to {resource} in `resources`"

@@ -127,7 +127,7 @@ def further(question: Question, results: Results) -> Mapping[str, str]:
         return {**found, **ended.targets(_selector(question, names=True, namespace=True))}
     if results["every"]:
         return found
-    return {"scraped": "count(up)", **ended.series(_selector(question))}
+    return ended.series(_selector(question))
 
 
 def conclude(question: Question, results: Results, now: float) -> Cause:
@@ -345,12 +345,8 @@ def _of_objects(question: Question, results: Results) -> Cause:
     series, every = wording.printable(question.step.series), _number(results, "every")
     label, named = question.step.binding.resource, _number(results, "named")
     if not every:
-        if results.get("scraped") == ():
-            sentence = (
-                f"Prometheus has no series of {series}, and no `up` of any target: it scrapes "
-                "nothing, or X-Scope-OrgID in --prometheus-header names another tenant"
-            )
-            return replace(_cause(question, Reason.NO_SERIES, sentence), lasting=True)
+        if nothing := ended.of_nothing(question.rule, results):
+            return nothing
         sentence = f"Prometheus has no series of {series} now. Check that the exporter is scraped"
         return _cause(question, Reason.NO_SERIES, sentence)
     if not question.subject:

@@ -139,7 +139,7 @@ _OF_PROMETHEUS = (
     Fault(
         title="wrong tenant",
         gate="wrong tenant",
-        cause="no series at all|empty|holds no",
+        cause="no `up` of any target",
         cure="tenant|X-Scope-OrgID",
     ),
     Fault(
@@ -205,7 +205,7 @@ _OF_EXPORTERS = (
         live=(f"util_before_percent{{{_WEB},{_RENAMED}}} 10", f"up{{{_RENAMED}}} 1"),
         ended=(f"util_before{{{_WEB},{_RENAMED}}} 10",),
         query=PLAIN,
-        cause="SeriesEnded.*by another name",
+        cause="SeriesEnded.*another name",
         cure="compare its /metrics",
     ),
     Fault(
@@ -325,6 +325,8 @@ _OF_HPAS = (
     Fault(
         title="minReplicas 0, with a metric of pods",
         target="empty",
+        metric="util_workload",
+        live=('util_workload{namespace="default",pod="empty-0"} 0',),
         hpa=of_object("util_workload", "apps/v1", "ReplicaSet", "empty"),
         minimum=0,
         cause="no pod|0 replicas|no replicas",
@@ -456,6 +458,7 @@ _OF_RULES = (
         cause="gauge",
         cure="[Rr]emove `?rate|avg_over_time",
         active=True,
+        why_not="the value is a number like any other; `check` and the log at the start warn",
     ),
     Fault(
         title="counter as gauge",

@@ -50,14 +50,14 @@ INSECURE = ssl.create_default_context()
 INSECURE.check_hostname, INSECURE.verify_mode = False, ssl.CERT_NONE
 
 
-def replica_set(name: str, *, replicas: int = 1) -> dict[str, Any]:
+def replica_set(name: str) -> dict[str, Any]:
     """Return a ReplicaSet that adopts the pod of `pod`."""
     return {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
-            "replicas": replicas,
+            "replicas": 1,
             "selector": {"matchLabels": {"app": name}},
             "template": {
                 "metadata": {"labels": {"app": name}},
@@ -96,6 +96,7 @@ def hpa(name: str, fault: Fault) -> dict[str, Any]:
             },
             "minReplicas": fault.minimum,
             "maxReplicas": 1,
+            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}},
             "metrics": [fault.hpa or seeds.pods(fault.metric)],
         },
     }
@@ -104,8 +105,9 @@ def hpa(name: str, fault: Fault) -> dict[str, Any]:
 _OBJECTS = (
     replica_set("web"),
     replica_set("renamed"),
-    replica_set("empty", replicas=0),
+    replica_set("empty"),
     pod("web"),
+    pod("empty"),
 )
 
 
@@ -471,9 +473,9 @@ def running(plane: ControlPlane, folder: Path) -> Iterator[Testbed]:
         stack.callback(
             plane.kubectl, "delete", "--force", "--ignore-not-found", "-f", "-", text=text
         )
-        status = running_status(pod("web"))
-        path = "/api/v1/namespaces/default/pods/web-0/status"
-        plane.admin.call("PATCH", path, {"status": status}, **_PATCH)
+        for app in ("web", "empty"):
+            path = f"/api/v1/namespaces/default/pods/{app}-0/status"
+            plane.admin.call("PATCH", path, {"status": running_status(pod(app))}, **_PATCH)
         yield Testbed(plane, folder, healthy, gate)
 
 

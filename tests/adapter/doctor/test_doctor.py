@@ -125,6 +125,7 @@ def texts(findings):
                     "renew the files of --tls-cert-file"
                 ),
                 "remote error: tls: unknown certificate authority": "its CA is another one",
+                'Get "https://10.0.0.1:443/apis": EOF': "its CA is another one",
             }.items()
         ),
     ],

@@ -95,7 +95,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "every": (), "scraped": ()},
             Reason.NO_SERIES,
-            "no `up` of any target: it scrapes nothing, or X-Scope-OrgID",
+            "no `up` of any target. Check that it scrapes the exporter, and that X-Scope-OrgID",
         ),
         (
             {**EMPTY, "named": vector(3)},
