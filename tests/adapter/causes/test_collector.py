@@ -350,7 +350,7 @@ CAUSES = {
     "no series": (
         "memory_used_bytes_current",
         "NoSeries",
-        r"rules\[2\] \(preset gpu-dcgm:\d+\): Prometheus has no series of `DCGM_FI_DEV_FB_USED`, .*",
+        r"rules\[2\] \(preset gpu-dcgm:\d+\): .* has no series of `DCGM_FI_DEV_FB_USED`, .*",
     ),
     "labels missing": (
         "duty_cycle_current",
