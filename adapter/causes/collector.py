@@ -11,6 +11,7 @@ import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from adapter import errors, telemetry
@@ -137,7 +138,11 @@ class CauseCollector:
         found = await self._probes.of_rule(ruleset.rule(cause.rule), ruleset.presets)
         if found and all(each.reason is Reason.OTHER_EXPORTER for each in found):
             return (*found, cause)
-        return found or (cause,)
+        # Of one reason, both are as usual while everything starts.
+        return tuple(
+            replace(each, provisional=each.reason is cause.reason and cause.provisional)
+            for each in found
+        ) or (cause,)
 
     async def _labels_of(self, rule: CompiledRule, series: str) -> frozenset[str]:
         return await self._labels.get((rule, series), lambda: self._find_labels(rule, series))

@@ -333,9 +333,10 @@ def _of_time(question: Question, results: Results, now: float) -> Cause | None:
         # Often of other pods: those of a StatefulSet have the same names in each namespace.
         label = question.step.binding.namespace
         places = wording.names(sorted({each.labels.get(label, "") for each in others}))
-        sentence += (
-            f". Series with the label {label}={places} have these names now: if they are of the "
-            "same pods, correct the namespace label in the scrape config (`honorLabels: true`)"
+        sentence = (
+            f"{subject} ended, and there are series of these names with {label}={places}. If they "
+            "are of the same pods, correct the namespace label in the scrape config "
+            "(`honorLabels: true`). Otherwise the pod uses no GPU any more"
         )
     return _cause(question, reason, sentence)
 

@@ -217,7 +217,7 @@ _OF_EXPORTERS = (
         ),
         ended=(f"util_elsewhere{{{_WEB},{_NAMESPACE}}} 10",),
         query=PLAIN,
-        cause="OtherNamespace|SeriesEnded.*namespace=gpu-operator",
+        cause="OtherNamespace|SeriesEnded.*gpu-operator",
         cure="namespace label|honorLabels",
         quick=True,
     ),
@@ -235,7 +235,7 @@ _OF_EXPORTERS = (
         live=(f'DCGM_FI_DEV_GPU_TEMP{{UUID="u",{_WEB}}} 10', *_EXPORTER),
         age=200.0,
         cause="samples of exporters are 2.. s to 2.. s old",
-        cure="set scrape_interval",
+        cure="[Ss]et scrape_interval",
         active=True,
     ),
     Fault(

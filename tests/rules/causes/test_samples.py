@@ -59,7 +59,7 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "last": vector(NOW - 60), "elsewhere": vector(1, ns="x")},
             Reason.SERIES_ENDED,
-            "these names now: if they are of the same pods, correct the namespace label",
+            "with ns=x. If they are of the same pods, correct the namespace label in the scrape",
         ),
         (
             {**EMPTY, "named": vector(3), "foreign": ()},
