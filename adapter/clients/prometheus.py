@@ -34,6 +34,8 @@ from adapter.clients.prometheus_result import (
     Listed,
     QueryResult,
     QueryResultReader,
+    Range,
+    RangesReader,
     Reader,
     StringsReader,
     start_reader,
@@ -64,6 +66,7 @@ few large responses would make all other requests fail."""
 
 _QUERY, _SERIES, _LABELS = "/api/v1/query", "/api/v1/series", "/api/v1/labels"
 _NAMES = "/api/v1/label/__name__/values"
+_RANGE = "/api/v1/query_range"
 _METADATA = "/api/v1/metadata"
 _RUNTIME = "/api/v1/status/runtimeinfo"
 _STARTS = 4
@@ -187,6 +190,23 @@ class Prometheus:
                 self._post_refused_at = None
                 return result
         return await self._query("GET", query)
+
+    async def query_range(
+        self, query: str, start: float, end: float, step: float
+    ) -> Listed[tuple[Range, ...]]:
+        """Evaluate a query every `step` seconds (start, end: Unix seconds).
+
+        Prometheus refuses more than 11 000 steps.
+        """
+        params = {
+            "query": query,
+            "start": f"{start:.3f}",
+            "end": f"{end:.3f}",
+            "step": f"{step:.3f}",
+            "timeout": f"{max(1, int(self._timeout * 1000))}ms",
+        }
+        seconds = self._timeout + _GRACE
+        return await self._request("GET", _RANGE, params, seconds, RangesReader())
 
     async def names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -56,6 +56,15 @@ class Listed(Generic[T]):
     content: T
     partial: str = ""
     """As in `QueryResult`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Series of a range query."""
+
+    labels: Mapping[str, str]
+    points: tuple[tuple[float, float], ...]
+    """Unix seconds and value, oldest first."""
 
 
 class Reader(Protocol[T_co]):
@@ -110,6 +119,34 @@ class QueryResultReader:
             samples=() if kind == "matrix" else samples,
             partial=_partial(document),
         )
+
+
+class RangesReader:
+    """Reader of `/api/v1/query_range`; series of native histograms are left out."""
+
+    def __init__(self) -> None:
+        self._elements = ArrayParser("data", "result")
+        self._ranges: list[Range] = []
+
+    def feed(self, chunk: bytes) -> int:
+        """Parse a chunk; return its length."""
+        try:
+            for element in self._elements.feed(chunk):
+                labels = element["metric"]
+                samples = [_sample(labels, point) for point in element.get("values") or ()]
+                points = tuple((each.time, each.value) for each in samples)
+                self._ranges += [Range(labels, points)] if points else []
+        except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as e:
+            raise errors.Broken(f"the result has an element that is not a series: {e!r}") from e
+        return len(chunk)
+
+    def close(self) -> Listed[tuple[Range, ...]]:
+        """Return the series."""
+        document = self._elements.close()
+        kind = _data(document, dict).get("resultType")
+        if kind != "matrix":
+            raise errors.Broken(f"the result type is {kind!r}, not 'matrix'")
+        return Listed(tuple(self._ranges), _partial(document))
 
 
 class StringsReader:

@@ -28,7 +28,7 @@ from adapter.console.rows import Look, Row
 from adapter.doctor import autoscalers as metrics
 from adapter.doctor import client
 from adapter.doctor.report import Finding, failure
-from rules.errors import RulesError, UnreadableError
+from rules.errors import UnreadableError
 from rules.hpa import autoscaler, reading
 from rules.kinds import Kind
 
@@ -152,6 +152,10 @@ class Autoscalers:
                 index = self._caches.index(_KIND)
                 if index is not None and (document := index.of(namespace).get(name)) is not None:
                     self._looks.set(key, await self._look(document))
+            except Exception as error:  # noqa: BLE001 - one answer that is odd ends no other look
+                fact = f"an answer is not what the Kubernetes API defines: {error!r}"
+                found = failure("metrics", fact, cure="Run: gpu-metrics-adapter doctor")
+                self._looks.set(key, Look(at=self._clock(), findings=(found,)))
             finally:
                 self._pending.discard(key)
 
@@ -163,8 +167,6 @@ class Autoscalers:
         except UnreadableError as error:
             found = failure("scale", str(error), cure="Correct scaleTargetRef")
             return Look(at=self._clock(), findings=(found,))
-        except (RulesError, errors.BackendError, KeyError, TypeError, ValueError, StopIteration):
-            return Look(at=self._clock())
         stamps, findings = [], []
         for metric, request in zip(hpa.metrics, requests, strict=True):
             stamp, finding = await self._request(str(metric), request)

@@ -1,13 +1,66 @@
-"""Charts of one autoscaler: each metric with its target, and replicas. Pure."""
+"""History of one autoscaler: from the series of kube-state-metrics, and as charts. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 
+from adapter.clients.prometheus_result import Range
 from adapter.console import chart
 from adapter.console.autoscalers import Sample
 from adapter.console.chart import Chart, Series
+from rules import promql
 from rules.hpa.autoscaler import Autoscaler
+
+SECONDS = 6 * 3600.0
+"""Length of the history from Prometheus."""
+STEP = 90.0
+_PREFIX = "kube_horizontalpodautoscaler_status_"
+_PRESENT, _WANTED = f"{_PREFIX}current_replicas", f"{_PREFIX}desired_replicas"
+_VALUE = f"{_PREFIX}target_metric"
+_TYPES = {"AverageValue": "average", "Value": "value", "Utilization": "utilization"}
+
+
+def query(namespace: str, name: str) -> str:
+    """Return the query for the status of an HPA, as kube-state-metrics exports it.
+
+    `exported_namespace` is its namespace if kube-state-metrics is scraped without honor_labels.
+    """
+    names = promql.matcher("__name__", "=~", f"{_PRESENT}|{_WANTED}|{_VALUE}")
+    of_name = promql.matcher("horizontalpodautoscaler", "=", name)
+    return " or ".join(
+        f"{{{names},{of_name},{promql.matcher(label, '=', namespace)}}}"
+        for label in ("exported_namespace", "namespace")
+    )
+
+
+def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:
+    """Return what the series say, oldest first; times without replicas are left out."""
+    found: dict[tuple[str, str, str], dict[float, float]] = {}
+    for each in ranges:
+        labels = each.labels
+        key = labels.get("metric_name", ""), labels.get("metric_target_type", "")
+        points = found.setdefault((labels.get("__name__", ""), *key), {})
+        points |= {time: value for time, value in each.points if math.isfinite(value)}
+    present, wanted = (found.get((name, "", ""), {}) for name in (_PRESENT, _WANTED))
+    values = [
+        (found.get((_VALUE, each.name, _TYPES[each.target]), {}), each.target)
+        for each in hpa.metrics
+    ]
+    return [
+        Sample(
+            time,
+            int(present[time]),
+            int(wanted.get(time, present[time])),
+            tuple(
+                round(points[time] * (1 if target == "Utilization" else 1000))
+                if time in points
+                else None
+                for points, target in values
+            ),
+        )
+        for time in sorted(present)
+    ]
 
 
 def charts(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:

@@ -109,7 +109,7 @@ def row(document: Document, look: Look | None) -> Row:
     metadata = document["metadata"]
     try:
         hpa = autoscaler.autoscaler(document)
-    except (RulesError, KeyError, TypeError, ValueError, StopIteration) as error:
+    except (RulesError, LookupError, TypeError, ValueError, AttributeError) as error:
         return Row(
             namespace=metadata["namespace"],
             name=metadata["name"],

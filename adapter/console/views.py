@@ -17,7 +17,6 @@ from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.console import autoscalers as seen
 from adapter.console import history
-from adapter.console.autoscalers import Autoscalers
 from adapter.console.rows import Row
 from adapter.doctor import autoscaler, checks, installation, report
 from adapter.doctor.autoscaler import Explained
@@ -27,6 +26,7 @@ from adapter.series import detection
 from rules.causes import explanation_document
 from rules.exporters import detect
 from rules.hpa import reading
+from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import CUSTOM, EXTERNAL
 from rules.hpa.report import explains
 from rules.quoting import counted, escaped
@@ -116,7 +116,7 @@ class Views:
     def __init__(
         self, kube: Kube, installation: Installation, prometheus: Prometheus | None
     ) -> None:
-        self.autoscalers_seen = Autoscalers(kube)
+        self.autoscalers_seen = seen.Autoscalers(kube)
         self._kube = kube
         self._client = Client(kube)
         self._installation = installation
@@ -153,7 +153,8 @@ class Views:
         key = f"{namespace}/{name}"
         explained = await self._explain(namespace, name)
         events = await self._events(namespace, name)
-        samples = self.autoscalers_seen.samples(key)
+        hpa = explained.observed.hpa
+        samples, source = await self._history(hpa)
         points = [
             {
                 "time": round(each.time, 3),
@@ -163,7 +164,12 @@ class Views:
             }
             for each in samples
         ]
-        document = {**explained.document(), "events": events, "seen": points}
+        document = {
+            **explained.document(),
+            "events": events,
+            "history": points,
+            "historySource": source,
+        }
         requests = explained.observed.requests
         queries = await self._cached(f"queries {requests}", lambda: self._queries(requests))
         lines = [
@@ -182,7 +188,7 @@ class Views:
             lines=lines,
             more={
                 "steps": list(explained.lines())[:-1],
-                "charts": history.charts(explained.observed.hpa, samples),
+                "charts": history.charts(hpa, samples),
                 "queries": queries,
             },
         )
@@ -372,6 +378,29 @@ class Views:
             return cast("Explained", await self._cached(f"decision {namespace}/{name}", explain))
         except CannotTellError as error:
             raise NoViewError(error.status if error.status == 404 else 502, str(error)) from error
+
+    async def _history(self, hpa: Autoscaler) -> tuple[Sequence[seen.Sample], str]:
+        """Return what Prometheus has, then what was seen here, and a sentence about both."""
+        own = self.autoscalers_seen.samples(f"{hpa.namespace}/{hpa.name}")
+        if self._prometheus is None:
+            return own, "As seen since the console was started; --prometheus-url allows more"
+
+        async def load() -> Sequence[seen.Sample]:
+            assert self._prometheus is not None
+            query, now = history.query(hpa.namespace, hpa.name), time.time()
+            start = now - history.SECONDS
+            found = await self._prometheus.query_range(query, start, now, history.STEP)
+            return history.samples(hpa, found.content)
+
+        try:
+            past = await self._cached(f"history {hpa.namespace}/{hpa.name}", load)
+        except errors.BackendError as error:
+            return own, f"As seen since the console was started; Prometheus: {error}"
+        if not past:
+            missing = "Prometheus has no series of kube-state-metrics about this autoscaler"
+            return own, f"As seen since the console was started; {missing}"
+        before = [each for each in past if not own or each.time < own[0].time]
+        return [*before, *own], "From kube-state-metrics, and as seen since the console was started"
 
     async def _queries(self, requests: Iterable[reading.Request | None]) -> list[Document]:
         """Return the queries of the metrics that the adapter explains."""

@@ -120,6 +120,32 @@ async def test_what_the_adapter_says_replaces_the_condition(world: World, start:
     await until(said)
 
 
+async def test_an_odd_answer_ends_no_other_look(world: World, start: Start) -> None:
+    world.healthy("default", "first")
+    world.healthy("other", "second")
+    world.documents[VALUES] = "not JSON"
+    client = await start(world)
+
+    async def looked() -> bool:
+        first, second = (await (await client.get("/autoscalers.json")).json())["items"]
+        if first["state"] != "failure":
+            return False
+        assert "JSONDecodeError" in first["sentence"]
+        return second["state"] == "ok" and VALUES.replace("default", "other") in world.requests
+
+    await until(looked)
+
+
+async def test_an_autoscaler_of_a_later_release_is_listed(world: World, start: Start) -> None:
+    world.add("default", "new", {"type": "Quantum", "quantum": {}})
+    client = await start(world)
+
+    (row,) = (await (await client.get("/autoscalers.json")).json())["items"]
+
+    assert row["state"] == "skipped"
+    assert "cannot be read" in row["sentence"]
+
+
 async def test_one_autoscaler_has_decision_events_and_history(world: World, start: Start) -> None:
     world.healthy()
     world.documents[EVENTS] = {"items": [event("old"), event("new", "2026-01-02T00:00:00Z")]}

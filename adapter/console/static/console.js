@@ -4,6 +4,7 @@
 
 const EVERY = 5000;
 const MAX_VISIBLE = 60;
+const MAX_HEADER = 6000;
 const updates = document.getElementById("updates");
 let tag = null;
 
@@ -49,10 +50,13 @@ function morphChildren(old, fresh) {
 
 function visible() {
   const keys = [];
+  let length = 0;
   for (const each of document.querySelectorAll("tr[data-key*='/']")) {
     const box = each.getBoundingClientRect();
-    if (box.bottom >= 0 && box.top <= innerHeight) keys.push(each.dataset.key);
-    if (keys.length === MAX_VISIBLE) break;
+    if (box.bottom < 0 || box.top > innerHeight) continue;
+    length += each.dataset.key.length + 1;
+    if (keys.length === MAX_VISIBLE || length > MAX_HEADER) break;
+    keys.push(each.dataset.key);
   }
   return keys.join(" ");
 }

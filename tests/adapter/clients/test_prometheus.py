@@ -503,13 +503,21 @@ MALFORMED = {
         '{"status":"success","data":[1]}',
         '{"status":"success","data":[],"warnings":"x"}',
     ],
+    "query_range": [
+        '{"status":"success","data":{"resultType":"vector","result":[]}}',
+        '{"status":"success","data":{"resultType":"matrix","result":[1]}}',
+        '{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[1]}]}}',
+        '{"status":"error","error":"why"}',
+    ],
     "types": ["{", "[]", '{"status":"success","data":{"up":[{}]}}'],
 }
 
 
 @pytest.mark.parametrize("method", MALFORMED)
 async def test_malformed_response_is_broken(serve, session, method):
-    arguments = window() if method in {"series", "names"} else ()
+    arguments = () if method in {"query", "types"} else window()
+    if method == "query_range":
+        arguments = (*arguments, 60.0)
     for body in MALFORMED[method]:
         client = Prometheus(session, (await serve(fakes.says(body))).url)
         with pytest.raises(errors.Broken):
