@@ -168,7 +168,7 @@ def test_every_flag_is_documented() -> None:
 def help_texts() -> str:
     """The help of all commands."""
     commands = (
-        *([], ["serve"], ["demo"], ["check"], ["doctor"], ["explain"], ["console"]),
+        *([], ["serve"], ["demo"], ["check"], ["doctor"], ["explain"], ["migrate"], ["console"]),
         *(["presets", "detect"], ["certs", "issue"]),
     )
     output = io.StringIO()

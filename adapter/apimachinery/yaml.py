@@ -75,7 +75,7 @@ _Dumper.add_representer(dict, _mapping)
 _Dumper.add_representer(list, _sequence)
 _Dumper.add_representer(tuple, _sequence)
 _Dumper.add_representer(str, _string)
-for _type in (type(None), bool, int):
+for _type in (type(None), bool, int, float):
     _Dumper.add_representer(_type, _plain)
 
 

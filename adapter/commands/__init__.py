@@ -18,6 +18,7 @@ SUMMARIES = {
     "serve": "serve the Kubernetes metrics APIs (default command)",
     "demo": "serve the metrics of a simulated GPU fleet, without GPUs and without a cluster",
     "check": "report errors and warnings in rules files",
+    "migrate": "turn prometheus-adapter installations and ScaledObjects into values and HPAs",
     "test": "run unit tests of rules on a real Prometheus",
     "doctor": "check an installation, from the API server to Prometheus, with cause and cure",
     "presets": "list the presets, print one, or detect which match the series in Prometheus",

@@ -1,4 +1,4 @@
-"""What `check` finds in manifests and Helm values: rules, and flags of adapters."""
+"""What `check` and `migrate` find in manifests and Helm values: rules, and flags of adapters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rules.document import config
-from rules.document.yaml import Scalar
+from rules.document import config, nodes
+from rules.document.yaml import MappingNode, Scalar
 from rules.errors import Problem
 
 
@@ -22,6 +22,33 @@ class RulesPart:
     parsed: config.Parsed
     config_map: str = ""
     """Name of the ConfigMap; empty for Helm values."""
+    node: MappingNode = nodes.EMPTY
+    """The sections as they are written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelmValues:
+    """Values of the prometheus-adapter chart."""
+
+    title: str
+    file: str
+    path: str
+    """Where they are in the values of a parent chart; empty without one."""
+    node: MappingNode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A Kubernetes object in a file."""
+
+    title: str
+    file: str
+    node: MappingNode
+
+    @property
+    def kind(self) -> str:
+        """The kind of the object."""
+        return nodes.text(self.node, "kind")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +62,9 @@ class Arguments:
     """Without the program's name; `$(NAME)` is replaced where the manifest has the value."""
     mounts: Mapping[str, tuple[str, Mapping[str, str]]]
     """Directory -> name of the ConfigMap that is mounted there, and its files and their keys."""
+    workload: MappingNode = nodes.EMPTY
+    """The manifest; empty for Helm values."""
+    container: MappingNode = nodes.EMPTY
 
     def problem(self, message: str) -> Problem:
         """Return an error about the flag with which the message starts."""
@@ -83,6 +113,9 @@ class Found:
     config_maps: tuple[tuple[str, frozenset[str]], ...] = ()
     """Each ConfigMap with its keys."""
     targets: tuple[HpaTarget, ...] = ()
+    values: tuple[HelmValues, ...] = ()
+    manifests: tuple[Manifest, ...] = ()
+    """Every object, whether something was found in it or not."""
     problems: tuple[Problem, ...] = ()
 
 
@@ -94,5 +127,7 @@ def merged(parts: Iterable[Found]) -> Found:
         arguments=tuple(each for part in every for each in part.arguments),
         config_maps=tuple(each for part in every for each in part.config_maps),
         targets=tuple(each for part in every for each in part.targets),
+        values=tuple(each for part in every for each in part.values),
+        manifests=tuple(each for part in every for each in part.manifests),
         problems=tuple(each for part in every for each in part.problems),
     )

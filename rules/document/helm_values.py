@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from rules.document import config, nodes, yaml
-from rules.document.found import Arguments, Found, RulesPart
+from rules.document.found import Arguments, Found, HelmValues, RulesPart
 from rules.document.schema import Fields, Record
 from rules.document.yaml import MappingNode, Scalar
 from rules.errors import Problem
@@ -74,7 +74,9 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
         node = rules.entries["existing"].value
         record.report("warning", "rules.existing", node, message)
     title = "Helm values"
-    part = RulesPart(title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)))
+    part = RulesPart(
+        title=title, file=file, line=rules.line, parsed=(parsed[0], tuple(problems)), node=rules
+    )
     arguments = tuple(e for e in nodes.items(values, "extraArguments") if isinstance(e, Scalar))
     flags = Arguments(
         title=f"{title}, extraArguments",
@@ -83,7 +85,11 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
         arguments=arguments,
         mounts={},
     )
-    return Found(rules=(part,), arguments=(flags,) if arguments else ())
+    return Found(
+        rules=(part,),
+        arguments=(flags,) if arguments else (),
+        values=(HelmValues(title=title, file=file, path=path, node=values),),
+    )
 
 
 def _effective(values: MappingNode) -> MappingNode:

@@ -1,7 +1,7 @@
 """Finds rules, and the flags of adapters, in manifests and Helm values.
 
-For `check` only: the server reads rules files. Positions are those in the file that people edit,
-also for rules inside the text of a ConfigMap.
+For `check` and `migrate` only: the server reads rules files. Positions are those in the file that
+people edit, also for rules inside the text of a ConfigMap.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from rules.document import config, helm_values, nodes, yaml
-from rules.document.found import Arguments, Found, HpaTarget, RulesPart, merged
+from rules.document.found import Arguments, Found, HpaTarget, Manifest, RulesPart, merged
 from rules.document.yaml import MappingNode, Node, Scalar
 
 _SECTION = re.compile(rf"""^\s*["']?({"|".join(config.SECTIONS)})["']?\s*:""", re.MULTILINE)
@@ -29,6 +29,8 @@ def find(content: bytes, *, file: str) -> Found | None:
     documents = [each for node in loaded for each in _flat(node)]
     if any(nodes.text(each, "kind") and nodes.text(each, "apiVersion") for each in documents):
         found = merged(_manifest(each, file) for each in documents)
+        every = (Manifest(title=nodes.title(each), file=file, node=each) for each in documents)
+        found = replace(found, manifests=tuple(every))
     elif documents and (values := helm_values.chart_values(documents[0])):
         found = helm_values.parse(*values, file)
     else:
@@ -90,7 +92,7 @@ def _config_map(document: MappingNode, file: str) -> Found:
     data = nodes.mapping(document, "data")
     for key, entry in data.entries.items():
         if isinstance(entry.value, Scalar) and (parsed := _embedded_rules(entry.value, file, key)):
-            where, result = parsed
+            where, result, node = parsed
             parts.append(
                 RulesPart(
                     title=f"{title}, key {key}",
@@ -98,19 +100,22 @@ def _config_map(document: MappingNode, file: str) -> Found:
                     line=entry.key.line,
                     parsed=result,
                     config_map=name,
+                    node=node,
                 )
             )
     return Found(rules=tuple(parts), config_maps=((name, frozenset(data.entries)),))
 
 
-def _embedded_rules(scalar: Scalar, file: str, key: str) -> tuple[str, config.Parsed] | None:
+def _embedded_rules(
+    scalar: Scalar, file: str, key: str
+) -> tuple[str, config.Parsed, MappingNode] | None:
     """Parse the text of a ConfigMap's key; None if it holds no rules."""
     text, file = nodes.embedded(scalar, file, key)
     node, problems = yaml.load(text, file=file)
     if isinstance(node, MappingNode) and _holds_rules(node):
-        return file, config.parse_node(node, file=file, problems=problems)
+        return file, config.parse_node(node, file=file, problems=problems), node
     if node is None and problems and _SECTION.search(text):
-        return file, (None, problems)
+        return file, (None, problems), nodes.EMPTY
     return None
 
 
@@ -128,7 +133,7 @@ def _workload(document: MappingNode, pod: MappingNode, file: str) -> Found:
         for volume in nodes.items(pod, "volumes")
     }
     found = []
-    for container in nodes.items(pod, "containers"):
+    for container in nodes.mappings(nodes.items(pod, "containers")):
         arguments = [
             each
             for key in ("command", "args")
@@ -163,6 +168,8 @@ def _workload(document: MappingNode, pod: MappingNode, file: str) -> Found:
                 line=container.line,
                 arguments=tuple(_expanded(each, environment) for each in arguments),
                 mounts=mounts,
+                workload=document,
+                container=container,
             )
         )
     return Found(arguments=tuple(found))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
+
+import yaml
 
 from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
 
+_PLAIN = frozenset(("bool", "int", "float", "null"))
 EMPTY = MappingNode(entries={}, line=1, column=1)
 
 
@@ -30,6 +34,15 @@ def text(node: Node, key: str) -> str:
     """Return the text of the scalar at `key`; empty if there is none."""
     value = _value(node, key)
     return value.text if isinstance(value, Scalar) else ""
+
+
+def plain(node: Node) -> Any:
+    """Return the value as Python has it; dates and tagged scalars are text."""
+    if isinstance(node, MappingNode):
+        return {key: plain(entry.value) for key, entry in node.entries.items()}
+    if isinstance(node, SequenceNode):
+        return [plain(each) for each in node.items]
+    return yaml.safe_load(node.value) if node.tag in _PLAIN else node.text
 
 
 def _value(node: Node, key: str) -> Node | None:

@@ -1,0 +1,228 @@
+"""`migrate`: prometheus-adapter installations and KEDA ScaledObjects become values and HPAs."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from adapter import settings
+from adapter.apimachinery import yaml
+from adapter.app import rule_files
+from adapter.doctor.client import CannotTellError, connected
+from adapter.settings.flag import Group, flag
+from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
+from adapter.settings.ignored import IGNORED
+from rules import ruleset
+from rules.document import config, manifests, nodes
+from rules.document import yaml as documents
+from rules.document.found import Arguments, Found, HelmValues, RulesPart, merged
+from rules.document.yaml import MappingNode
+from rules.errors import ConfigError, Problem, UnreadableError
+from rules.migration import chart, cluster, overlay, scaled_objects, workload
+from rules.migration.notes import Note, Verdict
+from rules.quoting import counted, escaped
+
+_VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options(Group):
+    """What is read and written."""
+
+    TITLE = "Flags"
+
+    files: tuple[str, ...] = flag(
+        "file", repeated("file", str), "File to read, as without the flag.", default=""
+    )
+    cluster: bool = flag(
+        "cluster",
+        SWITCH,
+        "Read Deployments of prometheus-adapter, their ConfigMaps and all ScaledObjects.",
+        default="false",
+    )
+    output: str | None = flag("output", FILE, "Folder to write to. Without it, only the report.")
+    format: Literal["values", "kustomize"] = flag(
+        "format",
+        choice("values", "kustomize"),
+        "values: values of the chart. kustomize: an overlay on manifests/base.",
+        default="values",
+    )
+    manifests: str = flag(
+        "manifests",
+        STRING,
+        "Path of our manifests, as the overlay sees it.",
+        default="../manifests",
+    )
+    kubeconfig: str | None = flag(
+        "kubeconfig",
+        FILE,
+        "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
+        "service account of the pod.",
+    )
+
+
+_COMMAND = settings.Command(
+    name="migrate",
+    help=f"""Usage: gpu-metrics-adapter migrate FILE... [FLAGS]
+       gpu-metrics-adapter migrate --cluster [FLAGS]
+
+Reads an installation of prometheus-adapter (values of its Helm chart, also in a HelmRelease or an
+Application; a Deployment and its ConfigMap; a rules file) and KEDA ScaledObjects. Prints a line
+for each key: whether it works as it is, differs, or is left out, and why. With --output, writes
+values.yaml or an overlay, and hpas.yaml with an HPA for each ScaledObject.
+
+{settings.flag_help(_Options)}
+
+Exit code: 0 if the rules of the output load, 1 if not or if nothing was found, 2 for an invalid
+command line.""",
+    groups=(_Options,),
+    positional_flag="file",
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Return 0 if the output can be used, else 1. Raises UsageError."""
+    (options,) = _COMMAND.parse(argv).groups
+    if bool(options.files) == options.cluster:
+        raise _COMMAND.error(
+            "FILE: is missing" if not options.files else "--cluster: reads no FILE"
+        )
+    try:
+        found = _of_cluster(options.kubeconfig) if options.cluster else _of_files(options.files)
+        values, hpas, notes = convert(found)
+        files, more = _files(values, hpas, options)
+        problems = _problems(overlay.rules_file(values))
+    except (ConfigError, CannotTellError, UnreadableError, OSError) as error:
+        print(escaped(str(error), keep="\n"))
+        return 1
+    report = (*sorted(notes, key=lambda note: (note.file, note.line)), *more)
+    for note in report:
+        print(note)
+    for problem in problems:
+        print(problem)
+    count = Counter(note.verdict for note in report)
+    print(", ".join(f"{count[each]} {each}" for each in _VERDICTS))
+    if any(each.severity == "error" for each in problems):
+        return 1
+    if options.output:
+        _write(Path(options.output), files)
+    return 0
+
+
+def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Note]]:
+    """Return values, HPAs and notes. Raises ConfigError without an installation, or with two."""
+    scaled = [each for each in found.manifests if each.kind == "ScaledObject"]
+    adapters = [each for each in found.arguments if each.container.entries]
+    ignored = {each.name.replace("_", "-"): each.ignored for each in IGNORED}
+    parts = [each for each in found.rules if each.node.entries or each.config_map]
+    installations = [chart.convert(each) for each in found.values]
+    installations += [workload.convert(each, parts, ignored) for each in adapters]
+    if not installations:
+        installations = [workload.of_config_map(each) for each in parts]
+    if len(installations) > 1:
+        every: tuple[HelmValues | Arguments | RulesPart, ...]
+        every = (*found.values, *adapters) or tuple(parts)
+        titles = [f"{each.title} in {each.file}" for each in every]
+        raise _error(f"there are several installations: {', '.join(titles)}. Migrate one by one")
+    if not installations and not scaled:
+        raise _error("contains neither an installation of prometheus-adapter nor a ScaledObject")
+    values, notes = installations[0] if installations else ({"rules": {"default": False}}, [])
+    if not installations:
+        (url, _), *_ = Counter(scaled_objects.addresses(scaled)).most_common(1) or [("", 0)]
+        values["prometheus"] = {"url": url, "port": "", "path": ""}
+    rules, hpas = values.setdefault("rules", {}), []
+    url = overlay.url(values)
+    for each in scaled:
+        converted = scaled_objects.convert(each, url)
+        notes += converted.notes
+        hpas += [converted.hpa] if converted.hpa else []
+        for key, added in (("custom", converted.rules), ("external", converted.external)):
+            if added:
+                rules[key] = [*(rules.get(key) or ()), *added]
+    notes += _others(found)
+    return values, hpas, notes
+
+
+def _others(found: Found) -> Iterable[Note]:
+    """Yield a note about each object of which nothing is converted."""
+    read = {id(each.workload) for each in found.arguments if each.container.entries}
+    maps = {each.config_map for each in found.rules}
+    for each in found.manifests:
+        name = nodes.text(nodes.mapping(each.node, "metadata"), "name")
+        handled = each.kind in {"ScaledObject", "HelmRelease", "Application"}
+        if handled or id(each.node) in read or (each.kind == "ConfigMap" and name in maps):
+            continue
+        same = each.kind == "HorizontalPodAutoscaler"
+        yield Note(
+            verdict="same" if same else "left out",
+            subject=each.title,
+            message="" if same else "is not part of a migration: the chart has its own objects",
+            file=each.file,
+            line=each.node.line,
+        )
+
+
+def _of_files(names: Sequence[str]) -> Found:
+    paths = itertools.chain.from_iterable(rule_files.files(Path(name)) for name in names)
+    return merged(_read(path.read_bytes(), str(path)) for path in paths)
+
+
+def _read(content: bytes, file: str) -> Found:
+    inside = manifests.find(content, file=file)
+    if inside is not None:
+        return inside
+    parsed = config.parse(content, file=file)
+    node, _ = documents.load(content, file=file)
+    if parsed[0] is None or not isinstance(node, MappingNode):
+        raise ConfigError(parsed[1])
+    return Found(rules=(RulesPart(title=file, file=file, line=1, parsed=parsed, node=node),))
+
+
+def _of_cluster(kubeconfig: str | None) -> Found:
+    async def read() -> Found:
+        async with connected(kubeconfig) as client:
+            listed = await client.run(cluster.documents())
+        return merged(_read(json.dumps(each).encode(), "cluster") for each in listed)
+
+    return asyncio.run(read())
+
+
+def _files(
+    values: dict[str, Any], hpas: Sequence[Mapping[str, Any]], options: _Options
+) -> tuple[dict[str, list[Mapping[str, Any]]], list[Note]]:
+    files: dict[str, list[Mapping[str, Any]]] = {}
+    notes: list[Note] = []
+    if options.format == "kustomize":
+        built, notes = overlay.build(values, options.manifests)
+        files = {name: [document] for name, document in built.items()}
+    else:
+        files["values.yaml"] = [values]
+    if hpas:
+        files["hpas.yaml"] = list(hpas)
+    return files, notes
+
+
+def _problems(rules: Mapping[str, Any]) -> Sequence[Problem]:
+    """Return what is wrong with the rules of the output."""
+    parsed = config.parse(yaml.encode(rules), file="output")
+    try:
+        return ruleset.compile([("output", parsed)]).problems
+    except ConfigError as error:
+        return error.problems
+
+
+def _write(folder: Path, files: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, contents in files.items():
+        (folder / name).write_bytes(b"---\n".join(map(yaml.encode, contents)))
+    print(f"wrote {counted(len(files), 'file')} to {folder}: {', '.join(files)}")
+
+
+def _error(message: str) -> ConfigError:
+    return ConfigError([Problem(severity="error", message=message)])

@@ -1,0 +1,1 @@
+"""Conversion of prometheus-adapter installations and KEDA ScaledObjects; without I/O."""

@@ -1,0 +1,181 @@
+"""Values of the prometheus-adapter chart as values of our chart, with a note about each key.
+
+Our chart takes them unchanged, so only keys without an effect are left out. The differences are
+those that the README of our chart lists.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rules.document import nodes
+from rules.document.found import HelmValues
+from rules.document.yaml import MappingNode, Node, SequenceNode, join
+from rules.migration.notes import Note, Notes, number
+
+_KEYS = """
+    nameOverride fullnameOverride namespaceOverride customAnnotations customLabels
+    image.registry image.repository image.tag image.digest image.pullPolicy image.pullSecrets
+    prometheus.url prometheus.port prometheus.path presets
+    rules.default rules.custom rules.existing rules.external rules.resource
+    customMetrics.enabled externalMetrics.enabled resourceMetrics.enabled
+    apiServices.insecureSkipTLSVerify
+    tls.enable tls.ca tls.key tls.certificate tls.existingSecret
+    certManager.enabled certManager.caCertDuration certManager.certDuration
+    certManager.caCertRevisionHistoryLimit certManager.certRevisionHistoryLimit
+    logLevel teamRules.selector teamRules.label metricsRelistInterval listenPort extraArguments env
+    replicas strategy revisionHistoryLimit
+    podDisruptionBudget.enabled podDisruptionBudget.minAvailable
+    podDisruptionBudget.maxUnavailable podDisruptionBudget.unhealthyPodEvictionPolicy
+    resources livenessProbe readinessProbe startupProbe podSecurityContext securityContext
+    affinity topologySpreadConstraints nodeSelector tolerations priorityClassName
+    dnsConfig dnsPolicy hostNetwork.enabled podLabels podAnnotations deploymentAnnotations
+    extraContainers extraVolumes extraVolumeMounts extraManifests
+    service.annotations service.port service.type service.clusterIP
+    service.ipDualStack.enabled service.ipDualStack.ipFamilies service.ipDualStack.ipFamilyPolicy
+    rbac.create rbac.useAuthReaderClusterRole
+    rbac.customMetrics.resources rbac.externalMetrics.resources
+    automountServiceAccountToken serviceAccount.create serviceAccount.name
+    serviceAccount.annotations serviceAccount.automountServiceAccountToken
+    monitoring.serviceAccounts
+    serviceMonitor.enabled serviceMonitor.labels serviceMonitor.interval serviceMonitor.tlsConfig
+    podMonitor.enabled podMonitor.labels podMonitor.interval podMonitor.tlsConfig
+    podMonitor.authorization
+    prometheusRule.enabled prometheusRule.labels dashboard.enabled dashboard.labels
+    networkPolicy.enabled networkPolicy.from networkPolicy.prometheus
+    networkPolicy.prometheusPort networkPolicy.dns networkPolicy.apiServer
+"""
+KEYS = frozenset(_KEYS.split())
+"""Paths of the values of our chart, without those below mappings with free keys."""
+
+REASONS = {
+    "psp": "PodSecurityPolicies do not exist since Kubernetes 1.25",
+    "runAsUser": "use securityContext.runAsUser",
+    "enabled": "it is a condition of a parent chart",
+}
+"""Why frequent keys have no effect, as the chart says it."""
+
+_PARENTS = frozenset(
+    key.rsplit(".", depth)[0] for key in KEYS for depth in (1, 2) if key.count(".") >= depth
+)
+_ORIGINAL = re.compile(r"(^|/)(k8s-)?prometheus-adapter(-[a-z0-9]+)?$")
+_HANDLERS = frozenset(("exec", "tcpSocket", "grpc"))
+_DEFAULTS = ("replicas", "resources", "livenessProbe", "readinessProbe", "securityContext")
+"""Keys with other defaults than in the original's chart."""
+
+
+def convert(found: HelmValues) -> tuple[dict[str, Any], list[Note]]:
+    """Return the values of our chart, and notes about all keys."""
+    notes = Notes(found.file)
+    values = _copied(found.node, "", found.path, notes)
+    image = values.get("image")
+    if isinstance(image, dict) and _is_original(image.get("repository")):
+        image.pop("repository")
+        image.pop("tag", None)
+    unset = [key for key in _DEFAULTS if key not in values]
+    if unset:
+        message = "not set: other defaults, see manifests/chart/README.md"
+        notes.differs(", ".join(unset), found.node, message)
+    if found.path:
+        message = "other keys of the parent chart belong to its other parts and are not read"
+        notes.same(found.path, found.node, message)
+    return values, notes.notes
+
+
+def _copied(node: MappingNode, path: str, prefix: str, notes: Notes) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, entry in node.entries.items():
+        key, shown = join(path, name), join(prefix, join(path, name))
+        if key in _PARENTS and isinstance(entry.value, MappingNode):
+            if below := _copied(entry.value, key, prefix, notes):
+                values[name] = below
+        elif key in KEYS:
+            values[name] = nodes.plain(entry.value)
+            if key in {"rules.custom", "rules.external"}:
+                about_rules(entry.value, shown, notes, external=key == "rules.external")
+            else:
+                check = _DIFFERENCES.get(key)
+                message = check(values[name], node) if check else ""
+                notes.either(shown, entry.key, message)
+        else:
+            notes.left_out(shown, entry.key, _reason(key))
+    return values
+
+
+def about_rules(node: Node, path: str, notes: Notes, *, external: bool) -> None:
+    """Add a note about each rule of a list."""
+    listed = node.items if isinstance(node, SequenceNode) else ()
+    for index, rule in enumerate(listed):
+        messages = "; ".join(_about_rule(rule, external=external))
+        notes.either(f"{path}[{index}]", rule, messages)
+    if not listed:
+        notes.same(path, node)
+
+
+def _about_rule(rule: Node, *, external: bool) -> Iterator[str]:
+    query = nodes.text(rule, "metricsQuery")
+    name = nodes.text(nodes.mapping(rule, "name"), "as")
+    if not external and query and ".GroupBy" not in query:
+        yield f"several samples for one object are aggregated, {number(2)}"
+    if "/" in query or "histogram_quantile" in query:
+        yield f"NaN is no value, or 0 with onNaN: zero, {number(3)}"
+    if external and name != name.lower():
+        yield f"the name also matches in lower case, {number(7)}"
+
+
+def _reason(key: str) -> str:
+    near = next((each for each in KEYS if each.lower() == key.lower()), "")
+    if near:
+        return f"has no effect: did you mean {near}?"
+    return REASONS.get(key, "has no effect: the chart has no such key")
+
+
+def _is_original(repository: object) -> bool:
+    return bool(_ORIGINAL.search(str(repository or "")))
+
+
+def _probe(value: Any, _: MappingNode) -> str:
+    given = isinstance(value, dict) and _HANDLERS & value.keys()
+    return "this handler replaces httpGet" if given else ""
+
+
+def _if(condition: Callable[[Any], object], message: str) -> Callable[[Any, MappingNode], str]:
+    """Return a check that says `message` for values that meet the condition."""
+    return lambda value, _: message if condition(value) else ""
+
+
+_DIFFERENCES: Mapping[str, Callable[[Any, MappingNode], str]] = {
+    "image.repository": _if(
+        _is_original, "is prometheus-adapter's: left out with its tag; set image.registry"
+    ),
+    "podDisruptionBudget.minAvailable": _if(
+        lambda value: value is not None, "replaces maxUnavailable: the API refuses both"
+    ),
+    "livenessProbe": _probe,
+    "readinessProbe": _probe,
+    "startupProbe": _probe,
+    "strategy": _if(
+        lambda value: isinstance(value, dict) and value.get("type") == "Recreate",
+        "rollingUpdate is left out: the API refuses it",
+    ),
+    "hostNetwork.enabled": _if(bool, "the default of dnsPolicy is ClusterFirstWithHostNet"),
+    "prometheus.url": _if(
+        lambda value: "://" not in str(value or ""), "has no scheme: http:// is added"
+    ),
+    "service.port": _if(lambda value: value != 443, "is in the APIServices, too"),
+    "tls.enable": _if(
+        bool, "needs PEM in tls.certificate and tls.key; without tls.ca, nothing is verified"
+    ),
+    "certManager.enabled": _if(bool, "tls.enable has no effect beside it"),
+    "customAnnotations": _if(bool, "does not add the annotations of cert-manager's injector"),
+    "rbac.useAuthReaderClusterRole": _if(bool, "creates the ClusterRole that it binds"),
+    "rbac.customMetrics.resources": _if(bool, "get and list for the HPA controller, not all verbs"),
+    "rules.existing": _if(bool, f"changes are read without a restart, {number(29)}"),
+    "rules.default": _if(bool, "six rules that match nearly every series: --preset of that name"),
+    "rules.resource": _if(
+        bool, "pods that have not finished count: further differences in docs/migration.md"
+    ),
+}
+"""Path -> check of the value; it returns what is different, or an empty text."""

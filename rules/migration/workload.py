@@ -1,0 +1,206 @@
+"""A Deployment of prometheus-adapter with its ConfigMap, as values of our chart.
+
+`PLACES` says which value is which field of the Deployment; `overlay` reads it in the other
+direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rules.document import nodes
+from rules.document.found import Arguments, RulesPart
+from rules.document.yaml import MappingNode, Node, Scalar
+from rules.migration import chart
+from rules.migration.notes import Note, Notes
+
+_POD = ("spec", "template", "spec")
+CONTAINER = (*_POD, "containers")
+PLACES = {
+    "replicas": ("spec", "replicas"),
+    "strategy": ("spec", "strategy"),
+    "revisionHistoryLimit": ("spec", "revisionHistoryLimit"),
+    "podAnnotations": ("spec", "template", "metadata", "annotations"),
+    "podLabels": ("spec", "template", "metadata", "labels"),
+    "podSecurityContext": (*_POD, "securityContext"),
+    **{
+        name: (*_POD, name)
+        for name in (
+            "affinity",
+            "topologySpreadConstraints",
+            "nodeSelector",
+            "tolerations",
+            "priorityClassName",
+            "dnsConfig",
+            "dnsPolicy",
+        )
+    },
+    **{name: (*CONTAINER, name) for name in ("env", "resources", "securityContext")},
+}
+"""Value -> path of the same field in a Deployment; `containers` stands for the adapter's."""
+
+_OURS = {
+    ("spec",): {"selector", "template"},
+    ("spec", "template"): {"metadata", "spec"},
+    _POD: {"containers", "volumes", "serviceAccountName", "serviceAccount"},
+    CONTAINER: {
+        *("name", "image", "imagePullPolicy", "args", "command", "ports", "volumeMounts"),
+        *("livenessProbe", "readinessProbe", "startupProbe"),
+    },
+}
+"""Path -> fields that the chart sets itself."""
+_FLAGS = {
+    "metrics-relist-interval": "metricsRelistInterval",
+    "v": "logLevel",
+    "secure-port": "listenPort",
+}
+_SECTIONS = {"rules": "custom", "externalRules": "external", "resourceRules": "resource"}
+_SERVING = frozenset(("tls-cert-file", "tls-private-key-file"))
+
+
+def convert(
+    found: Arguments, parts: Sequence[RulesPart], ignored: Mapping[str, str]
+) -> tuple[dict[str, Any], list[Note]]:
+    """Return the values for a Deployment, and notes about its fields and flags.
+
+    `parts` are the rules of all ConfigMaps, `ignored` the flags without effect and why.
+    """
+    notes = Notes(found.file)
+    values: dict[str, Any] = {"rules": {"default": False}}
+    for path, level in _levels(found):
+        _fields(path, level, values, notes)
+    _parts_of_pod(found, notes)
+    extra: list[str] = []
+    for name, value, node in _flags(found.arguments):
+        text = f"--{name}={value}" if value is not None else f"--{name}"
+        if name in _FLAGS:
+            values[_FLAGS[name]] = _number(value or "")
+            notes.same(text, node, _FLAGS[name])
+        elif name == "prometheus-url":
+            values["prometheus"] = {"url": value, "port": "", "path": ""}
+            notes.same(text, node, "prometheus.url")
+        elif name == "config":
+            _rules(text, value or "", node, found, parts, values, notes)
+        elif name in ignored:
+            notes.left_out(text, node, f"has no effect: {ignored[name]}")
+        elif name in _SERVING:
+            notes.left_out(text, node, "set tls.existingSecret to the Secret with these files")
+        elif name == "cert-dir":
+            notes.left_out(text, node, "the adapter keeps its certificate in memory")
+        else:
+            extra.append(text)
+            is_file = name.endswith(("-file", "kubeconfig"))
+            message = "extraArguments"
+            if is_file:
+                message += "; mount the file with extraVolumes and extraVolumeMounts"
+            (notes.differs if is_file else notes.same)(text, node, message)
+    if extra:
+        values["extraArguments"] = extra
+    return values, notes.notes
+
+
+def of_config_map(part: RulesPart) -> tuple[dict[str, Any], list[Note]]:
+    """Return the values for the rules in a ConfigMap that no known Deployment mounts."""
+    notes = Notes(part.file)
+    values: dict[str, Any] = {"rules": {"default": False}}
+    _sections(part, values, notes)
+    notes.left_out(part.title, part.node, "has no URL: set prometheus.url")
+    return values, notes.notes
+
+
+def _levels(found: Arguments) -> Iterator[tuple[tuple[str, ...], MappingNode]]:
+    node = found.workload
+    for depth, name in enumerate(_POD, start=1):
+        node = nodes.mapping(node, name)
+        yield _POD[:depth], node
+    yield (*_POD[:2], "metadata"), nodes.mapping(_below(found.workload, _POD[:2]), "metadata")
+    yield CONTAINER, found.container
+
+
+def _below(node: MappingNode, path: Sequence[str]) -> MappingNode:
+    for name in path:
+        node = nodes.mapping(node, name)
+    return node
+
+
+def _fields(path: tuple[str, ...], node: MappingNode, values: dict[str, Any], notes: Notes) -> None:
+    known = {place: value for value, place in PLACES.items()}
+    for name, entry in node.entries.items():
+        shown = ".".join((*path, name))
+        value = known.get((*path, name))
+        if value:
+            values[value] = nodes.plain(entry.value)
+            notes.same(shown, entry.key, value)
+        elif name in _OURS.get(path, ()):
+            continue
+        else:
+            notes.left_out(shown, entry.key, "is not a value of the chart")
+
+
+def _parts_of_pod(found: Arguments, notes: Notes) -> None:
+    """Add notes about volumes and further containers."""
+    pod = _below(found.workload, _POD)
+    with_rules = {name for name, _ in found.mounts.values()}
+    for volume in nodes.mappings(nodes.items(pod, "volumes")):
+        if nodes.text(nodes.mapping(volume, "configMap"), "name") not in with_rules:
+            name = nodes.text(volume, "name")
+            message = "unless it is /tmp, add it to extraVolumes and extraVolumeMounts"
+            notes.left_out(f"volume {name}", volume, message)
+    for other in nodes.mappings(nodes.items(pod, "containers")):
+        if other is not found.container:
+            name = nodes.text(other, "name")
+            notes.left_out(f"container {name}", other, "add it to extraContainers")
+
+
+def _flags(arguments: Sequence[Scalar]) -> Iterator[tuple[str, str | None, Scalar]]:
+    """Yield name, value and node of each flag; the value may be the next argument."""
+    rest = list(arguments)
+    while rest:
+        first = rest.pop(0)
+        if not first.text.startswith("-"):
+            continue  # the program
+        name, equals, value = first.text.lstrip("-").partition("=")
+        if not equals and rest and not rest[0].text.startswith("-"):
+            value, equals = rest.pop(0).text, "="
+        yield name.replace("_", "-") if name != "v" else name, value if equals else None, first
+
+
+def _rules(
+    text: str,
+    path: str,
+    node: Node,
+    found: Arguments,
+    parts: Sequence[RulesPart],
+    values: dict[str, Any],
+    notes: Notes,
+) -> None:
+    mounted = found.key_of(path)
+    part = next((each for each in parts if mounted and each.config_map == mounted[0]), None)
+    if part is not None:
+        notes.same(text, node, f"the rules of {part.title}")
+        _sections(part, values, notes)
+    elif mounted and mounted[1] == "config.yaml":
+        values["rules"]["existing"] = mounted[0]
+        notes.same(text, node, f"rules.existing: {mounted[0]}, which is not among the files")
+    else:
+        notes.left_out(text, node, "its ConfigMap is not among the files: add it")
+
+
+def _sections(part: RulesPart, values: dict[str, Any], notes: Notes) -> None:
+    for section, entry in part.node.entries.items():
+        if section not in _SECTIONS:
+            message = "the chart has no value for it: use rules.existing, or --format=kustomize"
+            notes.left_out(section, entry.key, message)
+            continue
+        value = nodes.plain(entry.value)
+        values["rules"][_SECTIONS[section]] = value
+        if section == "resourceRules":
+            notes.same(section, entry.key, "rules.resource")
+        else:
+            external = section == "externalRules"
+            chart.about_rules(entry.value, section, notes, external=external)
+
+
+def _number(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
