@@ -178,8 +178,8 @@ def without_usage(plan: Plan, usages: Collection[str]) -> Cause:
     by = " and ".join(filter(None, (step.binding.resource, step.binding.namespace)))
     sentence = (
         f"{_lacking(plan, usages, plan.metric)}. {step.rule.config.where} returned no sample for "
-        "them. A new one is not scraped yet; otherwise compare the labels of its series by "
-        f"{by}"
+        "them. A new one is not scraped yet; otherwise check that Prometheus scrapes the kubelets "
+        f"(cAdvisor), and compare the labels of its series by {by}"
     )
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from tests.control_plane.plane import ControlPlane
-from tests.faults import testbed
+from tests.faults import page, testbed
 from tests.faults.seeds import FAULTS, Fault
 from tests.faults.testbed import Outputs
 
@@ -38,5 +38,10 @@ def test_a_healthy_autoscaler_is_no_failure(observed: Mapping[Fault, Outputs]) -
         assert outputs.doctor.startswith("1 failure, "), outputs.doctor
 
 
-def test_there_are_45_faults() -> None:
-    assert len({fault.title for fault in FAULTS}) == 45
+def test_the_page_has_a_row_of_each_of_the_45_faults() -> None:
+    rows = page.table()
+
+    assert len(rows) == 45
+    assert list(rows) == [fault.title for fault in FAULTS]
+    for fault in FAULTS:
+        assert ("| neither: " in rows[fault.title]) == bool(fault.why_not)

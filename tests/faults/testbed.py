@@ -248,7 +248,8 @@ class Testbed:
 
         with contextlib.suppress(TimeoutError):
             wait_for(settled, "the HPA has a condition", seconds=25)
-        time.sleep(1.0 if fault.query else _SYNCS)
+        slow = fault.place or fault.gate or (fault.live and not fault.query)
+        time.sleep(_SYNCS if slow else 1.0)
         settled()
         failed = [found[each][1] for each in _JUDGED if found.get(each, ("",))[0] == "False"]
         return failed[0] if failed else found.get("ScalingActive", ("", "no condition"))[1]
