@@ -684,8 +684,8 @@ def test_pods_without_usage_are_named_with_the_query_and_its_labels():
     assert cause.sentence == (
         "2 of 3 pods in namespace ml have no cpu: a, c. resourceRules.cpu.containerQuery "
         "(rules.yaml:2) returned no sample for them. A new one is not scraped yet; otherwise "
-        "check that Prometheus scrapes the kubelets (cAdvisor), and compare the labels of its series "
-        "by pod and ns"
+        "check that Prometheus scrapes the kubelets (cAdvisor), and compare the labels of its "
+        "series by pod and ns"
     )
 
 
