@@ -16,8 +16,9 @@ from tests.playground.manifests import BERT
 
 _FOLDER = Path(__file__).parents[2] / "docs" / "images"
 _WIDTHS = (1100, 400)
-_HEIGHT = 800
-"""Pixels of a picture at most: what is below is left out, so that the files stay small."""
+_HEIGHTS = range(1000, 300, -100)
+"""Heights in pixels: the first whose file is small enough. What is below is left out."""
+_MAX_SIZE = 150_000
 _VIEWS = ("autoscalers", "metrics", "exporters", "doctor", "adapter")
 
 
@@ -40,9 +41,12 @@ def main(address: str) -> None:
 
 def _shoot(page: Page, width: int, path: Path) -> None:
     page.set_viewport_size({"width": width, "height": 300})
-    height = page.evaluate("document.documentElement.scrollHeight")
-    page.set_viewport_size({"width": width, "height": min(height, _HEIGHT)})
-    page.screenshot(path=path)
+    needed = page.evaluate("document.documentElement.scrollHeight")
+    for height in _HEIGHTS:
+        page.set_viewport_size({"width": width, "height": min(needed, height)})
+        page.screenshot(path=path)
+        if path.stat().st_size <= _MAX_SIZE:
+            return
 
 
 if __name__ == "__main__":
