@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from typing import Any, Literal
 from adapter import settings
 from adapter.apimachinery import yaml
 from adapter.app import rule_files
+from adapter.doctor import comparison
 from adapter.doctor.client import CannotTellError, connected
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
@@ -65,22 +66,55 @@ class _Options(Group):
         "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
         "service account of the pod.",
     )
+    compare: bool = flag(
+        "compare",
+        SWITCH,
+        "Compare two running servers instead, for the HPAs in FILE, or all of the cluster.",
+        default="false",
+    )
+    original: str = flag(
+        "original",
+        STRING,
+        "URL, or NAMESPACE/SERVICE of the server to compare with; if empty, the one that the "
+        "APIServices name.",
+    )
+    ours: str = flag("ours", STRING, "The same for the other server.")
+    token_file: str | None = flag(
+        "token-file",
+        FILE,
+        "Bearer token for the URLs. Other credentials are not sent there.",
+    )
+
+    def problems(self) -> Iterator[str]:
+        """Yield the conflicts between the flags."""
+        if self.compare and "://" not in self.original + self.ours:
+            yield "--ours: set it or --original to the URL of the server without APIService"
+        if self.compare and self.cluster:
+            yield "--cluster: has no effect with --compare, which reads the cluster"
+        if not self.compare and self.cluster and self.files:
+            yield "--cluster: reads no FILE"
+        if not (self.compare or self.cluster or self.files):
+            yield "FILE: is missing"
 
 
 _COMMAND = settings.Command(
     name="migrate",
     help=f"""Usage: gpu-metrics-adapter migrate FILE... [FLAGS]
        gpu-metrics-adapter migrate --cluster [FLAGS]
+       gpu-metrics-adapter migrate --compare --ours=URL [FILE...] [FLAGS]
 
 Reads an installation of prometheus-adapter (values of its Helm chart, also in a HelmRelease or an
 Application; a Deployment and its ConfigMap; a rules file) and KEDA ScaledObjects. Prints a line
 for each key: whether it works as it is, differs, or is left out, and why. With --output, writes
 values.yaml or an overlay, and hpas.yaml with an HPA for each ScaledObject.
 
+With --compare, requests each custom and external metric of the HPAs from two servers and prints
+each difference; values within the tolerance of an HPA, 10 %, are close.
+
 {settings.flag_help(_Options)}
 
-Exit code: 0 if the rules of the output load, 1 if not or if nothing was found, 2 for an invalid
-command line.""",
+Exit code: 0 if the rules of the output load, 1 if not or if nothing was found; with --compare, 1 if
+a metric differs or could not be compared; 2 for an invalid command line.""",
     groups=(_Options,),
     positional_flag="file",
 )
@@ -89,11 +123,9 @@ command line.""",
 def main(argv: Sequence[str]) -> int:
     """Return 0 if the output can be used, else 1. Raises UsageError."""
     (options,) = _COMMAND.parse(argv).groups
-    if bool(options.files) == options.cluster:
-        raise _COMMAND.error(
-            "FILE: is missing" if not options.files else "--cluster: reads no FILE"
-        )
     try:
+        if options.compare:
+            return asyncio.run(_compare(options))
         found = _of_cluster(options.kubeconfig) if options.cluster else _of_files(options.files)
         values, hpas, notes = convert(found)
         files, more = _files(values, hpas, options)
@@ -113,6 +145,27 @@ def main(argv: Sequence[str]) -> int:
     if options.output:
         _write(Path(options.output), files)
     return 0
+
+
+async def _compare(options: _Options) -> int:
+    found = _of_files(options.files).manifests if options.files else ()
+    hpas = [nodes.plain(each.node) for each in found if each.kind == "HorizontalPodAutoscaler"]
+    for each in hpas:
+        each["metadata"].setdefault("namespace", "default")
+    if options.files and not hpas:
+        raise _error("contains no HorizontalPodAutoscaler of autoscaling/v2")
+    async with (
+        connected(options.kubeconfig) as api,
+        comparison.server(options.original, api, options.token_file) as original,
+        comparison.server(options.ours, api, options.token_file) as ours,
+    ):
+        compared = await comparison.compare(api, original, ours, hpas)
+    for line in comparison.lines(compared):
+        print(escaped(line))
+    same = all(
+        not each.unknown and not any(d.matters for d in each.differences) for each in compared
+    )
+    return 0 if same else 1
 
 
 def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Note]]:

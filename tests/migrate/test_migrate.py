@@ -394,7 +394,9 @@ def test_rules_that_do_not_load_fail():
     assert any(": error: rules[0].metricsQuery" in line for line in done.report)
 
 
-@pytest.mark.parametrize("line", ["migrate", "migrate f.yaml --cluster", "migrate f --format=x"])
+@pytest.mark.parametrize(
+    "line", ["migrate", "migrate f.yaml --cluster", "migrate f --format=x", "migrate --compare"]
+)
 def test_an_invalid_command_line(line, capsys):
     assert program.main(line.split()) == 2
     assert "gpu-metrics-adapter migrate --help" in capsys.readouterr().err

@@ -1,0 +1,85 @@
+"""Compares the answers of two metrics servers to the same request; without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from rules import quantity
+from rules.errors import QuantityError
+from rules.hpa.autoscaler import TOLERANCE, Document
+from rules.hpa.reading import Failure, Reply
+from rules.migration.notes import number
+from rules.quoting import shorten
+
+_MESSAGE = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One difference between two answers."""
+
+    text: str
+    matters: bool
+    """False for values so close that an HPA decides the same by default."""
+
+
+def differences(original: Reply, ours: Reply) -> Iterator[Difference]:
+    """Yield the differences between the answers; timestamps and messages may differ."""
+    try:
+        yield from _differences(original, ours)
+    except (KeyError, TypeError, AttributeError, QuantityError) as error:
+        yield _different(f"an answer is no list of values: {error}")
+
+
+def _differences(original: Reply, ours: Reply) -> Iterator[Difference]:
+    if isinstance(original, Failure) and isinstance(ours, Failure):
+        if original.status != ours.status:
+            yield _different(f"original {_failure(original)}, ours {_failure(ours)}")
+    elif isinstance(original, Failure):
+        known = "" if _values(ours) or original.status != 404 else f": {number(1)}"
+        yield Difference(
+            text=f"original {_failure(original)}, ours {_count(ours)}{known}", matters=not known
+        )
+    elif isinstance(ours, Failure):
+        yield _different(f"original {_count(original)}, ours {_failure(ours)}")
+    else:
+        yield from _of_values(_values(original), _values(ours))
+
+
+def _of_values(original: Mapping[str, int], ours: Mapping[str, int]) -> Iterator[Difference]:
+    for key in sorted(original.keys() | ours.keys()):
+        if key not in ours:
+            yield _different(f"{key}: {quantity.decimal(original[key])}, not in ours")
+        elif key not in original:
+            yield _different(f"{key}: {quantity.decimal(ours[key])}, not in the original")
+        elif original[key] != ours[key]:
+            before, now = original[key], ours[key]
+            text = f"{key}: original {quantity.decimal(before)}, ours {quantity.decimal(now)}"
+            yield Difference(text=text, matters=abs(now - before) > TOLERANCE * abs(before))
+
+
+def _values(document: Document | Failure) -> dict[str, int]:
+    """Return the values in thousandths by object, or by labels for an external metric."""
+    if isinstance(document, Failure):
+        return {}
+    return {_key(each): quantity.milli_value(each["value"]) for each in document["items"] or ()}
+
+
+def _key(item: Document) -> str:
+    if described := item.get("describedObject"):
+        return f"{described['kind']} {described['name']}"
+    labels = item.get("metricLabels") or {}
+    return "{" + ",".join(f"{key}={labels[key]}" for key in sorted(labels)) + "}"
+
+
+def _different(text: str) -> Difference:
+    return Difference(text=text, matters=True)
+
+
+def _failure(failure: Failure) -> str:
+    return f"{failure.status or 'no answer'} ({shorten(failure.message, _MESSAGE)})"
+
+
+def _count(document: Document | Failure) -> str:
+    return f"{len(_values(document))} values"
