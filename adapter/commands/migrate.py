@@ -198,6 +198,17 @@ def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[No
         for key, added in (("custom", converted.rules), ("external", converted.external)):
             if added:
                 rules[key] = [*(rules.get(key) or ()), *added]
+    if scaled and (existing := rules.get("existing")):
+        message = f"have no effect beside rules.existing: add them to ConfigMap {existing}"
+        (first, *_) = scaled
+        note = Note(
+            verdict="left out",
+            subject="rules of ScaledObjects",
+            message=message,
+            file=first.file,
+            line=first.node.line,
+        )
+        notes.append(note)
     notes += _others(found)
     return values, hpas, notes
 

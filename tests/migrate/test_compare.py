@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+import yaml
 from aiohttp import web
 
 from adapter import __main__ as program
@@ -14,6 +15,7 @@ from adapter.doctor.client import CannotTellError, connected
 from rules.hpa.reading import Failure
 from rules.migration.comparison import differences
 from tests.fakes import kubernetes
+from tests.migrate.test_migrate import CONFIG_MAP, DEPLOYMENT, RULES
 from tests.parity.test_parity import (
     CASES,
     SAME,
@@ -235,6 +237,24 @@ async def test_files_without_autoscalers_are_refused(servers, tmp_path, capsys):
 
     assert await asyncio.to_thread(program.main, line) == 1
     assert "contains no HorizontalPodAutoscaler" in capsys.readouterr().out
+
+
+async def test_a_cluster_is_migrated_with_the_requests_of_its_client(
+    aiohttp_server, tmp_path, capsys
+):
+    found = {
+        "/apis/apps/v1/deployments": {"items": [DEPLOYMENT]},
+        "/api/v1/namespaces/monitoring/configmaps/rules": CONFIG_MAP,
+    }
+    api = await aiohttp_server(served(found).app())
+    line = ["migrate", "--cluster", f"--output={tmp_path / 'out'}"]
+    line.append(f"--kubeconfig={kubernetes.kubeconfig(tmp_path, api)}")
+
+    assert await asyncio.to_thread(program.main, line) == 0
+
+    values = yaml.safe_load((tmp_path / "out" / "values.yaml").read_text())
+    assert values["rules"]["custom"] == RULES["rules"]
+    assert "cluster:1: same: spec.replicas" in capsys.readouterr().out
 
 
 async def test_autoscalers_that_cannot_be_read_are_named(servers):

@@ -216,6 +216,16 @@ def test_rules_alone_need_a_url(text):
     assert any("set prometheus.url" in line for line in done.report)
 
 
+def test_rules_of_scaled_objects_beside_a_config_map_that_is_not_among_the_files_are_named():
+    done = migrated(
+        DEPLOYMENT, scaled(prometheus(serverAddress="https://prometheus.example/prefix"))
+    )
+
+    assert done.files["values.yaml"][0]["rules"]["existing"] == "rules"
+    (message,) = says(done.report, "left out", "rules of ScaledObjects")
+    assert message.endswith("add them to ConfigMap rules")
+
+
 def test_an_overlay_has_the_rules_flags_and_fields_and_names_the_rest():
     values = {
         **VALUES,
