@@ -74,7 +74,8 @@ def convert(found: HelmValues) -> tuple[dict[str, Any], list[Note]]:
     if isinstance(image, dict) and _is_original(image.get("repository")):
         image.pop("repository")
         image.pop("tag", None)
-    unset = [key for key in _DEFAULTS if key not in values]
+    # Helm merges an empty mapping with the defaults of the chart.
+    unset = [key for key in _DEFAULTS if not values.get(key)]
     if unset:
         message = "not set: other defaults, see manifests/chart/README.md"
         notes.differs(", ".join(unset), found.node, message)

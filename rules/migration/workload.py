@@ -130,7 +130,10 @@ def _fields(path: tuple[str, ...], node: MappingNode, values: dict[str, Any], no
         shown = ".".join((*path, name))
         value = known.get((*path, name))
         if value:
-            values[value] = nodes.plain(entry.value)
+            content = nodes.plain(entry.value)
+            if content in ({}, []):
+                continue  # as if it were absent; the API server adds such fields
+            values[value] = content
             notes.same(shown, entry.key, value)
         elif name in _OURS.get(path, ()):
             continue

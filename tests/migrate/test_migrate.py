@@ -32,6 +32,7 @@ DEPLOYMENT = {
                 "serviceAccountName": "prometheus-adapter",
                 "nodeSelector": {"role": "infra"},
                 "shareProcessNamespace": True,
+                "securityContext": {},
                 "containers": [
                     {
                         "name": "adapter",
