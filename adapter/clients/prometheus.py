@@ -37,6 +37,7 @@ from adapter.clients.prometheus_result import (
     Range,
     RangesReader,
     Reader,
+    Reduce,
     StringsReader,
     start_reader,
     types_reader,
@@ -174,14 +175,15 @@ class Prometheus:
         self._breaker = CircuitBreaker(name, clock=monotonic)
         self._held = (held or Held()).share()
 
-    async def query(self, query: str) -> QueryResult:
+    async def query(self, query: str, reduce: Reduce | None = None) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the timeout.
 
-        A Prometheus that refuses POST with 405 is queried by GET for the next five minutes.
+        `reduce` gets the samples as they arrive, and the result has none then. A Prometheus that
+        refuses POST with 405 is queried by GET for the next five minutes.
         """
         if self._verb == "POST" and not self._post_was_refused():
             try:
-                result = await self._query("POST", query)
+                result = await self._query("POST", query, reduce)
             except errors.Refused as error:
                 if error.status != 405:
                     raise
@@ -189,7 +191,7 @@ class Prometheus:
             else:
                 self._post_refused_at = None
                 return result
-        return await self._query("GET", query)
+        return await self._query("GET", query, reduce)
 
     async def query_range(
         self, query: str, start: float, end: float, step: float
@@ -269,13 +271,13 @@ class Prometheus:
         )
         self._post_refused_at = self._monotonic()
 
-    async def _query(self, verb: Verb, query: str) -> QueryResult:
+    async def _query(self, verb: Verb, query: str, reduce: Reduce | None) -> QueryResult:
         # With a timeout of 0 ms, Prometheus fails at once.
         params = {"query": query, "timeout": f"{max(1, int(self._timeout * 1000))}ms"}
         if self._clock is not None:
             params["time"] = f"{self._clock():.3f}"
         seconds = self._timeout + _GRACE
-        return await self._request(verb, _QUERY, params, seconds, QueryResultReader())
+        return await self._request(verb, _QUERY, params, seconds, QueryResultReader(reduce))
 
     async def _list(
         self, path: str, selector: str, start: float, end: float, reader: Reader[T]

@@ -6,20 +6,23 @@ the whole document is never in memory.
 
 from __future__ import annotations
 
-import math
+import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite, isinf
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 import orjson
 
 from adapter import errors
 from adapter.clients.json_stream import ArrayParser
-from rules.query.aggregate import Sample
+from rules.query.aggregate import LooseSample, Sample
 from rules.quoting import shorten
 
 Kind = Literal["vector", "scalar", "matrix"]
+Reduce = Callable[[Iterable[LooseSample]], None]
+"""Gets the samples of a vector, some at a time."""
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -43,8 +46,8 @@ class QueryResult:
 
     kind: Kind
     samples: tuple[Sample, ...]
-    """Elements of a vector, without native histograms; a scalar as one sample without labels; none
-    for a matrix, which no rule can use."""
+    """Elements of a vector, without native histograms and without those that were reduced; a scalar
+    as one sample without labels; none for a matrix, which no rule can use."""
     partial: str = ""
     """What the response says that it lacks, quoted for the log; empty if it is whole."""
 
@@ -78,27 +81,39 @@ class Reader(Protocol[T_co]):
 
 
 class QueryResultReader:
-    """Reader of `/api/v1/query`. Raises Broken, like the original also for a string."""
+    """Reader of `/api/v1/query`. Raises Broken, like the original also for a string.
 
-    def __init__(self) -> None:
+    Samples are kept, or passed to `reduce` as they arrive.
+    """
+
+    def __init__(self, reduce: Reduce | None = None) -> None:
         self._elements = ArrayParser("data", "result")
         self._samples: list[Sample] = []
+        self._reduce = reduce or self._keep
         self._point: list[Any] = []
         """Elements that are not objects: the time and the value of a scalar."""
 
     def feed(self, chunk: bytes) -> int:
         """Parse a chunk; return its length, because every part of it may be kept."""
         try:
-            for element in self._elements.feed(chunk):
-                if not isinstance(element, dict):
-                    self._point.append(element)
-                elif "value" in element or element.keys().isdisjoint(_OTHER_VALUES):
-                    self._samples.append(_sample(element["metric"], element["value"]))
+            elements = self._elements.feed(chunk)
+            self._reduce(_samples(elements) or self._read(elements))
         except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise errors.Broken(f"the result has an element that is not a sample: {e!r}") from e
         if len(self._point) > 2:
             raise errors.Broken("the result is neither a list of objects nor a scalar")
         return len(chunk)
+
+    def _keep(self, samples: Iterable[LooseSample]) -> None:
+        self._samples.extend(map(Sample._make, samples))
+
+    def _read(self, elements: Iterable[Any]) -> Iterator[Sample]:
+        """Yield the samples among elements, and note others."""
+        for element in elements:
+            if not isinstance(element, dict):
+                self._point.append(element)
+            elif "value" in element or element.keys().isdisjoint(_OTHER_VALUES):
+                yield _sample(element["metric"], element["value"])
 
     def close(self) -> QueryResult:
         """Return the result."""
@@ -276,6 +291,25 @@ def _is_label_set(element: Any) -> bool:
     return isinstance(element, dict) and all(type(each) is str for each in element.values())
 
 
+def _samples(elements: Sequence[Any]) -> Iterable[LooseSample] | None:
+    """Return samples of a vector; None if an element needs a closer look, as `_sample` has it.
+
+    Checks all elements at once, in a third of the time.
+    """
+    try:
+        labels = [each["metric"] for each in elements]
+        points = [each["value"] for each in elements]
+        texts = [text for _, text in points]
+        "".join(itertools.chain(texts, *map(dict.values, labels)))  # raises unless all are strings
+        numbers = list(map(float, texts))
+        times = [float(time) for time, _ in points]
+        if isfinite(sum(numbers)) and times and 0 <= min(times) <= max(times) < _YEAR_10000:
+            return zip(labels, numbers, times, strict=True)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        pass
+    return None
+
+
 def _sample(labels: Any, point: Any) -> Sample:
     time, value = point
     if type(value) is not str or type(labels) is not dict:
@@ -284,6 +318,6 @@ def _sample(labels: Any, point: Any) -> Sample:
     seconds, number = float(time), float(value)
     if not 0 <= seconds < _YEAR_10000:
         raise ValueError(f"the time {time!r} is not between 1970 and 9999")
-    if math.isinf(number) and "inf" not in value.lower():
+    if isinf(number) and "inf" not in value.lower():
         raise ValueError(f"the value {value[:_ENTRY]!r} does not fit in a double")
     return Sample(labels, number, seconds)

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 from adapter import errors
 from adapter.background import gather_or_cancel
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from rules.document.sources import DEFAULT
 
 T = TypeVar("T")
@@ -32,8 +32,11 @@ _MAX_ON_LOOP = 5_000
 class Client(Protocol):
     """What is needed of the client of Prometheus."""
 
-    async def query(self, promql: str) -> QueryResult:
-        """Evaluate an instant query. Raises BackendError subclasses."""
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        """Evaluate an instant query. Raises BackendError subclasses.
+
+        `reduce` is called with samples as they arrive; the result has none then.
+        """
         ...
 
 
@@ -67,12 +70,14 @@ class Queries:
         self._slots = asyncio.Semaphore(_CONCURRENT)
         self._slots_alone = asyncio.Semaphore(_CONCURRENT - _RESERVED)
 
-    async def run(self, promql: str, *, merged: bool = False) -> Timed[QueryResult]:
+    async def run(
+        self, promql: str, reduce: Reduce | None = None, *, merged: bool = False
+    ) -> Timed[QueryResult]:
         """Evaluate a query; it is for a single request unless `merged`. Raises BackendError."""
         loop = asyncio.get_running_loop()
         async with contextlib.nullcontext() if merged else self._slots_alone, self._slots:
             began, at = loop.time(), self._clock()
-            result = await self.client.query(promql)
+            result = await self.client.query(promql, reduce)
             return Timed(result=result, began=began, at=at, took=loop.time() - began)
 
 
@@ -108,15 +113,16 @@ class QueriesBySource:
         return self._by_source[source]
 
     async def vectors(
-        self, queries: Sequence[tuple[str, str]], *, merged: bool
+        self, queries: Sequence[tuple[str, str, Reduce | None]], *, merged: bool
     ) -> Timed[list[QueryResult]]:
-        """Evaluate queries, given with their sources, at the same time; each must return a vector.
+        """Evaluate queries at the same time; each must return a vector.
 
-        They are for a single request unless `merged`. Raises BackendError subclasses: Broken for a
-        scalar, because that has no object.
+        They are given with their sources, and with what gets their samples. They are for a single
+        request unless `merged`. Raises BackendError subclasses: Broken for a scalar, because that
+        has no object.
         """
         answers = await gather_or_cancel(
-            self.of(source).run(text, merged=merged) for source, text in queries
+            self.of(source).run(text, reduce, merged=merged) for source, text, reduce in queries
         )
         for each in answers:
             if each.result.kind != "vector":

@@ -17,10 +17,11 @@ from adapter.cache import SingleFlightCache
 from adapter.evaluation.demand import Demand, ObjectNames
 from adapter.evaluation.fallback import Demoted, Fallback
 from adapter.evaluation.freshness import freshness
-from adapter.evaluation.queries import QueriesBySource, off_loop_if_large
+from adapter.evaluation.queries import QueriesBySource
 from adapter.evaluation.snapshot import Coverage, Snapshot
 from rules.errors import PlanError
-from rules.query import aggregate, plan
+from rules.query import plan
+from rules.query.aggregate import Reduction
 from rules.query.catalog import Step
 from rules.query.plan import Objects, Plan, StepQueries
 from rules.query.scope import Scope
@@ -292,24 +293,22 @@ class SharedQuery:
     ) -> Snapshot:
         """Query all steps at the same time."""
         by_namespace = merged and self._namespaces is None
-        texts = [
-            (step.rule.config.source, text)
+        values = [Reduction(step, by_namespace=by_namespace) for step in self._steps]
+        recent = [
+            Reduction(step, by_namespace=by_namespace) if each.recent else None
             for step, each in zip(self._steps, queries, strict=True)
-            for text in (each.values, each.recent)
-            if text
         ]
-        answer = await self._context.queries.vectors(texts, merged=merged)
-        answered = self._now()
-        results = iter([each.samples for each in answer.result])
-        pairs = [(next(results), next(results) if each.recent else None) for each in queries]
-        samples = await off_loop_if_large(
-            sum(len(each.samples) for each in answer.result),
-            lambda: tuple(
-                aggregate.by_object(step, vector, by_namespace=by_namespace, recent=recent)
-                for step, (vector, recent) in zip(self._steps, pairs, strict=True)
-            ),
+        answer = await self._context.queries.vectors(
+            [
+                (step.rule.config.source, text, samples.add)
+                for step, each, *both in zip(self._steps, queries, values, recent, strict=True)
+                for text, samples in zip((each.values, each.recent), both, strict=True)
+                if text and samples
+            ],
+            merged=merged,
         )
-        self._took = took = answer.took + self._now() - answered
+        samples = tuple(each.by_object(newest) for each, newest in zip(values, recent, strict=True))
+        self._took = took = answer.took
         self._counts.duration.set(took)
         due = answer.began + self._freshness
         return Snapshot(
@@ -320,7 +319,7 @@ class SharedQuery:
             due=due,
             expires=due + took if merged else due,
             time=answer.at,
-            size=sum(len(vector) for vector, _ in pairs),
+            size=sum(each.count for each in values),
             partial=next((each.partial for each in answer.result if each.partial), ""),
         )
 

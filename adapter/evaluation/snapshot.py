@@ -8,7 +8,7 @@ from typing import Any
 
 from adapter.cache import LRUCache
 from adapter.evaluation.demand import ObjectNames
-from rules.query.aggregate import SamplesByObject
+from rules.query.aggregate import NO_SAMPLES, SamplesByObject
 from rules.query.plan import Objects
 
 _MAX_ANSWERS = 20_000
@@ -69,4 +69,4 @@ class Snapshot:
     def of(self, namespace: str) -> tuple[SamplesByObject, ...]:
         """Return the samples of the objects of one namespace, for each step."""
         key = namespace if self.by_namespace else ""
-        return tuple(each.get(key, {}) for each in self.samples)
+        return tuple(each.get(key, NO_SAMPLES) for each in self.samples)

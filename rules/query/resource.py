@@ -92,7 +92,7 @@ def usage(plan: Plan, samples: Sequence[SamplesByObject]) -> dict[str, Usage]:
     several samples of one container, the average counts.
     """
     (by_name,) = samples
-    return {name: _usage(found) for name in plan.names if (found := by_name.get(name))}
+    return {name: _usage(found) for name in plan.names if (found := by_name.of(name))}
 
 
 def _usage(points: Sequence[Point]) -> Usage:

@@ -16,13 +16,14 @@ from adapter.api.groups.group import Backend, Questions
 from adapter.api.openapi import OpenApi
 from adapter.causes.collector import CauseCollector
 from adapter.causes.evidence import Probes
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation.evaluation import Evaluation
 from adapter.series.relist import Relist
 from rules import ruleset
 from rules.kinds import PODS, Kinds
 from rules.query.aggregate import Sample
 from tests.adapter import wired
+from tests.adapter.evaluation.delivery import delivered
 
 CUSTOM = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/p"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/p"
@@ -55,12 +56,14 @@ class Client:
     def __init__(self) -> None:
         self.queries: list[str] = []
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.queries.append(promql)
         for _ in range(random.Random(len(self.queries)).randrange(8)):
             await asyncio.sleep(0)
         labels = {"namespace": "default", "pod": "p", "container": "c"}
-        return QueryResult(kind="vector", samples=[Sample(labels, 1.0, time.time())])
+        return delivered(
+            QueryResult(kind="vector", samples=[Sample(labels, 1.0, time.time())]), reduce
+        )
 
     async def names(self, *_: object) -> None:
         raise errors.Unreachable("lists nothing")

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation.evaluation import Evaluation
 from rules import ruleset
 from rules.kinds import PODS, Kinds
@@ -20,6 +20,7 @@ from rules.query.aggregate import Sample
 from rules.query.plan import Plan
 from rules.ruleset import CompiledRule, RuleSet
 from rules.selectors import selectors
+from tests.adapter.evaluation.delivery import delivered
 
 
 def rule(series: str, more: str = "") -> str:
@@ -52,7 +53,7 @@ class Client:
         self.value: float | None = 1.0
         self.failure: errors.BackendError | None = None
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.queries.append(promql)
         await asyncio.sleep(0)
         if self.failure is not None:
@@ -60,7 +61,7 @@ class Client:
         labels = [{"namespace": "n", "pod": pod} for pod in ("p", "q")]
         value = self.value
         samples = [] if value is None else [Sample(each, value, time.time()) for each in labels]
-        return QueryResult(kind="vector", samples=samples)
+        return delivered(QueryResult(kind="vector", samples=samples), reduce)
 
 
 @pytest.fixture

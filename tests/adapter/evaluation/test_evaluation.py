@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation import evaluation as evaluation_module
 from adapter.evaluation.evaluation import Evaluation
 from rules import kinds, ruleset
@@ -18,6 +18,7 @@ from rules.errors import AmbiguousSampleError
 from rules.query import catalog, plan
 from rules.query.aggregate import Sample
 from rules.selectors import selectors
+from tests.adapter.evaluation.delivery import delivered
 from tests.adapter.evaluation.planned import entry_of, pods
 from tests.real import prometheus as real
 from tests.waiting import Clock
@@ -185,11 +186,11 @@ class MovingObject:
     def __init__(self, *reported: bool) -> None:
         self.reported = list(reported)
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         label = "exported_pod" if 'exported_pod="a"' in promql else "pod"
         sample = Sample(labels={label: "a"}, value=1.0, time=0.0)
         samples = (sample,) if self.reported.pop(0) else ()
-        return QueryResult(kind="vector", samples=samples)
+        return delivered(QueryResult(kind="vector", samples=samples), reduce)
 
 
 async def test_object_missing_while_it_moves_between_exporters_is_queried_again():
@@ -240,13 +241,15 @@ class Lossy:
         self.partial = ""
         self.queries = 0
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.queries += 1
         samples = (
             Sample(labels={"pod": name}, value=value, time=time.time())
             for name, value in self.pods.items()
         )
-        return QueryResult(kind="vector", samples=tuple(samples), partial=self.partial)
+        return delivered(
+            QueryResult(kind="vector", samples=tuple(samples), partial=self.partial), reduce
+        )
 
 
 async def milli(evaluation: Evaluation, planned: plan.Plan) -> dict[str, int]:

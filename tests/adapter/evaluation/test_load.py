@@ -10,11 +10,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation.evaluation import Evaluation
 from rules.query.aggregate import Sample
 from rules.query.plan import Plan
 from tests import virtual_time
+from tests.adapter.evaluation.delivery import delivered
 from tests.adapter.evaluation.planned import pods
 
 PERIOD = 15.0
@@ -34,7 +35,7 @@ class Client:
         self.texts: list[str] = []
         self.longest = 0.0
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         began = now()
         self.sent.append(began)
         self.texts.append(promql)
@@ -43,7 +44,7 @@ class Client:
             raise errors.Unreachable("no route to Prometheus")
         self.longest = max(self.longest, now() - began)
         samples = tuple(Sample(labels=each, value=1.0, time=began) for each in self._labels)
-        return QueryResult(kind="vector", samples=samples)
+        return delivered(QueryResult(kind="vector", samples=samples), reduce)
 
 
 class Load:

@@ -7,10 +7,11 @@ from collections.abc import Coroutine
 
 import pytest
 
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation.queries import QueriesBySource
 from rules.query.aggregate import Sample
 from tests import virtual_time
+from tests.adapter.evaluation.delivery import delivered
 
 SECONDS = {"slow": 30.0, "fast": 1.0}
 
@@ -22,13 +23,13 @@ class Client:
         self.name = name
         self.running = self.most = 0
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.running += 1
         self.most = max(self.most, self.running)
         await asyncio.sleep(SECONDS[promql])
         self.running -= 1
         sample = Sample(labels={"query": f"{self.name} {promql}".strip()}, value=1.0, time=now())
-        return QueryResult(kind="vector", samples=(sample,))
+        return delivered(QueryResult(kind="vector", samples=(sample,)), reduce)
 
 
 def now() -> float:
@@ -39,8 +40,8 @@ def queries_of(client: Client) -> QueriesBySource:
     return QueriesBySource(client, {}, clock=lambda: 1e9 + now())
 
 
-def of_default(*texts: str) -> list[tuple[str, str]]:
-    return [("default", text) for text in texts]
+def of_default(*texts: str) -> list[tuple[str, str, None]]:
+    return [("default", text, None) for text in texts]
 
 
 async def behind(number: int, queries: QueriesBySource, work: Coroutine):
@@ -72,7 +73,7 @@ def test_each_source_has_slots_of_its_own():
         queries = QueriesBySource(slow, {"fast": fast})
         waiting = [asyncio.create_task(queries.of("default").run("slow")) for _ in range(100)]
         await asyncio.sleep(0)
-        answer = await queries.vectors([("fast", "fast")], merged=False)
+        answer = await queries.vectors([("fast", "fast", None)], merged=False)
         for each in waiting:
             each.cancel()
         return answer.took, slow.most, fast.most
@@ -84,7 +85,8 @@ def test_results_of_several_sources_are_in_the_order_of_the_queries():
     async def run():
         queries = QueriesBySource(Client(), {"other": Client("other")})
         return await queries.vectors(
-            [("other", "slow"), ("default", "fast"), ("other", "fast")], merged=False
+            [("other", "slow", None), ("default", "fast", None), ("other", "fast", None)],
+            merged=False,
         )
 
     answer = virtual_time.run(run())

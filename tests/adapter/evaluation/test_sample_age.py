@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation.evaluation import Evaluation
 from rules import ruleset
 from rules.kinds import PODS, Kinds
@@ -61,9 +61,9 @@ class Counting:
         self.client = client
         self.queries: list[str] = []
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.queries.append(promql)
-        return await self.client.query(promql)
+        return await self.client.query(promql, reduce)
 
 
 @pytest.fixture

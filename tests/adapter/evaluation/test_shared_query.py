@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from adapter import errors, telemetry
 from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
-from adapter.clients.prometheus_result import QueryResult
+from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation import evaluation as evaluation_module
 from adapter.evaluation.evaluation import Evaluation
 from adapter.evaluation.shared_query import SharedQuery
@@ -23,7 +23,8 @@ from adapter.evaluation.snapshot import Snapshot
 from rules import kinds, ruleset
 from rules.errors import AmbiguousSampleError
 from rules.kinds import NODES
-from rules.query import aggregate, catalog, plan
+from rules.query import catalog, plan
+from rules.query.aggregate import Reduction
 from rules.query.plan import Plan
 from rules.query.scope import Scope, Sharing
 from rules.selectors import selectors
@@ -71,12 +72,12 @@ class Counting:
         self.gate.set()
         self.failure: Callable[[str], errors.BackendError | None] = lambda _: None
 
-    async def query(self, promql: str) -> QueryResult:
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
         self.queries.append(promql)
         await self.gate.wait()
         if (failure := self.failure(promql)) is not None:
             raise failure
-        return await self.client.query(promql)
+        return await self.client.query(promql, reduce)
 
 
 @dataclass(kw_only=True)
@@ -440,15 +441,16 @@ async def test_bug_in_a_merged_evaluation_is_logged_and_requests_are_queried_sep
     shared, caplog, monkeypatch
 ):
     shared = shared(freshness=0.3)
-    by_object = aggregate.by_object
+    by_object = Reduction.by_object
 
-    def broken(step, vector, *, by_namespace, recent):
-        if by_namespace:
+    def broken(self, recent):
+        found = by_object(self, recent)
+        if "" not in found:  # it tells namespaces apart
             raise ZeroDivisionError("a bug")
-        return by_object(step, vector, by_namespace=by_namespace, recent=recent)
+        return found
 
     await make_busy(shared, *(pods(f"p{number}") for number in range(3)))
-    monkeypatch.setattr(aggregate, "by_object", broken)
+    monkeypatch.setattr(Reduction, "by_object", broken)
     while not shared.counted("refused"):
         await shared.milli(pods("p0"))  # the next evaluation begins ahead of its requests
         await asyncio.sleep(0)

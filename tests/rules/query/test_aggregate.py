@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import example, given
@@ -11,8 +12,15 @@ from rules import ruleset
 from rules.errors import AmbiguousSampleError
 from rules.kinds import GroupResource, Kinds
 from rules.query import aggregate, catalog, plan
-from rules.query.aggregate import Sample, Value
-from rules.query.catalog import Listing, Series
+from rules.query.aggregate import (
+    NO_SAMPLES,
+    Point,
+    Reduction,
+    Sample,
+    SamplesByObject,
+    Value,
+)
+from rules.query.catalog import Listing, Series, Step
 from rules.selectors import selectors
 
 PODS = GroupResource("", "pods")
@@ -54,21 +62,55 @@ def test_objects_without_a_recent_sample_are_left_out():
     (step,) = custom("maxSampleAge: 1m").steps
     vector = [sample("a", 1), sample("b", 2), sample("b", 3)]
 
-    found = aggregate.by_object(step, vector, recent=[sample("b", 1), sample("c", 1)])
+    found = reduced(step, vector).by_object(reduced(step, [sample("b", 1), sample("c", 1)]))
 
-    assert found == {"": {"b": [(2, 100.0, ""), (3, 100.0, "")]}}
-    assert aggregate.by_object(step, vector, recent=[]) == {"": {}}
+    assert points(found[""], "a", "b", "c") == {"b": [(2, 100.0, ""), (3, 100.0, "")]}
+    assert len(reduced(step, vector).by_object(reduced(step, []))[""]) == 0
 
 
 def test_an_object_is_not_recent_because_one_in_another_namespace_is():
     (step,) = custom("maxSampleAge: 1m").steps
     vector = [sample("a", 1, namespace="x"), sample("a", 2, namespace="y")]
 
-    found = aggregate.by_object(
-        step, vector, by_namespace=True, recent=[sample("a", 1, namespace="y")]
-    )
+    recent = reduced(step, [sample("a", 1, namespace="y")], by_namespace=True)
+    found = reduced(step, vector, by_namespace=True).by_object(recent)
 
-    assert found == {"x": {}, "y": {"a": [(2, 100.0, "")]}}
+    assert {space: points(each, "a") for space, each in found.items()} == {
+        "x": {},
+        "y": {"a": [(2, 100.0, "")]},
+    }
+
+
+def test_samples_are_kept_in_any_order_and_at_any_time():
+    """Only the first sample of an object, at the time of the first one, is kept as a number."""
+    (step,) = custom("").steps
+    vector = [
+        *(sample("a", 1), sample("b", 2), sample("b", 0), sample("c", 3, time=99.0)),
+        *(sample("d", 0), sample("a", 0), sample("e", 5), sample("", 7)),
+    ]
+
+    reduction = reduced(step, vector[:3])
+    reduction.add(vector[3:])
+
+    assert reduction.count == len(vector)
+    assert len(reduction.by_object()[""]) == 5
+    assert points(reduction.by_object()[""], *"abcdef") == {
+        "a": [(1, 100.0, ""), (0, 100.0, "")],
+        "b": [(2, 100.0, ""), (0, 100.0, "")],
+        "c": [(3, 99.0, "")],
+        "d": [(0, 100.0, "")],
+        "e": [(5, 100.0, "")],
+    }
+
+
+def reduced(step: Step, vector: Iterable[Sample], *, by_namespace: bool = False) -> Reduction:
+    reduction = Reduction(step, by_namespace=by_namespace)
+    reduction.add(vector)
+    return reduction
+
+
+def points(samples: SamplesByObject, *names: str) -> dict[str, list[Point]]:
+    return {name: list(found) for name in names if (found := samples.of(name))}
 
 
 def sample(pod: str, value: float, time: float = 100.0, **labels: str) -> Sample:
@@ -79,7 +121,7 @@ def aggregated(
     plan_: plan.Plan, vectors: list[list[Sample]], *, now: float = 0.0
 ) -> dict[str, Value]:
     samples = [
-        aggregate.by_object(step, vector).get("", {})
+        reduced(step, vector).by_object().get("", NO_SAMPLES)
         for step, vector in zip(plan_.steps, vectors, strict=True)
     ]
     return aggregate.custom(plan_, samples, now=now)

@@ -10,8 +10,8 @@ import pytest
 from rules import ruleset
 from rules.errors import PlanError
 from rules.kinds import NODES, PODS
-from rules.query import aggregate, plan, resource, scope
-from rules.query.aggregate import Sample
+from rules.query import plan, resource, scope
+from rules.query.aggregate import NO_SAMPLES, Reduction, Sample
 from rules.query.plan import Objects
 from rules.query.resource import Usage
 from rules.query.scope import Scope
@@ -106,7 +106,9 @@ def test_one_query_covers_the_containers_of_all_namespaces():
 
 def usage_of(*samples: Sample, names: tuple[str, ...] = ("p",)) -> dict[str, Usage]:
     cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=names)
-    return resource.usage(cpu, (aggregate.by_object(cpu.steps[0], samples).get("", {}),))
+    reduction = Reduction(cpu.steps[0])
+    reduction.add(samples)
+    return resource.usage(cpu, (reduction.by_object().get("", NO_SAMPLES),))
 
 
 def sample(value: float, container: str = "main", *, pod: str = "p", time: float = 10.0) -> Sample:
