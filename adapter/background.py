@@ -9,11 +9,14 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from typing import Any, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
+
+_STALL_PROBE, _STALLS_KEPT = 0.02, 60.0
+"""Seconds: a stall is seen if the loop should have resumed the probe meanwhile."""
 
 
 class Background:
@@ -61,6 +64,19 @@ def backoff(
     while True:
         yield pause * (1 - jitter * (1 - random()))
         pause = min(2 * pause, maximum)
+
+
+async def watch_stalls(report: Callable[[float], None]) -> NoReturn:
+    """Report the longest stall of the event loop, in seconds, of the last minute or two."""
+    now = asyncio.get_running_loop().time
+    before = 0.0
+    while True:
+        longest, ends = 0.0, now() + _STALLS_KEPT
+        while (began := now()) < ends:
+            await asyncio.sleep(_STALL_PROBE)
+            longest = max(longest, now() - began - _STALL_PROBE)
+            report(max(before, longest))
+        before = longest
 
 
 class Condition:

@@ -121,7 +121,7 @@ class _EvaluationCounts:
     alone: Counter
     shared: Counter
     refused: Counter
-    duration: Gauge
+    duration: Histogram
 
 
 class EvaluationMetrics:
@@ -136,10 +136,11 @@ class EvaluationMetrics:
             ["rule", "result"],
             registry=registry,
         )
-        self._duration = Gauge(
+        self._duration = Histogram(
             f"{_PREFIX}_evaluation_duration_seconds",
-            "Duration of the last evaluation of a rule, until its samples were read.",
+            "Durations of the evaluations of a rule, until their samples were read.",
             ["rule"],
+            buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 30),
             registry=registry,
         )
         self._of_rules: dict[str, _EvaluationCounts] = {}
@@ -163,7 +164,7 @@ class EvaluationMetrics:
         _retain(rules, self._evaluations, self._duration)
 
 
-def _retain(rules: Container[str], *metrics: Counter | Gauge) -> None:
+def _retain(rules: Container[str], *metrics: Counter | Gauge | Histogram) -> None:
     """Remove the label values of all other rules than `rules`; `rule` is the first label."""
     for metric in metrics:
         for each in metric.collect():
@@ -209,6 +210,22 @@ class RelistMetrics:
     def failed(self, rule: str, *, outcome: str) -> None:
         """Count a failed relist; `outcome` is the class name of the BackendError."""
         self._attempts.labels(rule, outcome).inc()
+
+
+class LoopMetrics:
+    """How long the event loop served nobody."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._stall = Gauge(
+            f"{_PREFIX}_event_loop_stall_seconds",
+            "Longest time within the last minute or two in which no request was served, because "
+            "something else was computed.",
+            registry=registry,
+        )
+
+    def longest(self, seconds: float) -> None:
+        """Set the longest stall."""
+        self._stall.set(seconds)
 
 
 class ReloadMetrics:

@@ -29,7 +29,7 @@ from adapter.api.outcomes import Outcomes
 from adapter.apimachinery.heads import Heads
 from adapter.app import autoscaling, security, sources, teams
 from adapter.app.reload import Reload
-from adapter.background import Background
+from adapter.background import Background, watch_stalls
 from adapter.causes.collector import CauseCollector
 from adapter.causes.evidence import Probes
 from adapter.clients.held import Held
@@ -130,6 +130,8 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             meter=telemetry.RelistMetrics(registry),
         )
         background.start("relist", relist.run())
+        stalls = telemetry.LoopMetrics(registry)
+        background.start("event loop", watch_stalls(stalls.longest))
         background.start("replicas", _count_replicas(relist, (prometheus, *others.values())))
         evaluation = Evaluation(
             prometheus,

@@ -382,7 +382,7 @@ class Evaluation:
         took = answer.took + loop.time() - answered
         counts = self._metrics.of_rule(plan.step.rule.config.where.path)
         counts.alone.inc()
-        counts.duration.set(took)
+        counts.duration.observe(took)
         expires = answer.began + freshness_of((plan.step,), self._freshness, took)
         evaluated = Evaluated(values=values, partial=result.partial)
         return _Rows(evaluated=evaluated, expires=expires)

@@ -309,7 +309,7 @@ class SharedQuery:
         )
         samples = tuple(each.by_object(newest) for each, newest in zip(values, recent, strict=True))
         self._took = took = answer.took
-        self._counts.duration.set(took)
+        self._counts.duration.observe(took)
         due = answer.began + self._freshness
         return Snapshot(
             coverage=coverage,

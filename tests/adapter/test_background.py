@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 import pytest
 
-from adapter.background import Background, Condition, backoff, gather_or_cancel, utc
+from adapter.background import Background, Condition, backoff, gather_or_cancel, utc, watch_stalls
 from tests.waiting import Clock
 
 
@@ -116,3 +117,15 @@ def test_condition_changes_once_and_keeps_when_its_problem_began():
     assert (condition.problem, condition.began) == ("b", 3.0)
     assert utc(condition.began) == "1970-01-01T00:00:03+00:00"
     assert condition.becomes("")
+
+
+async def test_the_longest_stall_of_the_event_loop_is_reported():
+    reported: list[float] = []
+    task = asyncio.create_task(watch_stalls(reported.append))
+    await asyncio.sleep(0.05)
+    time.sleep(0.2)  # noqa: ASYNC251 (this is the stall)
+    await asyncio.sleep(0.05)
+    task.cancel()
+
+    assert max(reported) >= 0.15
+    assert reported == sorted(reported)

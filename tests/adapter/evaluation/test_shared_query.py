@@ -610,4 +610,4 @@ async def test_metrics_are_exposed(shared):
 
     text = generate_latest(shared.registry).decode()
 
-    assert 'gpu_metrics_adapter_evaluation_duration_seconds{rule="rules[0]"}' in text
+    assert 'gpu_metrics_adapter_evaluation_duration_seconds_count{rule="rules[0]"}' in text

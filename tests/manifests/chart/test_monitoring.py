@@ -44,6 +44,11 @@ FIRING = {
         },
         (20, 40),
     ),
+    "MetricUnresolvable": (
+        {f'{OWN}_hpa_metric_resolvable{{hpa="b",metric="c",reason="d"}}': "0x30 1x30"},
+        (20, 40),
+    ),
+    "Stalls": ({f"{OWN}_event_loop_stall_seconds": "0x5 2x25 0.1x30"}, (20, 40)),
     "PartialResponses": ({f'{REQUESTS}{{outcome="Partial"}}': "0x5 0+1x5 5x30"}, (10, 25)),
     "Degraded": (
         {f'{OWN}_health_check_state{{check="prometheus",state="degraded"}}': "1x20 stale"},
