@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from adapter.local_prometheus import binary
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 _PACKAGE = "chromium"
-_SIMULATE = ["apt-get", "--simulate", "install", "--no-install-recommends", _PACKAGE]
 _LIBRARIES = "usr/lib/x86_64-linux-gnu"
 
 
@@ -58,7 +57,11 @@ def _unpack(root: Path) -> None:
     root.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root.parent, prefix="chromium-") as folder:
         scratch = Path(folder)
-        _run(scratch, "apt-get", "download", *_missing())
+        apt = ["apt-get"]
+        if _simulated(apt).returncode != 0:  # no lists of packages, as in many images
+            apt += _own_lists(scratch)
+            _run(scratch, *apt, "update")
+        _run(scratch, *apt, "download", *_missing(apt))
         for package in sorted(scratch.glob("*.deb")):
             _run(scratch, "dpkg-deb", "-x", str(package), "root")
         try:
@@ -68,10 +71,24 @@ def _unpack(root: Path) -> None:
                 raise
 
 
-def _missing() -> Iterator[str]:
+def _missing(apt: Sequence[str]) -> Iterator[str]:
     """Yield the packages that an installation would add."""
-    done = subprocess.run(_SIMULATE, capture_output=True, text=True, check=True)
+    done = _simulated(apt)
+    done.check_returncode()
     return (match[1] for match in re.finditer(r"^Inst (\S+)", done.stdout, re.MULTILINE))
+
+
+def _simulated(apt: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    command = [*apt, "--simulate", "install", "--no-install-recommends", _PACKAGE]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _own_lists(folder: Path) -> Iterator[str]:
+    """Yield options with which apt-get keeps its lists in `folder`, which any user can write."""
+    (folder / "lists" / "partial").mkdir(parents=True)
+    for option in (f"Dir::State::lists={folder}/lists", f"Dir::Cache={folder}/cache"):
+        yield from ("-o", option)
+    yield from ("-o", "APT::Sandbox::User=root")
 
 
 def _run(folder: Path, *command: str) -> None:
