@@ -52,8 +52,8 @@ class Probes:
     """Finds causes by further queries, and remembers them.
 
     `query` evaluates PromQL, and so do those of `sources` for the rules that name one; `detection`
-    finds the exporters. All may raise BackendError. `clock` is monotonic, `now` returns Unix
-    seconds.
+    finds the exporters. All may raise BackendError. `scrapes` is False for a Prometheus that is
+    filled otherwise. `clock` is monotonic, `now` returns Unix seconds.
     """
 
     def __init__(
@@ -62,9 +62,11 @@ class Probes:
         detection: Callable[[], Awaitable[detect.Report]],
         *,
         sources: Mapping[str, _Query] = MappingProxyType({}),
+        scrapes: bool = True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
+        self._scrapes = scrapes
         self._queries = {DEFAULT: query, **sources}
         self._detection = detection
         self._now = now
@@ -134,6 +136,7 @@ class Probes:
         query = self._queries[question.rule.config.source]
         results = dict(await _run(query, samples.queries(question)))
         results |= await _run(query, samples.further(question, results))
+        results = self._plausible(results)
         if "every" in results and not results["every"] and not ended.is_down(results):
             for cause in await self._other_exporters(question.rule, presets):
                 return cause
@@ -142,12 +145,16 @@ class Probes:
     async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Cause, ...]:
         query = self._queries[rule.config.source]
         selector = promql.in_expression(rule.config.series_query)
-        results = await _run(query, ended.series(selector))
+        results = self._plausible(await _run(query, ended.series(selector)))
         cause = ended.of_rule(rule, results, self._now())
         past = () if cause is None else (cause,)
         others = await self._other_exporters(rule, presets)
         # A target that is down is a fact of now; any other end may be that of a replaced exporter.
         return (*past, *others) if ended.is_down(results) else (*others, *past)
+
+    def _plausible(self, results: Mapping[str, Sequence[Sample]]) -> dict[str, Sequence[Sample]]:
+        """Return the results without those about targets if Prometheus scrapes none on purpose."""
+        return {key: each for key, each in results.items() if self._scrapes or key != "scraped"}
 
     async def _other_exporters(
         self, rule: CompiledRule, presets: frozenset[str]

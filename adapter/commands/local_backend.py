@@ -60,11 +60,12 @@ async def connect(
     clients: Mapping[str, Prometheus],
     *,
     allow_partial: bool = False,
+    scrapes: bool = True,
     clock: Callable[[], float] = time.time,
 ) -> Backend:
     """Return a backend without objects, after one relist on `clients`, which are by source.
 
-    Each request is queried anew. `clock` returns Unix seconds.
+    Each request is queried anew. `scrapes` is as for `Probes`; `clock` returns Unix seconds.
     """
     relist = Relist(
         ruleset,
@@ -81,6 +82,7 @@ async def connect(
         clients[DEFAULT].query,
         lambda: detection.report(clients[DEFAULT]),
         sources={name: client.query for name, client in clients.items()},
+        scrapes=scrapes,
         now=clock,
     )
     return Backend(

@@ -130,7 +130,7 @@ async def _evaluate(session: aiohttp.ClientSession, url: str, case: Case, rules:
 
     client = Prometheus(session, url, clock=clock)
     clients = dict.fromkeys((DEFAULT, *(source.name for source in rules.sources)), client)
-    backend = await local_backend.connect(rules, clients, clock=clock)
+    backend = await local_backend.connect(rules, clients, scrapes=False, clock=clock)
     try:
         answer = await _answer(case, backend)
     except errors.ApiError as error:

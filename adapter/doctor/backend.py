@@ -164,7 +164,8 @@ async def _scrapes(prometheus: Prometheus) -> Finding:
     ]
     if not newest or not oldest:
         return skipped("scrapes", "Prometheus has no series that a preset reads")
-    fact = f"samples of exporters are {newest[0].value:.0f} s to {oldest[0].value:.0f} s old"
+    ages = dict.fromkeys(f"{each[0].value:.0f} s" for each in (newest, oldest))
+    fact = f"samples of exporters are {' to '.join(ages)} old"
     if oldest[0].value <= _MAX_AGE:
         return ok("scrapes", fact)
     return warning(

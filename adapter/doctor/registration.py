@@ -26,7 +26,7 @@ _NETWORK = (
     "allow traffic from the API servers to the port of the pods (firewall, NetworkPolicy)",
 )
 _TRUST = (
-    "the adapter does not trust the API server's front proxy: its CA is another one",
+    "the adapter rejects the API server's front proxy, whose certificate is of another CA",
     (
         "update the file of --requestheader-client-ca-file if the adapter has this flag; otherwise "
         "let it `get` and `watch` the ConfigMap kube-system/extension-apiserver-authentication"
@@ -44,7 +44,7 @@ _CAUSES: Mapping[str, tuple[str, str]] = {
         "the caBundle does not fit the serving certificate",
         (
             "set caBundle to the CA of the certificate in --tls-cert-file; without this flag, the "
-            "adapter publishes it if it may patch the APIService (see rights)"
+            "adapter sets caBundle itself if it may patch the APIService (see rights)"
         ),
     ),
     "context deadline exceeded": _NETWORK,

@@ -46,7 +46,7 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.UNKNOWN_RESOURCE: "the cluster has no such resource. Correct the kind",
         Reason.OTHER_SCOPE: "the scope of the path does not fit the resource",
-        Reason.NO_OBJECT: "no such object exists that has not finished. Correct the name or the "
+        Reason.NO_OBJECT: "the object does not exist or has finished. Correct the name or the "
         "selector",
         Reason.POD_TOO_YOUNG: "the rule leaves out pods until they have been Ready for `minPodAge`",
         Reason.NO_QUERY: "the rule has no valid query for this request. Correct the rule or the "
@@ -58,7 +58,8 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "stores and replicas",
         Reason.PROMETHEUS_UNAVAILABLE: "Prometheus does not answer as expected. Check it and "
         "--prometheus-url; the adapter's log has the error",
-        Reason.QUERY_REFUSED: "Prometheus refused the query of the rule. Correct the rule",
+        Reason.QUERY_REFUSED: "Prometheus refused the query of the rule as invalid. Correct its "
+        "`metricsQuery`; `gpu-metrics-adapter explain` shows what is wrong",
         Reason.LIMIT_EXCEEDED: "the query of the rule exceeds a limit. Select fewer series, or "
         "raise the limit",
         Reason.SEVERAL_SAMPLES: "the query returned several samples of one object, and the rule "
@@ -82,8 +83,8 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "scraped and its labels match",
         Reason.LABELS_MISSING: "the series have no label for the object. Map the right label in "
         "`resources`, or add it in the scrape config",
-        Reason.OTHER_RESOURCE: "the metric exists for another resource only. Request it for that, "
-        "or map a label in `resources`",
+        Reason.OTHER_RESOURCE: "the metric exists for other kinds of objects only; discovery lists "
+        "which. Request it for one of these, or map a label in `resources`",
         Reason.WRONG_NAME: "no rule produces a metric of this name. Use one of the names in "
         "discovery",
         Reason.RELIST_FAILED: "the last relist failed. Check Prometheus; the adapter's log has the "

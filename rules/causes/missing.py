@@ -306,8 +306,8 @@ def no_pods(resource: GroupResource, names: Sequence[str], *, namespace: str) ->
     """Return the cause for workloads of whose pods none is live."""
     workloads = wording.objects(resource, names, namespace)
     sentence = (
-        f"{workloads}: no pod that matches the selector exists and has not finished. If it is "
-        "scaled to 0, use an external metric to scale from 0"
+        f"{workloads}: its selector matches no running pod. If it is scaled to 0, use an external "
+        "metric to scale from 0"
     )
     return Cause(reason=Reason.NO_OBJECT, sentence=sentence, lasting=True)
 

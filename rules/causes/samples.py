@@ -263,14 +263,14 @@ def _of_relabelled(question: Question, results: Results) -> Cause | None:
             question,
             Reason.EXPORTER_ONLY,
             f"the label {expected} of {wording.printable(question.step.series)} is the exporter's "
-            f"own pod, and {label} has the objects. Scrape with `honorLabels: true`, or map "
-            f"{label} in `resources` of the rule",
+            f"own pod, and {label} names the requested objects. Scrape with `honorLabels: true`, "
+            f"or map {label} in `resources` of the rule",
         )
     return _cause(
         question,
         Reason.LABELS_MISSING,
-        f"{wording.printable(question.step.series)} has the objects in the label {label} now, and "
-        f"no label {expected}. Map {label} in `resources` of the rule, or rename it in the "
+        f"{wording.printable(question.step.series)} names the objects in the label {label} now, "
+        f"and has no label {expected}. Map {label} in `resources` of the rule, or rename it in the "
         "exporter or scrape config",
     )
 

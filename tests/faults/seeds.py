@@ -234,7 +234,7 @@ _OF_EXPORTERS = (
         metric="temperature_celsius_current",
         live=(f'DCGM_FI_DEV_GPU_TEMP{{UUID="u",{_WEB}}} 10', *_EXPORTER),
         age=200.0,
-        cause="samples of exporters are 2.. s to 2.. s old",
+        cause="samples of exporters are 2.. s( to 2.. s)? old",
         cure="[Ss]et scrape_interval",
         active=True,
     ),

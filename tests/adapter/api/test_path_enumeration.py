@@ -181,7 +181,7 @@ def targets():
     return short + math.prod(sizes), at
 
 
-def test_what_is_read_is_what_was_reviewed():
+def test_what_is_read_is_what_was_reviewed(untraced: None):
     total, at = targets()
     assert total > 1_000_000
     everything = hypothesis.settings.default.max_examples >= 300

@@ -124,8 +124,8 @@ def texts(findings):
                 "... tls: failed to verify certificate: x509: certificate has expired": (
                     "renew the files of --tls-cert-file"
                 ),
-                "remote error: tls: unknown certificate authority": "its CA is another one",
-                'Get "https://10.0.0.1:443/apis": EOF': "its CA is another one",
+                "remote error: tls: unknown certificate authority": "is of another CA",
+                'Get "https://10.0.0.1:443/apis": EOF': "is of another CA",
             }.items()
         ),
     ],

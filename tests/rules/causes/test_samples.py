@@ -69,12 +69,12 @@ TARGETS = vector(1, job="gpu", instance="x:1")
         (
             {**EMPTY, "last": vector(NOW - 60), "present": vector(1, ns="default", container="a")},
             Reason.LABELS_MISSING,
-            "gpu_util has the objects in the label container now, and no label pod",
+            "gpu_util names the objects in the label container now, and has no label pod",
         ),
         (
             {**EMPTY, "present": vector(1, pod="dcgm-x", exported_pod="b")},
             Reason.EXPORTER_ONLY,
-            "exported_pod has the objects. Scrape with `honorLabels: true`",
+            "exported_pod names the requested objects. Scrape with `honorLabels: true`",
         ),
         (
             {**EMPTY, "named": vector(3), "present": vector(1, pod="c", other="a")},
