@@ -329,7 +329,7 @@ _OF_HPAS = (
         live=('util_workload{namespace="default",pod="empty-0"} 0',),
         hpa=of_object("util_workload", "apps/v1", "ReplicaSet", "empty"),
         minimum=0,
-        cause="no pod|0 replicas|no replicas",
+        cause="no (running )?pod|0 replicas|no replicas",
         cure="external|External",
     ),
     Fault(
