@@ -7,12 +7,13 @@ discovery never waits for Prometheus or the API server. Each document is encoded
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from aiohttp import hdrs
 
 from adapter.api.encoded_answers import EncodedAnswers
+from adapter.api.groups import external
 from adapter.api.groups.group import AnyGroup, Content, Resource
 from adapter.apimachinery import encoding, negotiation, responses
 from adapter.apimachinery.negotiation import Accepted, Transform
@@ -37,11 +38,14 @@ class Discovery:
         catalog: Callable[[], Catalog],
         *,
         secure_port: int,
+        elsewhere: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
         self._groups = groups
         self._catalog = catalog
         self._port = secure_port
-        self._snapshot = _Snapshot((), Catalog.empty(), secure_port)
+        self._elsewhere = elsewhere
+        """Returns the external metrics of another server."""
+        self._snapshot = _Snapshot((), Catalog.empty(), secure_port, ())
         self.encoded = EncodedAnswers()
         """With a thread of its own: discovery does not wait until large lists are encoded."""
 
@@ -98,9 +102,14 @@ class Discovery:
         return replace(encoded, content_type=content_type, headers=headers)
 
     def _current(self) -> _Snapshot:
-        groups, catalog = self._groups(), self._catalog()
-        if self._snapshot.catalog is not catalog or self._snapshot.served != groups:
-            self._snapshot = _Snapshot(groups, catalog, self._port)
+        groups, catalog, elsewhere = self._groups(), self._catalog(), self._elsewhere()
+        present = self._snapshot
+        if (
+            present.catalog is not catalog
+            or present.served != groups
+            or present.elsewhere is not elsewhere
+        ):
+            self._snapshot = _Snapshot(groups, catalog, self._port, elsewhere)
         return self._snapshot
 
     async def _encoded(
@@ -117,10 +126,17 @@ class Discovery:
 
 
 class _Snapshot:
-    """The groups and the catalog that the documents follow from."""
+    """The groups and the metrics that the documents follow from."""
 
-    def __init__(self, served: Sequence[AnyGroup], catalog: Catalog, port: int) -> None:
+    def __init__(
+        self,
+        served: Sequence[AnyGroup],
+        catalog: Catalog,
+        port: int,
+        elsewhere: tuple[str, ...],
+    ) -> None:
         self.served = served
+        self.elsewhere = elsewhere
         self.groups = {group.NAME: group for group in served}
         self.catalog = catalog
         self.static: dict[str, encoding.Document] = {_ROOT: _group_list(served, port)}
@@ -136,11 +152,17 @@ class _Snapshot:
     def document(self, path: str, aggregated: str) -> encoding.Document:
         """Build a document, in version `aggregated` of aggregated discovery if that is set."""
         if aggregated:
-            return _group_discovery_list(self.served, aggregated, self.catalog)
+            return _group_discovery_list(self.served, aggregated, self._resources)
         if path in self.static:
             return self.static[path]
         group, version = self.resource_lists[path]
-        return _resource_list(group, version, self.catalog)
+        return _resource_list(group, version, self._resources(group))
+
+    def _resources(self, group: AnyGroup) -> list[Resource]:
+        """Return the entries of a group, those of the other server included, by name."""
+        own = {each.name: each for each in group.resources(self.catalog)}
+        more = external.entries(self.elsewhere) if group.NAME == external.NAME else ()
+        return [each for _, each in sorted(({each.name: each for each in more} | own).items())]
 
 
 def _group_list(groups: Sequence[AnyGroup], secure_port: int) -> encoding.Document:
@@ -162,7 +184,9 @@ def _versions(group: AnyGroup) -> Mapping[str, object]:
     return {"name": group.NAME, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resource_list(group: AnyGroup, version: str, catalog: Catalog) -> encoding.Document:
+def _resource_list(
+    group: AnyGroup, version: str, resources: Iterable[Resource]
+) -> encoding.Document:
     return {
         "kind": "APIResourceList",
         "apiVersion": "v1",
@@ -175,13 +199,15 @@ def _resource_list(group: AnyGroup, version: str, catalog: Catalog) -> encoding.
                 "kind": resource.kind,
                 "verbs": resource.verbs,
             }
-            for resource in _sorted(group, catalog)
+            for resource in resources
         ],
     }
 
 
 def _group_discovery_list(
-    groups: Sequence[AnyGroup], aggregated: str, catalog: Catalog
+    groups: Sequence[AnyGroup],
+    aggregated: str,
+    resources: Callable[[AnyGroup], Sequence[Resource]],
 ) -> encoding.Document:
     """Build the APIGroupDiscoveryList of version `aggregated` of apidiscovery.k8s.io.
 
@@ -193,7 +219,7 @@ def _group_discovery_list(
             "versions": [
                 {
                     "version": version,
-                    "resources": _with_subresources(group, version, _sorted(group, catalog)),
+                    "resources": _with_subresources(group, version, resources(group)),
                     "freshness": "Current",
                 }
                 for version in group.VERSIONS
@@ -243,7 +269,3 @@ def _with_subresources(
     for name, nested in subresources.items():
         parents[name]["subresources"] = nested
     return list(parents.values())
-
-
-def _sorted(group: AnyGroup, catalog: Catalog) -> list[Resource]:
-    return sorted(group.resources(catalog), key=lambda resource: resource.name)

@@ -26,7 +26,7 @@ from adapter.clients.prometheus_result import QueryResult
 from rules import promql
 from rules.causes import explanation, explanation_document, missing, samples
 from rules.causes.cause import Cause
-from rules.causes.explanation import Asked, Explanation, QueryFacts
+from rules.causes.explanation import Asked, Explanation, QueryFacts, RuleFacts
 from rules.errors import RulesError
 from rules.query import scope
 from rules.query.aggregate import Sample
@@ -139,6 +139,13 @@ class Explainer:
             external=not asked.resource,
             entry=None if requested is None else requested.entry,
         )
+        if requested and requested.entry is None and backend.fallback:
+            forwarded = RuleFacts(
+                rule=f"--external-fallback={backend.fallback.name}",
+                taken=True,
+                reason="is asked, because no rule produces the metric",
+            )
+            rules = replace(rules, items=(forwarded, *rules.items))
         return Explanation(
             asked=asked,
             rules=rules,

@@ -82,7 +82,7 @@ async def from_settings(
     meter_of_requests = telemetry.AuthMetrics(registry)
     guard = await _guard(settings, api, live, rights, stack, background, meter_of_requests, lookups)
     service = settings.serving.service_name
-    namespace = settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
+    namespace = namespace_of(settings)
     names = [f"{version}.{group.NAME}" for group in groups for version in group.VERSIONS]
     apiservices = APIServiceController(api, names, service=service, namespace=namespace)
     rights.require(api, lambda: apiservice_rights(names))
@@ -107,6 +107,11 @@ async def from_settings(
         checks=tuple(checks),
         on_listening=lambda: background.start("apiservices", apiservices.run()),
     )
+
+
+def namespace_of(settings: Settings) -> str:
+    """Return the namespace of the adapter's Service."""
+    return settings.serving.service_namespace or os.environ.get("POD_NAMESPACE") or _NAMESPACE
 
 
 def _pair(settings: Settings) -> CertKeyPair | None:

@@ -27,7 +27,7 @@ from adapter.api.groups.group import AnyGroup, Backend, Questions
 from adapter.api.openapi import OpenApi
 from adapter.api.outcomes import Outcomes
 from adapter.apimachinery.heads import Heads
-from adapter.app import autoscaling, security, sources, teams
+from adapter.app import autoscaling, fallback, security, sources, teams
 from adapter.app.reload import Reload
 from adapter.background import Background, watch_stalls
 from adapter.causes.collector import CauseCollector
@@ -162,6 +162,11 @@ async def running(settings: Settings) -> AsyncIterator[str]:
         if AUTO in from_where:
             background.start("detection", presets.run(rules.request))
         questions = Questions()
+        other = None
+        if cluster.watched is not None:
+            other = await fallback.connect(
+                settings, cluster.watched.kube, rights, connections, background
+            )
 
         @functools.lru_cache(maxsize=1)
         def backend_of(generation: Generation) -> Backend:
@@ -171,6 +176,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 evaluation=evaluation,
                 collector=collector,
                 questions=questions,
+                fallback=other,
             )
             views = {
                 namespace: replace(backend, generation=view, questions=Questions())
@@ -182,7 +188,12 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             return api_groups.served(relist.generation)
 
         port = settings.serving.port
-        discovery = Discovery(groups, lambda: relist.generation.catalog, secure_port=port)
+        discovery = Discovery(
+            groups,
+            lambda: relist.generation.catalog,
+            secure_port=port,
+            elsewhere=lambda: other.listed if other else (),
+        )
         openapi = OpenApi(groups)
         lookups = telemetry.CacheMetrics(registry)
         heads = Heads()
@@ -224,6 +235,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                     if team_rules
                     else ()
                 ),
+                *((health.Check(name="external-fallback", run=other.check),) if other else ()),
                 health.Check(name="watch-caches", run=cluster.watches, public=True),
                 health.Check(name="evaluation", run=evaluation.status, public=True),
                 *(

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -95,13 +95,23 @@ class Kube:
         burst: int,
         flags: str = "",
         timeout: float = _TIMEOUT,
+        url: str | None = None,
+        ca_file: str | None = None,
     ) -> Self:
         """Create a client of the cluster in a kubeconfig file, or of the pod's own cluster.
 
-        `flags` names the flags that set `qps` and `burst`, if any. Sends no request yet. Raises
-        Unreachable, naming the file and the problem.
+        `flags` names the flags that set `qps` and `burst`, if any. With `url`, it is a client of
+        that server, which the cluster authenticates callers for, and whose CA is in `ca_file`.
+        Sends no request yet. Raises Unreachable, naming the file and the problem.
         """
-        url, credentials = await kubeconfig_file.load(kubeconfig)
+        own, credentials = await kubeconfig_file.load(kubeconfig)
+        if url is None:
+            url, advice = own, "correct the address of the server in the kubeconfig"
+        else:
+            advice = "give the address that it redirects to"
+            credentials = replace(
+                credentials, ca_file=ca_file, verified=True, server_name=None, proxy=None
+            )
         with kubeconfig_file.naming(kubeconfig):
             origin = yarl.URL(url).origin()
             tls = ReloadingClientContext(credentials)
@@ -110,7 +120,7 @@ class Kube:
         server = Transport(
             session,
             origin,
-            advice="correct the address of the server in the kubeconfig",
+            advice=advice,
             authorizations=tuple(filter(None, [credentials.authorization])),
             tls_context=tls.context,
             server_name=credentials.server_name,

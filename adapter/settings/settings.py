@@ -13,6 +13,7 @@ from adapter.settings.authentication import Authentication
 from adapter.settings.authorization import Authorization
 from adapter.settings.cluster import Cluster
 from adapter.settings.command_line import UsageError
+from adapter.settings.fallback import Fallback
 from adapter.settings.flag import Flag, Group
 from adapter.settings.ignored import IGNORED
 from adapter.settings.logs import Logs
@@ -32,6 +33,7 @@ class Settings:
     relist: Relist
     prometheus: Prometheus
     cluster: Cluster
+    fallback: Fallback
     serving: Serving
     authentication: Authentication
     authorization: Authorization
@@ -72,6 +74,11 @@ def parse(argv: Iterable[str], *, commands: Collection[str] = ()) -> Settings:
             problems.append(
                 f"--bind-address={settings.serving.bind_address}: must be a loopback address "
                 "(127.0.0.0/8, ::1 or localhost): with --objects, callers are not authenticated"
+            )
+        if settings.fallback.server:
+            problems.append(
+                "--external-fallback: not together with --objects, because the adapter then has no "
+                "account in a cluster"
             )
     if problems:
         raise UsageError(problems)

@@ -18,6 +18,7 @@ class Reason(enum.Enum):
     NO_QUERY = "NoQuery"
     MISSING_RIGHT = "MissingRight"
     LIST_FAILED = "ListFailed"
+    FALLBACK_FAILED = "FallbackFailed"
     PARTIAL_RESPONSE = "PartialResponse"
     PROMETHEUS_UNAVAILABLE = "PrometheusUnavailable"
     QUERY_REFUSED = "QueryRefused"
@@ -54,6 +55,8 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         Reason.MISSING_RIGHT: "the adapter has no permission to list the objects. Grant it",
         Reason.LIST_FAILED: "the API server did not list the objects. The adapter's log has its "
         "error",
+        Reason.FALLBACK_FAILED: "no rule produces the metric, and the server of "
+        "--external-fallback has no value, either. `gpu-metrics-adapter explain` shows its answer",
         Reason.PARTIAL_RESPONSE: "the response of Prometheus is partial. Check its storage nodes, "
         "stores and replicas",
         Reason.PROMETHEUS_UNAVAILABLE: "Prometheus does not answer as expected. Check it and "

@@ -252,6 +252,19 @@ def partial_response(where: str) -> Cause:
     return Cause(reason=Reason.PARTIAL_RESPONSE, sentence=sentence)
 
 
+def failed_fallback(server: str, status: int, refusal: str) -> Cause:
+    """Return the cause for an external metric of which another server has no value either.
+
+    `status` and `refusal` are what it answered; 0 and empty if there was no answer.
+    """
+    if status:
+        answer = f"answers {status}: {printable(refusal)}"
+    else:
+        answer = "does not answer: the adapter's log has the error"
+    sentence = f"no rule produces the metric, and {server} of --external-fallback {answer}"
+    return Cause(reason=Reason.FALLBACK_FAILED, sentence=sentence)
+
+
 def missing_right(right: str, grant: str) -> Cause:
     """Return the cause for objects that the adapter may not list; `grant` says what to do."""
     sentence = f"the adapter has no permission to {right}: {grant}"

@@ -39,6 +39,7 @@ VERSIONS: tuple[str, ...] = ("v1beta1",)
 TRANSFORMS = negotiation.ONLY_UNCHANGED | negotiation.PARTIAL
 """Like the original, which accepts PartialObjectMetadata and then fails for lack of metadata."""
 
+_NOT_FOUND = 404
 _Evaluated = Evaluated[tuple[ExternalValue, ...]]
 _NOTHING: _Evaluated = Evaluated(values=())
 
@@ -48,7 +49,8 @@ class Requested:
     """A metric, and which of its series are requested."""
 
     info: RequestInfo
-    entry: ExternalEntry
+    entry: ExternalEntry | None
+    """None if no rule produces the metric, so that the fallback is asked for it."""
     selector: Selector
     names: None = None
     """It describes no objects."""
@@ -66,9 +68,13 @@ def to_object_scope(info: RequestInfo, kinds: Kinds) -> RequestInfo:  # noqa: AR
 
 def resources(catalog: Catalog) -> Sequence[Resource]:
     """Return every metric, including those that rules pin and that have no series."""
+    return entries(catalog.external)
+
+
+def entries(metrics: Iterable[str]) -> list[Resource]:
+    """Return an entry of the APIResourceList for each metric."""
     return [
-        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList")
-        for metric in catalog.external
+        Resource(name=metric, namespaced=True, kind="ExternalMetricValueList") for metric in metrics
     ]
 
 
@@ -80,7 +86,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     """
     selector, _ = options.of_list(info, group=NAME, kind="*")
     entry = backend.generation.catalog.external_entry(info.resource)
-    if entry is None:
+    if entry is None and backend.fallback is None:
         causes = await backend.collector.of_metric(backend.inventory, info.resource)
         backend.collector.log_causes(_subject(info), causes)
         raise _not_found(info.resource, info.namespace, causes)
@@ -89,8 +95,10 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
 
 
 def plan(requested: Requested) -> ExternalPlan | None:
-    """Return the query of the series; None if their namespace cannot exist."""
+    """Return the query of the series; None without a rule, or if their namespace cannot exist."""
     namespace = requested.info.namespace
+    if requested.entry is None:
+        return None
     if requested.entry.namespaced and not _can_exist(namespace):
         return None
     return plans.external(requested.entry, namespace=namespace, selector=requested.selector)
@@ -100,6 +108,8 @@ async def evaluate(
     requested: Requested, query: ExternalPlan | None, backend: Backend, *, deadline: float
 ) -> _Evaluated:
     """Return a value for each sample. Raises ApiError."""
+    if requested.entry is None:
+        return await _forwarded(requested.info, backend, deadline=deadline)
     if query is None:
         return _NOTHING
     subject = _subject(requested.info)
@@ -131,6 +141,25 @@ async def content(
         causes=causes,
         build=partial(_build, requested.info.resource, found.values),
     )
+
+
+async def _forwarded(info: RequestInfo, backend: Backend, *, deadline: float) -> _Evaluated:
+    """Return the values that the fallback has for the request. Raises ApiError."""
+    assert backend.fallback is not None
+    try:
+        values = await backend.fallback.values(
+            info.resource, namespace=info.namespace, selector=info.label_selector, deadline=deadline
+        )
+    except BackendError as error:
+        causes = (
+            missing.failed_fallback(backend.fallback.name, error.status, error.refusal),
+            *await backend.collector.of_metric(backend.inventory, info.resource),
+        )
+        backend.collector.log_causes(_subject(info), causes, error)
+        if error.status == _NOT_FOUND:
+            raise _not_found(info.resource, info.namespace, causes) from error
+        raise errors.internal("unable to fetch metrics", causes) from error
+    return Evaluated(values=values)
 
 
 def _subject(info: RequestInfo) -> str:

@@ -16,6 +16,7 @@ from adapter.apimachinery.negotiation import Transform
 from adapter.apimachinery.request_info import RequestInfo
 from adapter.cache import WeakCache
 from adapter.causes.collector import CauseCollector
+from adapter.clients.external_metrics import ExternalMetrics
 from adapter.cluster.object_index import Object
 from adapter.evaluation.evaluation import Evaluation
 from adapter.series.generation import Generation
@@ -115,6 +116,8 @@ class Backend:
     evaluation: Evaluation
     collector: CauseCollector
     questions: Questions = field(default_factory=Questions)
+    fallback: ExternalMetrics | None = None
+    """The server that has the external metrics which no rule produces; None if there is none."""
     teams: Mapping[str, Backend] = field(default_factory=dict)
     """What requests in the namespace of a team use instead, by namespace."""
     clock: Callable[[], float] = time.time

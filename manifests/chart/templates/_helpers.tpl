@@ -134,7 +134,7 @@ true
 {{- $custom := (.Values.customMetrics).enabled -}}
 {{- if kindIs "invalid" $custom }}{{ $custom = or .Values.presets $rules.default $rules.custom }}{{ end -}}
 {{- $external := (.Values.externalMetrics).enabled -}}
-{{- if kindIs "invalid" $external }}{{ $external = $rules.external }}{{ end -}}
+{{- if kindIs "invalid" $external }}{{ $external = or $rules.external .Values.externalFallback.service }}{{ end -}}
 {{- $resource := (.Values.resourceMetrics).enabled -}}
 {{- if kindIs "invalid" $resource }}{{ $resource = $rules.resource }}{{ end -}}
 {{- if $custom }}

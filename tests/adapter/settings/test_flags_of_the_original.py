@@ -180,6 +180,8 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
         "allow-partial-responses",
         "causes-in-messages",
         "event-loop",
+        "external-fallback",
+        "external-fallback-ca-file",
         "logging-format",
         "objects",
         "preset",

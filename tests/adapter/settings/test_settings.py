@@ -326,6 +326,36 @@ def test_without_a_cluster_only_loopback_addresses_are_allowed(address):
     assert parse(f"--bind-address={address}").serving.bind_address == address
 
 
+@pytest.mark.parametrize(
+    ("server", "url"),
+    [
+        ("keda/metrics", "https://metrics.keda.svc:443"),
+        ("keda/metrics:6443", "https://metrics.keda.svc:6443"),
+        ("https://10.0.0.1:6443", "https://10.0.0.1:6443"),
+    ],
+)
+def test_a_fallback_is_a_service_or_a_url(server, url):
+    parsed = parse(f"--external-fallback={server}", "--external-fallback-ca-file=ca.crt")
+
+    assert (parsed.fallback.server, parsed.fallback.url) == (server, url)
+
+
+@pytest.mark.parametrize("server", ["metrics", "keda/", "/metrics", "http://a", "https://a/b"])
+def test_another_fallback_is_refused(server):
+    (problem,) = problems(f"--external-fallback={server}", "--external-fallback-ca-file=ca.crt")
+
+    assert "must be NAMESPACE/SERVICE" in problem
+
+
+def test_a_fallback_needs_a_ca_and_a_cluster():
+    server = "--external-fallback=keda/metrics"
+    (problem,) = problems(server)
+    assert "requires --external-fallback-ca-file" in problem
+
+    (problem,) = problems(server, "--external-fallback-ca-file=ca.crt", "--objects=pods.yaml")
+    assert "not together with --objects" in problem
+
+
 def test_an_invalid_address_without_a_cluster_is_one_problem():
     assert len(problems("--objects=pods.yaml", "--bind-address=here")) == 1
 

@@ -23,9 +23,13 @@ VALUES = {
 OVERLAYS = {
     "base": {},
     "overlays/cert-manager": {"certManager": {"enabled": True}},
+    "overlays/external-fallback": {
+        "externalFallback": {"service": "keda/keda-operator-metrics-apiserver"}
+    },
     "overlays/external-metrics": {"externalMetrics": {"enabled": True}},
     "overlays/network-policy": {"networkPolicy": {"enabled": True}},
     "overlays/resource-metrics": {"resourceMetrics": {"enabled": True}},
+    "overlays/team-rules": {"teamRules": {"selector": "gpu-metrics-adapter/rules=team"}},
 }
 
 PLACES = {
@@ -34,8 +38,9 @@ PLACES = {
 }
 """Path of the original's chart -> path of the base."""
 DEFAULTS = ("--metrics-relist-interval=10m", "--service-name=gpu-metrics-adapter")
-"""Arguments of the chart that have the default value of the flag."""
+"""Arguments of the chart that have the default value of the flag, and one more with teams."""
 ONLY_CHART = {*DEFAULTS, "--v=4", "--cert-dir=/tmp/cert"}
+WITH_TEAMS = "--team-rules-label=namespace"
 """The values 0 to 5 of --v are equal; the original has the other as well."""
 AUTH_READER = (None, "", "configmaps", "extension-apiserver-authentication")
 """By a ClusterRole in the base, since an overlay may move a RoleBinding out of kube-system."""
@@ -130,7 +135,7 @@ def test_the_arguments_are_equal(both):
     for path, other in PLACES.items():
         args = [each.replace(path.rstrip("/"), other) for each in args]
 
-    assert set(args) - ONLY_CHART == set(expected)
+    assert set(args) - ONLY_CHART - {WITH_TEAMS} == set(expected)
     assert set(args) >= ONLY_CHART
     flags = [
         settings.parse([f"--prometheus-url={VALUES['prometheus']['url']}", *more])
