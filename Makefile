@@ -13,7 +13,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack backends bench react image \
+.PHONY: help setup run quick test check fix lint types layers lock pin vectors attack backends bench react image dist \
   control-plane playground model-server walkthroughs
 
 help: ## Print this list
@@ -100,6 +100,9 @@ control-plane: $(READY) ## Run a real Kubernetes control plane until Ctrl-C (KUB
 
 image: ## Build the image with docker, podman or buildah (IMAGE= PLATFORM= BUILDER= ARGS=)
 	@manifests/image/build $(ARGS)
+
+dist: $(READY) ## Build wheel, source distribution and chart of the commit into build/dist (REGISTRY=ghcr.io/OWNER)
+	@$(BIN)/python -m tests.release dist --registry='$(REGISTRY)'
 
 attack: setup ## Flood the adapter with hostile input, and print what it cost (ARGS="selectors accept" for two floods)
 	@$(BIN)/python -m tests.attack $(ARGS)

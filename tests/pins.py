@@ -15,7 +15,7 @@ import urllib.request
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-WORKFLOW = Path(".github/workflows/ci.yaml")
+WORKFLOWS = (Path(".github/workflows/ci.yaml"), Path(".github/workflows/release.yaml"))
 DOCKERFILE = Path("manifests/image/Dockerfile")
 
 GITHUB = "https://github.com"
@@ -46,9 +46,10 @@ class UnavailableError(Exception):
 
 def main(root: Path = ROOT) -> int:
     """Pin everything below `root`; return 1, and change nothing, if something cannot be pinned."""
-    texts = {path: (root / path).read_text(encoding="utf-8") for path in (WORKFLOW, DOCKERFILE)}
+    texts = {path: (root / path).read_text(encoding="utf-8") for path in (*WORKFLOWS, DOCKERFILE)}
     try:
-        texts[WORKFLOW] = USES.sub(_pin_action, texts[WORKFLOW])
+        for path in WORKFLOWS:
+            texts[path] = USES.sub(_pin_action, texts[path])
         texts[DOCKERFILE] = BASE.sub(_pin_base, texts[DOCKERFILE])
     except UnavailableError as error:
         print(error, file=sys.stderr)

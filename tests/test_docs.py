@@ -45,6 +45,8 @@ FOREIGN_FLAGS = {
     "--served-model-name",  # vLLM
     "--use-old-namespace",  # dcgm-exporter
     "--use-service-account-credentials",  # kube-controller-manager
+    "--set",  # helm
+    "--version",  # helm
 }
 UNUSUAL_KEYS = {"on_nan": "onNaN", "is_": "is", "as_": "as", "window_ns": "window"}
 """Field -> key, where the key is not the field in camel case."""

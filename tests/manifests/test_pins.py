@@ -85,8 +85,9 @@ def project(tmp_path, action, monkeypatch):
     monkeypatch.setattr(pins, "TOKENS", f"{url}/token")
     monkeypatch.setattr(pins, "REGISTRY", f"{url}/v2")
     root = tmp_path / "project"
-    for path, text in ((pins.WORKFLOW, WORKFLOW), (pins.DOCKERFILE, DOCKERFILE)):
-        (root / path).parent.mkdir(parents=True)
+    texts = dict.fromkeys(pins.WORKFLOWS, WORKFLOW) | {pins.DOCKERFILE: DOCKERFILE}
+    for path, text in texts.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     yield root
     server.shutdown()
@@ -95,11 +96,11 @@ def project(tmp_path, action, monkeypatch):
 
 
 def test_this_repository_is_pinned():
-    workflow = (pins.ROOT / pins.WORKFLOW).read_text()
+    workflow = "".join((pins.ROOT / path).read_text() for path in pins.WORKFLOWS)
     dockerfile = (pins.ROOT / pins.DOCKERFILE).read_text()
 
     assert all(re.fullmatch("[0-9a-f]{40}", each["ref"]) for each in pins.USES.finditer(workflow))
-    assert len(pins.USES.findall(workflow)) == workflow.count("uses:")
+    assert len(pins.USES.findall(workflow)) == workflow.count("uses:") - workflow.count("uses: ./")
     assert re.search("^ARG BASE=[^@]+@sha256:[0-9a-f]{64}$", dockerfile, re.MULTILINE)
 
 
@@ -108,7 +109,7 @@ def test_actions_are_pinned_by_the_commit_of_their_tag(project, action):
 
     assert pins.main(project) == 0
 
-    assert (project / pins.WORKFLOW).read_text() == WORKFLOW.replace("@v4", f"@{commit} # v4")
+    assert (project / pins.WORKFLOWS[-1]).read_text() == WORKFLOW.replace("@v4", f"@{commit} # v4")
 
 
 def test_the_base_image_is_pinned_by_the_digest_of_its_index(project):
@@ -129,7 +130,7 @@ def test_pins_follow_their_tags(project, action):
     assert pins.main(project) == 0
 
     commit = git(action, "rev-parse", "HEAD")
-    assert (project / pins.WORKFLOW).read_text() == WORKFLOW.replace("@v4", f"@{commit} # v4")
+    assert (project / pins.WORKFLOWS[-1]).read_text() == WORKFLOW.replace("@v4", f"@{commit} # v4")
     assert DIGEST in (project / pins.DOCKERFILE).read_text()
 
 
@@ -139,7 +140,7 @@ def test_without_the_tag_nothing_changes(project, action, capsys):
     assert pins.main(project) == 1
 
     assert "cannot pin actions/checkout: it has no tag v4" in capsys.readouterr().err
-    assert (project / pins.WORKFLOW).read_text() == WORKFLOW
+    assert (project / pins.WORKFLOWS[-1]).read_text() == WORKFLOW
     assert (project / pins.DOCKERFILE).read_text() == DOCKERFILE
 
 
@@ -158,4 +159,4 @@ def test_a_failure_says_what_cannot_be_pinned(project, action, monkeypatch, caps
     assert pins.main(project) == 1
 
     assert f"cannot pin {name}: " in capsys.readouterr().err
-    assert (project / pins.WORKFLOW).read_text() == WORKFLOW
+    assert (project / pins.WORKFLOWS[-1]).read_text() == WORKFLOW
