@@ -25,7 +25,8 @@ _KEYS = """
     tls.enable tls.ca tls.key tls.certificate tls.existingSecret
     certManager.enabled certManager.caCertDuration certManager.certDuration
     certManager.caCertRevisionHistoryLimit certManager.certRevisionHistoryLimit
-    logLevel teamRules.selector teamRules.label metricsRelistInterval listenPort extraArguments env
+    logLevel teamRules.selector teamRules.label externalFallback.service
+    externalFallback.caConfigMap metricsRelistInterval listenPort extraArguments env
     replicas strategy revisionHistoryLimit
     podDisruptionBudget.enabled podDisruptionBudget.minAvailable
     podDisruptionBudget.maxUnavailable podDisruptionBudget.unhealthyPodEvictionPolicy
