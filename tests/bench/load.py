@@ -28,6 +28,7 @@ _LOOP_FLAG = "--event-loop"
 _COUNTER_NAMES = ("_cache_hits_total", "_cache_misses_total")
 _COUNTER_PREFIX = "gpu_metrics_adapter_evaluation"
 """Counters of the adapter that are reported if they exist."""
+_STALL = "gpu_metrics_adapter_event_loop_stall_seconds"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,6 +79,8 @@ class OpenResult:
     """MiB at the end."""
     rss_before: float
     """MiB before the load."""
+    stall: float
+    """Seconds of the longest stall of the adapter's event loop; 0 for another server."""
     counters: Mapping[str, float]
     """Counters of the adapter's caches and evaluations, since its start."""
 
@@ -132,6 +135,7 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
         time.sleep(max(0.0, end - time.monotonic()))
         after = _counts(bed, running, bare)
         result, bare_result = map(testbed.result, clients)
+        gauges = _own_metrics(running)
         change = {name: value - before.get(name, 0) for name, value in after.items()}
         return OpenResult(
             statuses=result["statuses"],
@@ -154,7 +158,13 @@ def run_open(bed: Testbed, server: Server, pace: Pace) -> OpenResult:
             relist_requests=change["others"],
             rss=processes.mebibytes(running.pid, "VmRSS"),
             rss_before=rss_before,
-            counters=_counters(running),
+            stall=gauges.get(_STALL, 0.0),
+            counters={
+                name: value
+                for name, value in gauges.items()
+                if name.partition("{")[0].endswith(_COUNTER_NAMES)
+                or name.startswith(_COUNTER_PREFIX)
+            },
         )
 
 
@@ -270,17 +280,15 @@ def _counts(bed: Testbed, running: Running, bare: Running) -> dict[str, float]:
     }
 
 
-def _counters(running: Running) -> dict[str, float]:
-    """Return the adapter's counters of caches and evaluations; empty for a server without them."""
+def _own_metrics(running: Running) -> dict[str, float]:
+    """Return the samples of the server's own metrics, by name and labels."""
     response = client.get(running.endpoint, "/metrics")
-    counters = {}
+    samples = {}
     for line in response.decode(errors="replace").splitlines():
         name, _, value = line.rpartition(" ")
-        bare_name = name.partition("{")[0]
-        if bare_name.endswith(_COUNTER_NAMES) or bare_name.startswith(_COUNTER_PREFIX):
-            with contextlib.suppress(ValueError):
-                counters[name] = float(value)
-    return counters
+        with contextlib.suppress(ValueError):
+            samples[name] = float(value)
+    return samples
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:

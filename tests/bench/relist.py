@@ -1,6 +1,6 @@
 """Cost of one relist at 1 000, 10 000 and 100 000 series of the same fifty names.
 
-    python -m tests.bench.relist
+    python -m tests.bench.relist [--series=1000000]
 
 Four operations are measured against a real Prometheus, each in its own process:
 
@@ -11,7 +11,7 @@ Four operations are measured against a real Prometheus, each in its own process:
 
 Fails if the bytes of `first`, `later` or `refresh` more than double while the series grow a
 hundredfold. Bytes are those on the wire, compressed. The memory is the peak that Python allocates,
-in one more run.
+in one more run. `stall` is the longest time for which the event loop did nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ import aiohttp
 import prometheus_client
 
 from adapter import telemetry
+from adapter.background import watch_stalls
 from adapter.clients.prometheus import Prometheus
 from adapter.series.relist import Relist
 from rules import ruleset
@@ -43,6 +44,7 @@ OPERATIONS = ("first", "later", "refresh", "series")
 REPETITIONS = 5
 """Runs per measurement."""
 
+_OF_ONE_ROW = 3
 _NAMES = 50
 _BATCH = 20_000
 _SELECTOR = '{__name__=~"bench_.*"}'
@@ -62,29 +64,31 @@ rules:
 def main(argv: list[str]) -> int:
     """Run the benchmark and print its results; return 1 if a limit is exceeded.
 
-    With the arguments OPERATION URL PID, measure one operation and print its row as JSON.
+    `--series=N` measures at 1 000 and at N series. With the arguments OPERATION URL PID, measure
+    one operation and print its row as JSON.
     """
-    if argv:
+    if len(argv) == _OF_ONE_ROW:
         operation, url, pid = argv
         print(json.dumps(asyncio.run(_measure(operation, url, int(pid)))))
         return 0
-    _, problems = run()
+    sizes = [SIZES[0], *(int(each.removeprefix("--series=")) for each in argv)]
+    _, problems = run(sizes if argv else SIZES)
     return 1 if problems else 0
 
 
-def run() -> tuple[list[dict[str, Any]], list[str]]:
+def run(sizes: Sequence[int] = SIZES) -> tuple[list[dict[str, Any]], list[str]]:
     """Measure all rows, print them, and return them and which exceed the limit."""
-    rows = {(size, operation): row for size in SIZES for operation, row in _rows(size)}
+    rows = {(size, operation): row for size in sizes for operation, row in _rows(size)}
     print(
         f"{'series':>8} {'operation':>9} {'bytes':>10} {'Prometheus CPU s':>16}"
-        f" {'adapter CPU s':>13} {'MiB':>7}"
+        f" {'adapter CPU s':>13} {'MiB':>7} {'stall ms':>9}"
     )
     for (size, operation), row in rows.items():
         print(
             f"{size:>8} {operation:>9} {row['bytes']:>10.0f} {row['prometheus_cpu']:>16.3f}"
-            f" {row['adapter_cpu']:>13.3f} {row['peak']:>7.1f}"
+            f" {row['adapter_cpu']:>13.3f} {row['peak']:>7.1f} {row['stall'] * 1000:>9.1f}"
         )
-    smallest, largest = SIZES[0], SIZES[-1]
+    smallest, largest = sizes[0], sizes[-1]
     problems = [
         f"{operation}: {rows[largest, operation]['bytes']:.0f} bytes at {largest} series,"
         f" more than twice the {rows[smallest, operation]['bytes']:.0f} at {smallest}"
@@ -150,6 +154,8 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
                 await current.once()
                 assert len(current.inventory.listings[0].series) == _NAMES
 
+        stalls: list[float] = []
+        watch = asyncio.create_task(watch_stalls(stalls.append))
         bytes_before, adapter_before = _received_bytes(registry), time.process_time()
         prometheus_before = processes.cpu_seconds(pid)
         for _ in range(REPETITIONS):
@@ -158,7 +164,9 @@ async def _measure(operation: str, url: str, pid: int) -> dict[str, float]:
             "adapter_cpu": (time.process_time() - adapter_before) / REPETITIONS,
             "prometheus_cpu": (processes.cpu_seconds(pid) - prometheus_before) / REPETITIONS,
             "bytes": (_received_bytes(registry) - bytes_before) / REPETITIONS,
+            "stall": max(stalls, default=0.0),
         }
+        watch.cancel()
         tracemalloc.start()
         await run_operation()
         _, peak = tracemalloc.get_traced_memory()

@@ -63,6 +63,7 @@ _ROWS: tuple[tuple[str, Callable[[OpenResult], str]], ...] = (
         lambda r: f"{r.queries / r.answered:.3g} ({r.queries / r.seconds * 60:.0f}/min)",
     ),
     ("relist, per request", lambda r: _per_request(r.relist_requests, r)),
+    ("longest stall of the loop", lambda r: _duration(r.stall)),
     ("RSS, x before", lambda r: f"{r.rss / r.rss_before:.2f} ({r.rss:.0f} MiB)"),
 )
 

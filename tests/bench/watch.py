@@ -5,7 +5,8 @@
 A stand-in API server lists the pods of Deployments (ten each), or of StatefulSets, whose pods have
 labels of their own. Each row is measured in a new process: the growth of its resident memory until
 all pods are watched and the selector of every workload was answered once; the seconds until the
-pods are watched; and the time for one selector after a pod of its namespace has changed.
+pods are watched; the time for one selector after a pod of its namespace has changed; and the
+longest stall of the event loop until then.
 
 Fails if a pod needs more than 400 bytes at 10 000 or more pods.
 """
@@ -27,6 +28,7 @@ from aiohttp import test_utils, web
 from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
+from adapter.background import watch_stalls
 from adapter.clients.kubernetes import Kube
 from adapter.cluster import watch_cache
 from adapter.cluster.object_index import Object
@@ -64,7 +66,10 @@ def main(argv: list[str]) -> int:
 
 def run() -> tuple[list[dict[str, Any]], list[str]]:
     """Measure all rows, print them, and return them and which exceed the limit."""
-    print(f"{'pods':>7} {'of':>11} {'bytes per pod':>13} {'s to watch':>10} {'us a selector':>13}")
+    print(
+        f"{'pods':>7} {'of':>11} {'bytes per pod':>13} {'s to watch':>10} {'us a selector':>13}"
+        f" {'stall ms':>9}"
+    )
     rows, problems = [], []
     for size in SIZES:
         for workload in WORKLOADS:
@@ -72,7 +77,7 @@ def run() -> tuple[list[dict[str, Any]], list[str]]:
             row = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
             print(
                 f"{size:>7} {workload:>11} {row['bytes']:>13.0f} {row['seconds']:>10.1f}"
-                f" {row['selector']:>13.0f}",
+                f" {row['selector']:>13.0f} {row['stall'] * 1000:>9.1f}",
                 flush=True,
             )
             rows.append({"pods": size, "of": workload, **row})
@@ -106,10 +111,13 @@ async def _watch(api: Kube, size: int) -> dict[str, float]:
     caches.index(Kinds.builtin().first("nodes"))
     await _until_watched(caches, "nodes")
     gc.collect()
+    stalls: list[float] = []
+    watching = asyncio.create_task(watch_stalls(stalls.append))
     before, started = processes.mebibytes(os.getpid(), "VmRSS"), time.monotonic()
     caches.index(pods)
     await _until_watched(caches, "pods")
     seconds = time.monotonic() - started
+    watching.cancel()
     index = caches.index(pods)
     assert index is not None
     assert len(index) == size
@@ -128,7 +136,12 @@ async def _watch(api: Kube, size: int) -> dict[str, float]:
     microseconds = (time.monotonic() - started) / _REPETITIONS * 1e6
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
-    return {"bytes": growth * (1 << 20) / size, "seconds": seconds, "selector": microseconds}
+    return {
+        "bytes": growth * (1 << 20) / size,
+        "seconds": seconds,
+        "selector": microseconds,
+        "stall": max(stalls, default=0.0),
+    }
 
 
 async def _until_watched(caches: WatchCaches[Any], resource: str) -> None:
