@@ -123,9 +123,9 @@ async def test_the_longest_stall_of_the_event_loop_is_reported():
     reported: list[float] = []
     task = asyncio.create_task(watch_stalls(reported.append))
     await asyncio.sleep(0.05)
-    time.sleep(0.2)  # noqa: ASYNC251 (this is the stall)
+    time.sleep(0.4)  # noqa: ASYNC251 (this is the stall)
     await asyncio.sleep(0.05)
     task.cancel()
 
-    assert max(reported) >= 0.15
+    assert max(reported) >= 0.2
     assert reported == sorted(reported)

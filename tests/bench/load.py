@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import gzip
 import importlib.util
 import statistics
 import subprocess
@@ -282,9 +283,10 @@ def _counts(bed: Testbed, running: Running, bare: Running) -> dict[str, float]:
 
 def _own_metrics(running: Running) -> dict[str, float]:
     """Return the samples of the server's own metrics, by name and labels."""
-    response = client.get(running.endpoint, "/metrics")
+    head, _, body = client.get(running.endpoint, "/metrics").partition(b"\r\n\r\n")
+    text = gzip.decompress(body) if b"gzip" in head else body
     samples = {}
-    for line in response.decode(errors="replace").splitlines():
+    for line in text.decode(errors="replace").splitlines():
         name, _, value = line.rpartition(" ")
         with contextlib.suppress(ValueError):
             samples[name] = float(value)

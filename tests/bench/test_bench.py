@@ -103,6 +103,7 @@ def open_result(**changed) -> OpenResult:
         "relist_requests": 0.0,
         "rss": 100.0,
         "rss_before": 100.0,
+        "stall": 0.001,
         "counters": {},
     }
     return OpenResult(**(measured | changed))
