@@ -23,6 +23,7 @@ SUMMARIES = {
     "doctor": "check an installation, from the API server to Prometheus, with cause and cure",
     "presets": "list the presets, print one, or detect which match the series in Prometheus",
     "explain": "print how the value of a metric, or the decision of an HPA, comes about",
+    "replay": "print what an autoscaler would have done in the past with other settings",
     "console": "show autoscalers, metrics and the checks of doctor in the browser",
     "certs": "issue a CA, a serving certificate and their Secret",
     "version": "print the version, as --version does",

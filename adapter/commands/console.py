@@ -14,7 +14,7 @@ from adapter.commands import doctor, shutdown, without_log
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import STRING, SWITCH, integer
 
-_NEEDS = "console: needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
+NEEDS_JINJA = "needs the package jinja2; run: pip install 'gpu-metrics-adapter[console]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         if error.name not in {"jinja2", "markupsafe"}:
             raise
-        print(_NEEDS, file=sys.stderr)
+        print(f"console: {NEEDS_JINJA}", file=sys.stderr)
         return 1
     return 0
 

@@ -9,29 +9,19 @@ from adapter.clients.prometheus_result import Range
 from adapter.console import chart
 from adapter.console.autoscalers import Sample
 from adapter.console.chart import Chart, Series
-from rules import promql
+from adapter.doctor import history
 from rules.hpa.autoscaler import Autoscaler
 
 SECONDS = 6 * 3600.0
 """Length of the history from Prometheus."""
 STEP = 90.0
-_PREFIX = "kube_horizontalpodautoscaler_status_"
-_PRESENT, _WANTED = f"{_PREFIX}current_replicas", f"{_PREFIX}desired_replicas"
-_VALUE = f"{_PREFIX}target_metric"
+_PRESENT, _WANTED, _VALUE = history.CURRENT, history.DESIRED, history.TARGET_METRIC
 _TYPES = {"AverageValue": "average", "Value": "value", "Utilization": "utilization"}
 
 
 def query(namespace: str, name: str) -> str:
-    """Return the query for the status of an HPA, as kube-state-metrics exports it.
-
-    `exported_namespace` is its namespace if kube-state-metrics is scraped without honor_labels.
-    """
-    names = promql.matcher("__name__", "=~", f"{_PRESENT}|{_WANTED}|{_VALUE}")
-    of_name = promql.matcher("horizontalpodautoscaler", "=", name)
-    return " or ".join(
-        f"{{{names},{of_name},{promql.matcher(label, '=', namespace)}}}"
-        for label in ("exported_namespace", "namespace")
-    )
+    """Return the query for the status of an HPA."""
+    return history.of_status(namespace, name, _PRESENT, _WANTED, _VALUE)
 
 
 def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:

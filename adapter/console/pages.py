@@ -13,12 +13,14 @@ import jinja2
 import markupsafe
 from aiohttp import web
 
-from adapter.console import autoscalers
+from adapter.console import autoscalers, replays
 from adapter.console.guard import Guard, Handler
 from adapter.console.views import NoViewError, Query, View, Views
+from rules.hpa import replay_report
+from rules.hpa.replay_report import Replay
 from rules.quoting import escaped
 
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 _SUFFIX = r"(?:\.(?:html|json|txt))?"
 _SUFFIXES = (".html", ".json", ".txt")
 _MAX_KEY = 400
@@ -42,10 +44,15 @@ def application(views: Views, guard: Guard, prefix: str) -> web.Application:
     if prefix:
         add(prefix, pages.home)
     add(f"{prefix}/", pages.home)
-    app.router.add_static(f"{prefix}/static", _FOLDER / "static")
+    app.router.add_static(f"{prefix}/static", FOLDER / "static")
     for address, show, names in (
         ("autoscalers", views.autoscalers, ()),
         ("autoscalers/{namespace}/{name:[^/]+?}", views.autoscaler, ("namespace", "name")),
+        (
+            "autoscalers/{namespace}/{name:[^/]+}/replay",
+            views.replay,
+            ("namespace", "name"),
+        ),
         ("metrics", views.metrics, ()),
         ("metrics/{resource}/{name:[^/]+?}", views.metric, ("resource", "name")),
         ("exporters", views.exporters, ()),
@@ -56,20 +63,38 @@ def application(views: Views, guard: Guard, prefix: str) -> web.Application:
     return app
 
 
+def replay_file(replayed: Replay) -> str:
+    """Return a replay as a page that needs no other file."""
+    style = (FOLDER / "static" / "console.css").read_text(encoding="utf-8")
+    return (
+        environment()
+        .get_template("replay_file.html")
+        .render(
+            style=markupsafe.Markup(style),  # noqa: S704 - it is ours, no text to escape
+            **replay_report.document(replayed),
+            **replays.variables(replayed),
+        )
+    )
+
+
+def environment() -> jinja2.Environment:
+    """Return the templates. Whatever a cluster has is shown as text: markup has no effect."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
 class _Pages:
     """Renders views."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix
-        # Whatever a cluster has is shown as text: markup and control characters have no effect.
-        self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(_FOLDER / "templates"),
-            autoescape=True,
-            undefined=jinja2.StrictUndefined,
-            finalize=_printable,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._templates = environment()
         self._templates.globals.update(address=self.address, nav=_NAV)
 
     def address(self, *parts: str) -> str:
@@ -89,6 +114,8 @@ class _Pages:
             query = Query(
                 search=request.query.get("search", "")[:_MAX_KEY],
                 namespace=request.query.get("namespace", "")[:_MAX_KEY],
+                since=request.query.get("since", "")[:_MAX_KEY],
+                target=request.query.get("target", "")[:_MAX_KEY],
                 visible=_visible(request),
             )
             try:

@@ -16,16 +16,16 @@ from adapter.cache import SingleFlightCache
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
 from adapter.console import autoscalers as seen
-from adapter.console import history
+from adapter.console import history, replays
 from adapter.console.rows import Row
-from adapter.doctor import autoscaler, checks, installation, report
+from adapter.doctor import autoscaler, checks, installation, replay, report
 from adapter.doctor.autoscaler import Explained
 from adapter.doctor.client import CannotTellError, Client
 from adapter.doctor.report import Finding, State
 from adapter.series import detection
 from rules.causes import explanation_document
 from rules.exporters import detect
-from rules.hpa import reading
+from rules.hpa import reading, replay_report
 from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.reading import CUSTOM, EXTERNAL
 from rules.hpa.report import explains
@@ -33,11 +33,13 @@ from rules.quoting import counted, escaped
 
 Document = Mapping[str, Any]
 
-_TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0}
+_TTL = {"decision": 10.0, "metrics": 15.0, "adapter": 15.0, "numbers": 15.0, "replay": 900.0}
 """Kind of answer -> seconds for which it is kept, and with it what it was requested for."""
 _OTHERS = 60.0
 """The same for explanations, which send a dozen queries, and for doctor and exporters."""
 _MAX_ANSWERS = 200
+_DAY = "1d"
+"""Period that is replayed if the address has none."""
 _MAX_EVENTS = 50
 _NUMBERS = {
     "requests to Prometheus per minute": (
@@ -77,6 +79,10 @@ class Query:
 
     search: str = ""
     namespace: str = ""
+    since: str = ""
+    """Period to replay."""
+    target: str = ""
+    """Comma-separated targets to replay."""
     visible: tuple[str, ...] = ()
     """Keys of the rows that are on the screen."""
 
@@ -189,9 +195,40 @@ class Views:
             more={
                 "steps": list(explained.lines())[:-1],
                 "charts": history.charts(hpa, samples),
+                "replays": self._prometheus is not None,
                 "queries": queries,
             },
         )
+
+    async def replay(self, query: Query, namespace: str, name: str) -> View:
+        """Return what an autoscaler would have done in the past with other targets."""
+        prometheus = self._needed_prometheus()
+        try:
+            since = replay.period(query.since or _DAY)
+        except ValueError as error:
+            raise NoViewError(400, f"since={query.since}: {error}") from error
+        targets = tuple(each.strip() for each in query.target.split(",") if each.strip())
+        wanted = replay.Wanted(since=since, targets=targets)
+
+        async def load() -> View:
+            found = await replay.run(self._client, prometheus, namespace, name, wanted)
+            return View(
+                title=f"Replay of {namespace}/{name}",
+                template="replay.html",
+                document=replay_report.document(found),
+                lines=list(replay_report.lines(found)),
+                more={
+                    **replays.variables(found),
+                    "since": query.since or _DAY,
+                    "target": ",".join(targets),
+                },
+            )
+
+        try:
+            view: View = await self._cached(f"replay {namespace}/{name} {wanted}", load)
+        except CannotTellError as error:
+            raise NoViewError(error.status if error.status == 404 else 502, str(error)) from error
+        return view
 
     async def doctor(self, _query: Query) -> View:
         """Return the findings of doctor."""
@@ -253,10 +290,7 @@ class Views:
 
     async def exporters(self, _query: Query) -> View:
         """Return the exporters, model servers and gateways in Prometheus, with findings."""
-        if self._prometheus is None:
-            raise NoViewError(
-                404, "the URL of Prometheus is not known. Start the console with --prometheus-url"
-            )
+        self._needed_prometheus()
         try:
             found = await self._cached("exporters", self._detect)
         except errors.BackendError as error:
@@ -302,6 +336,13 @@ class Views:
                 *(f"{each['state']:<8}{each['name']}: {each['text']}" for each in checks),
             ],
         )
+
+    def _needed_prometheus(self) -> Prometheus:
+        if self._prometheus is None:
+            raise NoViewError(
+                404, "the URL of Prometheus is not known. Start the console with --prometheus-url"
+            )
+        return self._prometheus
 
     async def _rows(self) -> tuple[Row, ...]:
         try:

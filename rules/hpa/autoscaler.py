@@ -149,7 +149,8 @@ class Pod:
 def autoscaler(document: Document) -> Autoscaler:
     """Read an HPA of autoscaling/v2."""
     metadata, spec, status = document["metadata"], document["spec"], document.get("status") or {}
-    behavior = spec.get("behavior")
+    given = spec.get("behavior")
+    up, down = (None, None) if given is None else behavior(given)
     return Autoscaler(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -157,10 +158,8 @@ def autoscaler(document: Document) -> Autoscaler:
         minimum=spec.get("minReplicas", 1),
         maximum=spec["maxReplicas"],
         metrics=tuple(map(_metric, spec.get("metrics") or ())),
-        up=None if behavior is None else _rules(behavior.get("scaleUp") or {}, window=0),
-        down=None
-        if behavior is None
-        else _rules(behavior.get("scaleDown") or {}, window=DOWNSCALE_WINDOW),
+        up=up,
+        down=down,
         current=status.get("currentReplicas", 0),
         desired=status.get("desiredReplicas", 0),
         last_scaled=_time(status.get("lastScaleTime")),
@@ -168,6 +167,14 @@ def autoscaler(document: Document) -> Autoscaler:
             each["type"]: (each["status"], each.get("reason", ""), each.get("message", ""))
             for each in status.get("conditions") or ()
         },
+    )
+
+
+def behavior(document: Document) -> tuple[ScalingRules, ScalingRules]:
+    """Read `spec.behavior`: the rules for scaling up, and those for scaling down."""
+    return (
+        _rules(document.get("scaleUp") or {}, window=0),
+        _rules(document.get("scaleDown") or {}, window=DOWNSCALE_WINDOW),
     )
 
 

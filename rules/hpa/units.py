@@ -24,6 +24,13 @@ _FAR = 10
 """How many times its target a value has, if it has another unit."""
 
 
+def ceiling(name: str) -> float | None:
+    """Return the highest value that a metric can have by its name; None if there is none."""
+    if _PERCENT.fullmatch(name):
+        return 100.0
+    return 1.0 if _SHARE.fullmatch(name) else None
+
+
 def is_share(name: str, value: int) -> bool:
     """Return whether a metric is a percentage by its name, and its highest value a share of 1."""
     return bool(_PERCENT.fullmatch(name)) and 0 < value < _ONE

@@ -106,6 +106,7 @@ def test_printed_commands_work_and_the_hpa_scales() -> None:
                 check_rise(page)
                 check_fault_and_cure(page, set_up)
                 check_other_views(page)
+            check_replay(playground, set_up, explain)
             shell(set_up, remove_load)
             wait_for(lambda: " 0/20 " in hpa.lines[-1], "the metric is 0", seconds=STEP_TIMEOUT)
             wait_for(
@@ -188,6 +189,22 @@ def check_other_views(page: Page) -> None:
     expect(page.locator("h1")).to_have_text("duty_cycle_current of pods")
     expect(page.locator("main")).to_contain_text("the whole cluster")
     expect(page.locator("td.number").first).to_have_text(re.compile(r"\d+m?"))
+
+
+def check_replay(playground: Process, set_up: str, explain: str) -> None:
+    """Check that the replay of the rise is what the controller did, within one replica."""
+    (url,) = re.findall(r"Prometheus: (http://\S+);", "\n".join(playground.lines))
+    program = explain.split()[0]
+    past = f"--prometheus-url={url} --since=2m --sync-period=2s --startup=6s"
+    command = f"{program} replay hpa default/{BERT} {past}"
+    print(shell(set_up, f"{command} --target=20,40"))
+    found = json.loads(shell(set_up, f"{command} --output=json"))
+    was, present = found["variants"]
+    assert [number for _, number in was["replicas"]][0] == 1
+    assert max(number for _, number in was["replicas"]) >= 5
+    assert max(number for _, number in present["replicas"]) >= 5
+    fit = found["fit"]
+    assert fit["equal"] + fit["near"] >= 5 * fit["different"]
 
 
 def commands(playground: Process) -> list[str]:

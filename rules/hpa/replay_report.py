@@ -1,0 +1,147 @@
+"""A replay as a document and as lines of text."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rules.hpa.autoscaler import Autoscaler
+from rules.hpa.replay import Fit, Result, Sync
+
+KIND, API_VERSION = "Replay", "replay.gpu-metrics-adapter/v1"
+COLUMNS = ("pod-hours", "above target", "saturated", "scale-ups", "scale-downs", "largest step")
+_WIDTH = 60
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """Everything that a replay found. Times are in Unix seconds."""
+
+    hpa: Autoscaler
+    history: tuple[Sync, ...]
+    step: float
+    results: tuple[Result, ...]
+    """What was, then the present settings, then the other variants."""
+    fit: Fit
+    notes: tuple[str, ...]
+    """Where the history comes from, the model, and what is not known."""
+
+    @property
+    def title(self) -> str:
+        """The HPA and the period."""
+        begin, end = (_clock(each.time) for each in (self.history[0], self.history[-1]))
+        return (
+            f"{self.hpa.namespace}/{self.hpa.name} from {begin} to {end} UTC: "
+            f"{len(self.history)} syncs, one every {self.step:g} s"
+        )
+
+    @property
+    def verdict(self) -> str:
+        """How far the replay of the present settings is from what was."""
+        total = self.fit.equal + self.fit.near + self.fit.different
+        if not total:
+            return "The replicas of the past are not known, so the replay cannot be compared"
+        return (
+            f"Replayed with the present settings, {self.fit.equal} of {total} syncs have the "
+            f"replicas that there were, {self.fit.near} differ by one, {self.fit.different} by more"
+        )
+
+
+def _clock(seconds: float) -> str:
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def duration(seconds: float) -> str:
+    """Return a time for people: `3 h 05 min`, `12 min`, `45 s`."""
+    if seconds < 60:
+        return f"{seconds:g} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
+def cells(result: Result) -> tuple[str, ...]:
+    """Return the cells of a row, in the order of COLUMNS."""
+    return (
+        f"{result.pod_hours:.1f}",
+        duration(result.above),
+        duration(result.saturated),
+        str(result.ups),
+        str(result.downs),
+        str(result.largest),
+    )
+
+
+def document(replay: Replay) -> dict[str, Any]:
+    """Return the document for clients; times are in seconds."""
+    return {
+        "kind": KIND,
+        "apiVersion": API_VERSION,
+        "summary": replay.title,
+        "namespace": replay.hpa.namespace,
+        "name": replay.hpa.name,
+        "begin": replay.history[0].time,
+        "syncPeriod": replay.step,
+        "syncs": len(replay.history),
+        "notes": list(replay.notes),
+        "variants": [
+            {
+                "title": each.title,
+                "podHours": round(each.pod_hours, 3),
+                "aboveTargetSeconds": each.above,
+                "saturatedSeconds": each.saturated,
+                "scaleUps": each.ups,
+                "scaleDowns": each.downs,
+                "largestStep": each.largest,
+                "replicas": _runs(each.replicas),
+            }
+            for each in replay.results
+        ],
+        "fit": {
+            "equal": replay.fit.equal,
+            "near": replay.fit.near,
+            "different": replay.fit.different,
+        },
+        "verdict": replay.verdict,
+    }
+
+
+def _runs(replicas: Sequence[int]) -> list[list[int]]:
+    """Return replicas as pairs: the number of a sync, and the replicas from then on."""
+    return [
+        [index, number]
+        for index, number in enumerate(replicas)
+        if not index or number != replicas[index - 1]
+    ]
+
+
+def lines(replay: Replay) -> Iterator[str]:
+    """Yield the lines of the text; the last one is the verdict."""
+    yield replay.title
+    for note in replay.notes:
+        yield f"* {note}"
+    yield ""
+    rows = [("", *COLUMNS), *((each.title, *cells(each)) for each in replay.results)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for title, *row in rows:
+        numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(row, widths[1:], strict=True))
+        yield f"{title:<{widths[0]}}{numbers}"
+    yield ""
+    highest = max(max(each.replicas) for each in replay.results)
+    yield f"Replicas, 0 to {highest}"
+    for each in replay.results:
+        yield f"{each.title:<{widths[0]}}  {_drawn(each.replicas, highest)}"
+    yield ""
+    yield replay.verdict
+
+
+def _drawn(replicas: Sequence[int], highest: int) -> str:
+    """Draw replicas as blocks: of each part of the time, the most."""
+    width = min(_WIDTH, len(replicas))
+    edges = [len(replicas) * index // width for index in range(width + 1)]
+    parts = (max(replicas[begin:end]) for begin, end in itertools.pairwise(edges))
+    scale = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[-(-each * scale // max(1, highest))] for each in parts)
