@@ -171,6 +171,7 @@ def help_texts() -> str:
     """The help of all commands."""
     commands = (
         *([], ["serve"], ["demo"], ["check"], ["doctor"], ["explain"], ["migrate"], ["console"]),
+        ["replay"],
         *(["presets", "detect"], ["certs", "issue"]),
     )
     output = io.StringIO()

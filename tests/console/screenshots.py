@@ -31,6 +31,7 @@ def main(address: str) -> None:
         root = page.url.rpartition("/")[0]
         addresses = {name: f"{root}/{name}" for name in _VIEWS}
         addresses["autoscaler"] = f"{root}/autoscalers/default/{BERT}"
+        addresses["replay"] = f"{addresses['autoscaler']}/replay?since=3m&target=20,40"
         addresses["metric"] = f"{root}/metrics/pods/duty_cycle_current"
         for name, each in addresses.items():
             for width in _WIDTHS:

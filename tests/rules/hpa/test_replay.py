@@ -153,9 +153,7 @@ def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
 
 def test_start_up_time_is_the_median_of_the_scale_ups():
     def sync(index, replicas, pods):
-        return Sync(
-            time=START + 15 * index, values=(1.0,), pods=(pods,), replicas=replicas
-        )
+        return Sync(time=START + 15 * index, values=(1.0,), pods=(pods,), replicas=replicas)
 
     rows = [(1, 1), (3, 1), (3, 2), (3, 3), (2, 3), (2, 2), (4, 2), (4, 4), (9, 4), (5, 5), (6, 5)]
     history = [sync(index, *row) for index, row in enumerate(rows)]
@@ -189,9 +187,7 @@ def test_it_decides_as_the_controller_does_with_its_history():
             current,
             [proposed],
             now=now,
-            history=History(
-                recommendations=tuple(recommendations), changes=tuple(changes)
-            ),
+            history=History(recommendations=tuple(recommendations), changes=tuple(changes)),
         )
         recommendations.append((now, decided.recommended))
         assert decided.replicas is not None
@@ -230,7 +226,8 @@ def report():
 def test_the_text_has_a_row_and_a_drawing_for_each_variant():
     lines = list(replay_report.lines(report()))
 
-    assert lines[0] == "n/h from 2027-01-15 08:00 to 2027-01-15 09:41 UTC: 408 syncs, one every 15 s"
+    period = "from 2027-01-15 08:00 to 2027-01-15 09:41 UTC"
+    assert lines[0] == f"n/h {period}: 408 syncs, one every 15 s"
     assert lines[1] == "* History: x"
     assert lines[3].split("  ")[-1] == "largest step"
     assert lines[4].split() == ["as", "it", "was", "6.8", "1", "min", "0", "s", "0", "0", "0"]
