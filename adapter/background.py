@@ -8,7 +8,7 @@ import datetime as dt
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import Any, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
@@ -50,21 +50,33 @@ class Background:
             raise RuntimeError(f"ended: {', '.join(ended)}")
 
 
-def backoff(
-    first: float,
-    maximum: float,
-    *,
-    jitter: float = 0.5,
-    random: Callable[[], float] = random.random,
-) -> Iterator[float]:
-    """Yield the seconds before each retry: `first`, then twice the previous, up to `maximum`.
+class Backoff:
+    """Seconds before each retry: `first`, then twice the previous, up to `maximum`.
 
     `random`, a number in [0, 1), shortens each by at most its part `jitter`.
     """
-    pause = min(first, maximum)
-    while True:
-        yield pause * (1 - jitter * (1 - random()))
-        pause = min(2 * pause, maximum)
+
+    def __init__(
+        self,
+        first: float,
+        maximum: float,
+        *,
+        jitter: float = 0.5,
+        random: Callable[[], float] = random.random,
+    ) -> None:
+        self._first = self._next = min(first, maximum)
+        self._maximum = maximum
+        self._jitter = jitter
+        self._random = random
+
+    def pause(self) -> float:
+        """Return the seconds before the next retry."""
+        pause, self._next = self._next, min(2 * self._next, self._maximum)
+        return pause * (1 - self._jitter * (1 - self._random()))
+
+    def reset(self) -> None:
+        """Begin anew, after a success."""
+        self._next = self._first
 
 
 async def watch_stalls(report: Callable[[float], None]) -> NoReturn:

@@ -1,10 +1,12 @@
-"""A clock that a test sets, and waiting for a condition that has no event."""
+"""A clock that a test sets, waiting for a condition that has no event, and work in a thread."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -30,3 +32,25 @@ async def until(condition: Callable[[], object], *, seconds: float = 30) -> None
             if await met if inspect.isawaitable(met) else met:
                 return
             await asyncio.sleep(0.005)  # there is no event to wait for
+
+
+@contextlib.contextmanager
+def repeated(call: Callable[[], object], *, every: float = 0.0) -> Iterator[None]:
+    """Call `call` in a thread, `every` so many seconds; at the end, wait for its last return.
+
+    An OSError, as while a server restarts, does not end the calls.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every):
+            with contextlib.suppress(OSError):
+                call()
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

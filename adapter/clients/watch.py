@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapter import errors
-from adapter.background import backoff
+from adapter.background import Backoff
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
     from adapter.clients.kubernetes import Kube
@@ -82,7 +82,7 @@ async def follow(
         report(None)
 
     version = ""
-    pauses, failing = backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
+    pauses, failing = Backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
     while True:
         started = clock()
         lost = False
@@ -118,12 +118,14 @@ async def follow(
                 async for line in lines:
                     kind, item, version = _parse_event(path, line, extract)
                     works()
-                    pauses, failing = backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
+                    pauses.reset()
+                    failing = False
                     if kind != _BOOKMARK:
                         yield kind, item
             works()
             if clock() - started >= _HEALTHY:
-                pauses, failing = backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
+                pauses.reset()
+                failing = False
                 continue
         except errors.BackendError as error:
             refused = isinstance(error, errors.Refused) and error.status not in _KEEP_VERSION
@@ -136,7 +138,7 @@ async def follow(
             level = logging.DEBUG if failing else logging.WARNING
             log.log(level, "watch of %s failed and is retried: %s", path, error)
             failing = True
-        await sleep(next(backoff(_MIN_BACKOFF, _MAX_BACKOFF) if lost else pauses))
+        await sleep((Backoff(_MIN_BACKOFF, _MAX_BACKOFF) if lost else pauses).pause())
 
 
 def _parse_event(path: str, line: Any, extract: Callable[[Any], T]) -> tuple[str, T | None, str]:

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from adapter import errors
-from adapter.background import backoff
+from adapter.background import Backoff
 from adapter.clients import kubernetes
 from adapter.cluster import collection, object_index
 from adapter.cluster.complete import CompleteObjects
@@ -198,7 +198,7 @@ class ClusterObjects:
 
     async def run(self) -> None:
         """Discover the kinds periodically; log failures and retry them with backoff."""
-        pauses = backoff(_MIN_BACKOFF, _MAX_BACKOFF, jitter=0)
+        pauses = Backoff(_MIN_BACKOFF, _MAX_BACKOFF, jitter=0)
         while True:
             try:
                 async with self._discovering:
@@ -210,9 +210,9 @@ class ClusterObjects:
                     else "metrics of custom resources are not served yet"
                 )
                 log.warning("discovery of resources failed; %s: %s", consequence, error)
-                await self._sleep(next(pauses))
+                await self._sleep(pauses.pause())
             else:
-                pauses = backoff(_MIN_BACKOFF, _MAX_BACKOFF, jitter=0)
+                pauses.reset()
                 await self._sleep(self._interval)
 
     async def _discover(self) -> None:

@@ -18,7 +18,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from adapter import errors, telemetry
-from adapter.background import backoff
+from adapter.background import Backoff
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
 from adapter.cluster import collection, object_index, ready_index, workloads
@@ -237,7 +237,7 @@ class _WatchCache(Generic[IndexT]):
 
     async def run(self) -> NoReturn:
         """List and watch until cancelled; if that is impossible, retry with backoff."""
-        pauses = backoff(_MIN_RETRY, _MAX_RETRY)
+        pauses = Backoff(_MIN_RETRY, _MAX_RETRY)
         while True:
             try:
                 await self._follow()
@@ -252,13 +252,13 @@ class _WatchCache(Generic[IndexT]):
                         error,
                     )
                 if error.state is State.TOO_MANY:
-                    pauses = backoff(_MAX_RETRY, _MAX_RETRY)
+                    pauses = Backoff(_MAX_RETRY, _MAX_RETRY)
                 elif self.index is not None:
-                    pauses = backoff(_MIN_RETRY, _MAX_RETRY)
+                    pauses = Backoff(_MIN_RETRY, _MAX_RETRY)
                 self._objects = None
                 self.metrics.emptied(self.resource)
                 self._enter(error.state, error.reason)
-            await self.sleep(next(pauses))
+            await self.sleep(pauses.pause())
 
     def stop(self, reason: str) -> None:
         """End the watch and remove its metrics."""

@@ -10,9 +10,10 @@ from typing import Literal
 
 from adapter import settings
 from adapter.commands import without_log
+from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.command_line import CommandLine
 from adapter.settings.flag import Group, flag
-from adapter.settings.flag_types import FILE, STRING, choice
+from adapter.settings.flag_types import STRING, choice
 
 _NAME = "gpu-metrics-adapter"
 
@@ -23,12 +24,7 @@ class Installation(Group):
 
     TITLE = "Installation"
 
-    kubeconfig: str | None = flag(
-        "kubeconfig",
-        FILE,
-        "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
-        "service account of the pod.",
-    )
+    kubeconfig: str | None = kubeconfig_of_user()
     namespace: str = flag("namespace", STRING, "Namespace of the adapter.", default=_NAME)
     service: str = flag("service", STRING, "Service in front of the adapter.", default=_NAME)
 

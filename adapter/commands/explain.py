@@ -11,8 +11,9 @@ from typing import Literal
 from adapter import settings
 from adapter.doctor import autoscaler
 from adapter.doctor.client import CannotTellError, connected
+from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
-from adapter.settings.flag_types import FILE, STRING, choice
+from adapter.settings.flag_types import STRING, choice
 from rules.causes import explanation_document
 
 _VALUES, _NO_VALUE, _CANNOT_TELL = 0, 1, 2
@@ -30,12 +31,7 @@ class _Options(Group):
         "selector", STRING, "Label selector of the objects, with the name *.", shorthand="l"
     )
     metric_selector: str = flag("metric-selector", STRING, "Label selector of the series.")
-    kubeconfig: str | None = flag(
-        "kubeconfig",
-        FILE,
-        "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
-        "service account of the pod.",
-    )
+    kubeconfig: str | None = kubeconfig_of_user()
     output: Literal["text", "json"] = flag(
         "output",
         choice("text", "json"),

@@ -16,6 +16,7 @@ from adapter.apimachinery import yaml
 from adapter.app import rule_files
 from adapter.doctor import comparison
 from adapter.doctor.client import CannotTellError, connected
+from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
 from adapter.settings.ignored import IGNORED
@@ -60,12 +61,7 @@ class _Options(Group):
         "Path of our manifests, as the overlay sees it.",
         default="../manifests",
     )
-    kubeconfig: str | None = flag(
-        "kubeconfig",
-        FILE,
-        "Kubeconfig of the cluster. Without it `$KUBECONFIG`, else `~/.kube/config`, else the "
-        "service account of the pod.",
-    )
+    kubeconfig: str | None = kubeconfig_of_user()
     compare: bool = flag(
         "compare",
         SWITCH,

@@ -11,11 +11,11 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn
 
 from adapter import errors, telemetry
-from adapter.background import Condition, backoff, gather_or_cancel, utc
+from adapter.background import Backoff, Condition, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
 from adapter.series.lister import Lister
 from rules import promql
@@ -126,12 +126,12 @@ class DetectedPresets:
 
     async def run(self, changed: Callable[[], None]) -> NoReturn:
         """Detect periodically until cancelled; call `changed` when `names` changes."""
-        retries = self._retries()
+        retries = Backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
         while True:
             if self._condition.problem:
-                pause = next(retries)
+                pause = retries.pause()
             else:
-                retries = self._retries()
+                retries.reset()
                 pause = self._interval * (1 - _JITTER * self._random())
             await self._wait(pause)
             before = self.names
@@ -155,9 +155,6 @@ class DetectedPresets:
         except errors.BackendError:
             return False  # the next detection logs it, if it fails, too
         return not self._indexed.issuperset(found.names)
-
-    def _retries(self) -> Iterator[float]:
-        return backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
 
 
 def _flags(presets: Iterable[str]) -> str:

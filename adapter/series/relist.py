@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import NoReturn
 
 from adapter import errors, telemetry
-from adapter.background import backoff, gather_or_cancel, utc
+from adapter.background import Backoff, gather_or_cancel, utc
 from adapter.clients.prometheus import Prometheus
 from adapter.series import generation
 from adapter.series.generation import Generation
@@ -233,14 +233,14 @@ class Relist:
         )
 
     async def _follow(self, index: SeriesIndex) -> NoReturn:
-        retries = self._retries()
+        retries = Backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
         while True:
             kinds = self._kinds()  # before the relist: API discovery may end while it is under way
             if await self._relist(index):
-                retries = self._retries()
+                retries.reset()
                 pause = self._interval * (1 + _JITTER * (2 * self._random() - 1))
             else:
-                pause = next(retries)
+                pause = retries.pause()
             due = self._monotonic() + pause
             # With other kinds, a template may map other labels: list them at once.
             while self._kinds() == kinds and (left := due - self._monotonic()) > 0:
@@ -249,9 +249,6 @@ class Relist:
                         await self._kinds_changed.wait()
                 if self._kinds() == kinds and self._monotonic() < due:
                     await self._refresh(index)
-
-    def _retries(self) -> Iterator[float]:
-        return backoff(_FIRST_BACKOFF, min(_MAX_BACKOFF, self._interval), random=self._random)
 
     async def _follow_kinds(self) -> NoReturn:
         known = self.generation.kinds

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from adapter import errors
-from adapter.background import Condition, backoff
+from adapter.background import Backoff, Condition
 from adapter.clients.rights import Right
 from certs.bundle import UNREADABLE
 
@@ -169,11 +169,11 @@ class APIServiceController:
         Start this once the server listens. Any write to an APIService makes the API server try it
         at once instead of within 30 s.
         """
-        annotated, pauses = 0, backoff(1, _INTERVAL, jitter=0)
+        annotated, pauses = 0, Backoff(1, _INTERVAL, jitter=0)
         while True:
             try:
                 annotated = await self._annotate_unavailable(annotated)
-                pauses = backoff(1, _INTERVAL, jitter=0)
+                pauses.reset()
                 self._failure.becomes("")
             except errors.BackendError as error:
                 if self._failure.becomes(str(error)):
@@ -184,7 +184,7 @@ class APIServiceController:
                     )
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
             if self._failure.problem:
-                pause = min(pause, next(pauses))
+                pause = min(pause, pauses.pause())
             elif 0 < annotated <= len(_PAUSES):
                 pause = _PAUSES[annotated - 1]
             await self._sleep(pause)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from cryptography import x509
 
 from adapter import errors
-from adapter.background import Condition, backoff
+from adapter.background import Backoff, Condition
 from adapter.clients.rights import Right
 from adapter.tls.apiservices import ApiService, APIServiceController
 from certs import renew, secret
@@ -106,13 +106,13 @@ class ServingCertificateController:
 
     async def run(self) -> None:
         """Reconcile periodically, starting after one interval; retry failures with backoff."""
-        pauses = backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
+        pauses = Backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
         while True:
             pause = _INTERVAL * (0.9 + 0.2 * self._jitter())
             if self._failure.problem:
-                pause = min(next(pauses), pause)
+                pause = min(pauses.pause(), pause)
             else:
-                pauses = backoff(_MIN_BACKOFF, _INTERVAL, jitter=0)
+                pauses.reset()
             await self._sleep(pause)
             await self.attempt()
 

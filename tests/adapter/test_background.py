@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from adapter.background import Background, Condition, backoff, gather_or_cancel, utc, watch_stalls
+from adapter.background import Background, Backoff, Condition, gather_or_cancel, utc, watch_stalls
 from tests.waiting import Clock
 
 
@@ -98,13 +98,21 @@ async def test_nothing_is_gathered():
     [(0.0, 0.3, [1, 2, 4, 5, 5]), (0.5, 0.0, [0.5, 1, 2, 2.5, 2.5]), (0.2, 0.5, [0.9, 1.8])],
 )
 def test_backoff_doubles_up_to_its_maximum_with_jitter(jitter, number, pauses):
-    retries = backoff(1, 5, jitter=jitter, random=lambda: number)
+    retries = Backoff(1, 5, jitter=jitter, random=lambda: number)
 
-    assert [next(retries) for _ in pauses] == pytest.approx(pauses)
+    assert [retries.pause() for _ in pauses] == pytest.approx(pauses)
+
+
+def test_backoff_begins_anew_after_a_success():
+    retries = Backoff(1, 5, jitter=0)
+
+    assert [retries.pause(), retries.pause()] == [1, 2]
+    retries.reset()
+    assert retries.pause() == 1
 
 
 def test_first_pause_of_a_backoff_is_not_longer_than_its_maximum():
-    assert next(backoff(1, 0.2, jitter=0)) == 0.2
+    assert Backoff(1, 0.2, jitter=0).pause() == 0.2
 
 
 def test_condition_changes_once_and_keeps_when_its_problem_began():

@@ -22,6 +22,7 @@ from tests.control_plane.plane import ControlPlane
 from tests.faults import testbed
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
+from tests.waiting import repeated
 
 RULE = """\
 - seriesQuery: {metric}
@@ -87,20 +88,8 @@ class Bed:
     @contextlib.contextmanager
     def scraped(self) -> Iterator[None]:
         """Write a sample of each series every second, while Prometheus runs."""
-        ended = threading.Event()
-
-        def repeat() -> None:
-            while not ended.wait(1):
-                with contextlib.suppress(OSError):
-                    self._put()
-
-        thread = threading.Thread(target=repeat)
-        thread.start()
-        try:
+        with repeated(self._put, every=1):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
     def _put(self) -> None:
         with self._lock:

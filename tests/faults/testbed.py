@@ -33,6 +33,7 @@ from tests.faults.gate import Gate
 from tests.faults.seeds import AGO, FAULTS, Fault, Place
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
+from tests.waiting import repeated
 
 _HEALTHY = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/util_healthy"
 _ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
@@ -280,21 +281,9 @@ class Testbed:
     @contextlib.contextmanager
     def _scraped(self) -> Iterator[None]:
         """Write a sample of each live series every second."""
-        ended = threading.Event()
-
-        def repeat() -> None:
-            while not ended.wait(1):
-                with contextlib.suppress(OSError):
-                    self._prometheus.put(*self._live)
-
         self._prometheus.put(*self._live)
-        thread = threading.Thread(target=repeat)
-        thread.start()
-        try:
+        with repeated(lambda: self._prometheus.put(*self._live), every=1):
             yield
-        finally:
-            ended.set()
-            thread.join()
 
     @contextlib.contextmanager
     def _restarted(self) -> Iterator[None]:

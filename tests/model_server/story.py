@@ -18,6 +18,7 @@ from adapter.demo.engine import Model
 from adapter.demo.fleet import Pod
 from tests.cluster.fleet import LiveFleet
 from tests.model_server.server import MAX_RUNNING
+from tests.waiting import repeated
 from tests.walkthroughs.walkthrough import Walkthrough, echo
 
 APP = "llm"
@@ -100,24 +101,6 @@ def tell(walkthrough: Walkthrough, ask: Callable[[int], None]) -> None:
     assert code == 0
 
 
-@contextlib.contextmanager
-def _repeated(call: Callable[[], object]) -> Iterator[None]:
-    """Call `call` again and again in a thread; at the end, wait for its last return."""
-    ended = threading.Event()
-
-    def repeat() -> None:
-        while not ended.is_set():
-            call()
-
-    thread = threading.Thread(target=repeat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-
-
 class Server(Protocol):
     """What completes requests, and exposes its metrics on a port of 127.0.0.1."""
 
@@ -196,7 +179,7 @@ def following(service: Service, fleet: LiveFleet) -> Iterator[None]:
         service.follow(fleet)
         time.sleep(_POLL_SECONDS)
 
-    with _repeated(follow):
+    with repeated(follow):
         yield
 
 
@@ -211,7 +194,7 @@ class Clients:
         """Let so many clients ask; waits for the answers of those before."""
         self._stack.close()
         for _ in range(number):
-            self._stack.enter_context(_repeated(self._complete))
+            self._stack.enter_context(repeated(self._complete))
 
 
 @contextlib.contextmanager
