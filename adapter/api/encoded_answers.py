@@ -18,8 +18,8 @@ from adapter.apimachinery.negotiation import Accepted
 from adapter.apimachinery.responses import Answer
 from adapter.cache import LRUCache, SingleFlight
 
-_MAX_SIZE = 32 << 20
-"""Bytes of the bodies and the requests: 3 000 autoscalers of ten pods each."""
+_MAX_SIZE = 64 << 20
+"""Bytes of the bodies and the requests: 6 000 autoscalers of ten pods each."""
 _ENTRY_SIZE = 1024
 _CHARACTER_SIZE = 4
 _MAX_ON_LOOP = {encoding.JSON: 100, encoding.PROTOBUF: 50, encoding.YAML: 5}

@@ -19,8 +19,8 @@ nothing that is remembered can follow from them."""
 _UNIQUE_RAW = frozenset(name.encode() for name in _UNIQUE)
 """As the API server writes them."""
 
-MAX_REMEMBERED = 32 << 20
-"""Bytes of the heads in one cache: 3 000 of an HPA controller."""
+MAX_REMEMBERED = 80 << 20
+"""Bytes of the heads in one cache: 6 000 of an HPA controller."""
 _MAX_HEAD = 32 << 10
 """Bytes of a remembered head. One that the API server forwards has 10 KiB."""
 _HEAD_SIZE = 2048

@@ -31,6 +31,7 @@ def explanation(promql: str = QUERY, labels: tuple[str, ...] = ("pod", "namespac
     return {
         "kind": "Explanation",
         "verdict": "it is explained",
+        "request": {"metric": "duty_cycle_current"},
         "queries": [{"promql": promql, "wantedLabels": list(labels), "rule": "rules[0]"}],
     }
 
@@ -90,7 +91,8 @@ async def test_the_page_shows_each_variant_and_its_twins_say_the_same(
     assert text.splitlines()[0] == document["summary"]
     assert html.count("<svg") == 4
     assert "Replicas: target 80" in html
-    assert (await client.get("/autoscalers/default/gpu-hpa")).status == 200
+    page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+    assert f'href="{HPA}"' in page
 
 
 async def test_a_replay_is_computed_once_for_a_page_that_updates_itself(
