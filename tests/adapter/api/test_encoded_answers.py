@@ -90,7 +90,7 @@ async def test_anything_else_is_encoded_again(encoded, info, sources, accepted):
 
 
 async def test_what_the_sources_keep_in_memory_counts(encoded):
-    large = Content(sources=(KIND,), size=64 << 20, build=lambda _: {})
+    large = Content(sources=(KIND,), size=128 << 20, build=lambda _: {})
 
     first = await encoded.encode(OTHER.meaning, large, COMPACT)
 

@@ -209,11 +209,11 @@ def test_a_remembered_head_takes_no_more_memory_than_is_counted(target, headers)
 def test_the_least_recently_used_heads_are_forgotten():
     heads = Heads()
     first = parse_and_remember(heads, Message("/0", HEADERS))
-    for number in range(1, 8000):
+    for number in range(1, 20_000):
         parse_and_remember(heads, Message(f"/{number}", HEADERS))
 
     assert parse_and_remember(heads, Message("/0", HEADERS)) is not first
-    assert heads.cache.misses == 8001
+    assert heads.cache.misses == 20_001
 
 
 def test_a_malformed_target_is_not_remembered(parse):
