@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import time
@@ -14,9 +15,12 @@ import pytest
 
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import replay
+from adapter.console import pages
 from tests.console.conftest import VALUES, Start, World, status
+from tests.console.test_pages import HOSTILE
 from tests.fakes import kubernetes
 from tests.real import prometheus as real
+from tests.rules.hpa import test_replay as replays_of
 from tests.rules.hpa.documents import external_metric, pods_metric, resource_metric
 
 pytestmark = pytest.mark.usefixtures("real_servers")
@@ -220,3 +224,15 @@ async def test_an_autoscaler_that_does_not_exist_is_named(
 ) -> None:
     assert await run("default/absent", *arguments) == 1
     assert "absent" in capsys.readouterr().err
+
+
+def test_hostile_names_are_text_in_the_file() -> None:
+    replayed = replays_of.report()
+    hpa = dataclasses.replace(replayed.hpa, name=HOSTILE)
+    shown = dataclasses.replace(replayed, hpa=hpa, notes=(HOSTILE,))
+
+    html = pages.replay_file(shown)
+
+    assert "<script>alert" not in html
+    assert html.count("&lt;script&gt;alert(1)") >= 3
+    assert "\x1b" not in html
