@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -87,8 +87,7 @@ class Account:
 class Rights:
     """Required rights, and which of them are missing; reviewed while `run` runs."""
 
-    def __init__(self, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-        self._sleep = sleep
+    def __init__(self) -> None:
         self._required: list[tuple[Kube, Callable[[], Iterable[Right]]]] = []
         self._missing: tuple[Right, ...] | None = None
         self._failure = ""
@@ -102,7 +101,7 @@ class Rights:
         while True:
             await self.review()
             granted = self._missing == () and not self._failure
-            await self._sleep(_INTERVAL if granted else _MISSING_INTERVAL)
+            await asyncio.sleep(_INTERVAL if granted else _MISSING_INTERVAL)
 
     async def review(self) -> None:
         """Review all rights, and log each that is missing since this review."""

@@ -85,7 +85,7 @@ async def compare(
 ) -> list[Compared]:
     """Compare the metrics of the HPAs, or of all in the cluster. Raises UnreadableError."""
     found = []
-    for document in hpas or (await api.run(_get(_HPAS)))["items"] or ():
+    for document in hpas or (await api.run(reading.get(_HPAS)))["items"] or ():
         found += [each async for each in _of_hpa(api, original, ours, document)]
     return found
 
@@ -148,10 +148,3 @@ def _is_loopback(host: str) -> bool:
 
 def _reply(request: Request) -> Steps[Reply]:
     return (yield request)
-
-
-def _get(path: str) -> Steps[Mapping[str, Any]]:
-    reply = yield Request(path=path)
-    if isinstance(reply, Failure):
-        raise UnreadableError(reply.message, status=reply.status)
-    return reply

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NoReturn
 
 from adapter import errors
@@ -42,22 +42,19 @@ class Reports:
         rules: TeamRules,
         generation: Callable[[], Generation],
         kube: Kube,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._rules = rules
         self._generation = generation
         self._kube = kube
         self._events = EventWriter(kube, "ConfigMaps")
         self._condition = Condition()
-        self._sleep = sleep
         self._written: dict[str, str] = {}
         """Uid of a ConfigMap -> the status that was last written, or found."""
 
     async def run(self) -> NoReturn:
         """Write what has changed, every few seconds, until cancelled."""
         while True:
-            await self._sleep(INTERVAL)
+            await asyncio.sleep(INTERVAL)
             await self.look()
 
     async def look(self) -> None:

@@ -67,7 +67,7 @@ def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observati
 
     Raises UnreadableError if the HPA, its target or its pods cannot be read.
     """
-    document = yield from _get(_HPAS.format(quote(namespace), quote(name)))
+    document = yield from get(_HPAS.format(quote(namespace), quote(name)))
     return (yield from observe(document, now))
 
 
@@ -78,7 +78,7 @@ def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:
     pods: tuple[Pod, ...] = ()
     if scale.selector:
         path = f"/api/v1/namespaces/{quote(hpa.namespace)}/pods"
-        listed = yield from _get(path, labelSelector=scale.selector)
+        listed = yield from get(path, labelSelector=scale.selector)
         pods = tuple(map(autoscaler.pod, listed["items"] or ()))
     blocked = _blocked(hpa, scale)
     proposals, requests = [], []
@@ -116,7 +116,7 @@ def _scale(hpa: Autoscaler) -> Steps[Scale]:
     resource = yield from _resource(hpa.target)
     below = f"{_root(hpa.target.api_version)}/namespaces/{quote(hpa.namespace)}"
     path = f"{below}/{resource}/{quote(hpa.target.name)}/scale"
-    return autoscaler.scale((yield from _get(path)))
+    return autoscaler.scale((yield from get(path)))
 
 
 def _blocked(hpa: Autoscaler, scale: Scale) -> str:
@@ -221,7 +221,7 @@ def version() -> Steps[str]:
 
 def _resource(reference: Reference) -> Steps[str]:
     """Return the plural name of the kind of an object."""
-    document = yield from _get(_root(reference.api_version))
+    document = yield from get(_root(reference.api_version))
     for each in document["resources"]:
         if each["kind"].lower() == reference.kind.lower() and "/" not in each["name"]:
             return str(each["name"])
@@ -234,7 +234,8 @@ def _root(api_version: str) -> str:
     return f"/apis/{quote(api_version)}" if "/" in api_version else f"/api/{api_version or 'v1'}"
 
 
-def _get(path: str, **params: str) -> Steps[Document]:
+def get(path: str, **params: str) -> Steps[Document]:
+    """Return the document at a path. Raises UnreadableError."""
     reply = yield Request(path=path, params=params)
     if isinstance(reply, Failure):
         raise UnreadableError(reply.message, status=reply.status)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from rules.document import manifests
 from rules.errors import UnreadableError
+from rules.hpa import reading
 from rules.hpa.reading import Failure, Request, Steps
 
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -32,7 +33,7 @@ def documents() -> Steps[list[Mapping[str, Any]]]:
         names = {name for each in inside.arguments for name, _ in each.mounts.values()}
         for name in sorted(names):
             path = f"/api/v1/namespaces/{namespace}/configmaps/{quote(name)}"
-            config_map = yield from _get(path)
+            config_map = yield from reading.get(path)
             found.append({"apiVersion": "v1", "kind": "ConfigMap", **config_map})
     scaled = yield from _list(_SCALED, optional=True)
     kind = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject"}
@@ -46,10 +47,3 @@ def _list(path: str, *, optional: bool = False) -> Steps[list[Mapping[str, Any]]
             return []  # KEDA is not installed
         raise UnreadableError(reply.message, status=reply.status)
     return reply["items"] or []
-
-
-def _get(path: str) -> Steps[Mapping[str, Any]]:
-    reply = yield Request(path=path)
-    if isinstance(reply, Failure):
-        raise UnreadableError(reply.message, status=reply.status)
-    return reply
