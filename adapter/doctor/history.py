@@ -89,7 +89,10 @@ async def read(
         )
         for each in times
     ]
-    first = next(i for i, each in enumerate(history) if None not in each.values)
+    first = next((i for i, each in enumerate(history) if None not in each.values), None)
+    if first is None:
+        names = " and ".join(each.name for each in hpa.metrics)
+        raise CannotTellError(f"{names} never had values at the same time in this period")
     return Past(
         hpa=hpa,
         history=tuple(history[first:]),

@@ -15,7 +15,7 @@ from adapter.doctor.history import Past
 from rules import quantity
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import replay, replay_report
-from rules.hpa.autoscaler import Autoscaler
+from rules.hpa.autoscaler import Autoscaler, Metric
 from rules.hpa.replay import Variant
 from rules.hpa.replay_report import Replay
 from rules.quoting import counted
@@ -143,6 +143,18 @@ def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
     return replay.STARTUP, assumed
 
 
+def _model(metric: Metric) -> str:
+    """Return how a metric follows the replicas in a replay."""
+    if replay.is_load(metric):
+        return f"{metric.name} is the load, which was what it was, whatever the replicas"
+    if metric.type == "Pods":
+        return (
+            f"{metric.name} of all pods together was what it was, and each started pod gets an "
+            "equal part of it, however many there are"
+        )
+    return f"{metric.name} times replicas was what it was, and is divided by the started pods"
+
+
 def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
     names = ", ".join(each.name for each in past.hpa.metrics)
     of = (
@@ -157,10 +169,7 @@ def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
             "The history begins later than requested: before, Prometheus has no values, because of "
             "its retention, or because the series had another name or other labels"
         )
-    yield (
-        "Model: the load of all pods together was what it was, and each started pod gets an equal "
-        "part of it, however many there are"
-    )
+    yield f"Model: {'; '.join(dict.fromkeys(map(_model, past.hpa.metrics)))}"
     yield f"A new pod has a value after {startup}"
     if saturated:
         yield (

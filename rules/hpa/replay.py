@@ -268,7 +268,7 @@ class _Tally:
         above = saturated = False
         for (metric, ceiling), value in zip(self._metrics, values, strict=True):
             if value is not None:
-                divisor = replicas if _is_load(metric) and replicas else 1
+                divisor = replicas if is_load(metric) and replicas else 1
                 above |= value / divisor > metric.value / 1000
                 saturated |= ceiling is not None and value >= _SATURATED * ceiling
         self._above += above
@@ -296,7 +296,7 @@ class _Tally:
 def _values(hpa: Autoscaler, sync: Sync, started: int) -> Iterator[float | None]:
     """Yield what each metric would have been with this number of started pods."""
     for metric, value, pods in zip(hpa.metrics, sync.values, sync.pods, strict=True):
-        if value is None or _is_load(metric):
+        if value is None or is_load(metric):
             yield value
         elif not started:
             yield None
@@ -330,13 +330,13 @@ def _proposal(
     )
 
 
-def _is_load(metric: Metric) -> bool:
+def is_load(metric: Metric) -> bool:
     """Return whether the metric is the load of all pods together."""
     return metric.type not in _PER_POD and metric.target == "AverageValue"
 
 
 def _ceiling(metric: Metric) -> float | None:
-    return None if _is_load(metric) else units.ceiling(metric.name)
+    return None if is_load(metric) else units.ceiling(metric.name)
 
 
 @functools.lru_cache(maxsize=_MAX_REPLICAS)

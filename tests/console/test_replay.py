@@ -88,6 +88,7 @@ async def test_the_page_shows_each_variant_and_its_twins_say_the_same(
     assert [number for _, number in was["replicas"]] == [2, 4]  # without pods of other workloads
     assert (present["replicas"][0][1], present["replicas"][-1][1]) == (2, 4)
     assert (lower["replicas"][-1][1], higher["replicas"][-1][1]) == (8, 2)
+    assert document["notes"][1].startswith("Model: duty_cycle_current of all pods together was")
     assert document["fit"]["different"] <= 6  # until the new pods had values
     assert re.fullmatch(
         "A new pod has a value after (60|75) s, the median of 1 scale-up", document["notes"][2]
@@ -156,6 +157,24 @@ async def test_a_wrong_question_says_what_is_wrong(
 
     assert reply.status in {400, 502}
     assert problem in await reply.text()
+
+
+async def test_metrics_that_never_had_values_together_are_refused(
+    world: World, start: Start, connected: Prometheus
+) -> None:
+    metrics = [pods_metric(), pods_metric(name="other")]
+    world.add("default", "gpu-hpa", *metrics, **status("63"))
+    other = VALUES.replace("duty_cycle_current", "other")
+    late = f"({QUERY}) and on() (vector(time()) > {NOW - 300})"
+    early = f"({QUERY}) and on() (vector(time()) < {NOW - 600})"
+    world.documents[f"{VALUES}?explain=true"] = explanation(late)
+    world.documents[f"{other}?explain=true"] = explanation(early)
+    world.documents[other] = world.documents[VALUES]
+    client = await start(world, prometheus=connected)
+
+    text = await (await client.get(f"{HPA}.txt?since=30m")).text()
+
+    assert "duty_cycle_current and other never had values at the same time" in text
 
 
 async def test_without_prometheus_it_says_how_to_name_it(explained: World, start: Start) -> None:
