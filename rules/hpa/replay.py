@@ -181,10 +181,12 @@ def startup(history: Sequence[Sync], index: int) -> tuple[float, int] | None:
 
 
 def recorded(hpa: Autoscaler, history: Sequence[Sync], step: float) -> Result:
-    """Return what really was."""
+    """Return what really was; where replicas are not known, those of the sync before."""
     tally = _Tally(hpa, step)
+    replicas = max(history[0].pods)
     for sync in history:
-        tally.add(sync.replicas if sync.replicas is not None else max(sync.pods), sync.values)
+        replicas = replicas if sync.replicas is None else sync.replicas
+        tally.add(replicas, sync.values)
     return tally.result("as it was")
 
 

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 MINUTES = 40
 HPA = "/autoscalers/default/gpu-hpa/replay"
 QUERY = 'avg by (pod) (util{namespace="default",pod=~"serving-5c9f-aaaaa|serving-5c9f-bbbbb"})'
-NOW = time.time()
 
 
 def explanation(promql: str = QUERY, labels: tuple[str, ...] = ("pod", "namespace")) -> Any:
@@ -44,6 +43,7 @@ def explanation(promql: str = QUERY, labels: tuple[str, ...] = ("pod", "namespac
 def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A Prometheus with 40 minutes of two pods, and of four pods in the second half."""
     with real.run(tmp_path_factory.mktemp("prometheus")) as server:
+        now = time.time()
         for ago in range(MINUTES * 4, -1, -1):
             late = ago <= MINUTES * 2
             names = ("aaaaa", "bbbbb", "ccccc", "ddddd")[: 4 if ago < MINUTES * 2 - 4 else 2]
@@ -54,7 +54,7 @@ def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
                 "kube_horizontalpodautoscaler_status_desired_replicas"
                 '{namespace="default",horizontalpodautoscaler="gpu-hpa"} '
                 f"{4 if late else 2}",
-                at=NOW - 15 * ago,
+                at=now - 15 * ago,
             )
         yield server
 
@@ -165,8 +165,9 @@ async def test_metrics_that_never_had_values_together_are_refused(
     metrics = [pods_metric(), pods_metric(name="other")]
     world.add("default", "gpu-hpa", *metrics, **status("63"))
     other = VALUES.replace("duty_cycle_current", "other")
-    late = f"({QUERY}) and on() (vector(time()) > {NOW - 300})"
-    early = f"({QUERY}) and on() (vector(time()) < {NOW - 600})"
+    now = time.time()
+    late = f"({QUERY}) and on() (vector(time()) > {now - 300})"
+    early = f"({QUERY}) and on() (vector(time()) < {now - 600})"
     world.documents[f"{VALUES}?explain=true"] = explanation(late)
     world.documents[f"{other}?explain=true"] = explanation(early)
     world.documents[other] = world.documents[VALUES]

@@ -136,6 +136,15 @@ def test_without_values_nothing_is_decided():
     assert run(hpa(), history).replicas == (4, 4, 4, 4, 8)
 
 
+def test_where_the_replicas_are_not_known_they_were_those_of_the_sync_before():
+    known, gap = past(160, 160)
+    gap = dataclasses.replace(gap, replicas=None, pods=(0,))
+
+    result = replay.recorded(hpa(), [gap, known, gap, gap], step=15)
+
+    assert result.replicas == (0, 4, 4, 4)
+
+
 def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
     def history(value):
         return [
