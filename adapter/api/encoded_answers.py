@@ -7,7 +7,6 @@ encodings are in `apimachinery.encoding`.
 from __future__ import annotations
 
 import asyncio
-import gc
 import operator
 from collections.abc import Hashable
 from concurrent import futures
@@ -70,7 +69,7 @@ class EncodedAnswers:
 
     async def _encode_in_thread(self, content: Content, accepted: Accepted) -> bytes:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, _encode_large, content, accepted)
+        return await loop.run_in_executor(self._thread, _encode, content, accepted)
 
 
 def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
@@ -80,13 +79,3 @@ def _are_same(some: tuple[object, ...], others: tuple[object, ...]) -> bool:
 def _encode(content: Content, accepted: Accepted) -> bytes:
     document = content.build(accepted.transform)
     return encoding.encode(document, accepted.encoding, pretty=accepted.pretty)
-
-
-def _encode_large(content: Content, accepted: Accepted) -> bytes:
-    # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
-    # cycles to collect.
-    gc.disable()
-    try:
-        return _encode(content, accepted)
-    finally:
-        gc.enable()

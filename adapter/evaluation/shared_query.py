@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapter import errors, telemetry
+from adapter.background import Pace
 from adapter.cache import SingleFlightCache
 from adapter.evaluation.demand import Demand, ObjectNames
 from adapter.evaluation.fallback import Demoted, Fallback
@@ -32,8 +33,9 @@ log = logging.getLogger(__name__)
 
 ERROR_TTL = 1.0
 """Seconds for which a failure is shared, at most."""
-_PATIENCE = 0.5
-"""Seconds for which an evaluation is used while the next one takes longer than it did."""
+_SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.5, 5.0
+"""Seconds for which an evaluation is used while the next one takes longer than it did: at most for
+as long as it took itself, within these bounds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,6 +94,7 @@ class SharedQuery:
         self._resized = resized
         self._context = context
         self._demand = Demand()
+        self._pace = Pace()
         self._size = 0
         self._merged: Snapshot | None = None
         self._flight: _Flight | None = None
@@ -138,6 +141,7 @@ class SharedQuery:
         if flight is not None and flight.began >= after and flight.coverage.covers(requested):
             async with until(deadline):
                 await asyncio.shield(flight.task)
+                await self._pace.next()
         snapshot = self._covering(requested, self._now())
         if snapshot is not None and snapshot.began >= after:
             return snapshot
@@ -168,8 +172,11 @@ class SharedQuery:
         merged, alone = self._merged, self._context.alone.cached((self.id, requested))
         if merged is None or not merged.coverage.covers(requested):
             return alone
-        ahead = self._flight is not None and self._flight.ahead
-        if now >= merged.expires + (_PATIENCE if ahead else 0.0):
+        expires = merged.expires
+        if self._flight is not None and self._flight.ahead:
+            took = merged.expires - merged.due
+            expires += min(max(took, _SHORTEST_PATIENCE), _LONGEST_PATIENCE)
+        if now >= expires:
             return alone
         return alone if alone is not None and alone.began > merged.began else merged
 

@@ -22,6 +22,7 @@ from aiohttp import http_exceptions
 from aiohttp.http import HttpRequestParser, RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 
+from adapter.background import Pace
 from adapter.http.limits import Budget, Deadline
 from adapter.http.request import Request
 
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
     At any time one deadline applies: that of the head, of the handler, of a response that the
     client does not read, or of the pause between two requests. `heads` has the sizes of the heads,
     of all connections, that are not complete, or that are large and not answered. `turn` is theirs,
-    too: it lets one large head be parsed at a time.
+    too: it lets one large head be parsed at a time. `pace` is that of all requests.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Connection(asyncio.Protocol):
         *,
         heads: Budget[Connection],
         turn: asyncio.Lock,
+        pace: Pace,
         head_seconds: float = HEAD_SECONDS,
         close_seconds: float = CLOSE_SECONDS,
         write_seconds: float = WRITE_SECONDS,
@@ -102,6 +104,7 @@ class Connection(asyncio.Protocol):
         self._serve = serve
         self._heads = heads
         self._turn = turn
+        self._pace = pace
         self._loop = asyncio.get_running_loop()
         self._head_seconds = head_seconds
         self._close_seconds = close_seconds
@@ -291,6 +294,7 @@ class Connection(asyncio.Protocol):
                 if self._head is None:
                     self._wakeup = self._loop.create_future()
                     await self._wakeup
+                await self._pace.next()
                 assert self._head is not None
                 head, self._head = self._head, None
                 message = await self._parse(head)

@@ -17,7 +17,7 @@ import socket
 import ssl
 from asyncio import sslproto
 
-from adapter.background import gather_or_cancel
+from adapter.background import Pace, gather_or_cancel
 from adapter.http.connection import (
     CLOSE_SECONDS,
     DEFAULT_TIMEOUT,
@@ -96,6 +96,7 @@ class Listener:
             serve,
             heads=Budget(max_heads, self._give_up),
             turn=asyncio.Lock(),
+            pace=Pace(),
             head_seconds=head_seconds,
             close_seconds=close_seconds,
             write_seconds=write_seconds,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -304,13 +303,7 @@ def _next(
     """Build a generation; keep the catalog if neither rules, listings nor kinds changed."""
     if (ruleset, listings, kinds) == (present.ruleset, present.listings, present.kinds):
         return present.aged(statuses, kinds)
-    # So many new objects cause full collections, which stop all threads for 0.1 s; there are no
-    # cycles to collect.
-    gc.disable()
-    try:
-        return generation.build(ruleset, listings, statuses, kinds)
-    finally:
-        gc.enable()
+    return generation.build(ruleset, listings, statuses, kinds)
 
 
 def _since(rule: CompiledRule, status: ListingStatus) -> str:

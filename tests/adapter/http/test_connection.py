@@ -14,6 +14,7 @@ from aiohttp.http import HttpRequestParser
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from adapter.background import Pace
 from adapter.http import connection, server
 from adapter.http.limits import Budget
 from tests.waiting import until
@@ -72,7 +73,7 @@ def exchange(pieces, serve=echo):
 
     async def run():
         budget = Budget(64 << 20, lambda each: each.abort())
-        tested = connection.Connection(serve, heads=budget, turn=asyncio.Lock())
+        tested = connection.Connection(serve, heads=budget, turn=asyncio.Lock(), pace=Pace())
         transport = Transport()
         tested.connection_made(transport)
         for piece in pieces:

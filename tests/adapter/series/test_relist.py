@@ -403,8 +403,6 @@ async def test_event_loop_is_not_blocked_while_a_catalog_is_built(running, make,
     await listing
     assert metrics(relist) == {"loop_a"}
     assert relist.attempted.is_set()
-    assert not build.collecting
-    assert gc.isenabled()
 
 
 async def test_listings_that_change_during_a_build_share_the_next_one(running, make, monkeypatch):
