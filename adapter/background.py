@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_STALL_PROBE, _STALLS_KEPT = 0.1, 60.0
+_STALL_PROBE, _STALLS_KEPT = 0.25, 60.0
 """Seconds: a stall is seen from when the loop should have resumed the probe, so short ones are
-seen if they are frequent. Ten probes a second take 0.1 % of a core, fifty took 1 %."""
+seen if they are frequent. Four probes a second take 0.1 % of a core, ten took 0.2 %."""
 _AT_ONCE = 4
 _YOUNG, _OLD = 1, 2
 """Generations of the garbage collector."""
