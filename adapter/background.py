@@ -86,15 +86,15 @@ class Backoff:
         self._next = self._first
 
 
-async def watch_stalls(report: Callable[[float], None]) -> NoReturn:
+async def watch_stalls(report: Callable[[float], None], probe: float = _STALL_PROBE) -> NoReturn:
     """Report the longest stall of the event loop, in seconds, of the last minute or two."""
     now = asyncio.get_running_loop().time
     before = 0.0
     while True:
         longest, ends = 0.0, now() + _STALLS_KEPT
         while (began := now()) < ends:
-            await asyncio.sleep(_STALL_PROBE)
-            late = now() - began - _STALL_PROBE
+            await asyncio.sleep(probe)
+            late = now() - began - probe
             if late > longest:
                 longest = late
                 report(max(before, longest))
@@ -110,7 +110,8 @@ async def collect_garbage() -> NoReturn:
     objects are collected by default when 700 more were created than deleted. Where new answers
     replace old ones, that is so rare that there are 60 000 then, which takes 0.05 s.
     """
-    gc.set_threshold(*gc.get_threshold()[:_OLD], _NEVER)
+    first, second, _ = gc.get_threshold()
+    gc.set_threshold(first, second, _NEVER)
     now = asyncio.get_running_loop().time
     while True:
         gc.collect(_OLD)

@@ -1,13 +1,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import logging
 import time
+import weakref
 
 import pytest
 
-from adapter.background import Background, Backoff, Condition, gather_or_cancel, utc, watch_stalls
-from tests.waiting import Clock
+from adapter import background
+from adapter.background import (
+    Background,
+    Backoff,
+    Condition,
+    Pace,
+    collect_garbage,
+    gather_or_cancel,
+    utc,
+    watch_stalls,
+)
+from tests.waiting import Clock, until
 
 
 async def test_tasks_run_until_the_end_of_the_block():
@@ -129,7 +142,7 @@ def test_condition_changes_once_and_keeps_when_its_problem_began():
 
 async def test_the_longest_stall_of_the_event_loop_is_reported():
     reported: list[float] = []
-    task = asyncio.create_task(watch_stalls(reported.append))
+    task = asyncio.create_task(watch_stalls(reported.append, probe=0.01))
     await asyncio.sleep(0.05)
     time.sleep(0.4)  # noqa: ASYNC251 (this is the stall)
     await asyncio.sleep(0.05)
@@ -137,3 +150,55 @@ async def test_the_longest_stall_of_the_event_loop_is_reported():
 
     assert max(reported) >= 0.2
     assert reported == sorted(reported)
+
+
+async def test_few_go_on_in_one_iteration_and_those_that_came_first_before():
+    pace = Pace()
+    went_on: list[int] = []
+
+    async def go(number: int) -> None:
+        await pace.next()
+        went_on.append(number)
+
+    tasks = [asyncio.create_task(go(number)) for number in range(11)]
+    await asyncio.sleep(0)
+    in_first = list(went_on)
+    tasks[5].cancel()
+    late = asyncio.create_task(go(11))
+    counts = [len(went_on)]
+    while len(went_on) < 11:
+        await asyncio.sleep(0)
+        counts.append(len(went_on))
+
+    assert in_first == [0, 1, 2, 3]
+    assert went_on == [0, 1, 2, 3, 4, 6, 7, 8, 9, 10, 11]
+    assert max(after - before for before, after in itertools.pairwise(counts)) <= 4
+    assert late.done()
+
+
+class Node:
+    """Object of a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_garbage_is_collected_at_a_pace(monkeypatch):
+    monkeypatch.setattr(background, "_COLLECT_YOUNG", 0.01)
+    monkeypatch.setattr(background, "_COLLECT_ALL", 0.05)
+    thresholds = gc.get_threshold()
+    old = Node()
+    gc.collect()
+    task = asyncio.create_task(collect_garbage())
+    await asyncio.sleep(0)
+    found = [weakref.ref(old), weakref.ref(Node())]
+    del old
+
+    gc.disable()  # nothing else collects
+    try:
+        await until(lambda: not any(each() for each in found))
+        assert gc.get_threshold()[2] > thresholds[2]
+    finally:
+        gc.enable()
+        gc.set_threshold(*thresholds)
+        task.cancel()

@@ -2,16 +2,18 @@
 
 Lists of pods are encoded once, so that this process needs little of the CPU. Discovery, the
 ConfigMap with the trusted CAs and all other kinds come from the fake of the tests, and every access
-is allowed. Nothing changes: a watch has bookmarks only. GET /counts returns the number of
-requests by verb and resource.
+is allowed. A watch has bookmarks, and two events for each pod that POST /replace replaces. GET
+/counts returns the number of requests by verb and resource.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import json
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from tests.bench import processes, workload
 from tests.bench.workload import Size
 from tests.fakes import kubernetes
 
-COUNTS = "/counts"
+COUNTS, REPLACE = "/counts", "/replace"
 OPEN_WATCHES = "open watches of pods"
 """Entry among the counts that also goes down."""
 
@@ -44,11 +46,15 @@ class ApiServer:
         """Pods by the value of the label that selectors compare; all without a selector."""
         for pod in pods:
             self._pods.setdefault(pod["metadata"]["labels"][workload.LABEL], []).append(pod)
+        self._versions = itertools.count(int(_VERSION) + 1)
+        self._watches: set[asyncio.Queue[dict[str, Any]]] = set()
 
     async def handle(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Count a request, and respond to those that a benchmark causes often."""
         if request.path == COUNTS:
             return web.json_response(self._counts)
+        if request.path == REPLACE:
+            return self._replace(*await request.json())
         *_, resource = request.path.rsplit("/", 1)
         watching = request.query.get("watch") in ("true", "1")
         if request.method == "POST":
@@ -101,26 +107,41 @@ class ApiServer:
         document = {"kind": f"{kind}List", "apiVersion": version, "metadata": metadata}
         return json.dumps({**document, "items": items}).encode()
 
+    def _replace(self, namespace: str, app: str, name: str, new: str) -> web.Response:
+        """Delete a pod and create another one; lists show them only if they have not begun."""
+        for kind, each in (("DELETED", name), ("ADDED", new)):
+            pod = workload.pod(namespace, app, each, 0)
+            pod["metadata"]["resourceVersion"] = str(next(self._versions))
+            for queue in self._watches:
+                queue.put_nowait({"type": kind, "object": pod})
+        return web.Response()
+
     async def _watch(self, request: web.Request) -> web.StreamResponse:
         if "sendInitialEvents" in request.query:
             raise web.HTTPUnprocessableEntity(text=_FORBIDDEN_WATCH)
         partial = "as=PartialObjectMetadata;" in request.headers.get("Accept", "")
-        bookmark = {
+        kind = {
             "kind": "PartialObjectMetadata" if partial else "Pod",
             "apiVersion": "meta.k8s.io/v1" if partial else "v1",
-            "metadata": {"resourceVersion": _VERSION},
         }
-        line = json.dumps({"type": "BOOKMARK", "object": bookmark}).encode() + b"\n"
+        bookmark = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": _VERSION}}}
         response = web.StreamResponse(headers={"Content-Type": _JSON})
         await response.prepare(request)
         seconds = float(request.query.get("timeoutSeconds", 1800))
         self._counts[OPEN_WATCHES] += 1
+        events: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._watches.add(events)
+        ends = time.monotonic() + seconds
         try:
-            while seconds > 0:
-                await asyncio.sleep(min(seconds, _BOOKMARK_SECONDS))
-                seconds -= _BOOKMARK_SECONDS
-                await response.write(line)
+            while time.monotonic() < ends:
+                try:
+                    event = await asyncio.wait_for(events.get(), _BOOKMARK_SECONDS)
+                except TimeoutError:
+                    event = bookmark
+                line = json.dumps({**event, "object": event["object"] | kind}).encode()
+                await response.write(line + b"\n")
         finally:
+            self._watches.discard(events)
             self._counts[OPEN_WATCHES] -= 1
         return response
 

@@ -71,7 +71,7 @@ class Testbed:
         self.prometheus = prometheus
         self.kubernetes = kubernetes
         self.paths = size.paths()
-        self._folder = folder
+        self.folder = folder
         self._numbers = itertools.count()
 
     def write_series(self) -> None:
@@ -82,7 +82,7 @@ class Testbed:
 
     def counts(self) -> dict[str, int]:
         """Return the requests to the API server so far, by verb and resource."""
-        port = processes.read_result(self._folder, "kubernetes")
+        port = processes.read_result(self.folder, "kubernetes")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{api_server.COUNTS}") as response:
             counts: dict[str, int] = json.load(response)
             return counts
@@ -120,21 +120,21 @@ class Testbed:
         """Run a server until the context ends, when it has values of the last application."""
         (port,) = free_ports(1)
         if server.own_rules:
-            (self._folder / "rules.yaml").write_text(workload.RULES)
-            kubeconfig = self._folder / "kubeconfig"
+            (self.folder / "rules.yaml").write_text(workload.RULES)
+            kubeconfig = self.folder / "kubeconfig"
             arguments = [
                 f"--prometheus-url={self.prometheus.url}",
-                f"--config={self._folder / 'rules.yaml'}",
+                f"--config={self.folder / 'rules.yaml'}",
                 f"--lister-kubeconfig={kubeconfig}",
                 f"--authentication-kubeconfig={kubeconfig}",
                 f"--authorization-kubeconfig={kubeconfig}",
-                f"--tls-cert-file={self._folder / 'tls.crt'}",
-                f"--tls-private-key-file={self._folder / 'tls.key'}",
+                f"--tls-cert-file={self.folder / 'tls.crt'}",
+                f"--tls-private-key-file={self.folder / 'tls.key'}",
                 "--bind-address=127.0.0.1",
                 f"--secure-port={port}",
             ]
         else:
-            arguments = [*processes.flags(self._folder, self.prometheus.url, port)]
+            arguments = [*processes.flags(self.folder, self.prometheus.url, port)]
         command = server.command.replace("{flags}", shlex.join([*arguments, *flags]))
         endpoint = self._endpoint(port)
         *_, (_, app) = self.size.apps()
@@ -156,9 +156,9 @@ class Testbed:
         pairs = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
         headers = {name: value for name, value in pairs if name.lower() not in _OWN_HEADERS}
         description = {"headers": headers, "body": body.decode("latin-1")}
-        (self._folder / bare.DESCRIPTION).write_text(json.dumps(description))
+        (self.folder / bare.DESCRIPTION).write_text(json.dumps(description))
         (port,) = free_ports(1)
-        command = _module(bare.__name__, self._folder, port, loop)
+        command = _module(bare.__name__, self.folder, port, loop)
         endpoint = self._endpoint(port)
 
         def listens() -> bool:
@@ -171,10 +171,10 @@ class Testbed:
 
     def start_client(self, job: client.OpenJob | client.ClosedJob) -> subprocess.Popen[bytes]:
         """Start a load generator; `result` waits for its end."""
-        return start_client(self._folder / f"job-{next(self._numbers)}.json", job)
+        return start_client(self.folder / f"job-{next(self._numbers)}.json", job)
 
     def _endpoint(self, port: int) -> Endpoint:
-        file = self._folder.joinpath
+        file = self.folder.joinpath
         return Endpoint(
             port=port,
             ca=str(file("tls.crt")),
@@ -184,7 +184,7 @@ class Testbed:
 
     @contextlib.contextmanager
     def _run(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> Iterator[int]:
-        daemon = Daemon(name, command, self._folder / f"{name}.log", ready)
+        daemon = Daemon(name, command, self.folder / f"{name}.log", ready)
         try:
             daemon.start()
             yield daemon.pid
