@@ -221,6 +221,8 @@ def _wait_for_value(admin: Client, size: Size, value: int) -> list[float]:
         events = admin.watch(f"{_HPAS}?watch=true&timeoutSeconds={_WATCH_SECONDS}")
         with contextlib.closing(events):
             for event in events:
+                if event["type"] == "ERROR":
+                    break  # the API server ends a watch that is too slow
                 if _current_value(event["object"]) == str(value):
                     seen.setdefault(event["object"]["metadata"]["uid"], time.monotonic())
                     if len(seen) == size.autoscalers:
