@@ -75,7 +75,10 @@ def parse(item: Mapping[str, Any]) -> Object:
 
 
 class _LabelSets:
-    """Label sets of the objects of one namespace; equal sets and equal texts are kept once."""
+    """Label sets of the objects of one namespace; equal sets and equal texts are kept once.
+
+    A set with the name of its object, as a StatefulSet gives to each of its pods, has no equal one.
+    """
 
     def __init__(self) -> None:
         self.size = 0
@@ -84,17 +87,25 @@ class _LabelSets:
         self._more: dict[Any, int] = {}
         """Number of uses beyond the first."""
 
-    def add(self, labels: Labels) -> Labels:
-        """Return the shared set for one more object."""
+    def add(self, name: str, labels: Labels) -> Labels:
+        """Return the set to keep for one more object."""
+        if name in labels:
+            labels = tuple(each if each == name else self._use(each) for each in labels)
+            self.size += sys.getsizeof(labels)
+            return labels
         if labels not in self._shared:
             labels = tuple(map(self._use, labels))
         shared: Labels = self._use(labels)
         return shared
 
-    def remove(self, labels: Labels) -> None:
+    def remove(self, name: str, labels: Labels) -> None:
         """Forget the set of one object."""
-        if self._release(labels):
-            for each in labels:
+        if name in labels:
+            self.size -= sys.getsizeof(labels)
+        elif not self._release(labels):
+            return
+        for each in labels:
+            if each != name:
                 self._release(each)
 
     def _use(self, value: Any) -> Any:
@@ -185,7 +196,7 @@ class ObjectIndex:
         else:
             sets = self._labels[namespace]
             self._labels_size -= sets.size
-            labels = sets.add(labels)
+            labels = sets.add(name, labels)
             self._labels_size += sets.size
             for key, by_value in self._by_label.items():
                 _add_to_label(by_value, key, namespace, name, labels)
@@ -315,7 +326,7 @@ class ObjectIndex:
                     del by_value[namespace, value]
         sets = self._labels[namespace]
         self._labels_size -= sets.size
-        sets.remove(labels)
+        sets.remove(name, labels)
         self._labels_size += sets.size
 
     def _largest_labels(self) -> str:

@@ -33,6 +33,7 @@ from adapter.clients.kubernetes import Kube
 from adapter.cluster import watch_cache
 from adapter.cluster.object_index import Object
 from adapter.cluster.watch_cache import WatchCaches
+from adapter.http.limits import return_freed_buffers
 from rules.kinds import Kinds
 from rules.selectors import selectors
 from tests.bench import processes
@@ -45,6 +46,7 @@ LIMIT = 400
 
 _PODS_PER_WORKLOAD = 10
 _WORKLOADS_PER_NAMESPACE = 50
+_NODES = 500
 _REPETITIONS = 200
 
 
@@ -101,13 +103,14 @@ async def _measure(size: int, workload: str) -> dict[str, float]:
 
 
 async def _watch(api: Kube, size: int) -> dict[str, float]:
+    return_freed_buffers()
     pods = Kinds.builtin().first("pods")
     caches = WatchCaches(
         api, watch_cache.OBJECTS, metrics=telemetry.WatchCacheMetrics(CollectorRegistry())
     )
     running = asyncio.create_task(caches.run())
     await asyncio.sleep(0)
-    # Whatever the first watch of a process allocates once.
+    # Whatever the first watch of a process allocates once, the buffers for a page among it.
     caches.index(Kinds.builtin().first("nodes"))
     await _until_watched(caches, "nodes")
     gc.collect()
@@ -193,7 +196,7 @@ async def _serve(size: int, workload: str, folder: Path) -> None:
             response = web.StreamResponse()
             await response.prepare(request)
             await asyncio.Event().wait()
-        total = size if request.path == "/api/v1/pods" else 0
+        total = size if request.path == "/api/v1/pods" else _NODES
         start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
         numbers = range(start, min(start + limit, total))
         metadata = {"resourceVersion": "1"}

@@ -103,7 +103,7 @@ def test_the_namespace_with_the_most_per_object_has_no_labels_if_all_are_too_lar
 
 def test_a_few_objects_with_large_labels_do_not_take_those_of_a_large_namespace(monkeypatch):
     monkeypatch.setattr(object_index, "_MAX_ALL_LABELS", 500_000)
-    index = ObjectIndex(item("honest", f"x-{n}", app="web", pod=f"x-{n}") for n in range(300))
+    index = ObjectIndex(item("honest", f"x-{n}", app="web", pod=f"y-{n}") for n in range(300))
     index.put(item("tiny", "x", **{f"key-{n}": f"value-{n}" for n in range(20)}))
     honest = index._labels["honest"].size
     for attacker in range(8):
