@@ -21,8 +21,8 @@ _STALL_PROBE, _STALLS_KEPT = 0.25, 60.0
 """Seconds: a stall is seen from when the loop should have resumed the probe, so short ones are
 seen if they are frequent. Four probes a second take 0.1 % of a core, ten took 0.2 %."""
 _AT_ONCE = 4
-_YOUNG, _OLD = 1, 2
-"""Generations of the garbage collector."""
+_YOUNG = 1
+"""Generation of the garbage collector, with the younger one."""
 _COLLECT_YOUNG, _COLLECT_ALL = 0.5, 600.0
 _NEVER = 1_000_000
 
@@ -110,15 +110,18 @@ async def collect_garbage() -> NoReturn:
     objects are collected by default when 700 more were created than deleted. Where new answers
     replace old ones, that is so rare that there are 60 000 then, which takes 0.05 s.
     """
-    first, second, _ = gc.get_threshold()
-    gc.set_threshold(first, second, _NEVER)
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:-1], _NEVER)
     now = asyncio.get_running_loop().time
-    while True:
-        gc.collect(_OLD)
-        ends = now() + _COLLECT_ALL
-        while now() < ends:
-            await asyncio.sleep(_COLLECT_YOUNG)
-            gc.collect(_YOUNG)
+    try:
+        while True:
+            gc.collect()
+            ends = now() + _COLLECT_ALL
+            while now() < ends:
+                await asyncio.sleep(_COLLECT_YOUNG)
+                gc.collect(_YOUNG)
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 class Pace:

@@ -200,5 +200,6 @@ async def test_garbage_is_collected_at_a_pace(monkeypatch):
         assert gc.get_threshold()[2] > thresholds[2]
     finally:
         gc.enable()
-        gc.set_threshold(*thresholds)
         task.cancel()
+        await asyncio.wait([task])
+    assert gc.get_threshold() == thresholds
