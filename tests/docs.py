@@ -23,7 +23,7 @@ from adapter.commands import check
 from adapter.settings import reference
 from adapter.settings.flag import fields_of
 from adapter.settings.settings import GROUPS
-from rules import presets
+from rules import limits, presets
 from tests import chart_values
 from tests.backends.servers import BACKENDS
 from tests.presets.table import (
@@ -217,6 +217,15 @@ def alerts() -> str:
     return f"```yaml\n{text}```"
 
 
+def object_limits() -> str:
+    """Return the limits of what the objects of one namespace can make grow."""
+    rows = (
+        (f"`{each.name}`", f"{each.value:,} {each.unit}".replace(",", " "), each.what, each.beyond)
+        for each in limits.DEFAULT.table()
+    )
+    return _table(("Limit", "Default", "Of", "Beyond it"), rows)
+
+
 def make_targets() -> str:
     """Return the targets of the Makefile, each with its help."""
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
@@ -247,6 +256,7 @@ PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "scope": lambda: check_output(_UNSHARED_RULES),
         "backends": backends,
     },
+    "docs/security.md": {"limits": object_limits},
     "docs/testing.md": {"check": lambda: check_output(_INVALID_RULES)},
     ".github/CONTRIBUTING.md": {"make": make_targets},
     "manifests/chart/README.md": {"values": chart_values.table, "reasons": chart_values.reasons},

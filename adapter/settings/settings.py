@@ -16,6 +16,7 @@ from adapter.settings.command_line import UsageError
 from adapter.settings.fallback import Fallback
 from adapter.settings.flag import Flag, Group
 from adapter.settings.ignored import IGNORED
+from adapter.settings.limits import Limited
 from adapter.settings.logs import Logs
 from adapter.settings.prometheus import Prometheus
 from adapter.settings.relist import Relist
@@ -37,6 +38,7 @@ class Settings:
     serving: Serving
     authentication: Authentication
     authorization: Authorization
+    limited: Limited
     logs: Logs
     notices: tuple[str, ...]
     """Flags without effect and the reasons, to be logged once at the start."""

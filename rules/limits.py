@@ -1,0 +1,81 @@
+"""Limits of what somebody can make grow who may write objects in one namespace: one table.
+
+Each limit is a count, so that every replica decides the same. `--limit=NAME=VALUE` sets another
+value; docs/security.md shows the table. `rules.shares` divides the limits of all namespaces.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+_TEXT = "limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One row of the table."""
+
+    name: str
+    """As in `--limit=NAME=VALUE`."""
+    value: int
+    unit: str
+    what: str
+    beyond: str
+    """What happens to an object that exceeds it."""
+
+
+def _limit(value: int, unit: str, what: str, beyond: str) -> int:
+    return field(default=value, metadata={_TEXT: (unit, what, beyond)})
+
+
+_REFUSED = "the ConfigMap is refused"
+_SHARED = "the youngest ConfigMaps are refused, first those beyond the share of their namespace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits in force; the defaults leave room for all rules that are known from practice."""
+
+    team_config_maps: int = _limit(
+        100, "ConfigMaps", "rules of one namespace", "the youngest are refused"
+    )
+    team_config_maps_all: int = _limit(5_000, "ConfigMaps", "rules of all namespaces", _SHARED)
+    team_text: int = _limit(64 << 10, "characters", "rules files of one ConfigMap", _REFUSED)
+    team_text_all: int = _limit(32 << 20, "characters", "rules files of all namespaces", _SHARED)
+    team_rules: int = _limit(100, "rules", "rules of one namespace", "the youngest are refused")
+    team_rules_all: int = _limit(1_000, "rules", "rules of all namespaces", _SHARED)
+
+    def __post_init__(self) -> None:
+        for each in dataclasses.fields(self):
+            if getattr(self, each.name) < 1:
+                raise ValueError(f"{name_of(each.name)}: must be 1 or more")
+
+    def table(self) -> Iterator[Limit]:
+        """Yield all limits, in the order of the table."""
+        for each in dataclasses.fields(self):
+            unit, what, beyond = each.metadata[_TEXT]
+            yield Limit(
+                name=name_of(each.name),
+                value=getattr(self, each.name),
+                unit=unit,
+                what=what,
+                beyond=beyond,
+            )
+
+    def with_values(self, values: Mapping[str, int]) -> Limits:
+        """Return the limits with other values, by name. Raises ValueError."""
+        known = {name_of(each.name): each.name for each in dataclasses.fields(self)}
+        for name in values:
+            if name not in known:
+                raise ValueError(f"{name}: is not a limit; the limits are {', '.join(known)}")
+        return dataclasses.replace(self, **{known[name]: value for name, value in values.items()})
+
+
+def name_of(field_name: str) -> str:
+    """Return the name of a limit as users write it: `team-rules`."""
+    return field_name.replace("_", "-")
+
+
+DEFAULT = Limits()
