@@ -27,7 +27,7 @@ from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import ExternalPlan, Plan
-from rules.query.resource import Usage
+from rules.query.resource import UsageByName
 from rules.query.scope import Scope, Sharing
 from rules.ruleset import CompiledRule
 from rules.selectors.selectors import Selector
@@ -51,7 +51,7 @@ _SHARED_QUERY = 100
 
 T = TypeVar("T")
 _ObjectKey = tuple[object, ...]
-Usages = Mapping[str, Usage] | errors.BackendError | PlanError
+Usages = UsageByName | errors.BackendError | PlanError
 """Usage by object name, or why there is none."""
 _Steps = tuple[Step, ...]
 
@@ -213,9 +213,9 @@ class Evaluation:
         A partial one is a failure: without some of its containers, a pod uses less.
         """
         requested = plan.namespace, plan.names
-        usages: Mapping[str, Usage] | None = snapshot.answers.get(requested)
+        usages: UsageByName | None = snapshot.answers.get(requested)
         if usages is None:
-            usages = MappingProxyType(resource.usage(plan, snapshot.of(plan.namespace)))
+            usages = resource.usage(plan, snapshot.of(plan.namespace))
             snapshot.answers.set(requested, usages, size=1 + len(plan.names))
         return self._loss(Evaluated(values=usages, partial=snapshot.partial), plan.steps) or usages
 

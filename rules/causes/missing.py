@@ -173,7 +173,7 @@ def without_value(plan: Plan, values: Collection[str]) -> Cause:
 
 
 def without_usage(plan: Plan, usages: Collection[str]) -> Cause:
-    """Return the cause for pods or nodes of metrics.k8s.io that are not in `usages`."""
+    """Return the cause for pods or nodes of metrics.k8s.io without a sample: not in `usages`."""
     (step,) = plan.steps
     by = " and ".join(filter(None, (step.binding.resource, step.binding.namespace)))
     sentence = (
@@ -182,6 +182,17 @@ def without_usage(plan: Plan, usages: Collection[str]) -> Cause:
         f"(cAdvisor), and compare the labels of its series by {by}"
     )
     return Cause(reason=Reason.NO_SAMPLE, sentence=sentence)
+
+
+def without_finite_usage(plan: Plan, names: Collection[str]) -> Cause:
+    """Return the cause for pods or nodes of metrics.k8s.io that have a sample that is no value."""
+    (step,) = plan.steps
+    others = set(plan.names).difference(names)
+    sentence = (
+        f"{_lacking(plan, others, plan.metric)}. {step.rule.config.where} returned NaN or Inf for "
+        "them, which is not a value. Correct the query (does it divide by 0?)"
+    )
+    return Cause(reason=Reason.NOT_FINITE, sentence=sentence)
 
 
 def _lacking(plan: Plan, found: Collection[str], what: str) -> str:

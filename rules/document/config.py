@@ -78,7 +78,8 @@ class Rule:
     metrics_query: str
     aggregate: Aggregate = "avg"
     on_missing: OnMissing = OnMissing()
-    on_nan: OnNaN = "missing"
+    on_nan: OnNaN | Literal["keep"] = "missing"
+    """`keep`, which no file can say, is for the queries of `resourceRules`."""
     freshness: float | None = None
     """Seconds for which an evaluation answers later requests; None for the server's setting."""
     max_sample_age: float | None = None

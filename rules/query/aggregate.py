@@ -13,7 +13,7 @@ from math import isfinite
 from typing import NamedTuple
 
 from rules import quantity
-from rules.document.config import OnNaN, Workloads
+from rules.document.config import Workloads
 from rules.errors import AmbiguousSampleError
 from rules.query.catalog import Step
 from rules.query.plan import ExternalPlan, Plan
@@ -54,7 +54,10 @@ class ExternalValue:
 
 
 Point = tuple[float, float, str]
-"""A finite value, its time (Unix seconds) and the container that it describes, or empty."""
+"""A value, its time (Unix seconds) and the container that it describes, or empty.
+
+It is finite, except in a query of `resourceRules`.
+"""
 
 
 class SamplesByObject:
@@ -135,9 +138,10 @@ class Reduction:
             if not name:
                 continue
             if not isfinite(value):
-                if self._on_nan != "zero":
+                if self._on_nan == "missing":
                     continue
-                value = 0.0  # noqa: PLW2901 (a copy takes time)
+                if self._on_nan == "zero":
+                    value = 0.0  # noqa: PLW2901 (a copy takes time)
             if namespace:
                 space = labels.get(namespace, "")
             below = found.get(space)
@@ -222,17 +226,12 @@ def external(
     on_nan = plan.step.rule.config.on_nan
     values = []
     for sample in samples:
-        number = _finite(sample.value, on_nan)
-        if number is not None:
+        finite = math.isfinite(sample.value)
+        if finite or on_nan == "zero":
+            number = sample.value if finite else 0.0
             value = Value(milli=quantity.milli(number), time=sample.time, samples=1)
             values.append(ExternalValue(labels=None if scalar else sample.labels, value=value))
     return tuple(values)
-
-
-def _finite(value: float, on_nan: OnNaN) -> float | None:
-    if math.isfinite(value):
-        return value
-    return 0.0 if on_nan == "zero" else None
 
 
 def _combined(plan: Plan, step: Step, name: str, samples: Sequence[Point]) -> Value:

@@ -6,6 +6,7 @@ Pure. The queries are rendered by `rules.query.plan` like those of other rules; 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -51,6 +52,16 @@ class Usage:
     """Unix seconds of the earliest sample."""
 
 
+class UsageByName(dict[str, Usage]):
+    """Usage of pods or nodes, by name.
+
+    Those with a sample that is NaN or infinite are only in `not_finite`: if the sample counted as
+    0, or its container were left out, an autoscaler could remove pods because they seem idle.
+    """
+
+    not_finite: Sequence[str] = ()
+
+
 def compile(rules: CompiledResourceRules) -> ResourceQueries:  # noqa: A001 (as re.compile)
     """Return the queries of `resourceRules`, bound to their labels.
 
@@ -85,14 +96,23 @@ def plans(
     return cpu, memory
 
 
-def usage(plan: Plan, samples: Sequence[SamplesByObject]) -> dict[str, Usage]:
+def usage(plan: Plan, samples: Sequence[SamplesByObject]) -> UsageByName:
     """Return the usage of each object of `plan` that has samples, in the order of `plan.names`.
 
     `samples` has those of the plan's namespace for its only step. Negative values count as 0. Of
-    several samples of one container, the average counts.
+    several samples of one container, the average counts. One value that is not finite makes the
+    usage of its object incomplete.
     """
     (by_name,) = samples
-    return {name: _usage(found) for name in plan.names if (found := by_name.of(name))}
+    usages, not_finite = UsageByName(), []
+    for name in plan.names:
+        points = by_name.of(name)
+        if not all(math.isfinite(number) for number, _, _ in points):
+            not_finite.append(name)
+        elif points:
+            usages[name] = _usage(points)
+    usages.not_finite = not_finite
+    return usages
 
 
 def _usage(points: Sequence[Point]) -> Usage:
@@ -134,7 +154,7 @@ def _rule(rule: CompiledResourceRule, key: str, query: Template) -> CompiledRule
             series_query="",
             resources=rule.config.resources,
             metrics_query=query.source,
-            on_nan="zero",
+            on_nan="keep",
             where=Where(
                 file=where.file, path=f"{where.path}.{key}", positions={"": place}, scalars={}
             ),

@@ -28,7 +28,7 @@ from rules.kinds import GroupResource, Kinds
 from rules.query.aggregate import ExternalValue, Value
 from rules.query.catalog import Catalog
 from rules.query.plan import ExternalPlan, Plan
-from rules.query.resource import ResourceQueries, Usage
+from rules.query.resource import ResourceQueries, Usage, UsageByName
 from rules.ruleset import RuleSet
 from rules.selectors.selectors import Selector
 
@@ -125,6 +125,8 @@ class Evaluation:
         self.external = external or {}
         self.used: dict[tuple[str, str, str], Usage] = {}
         """By `cpu` or `memory`, namespace and name."""
+        self.not_finite: set[tuple[str, str, str]] = set()
+        """Keys as in `used`."""
         self.calls: list[Plan | ExternalPlan] = []
         self.failure: BaseException | None = None
         self.failing = frozenset({"cpu", "memory"})
@@ -143,15 +145,21 @@ class Evaluation:
     ) -> tuple[Usages, ...]:
         self.calls += plans
         return tuple(
-            {
-                name: self.used[plan.metric, plan.namespace, name]
-                for name in plan.names
-                if (plan.metric, plan.namespace, name) in self.used
-            }
+            self._usage(plan)
             if self.failure is None or plan.metric not in self.failing
             else self.failure
             for plan in plans
         )
+
+    def _usage(self, plan: Plan) -> UsageByName:
+        keys = {name: (plan.metric, plan.namespace, name) for name in plan.names}
+        found = UsageByName(
+            (name, self.used[key])
+            for name, key in keys.items()
+            if key in self.used and key not in self.not_finite
+        )
+        found.not_finite = [name for name, key in keys.items() if key in self.not_finite]
+        return found
 
     async def rows(
         self, plan: ExternalPlan, *, deadline: float | None = None

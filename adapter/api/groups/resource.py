@@ -31,7 +31,7 @@ from rules.kinds import NODES, PODS, GroupResource, Kinds
 from rules.query import resource
 from rules.query.catalog import Catalog
 from rules.query.plan import Plan
-from rules.query.resource import ResourceQueries, Usage
+from rules.query.resource import ResourceQueries, Usage, UsageByName
 from rules.selectors.fields import FieldRequirement
 
 NAME = "metrics.k8s.io"
@@ -42,7 +42,7 @@ _KINDS = {PODS: "PodMetrics", NODES: "NodeMetrics"}
 _MAX_CAUSES = 8
 _OBJECT_SIZE, _USAGE_SIZE = 100, 400
 """Bytes of an object without its labels, which the watch cache has, and of a usage."""
-_NOTHING: Mapping[str, Usage] = {}
+_NOTHING = UsageByName()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ def _size(objects: Sequence[Object], usages: Iterable[Mapping[str, Usage]]) -> i
 
 def _usages(found: Sequence[Usages]) -> tuple[Mapping[str, Usage], ...]:
     """Return the usages; like in the original, objects whose query failed have none."""
-    return tuple(each if isinstance(each, Mapping) else _NOTHING for each in found)
+    return tuple(each if isinstance(each, UsageByName) else _NOTHING for each in found)
 
 
 def _have_both(cpu: Mapping[str, Usage], memory: Mapping[str, Usage]) -> bool:
@@ -245,9 +245,12 @@ def _causes(plans: Sequence[Plan], found: Sequence[Usages]) -> tuple[Cause, ...]
     """Return why objects have no usage, at most eight causes."""
     causes: list[Cause] = []
     for plan, usages in zip(plans, found, strict=True):
-        if isinstance(usages, Mapping):
-            if len(usages) < len(plan.names):
-                causes.append(missing.without_usage(plan, usages))
+        if isinstance(usages, UsageByName):
+            if usages.not_finite:
+                causes.append(missing.without_finite_usage(plan, usages.not_finite))
+            if len(usages) + len(usages.not_finite) < len(plan.names):
+                known = usages.keys() | usages.not_finite
+                causes.append(missing.without_usage(plan, known))
         elif isinstance(usages, BackendError):
             rule = plan.steps[0].rule
             key = rule.config.where.path.rpartition(".")[2]

@@ -34,6 +34,9 @@ def running(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
                 for container in ("main", "side")
             ),
             'm{node="n1"} 7',
+            'm{ns="idle",pod="b",container="main"} 0',
+            'm{ns="idle",pod="a",container="main"} 0',
+            'm{ns="idle",pod="a",container="side"} 1',
         )
         yield prometheus.url
 
@@ -163,3 +166,17 @@ async def test_nodes_are_queried_by_their_names(evaluation: Evaluation, counting
 
     assert {name: each.milli for name, each in cpu.items()} == {"n1": {"": 7000}}
     assert counting.queries == ['sum(m{node=~"n1|n2"}) by (node)'] * 2
+
+
+@pytest.mark.parametrize("query", ["{each} / {each}", "1 / {each}", "-1 / {each}"])
+async def test_a_container_with_nan_or_inf_leaves_out_its_pod(
+    evaluation: Evaluation, query: str
+) -> None:
+    cpu, memory = await evaluation.usages(plans(["idle", "n3"], query.format(each=QUERY))[:2])
+    others, _ = await evaluation.usages(plans(["n3"], query.format(each=QUERY)))
+
+    for each in (cpu, memory):
+        assert dict(each) == {}
+        assert each.not_finite == ["a", "b"]
+    assert list(others) == ["a", "b"]
+    assert others.not_finite == []

@@ -689,6 +689,19 @@ def test_pods_without_usage_are_named_with_the_query_and_its_labels():
     )
 
 
+def test_pods_with_a_value_that_is_not_finite_are_named_with_the_query():
+    cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=["a", "b", "c"])
+
+    cause = missing.without_finite_usage(cpu, ["a"])
+
+    assert cause.reason is Reason.NOT_FINITE
+    assert cause.sentence == (
+        "1 of 3 pods in namespace ml has no cpu: a. resourceRules.cpu.containerQuery "
+        "(rules.yaml:2) returned NaN or Inf for them, which is not a value. Correct the query "
+        "(does it divide by 0?)"
+    )
+
+
 def test_nodes_have_no_namespace():
     _, memory = resource.plans(queries(), NODES, namespace="", names=["n"])
 

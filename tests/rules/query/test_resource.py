@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+from typing import get_args
 
 import pytest
 
 from rules import ruleset
+from rules.document.config import OnNaN
 from rules.errors import PlanError
 from rules.kinds import NODES, PODS
 from rules.query import plan, resource, scope
@@ -104,7 +106,7 @@ def test_one_query_covers_the_containers_of_all_namespaces():
     assert text == 'sum(m{ns!="",pod!=""}) by (pod,container,ns)'
 
 
-def usage_of(*samples: Sample, names: tuple[str, ...] = ("p",)) -> dict[str, Usage]:
+def usage_of(*samples: Sample, names: tuple[str, ...] = ("p",)) -> resource.UsageByName:
     cpu, _ = resource.plans(queries(), PODS, namespace="ml", names=names)
     reduction = Reduction(cpu.steps[0])
     reduction.add(samples)
@@ -121,9 +123,23 @@ def test_usage_is_by_container_with_the_earliest_time():
     }
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.5], ids=str)
-def test_values_that_cannot_be_usage_count_as_0(value):
-    assert usage_of(sample(value)) == {"p": Usage(milli={"main": 0}, time=10.0)}
+def test_a_negative_value_counts_as_0():
+    assert usage_of(sample(-0.5)) == {"p": Usage(milli={"main": 0}, time=10.0)}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=str)
+@pytest.mark.parametrize("containers", [["main"], ["main", "side"], ["side", "main"]])
+def test_a_pod_with_a_value_that_is_not_finite_has_no_usage(value, containers):
+    samples = [sample(value if each == "main" else 1.0, each) for each in containers]
+
+    found = usage_of(*samples, sample(2.0, pod="q"), names=("p", "q", "r"))
+
+    assert found == {"q": Usage(milli={"main": 2000}, time=10.0)}
+    assert found.not_finite == ["p"]
+
+
+def test_onnan_keep_is_no_choice_in_a_file():
+    assert "keep" not in get_args(OnNaN)
 
 
 def test_several_samples_of_a_container_are_averaged():

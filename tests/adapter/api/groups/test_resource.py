@@ -153,6 +153,26 @@ async def test_an_object_without_usage_is_not_found_and_logged(get, missing):
     assert [cause.reason.value for cause in causes] == ["NoSample"]
 
 
+async def test_a_pod_with_a_value_that_is_not_finite_is_left_out_and_the_cause_says_so(
+    get, evaluation
+):
+    evaluation.not_finite = {("memory", "a", "x")}
+
+    status, document, warning = await get(f"{LIST}/x")
+    assert (status, document["reason"]) == (404, "NotFound")
+    assert (
+        "NotFinite: 1 of 1 pods in namespace a has no memory: x. "
+        "resourceRules.memory.containerQuery" in warning
+    )
+    assert "returned NaN or Inf for them" in warning
+    assert "NoSample" not in warning
+
+    evaluation.used["memory", "a", "y"] = Usage(milli={"main": 1000}, time=100.0)
+    status, document, warning = await get(LIST)
+    assert (status, names(document)) == (200, [("a", "y")])
+    assert "NotFinite: 1 of 2 pods in namespace a has no memory: x." in warning
+
+
 async def test_a_node_without_usage_is_not_found(get):
     status, document, _ = await get(f"{GROUP}/nodes/n2")
 
