@@ -54,7 +54,7 @@ test: setup ## Run every test and hold the coverage gates
 	@$(BIN)/python -m tests.control_plane.build >/dev/null
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 --dist loadfile --no-loadscope-reorder \
-	  --hypothesis-profile=ci --ignore=tests/walkthroughs $(ARGS)
+	  --hypothesis-profile=ci --durations=10 --ignore=tests/walkthroughs $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --include='rules/*,certs/*' --fail-under=95
 	$(BIN)/coverage report --include='adapter/*' --fail-under=90

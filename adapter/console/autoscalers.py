@@ -1,7 +1,7 @@
 """The autoscalers of the cluster: one watch, samples of what was seen, and looks at metrics.
 
-Values and replicas come from the watch. Metrics are requested only for rows that somebody sees, by
-few workers, each at most every 15 s.
+Values and replicas come from the watch, which brings each change. Metrics are requested only for
+rows that somebody sees, by few workers, each at most every 15 s.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ _SCALE_FRESH = 300.0
 _MAX_KEPT = 2000
 """Autoscalers whose looks and samples are kept."""
 _SAMPLE_INTERVAL = 15.0
+"""Seconds after which a state that has not changed is sampled again: its line goes on."""
 _MAX_SAMPLES = 240
 """Samples of one autoscaler: an hour, or longer if nothing changed meanwhile."""
 
@@ -65,10 +66,11 @@ class Sample(NamedTuple):
 
     time: float
     """Unix seconds."""
-    present: int
+    present: int | None
+    """None where only the desired replicas are known."""
     wanted: int
     values: tuple[int | None, ...]
-    """As the status has them, in thousandths or per cent."""
+    """As the status has them, in thousandths or per cent; empty where they are not known."""
 
 
 class Autoscalers:
@@ -78,7 +80,7 @@ class Autoscalers:
         self._kube = kube
         self._clock = clock
         content: Content[ValueIndex[Document]] = Content(
-            index=ValueIndex, parse=_parse, metadata_only=False
+            index=ValueIndex, parse=self._parse, metadata_only=False
         )
         registry = CollectorRegistry()
         self._caches = WatchCaches(kube, content, metrics=telemetry.WatchCacheMetrics(registry))
@@ -131,13 +133,28 @@ class Autoscalers:
         while True:
             if (index := self._caches.index(_KIND)) is not None:
                 for each in list(index.values()):
-                    self._sample(rows.row(each, None))
+                    self._sample(each, after=_SAMPLE_INTERVAL)
             await asyncio.sleep(_SAMPLE_INTERVAL)
 
-    def _sample(self, row: Row) -> None:
+    def _parse(self, document: Document) -> Item[Document]:
+        """Return what is kept of an HPA that the watch brings, and sample it."""
+        kept = _kept(document)
+        self._sample(kept)
+        return Item(kept["metadata"]["namespace"], kept["metadata"]["name"], kept)
+
+    def _sample(self, document: Document, *, after: float = 0.0) -> None:
+        """Add a sample, unless the last one is younger than `after` seconds.
+
+        A status without conditions has no numbers: the controller has not synced yet.
+        """
+        if not document["status"].get("conditions"):
+            return
+        row = rows.row(document, None)
         samples = self._samples.get(row.key)
         if samples is None:
             self._samples.set(row.key, samples := deque(maxlen=_MAX_SAMPLES))
+        if samples and self._clock() - samples[-1].time < after:
+            return
         values = tuple(each.current for each in row.values)
         new = Sample(self._clock(), row.present, row.wanted, values)
         if len(samples) > 1 and samples[-1][1:] == new[1:] == samples[-2][1:]:
@@ -202,15 +219,14 @@ def _key(document: Document) -> str:
     return f"{document['metadata']['namespace']}/{document['metadata']['name']}"
 
 
-def _parse(document: Document) -> Item[Document]:
+def _kept(document: Document) -> Document:
     """Return what is kept of an HPA: no managed fields and annotations."""
     metadata = document["metadata"]
-    kept = {
+    return {
         "metadata": {key: metadata[key] for key in _KEPT if key in metadata},
         "spec": document["spec"],
         "status": document.get("status") or {},
     }
-    return Item(str(metadata["namespace"]), str(metadata["name"]), kept)
 
 
 def _oldest(reply: Reply) -> float | None:

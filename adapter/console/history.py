@@ -1,9 +1,12 @@
-"""History of one autoscaler: from the series of kube-state-metrics, and as charts. Pure."""
+"""History of one autoscaler: from kube-state-metrics or Events, and as charts. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
 
 from adapter.clients.prometheus_result import Range
 from adapter.console import chart
@@ -16,6 +19,8 @@ SECONDS = 6 * 3600.0
 """Length of the history from Prometheus."""
 STEP = 90.0
 _PRESENT, _WANTED, _VALUE = history.CURRENT, history.DESIRED, history.TARGET_METRIC
+_NEW_SIZE = re.compile(r"New size: ([0-9]+);")
+"""Message of the Event with which the controller reports a rescale."""
 _TYPES = {"AverageValue": "average", "Value": "value", "Utilization": "utilization"}
 
 
@@ -53,6 +58,22 @@ def samples(hpa: Autoscaler, ranges: Iterable[Range]) -> list[Sample]:
     ]
 
 
+def rescales(events: Iterable[Mapping[str, Any]]) -> list[Sample]:
+    """Return the desired replicas that the controller's Events report, oldest first.
+
+    Equal Events are one, which has the time of the last: what was before that is not known.
+    """
+    found = [
+        (datetime.fromisoformat(each["time"]).timestamp(), int(size[1]), each["count"] > 1)
+        for each in events
+        if each["reason"] == "SuccessfulRescale"
+        and (size := _NEW_SIZE.match(each["message"]))
+        and each["time"]
+    ]
+    since = max((time for time, _, repeated in found if repeated), default=0.0)
+    return [Sample(time, None, size, ()) for time, size, _ in sorted(found) if time >= since]
+
+
 def charts(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
     """Return a chart of each metric with its target, and one of replicas."""
     found = []
@@ -73,7 +94,9 @@ def charts(hpa: Autoscaler, samples: Sequence[Sample]) -> list[Chart]:
                 ],
             )
         )
-    present = [(each.time, float(each.present)) for each in samples]
+    present = [
+        (each.time, None if each.present is None else float(each.present)) for each in samples
+    ]
     wanted = [(each.time, float(each.wanted)) for each in samples]
     found.append(
         chart.draw(

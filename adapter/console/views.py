@@ -160,7 +160,7 @@ class Views:
         explained = await self._explain(namespace, name)
         events = await self._events(namespace, name)
         hpa = explained.observed.hpa
-        samples, source = await self._history(hpa)
+        samples, source = await self._history(hpa, events)
         points = [
             {
                 "time": round(each.time, 3),
@@ -420,11 +420,24 @@ class Views:
         except CannotTellError as error:
             raise NoViewError(error.status if error.status == 404 else 502, str(error)) from error
 
-    async def _history(self, hpa: Autoscaler) -> tuple[Sequence[seen.Sample], str]:
-        """Return what Prometheus has, then what was seen here, and a sentence about both."""
+    async def _history(
+        self, hpa: Autoscaler, events: Iterable[Document]
+    ) -> tuple[Sequence[seen.Sample], str]:
+        """Return what is recorded elsewhere, then what was seen here, and a sentence about both."""
         own = self.autoscalers_seen.samples(f"{hpa.namespace}/{hpa.name}")
+        past, missing = await self._recorded(hpa)
+        source = "From kube-state-metrics"
+        if not past:
+            past, source = history.rescales(events), "Desired replicas from Events"
+        before = [each for each in past if not own or each.time < own[0].time]
+        here = "as seen since the console was started"
+        sentence = f"{source}, and {here}" if before else here.capitalize()
+        return [*before, *own], "; ".join(filter(None, (sentence, missing)))
+
+    async def _recorded(self, hpa: Autoscaler) -> tuple[Sequence[seen.Sample], str]:
+        """Return the history in Prometheus; what is missing if there is none."""
         if self._prometheus is None:
-            return own, "As seen since the console was started; --prometheus-url allows more"
+            return (), "--prometheus-url allows more"
 
         async def load() -> Sequence[seen.Sample]:
             assert self._prometheus is not None
@@ -436,12 +449,10 @@ class Views:
         try:
             past = await self._cached(f"history {hpa.namespace}/{hpa.name}", load)
         except errors.BackendError as error:
-            return own, f"As seen since the console was started; Prometheus: {error}"
+            return (), f"Prometheus: {error}"
         if not past:
-            missing = "Prometheus has no series of kube-state-metrics about this autoscaler"
-            return own, f"As seen since the console was started; {missing}"
-        before = [each for each in past if not own or each.time < own[0].time]
-        return [*before, *own], "From kube-state-metrics, and as seen since the console was started"
+            return (), "Prometheus has no series of kube-state-metrics about this autoscaler"
+        return past, ""
 
     async def _queries(self, requests: Iterable[reading.Request | None]) -> list[Document]:
         """Return the queries of the metrics that the adapter explains."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from rules.hpa.reading import Failure
 from tests.adapter.commands.test_explain import EXPLANATION
 from tests.console.conftest import HPAS, VALUES, Start, World, status
 from tests.rules.hpa.documents import pods_metric
-from tests.waiting import until
+from tests.waiting import Clock, until
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'\x1b[2J\x9b31m\u202egnp.exe"
 EVENTS = "/api/v1/namespaces/default/events"
@@ -168,21 +169,13 @@ async def test_what_was_seen_is_drawn_with_its_gaps(world: World, start: Start) 
     client = await start(world)
     seen = client.views.autoscalers_seen
     await seen.rows()
-    clock = [1_000_000.0]
-    seen._clock = lambda: clock[0]
+    seen._clock = clock = Clock(time.time() + 60)
     for value in ("10", "20", None, "30", "30", "30", "30"):
+        clock.now += 15
         world.cluster.put(HPAS.name, "default", "gpu-hpa", status=status(value))
+        await until(lambda: seen.samples("default/gpu-hpa")[-1].time == clock.now)
 
-        async def arrived(value: str | None = value) -> bool:
-            (row,) = await seen.rows()
-            current = row.values[0].current
-            return current == (value and int(value) * 1000)
-
-        await until(arrived)
-        clock[0] += 15
-        seen._sample((await seen.rows())[0])
-
-    samples = [each for each in seen.samples("default/gpu-hpa") if each.time < 2_000_000]
+    samples = seen.samples("default/gpu-hpa")[1:]
     assert [each.values for each in samples] == [
         (10000,),
         (20000,),
@@ -193,6 +186,49 @@ async def test_what_was_seen_is_drawn_with_its_gaps(world: World, start: Start) 
     assert samples[-1].time - samples[-2].time == 45
     page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
     assert page.count('<polyline class="value"') == 3  # two parts of the value, and replicas
+
+
+async def test_each_change_is_seen_however_soon_the_next_one_follows(
+    world: World, start: Start
+) -> None:
+    world.add("default", "gpu-hpa", pods_metric())
+    client = await start(world)
+    seen = client.views.autoscalers_seen
+    await seen.rows()
+    assert not seen.samples("default/gpu-hpa")  # the controller has not synced
+    for present in (1, 4, 7):
+        changed = {**status("63"), "currentReplicas": present}
+        world.cluster.put(HPAS.name, "default", "gpu-hpa", status=changed)
+
+    await until(lambda: len(seen.samples("default/gpu-hpa")) == 3)
+    assert [each.present for each in seen.samples("default/gpu-hpa")] == [1, 4, 7]
+
+
+async def test_rescales_before_the_console_are_drawn_from_events(
+    world: World, start: Start
+) -> None:
+    def rescale(size: int, at: str, **fields: Any) -> dict[str, Any]:
+        message = f"New size: {size}; reason: pods metric duty_cycle_current above target"
+        return event(message, f"2026-01-01T{at}Z", **fields) | {"reason": "SuccessfulRescale"}
+
+    world.healthy()
+    world.documents[EVENTS] = {
+        "items": [
+            rescale(9, "00:00:00"),
+            rescale(3, "00:10:00", count=2),  # its first time is not known: what was before, too
+            rescale(7, "00:20:00.000001"),
+            event("New size: 99; reason: not an Event of a rescale", "2026-01-01T00:30:00Z"),
+        ]
+    }
+    client = await start(world)
+
+    document = await (await client.get("/autoscalers/default/gpu-hpa.json")).json()
+    page = await (await client.get("/autoscalers/default/gpu-hpa")).text()
+
+    replicas = [(each["currentReplicas"], each["desiredReplicas"]) for each in document["history"]]
+    assert replicas[:3] == [(None, 3), (None, 7), (1, 2)]
+    assert document["historySource"].startswith("Desired replicas from Events, and as seen since")
+    assert "wanted: 2 to 7" in page
 
 
 async def test_an_autoscaler_that_does_not_exist_is_404_in_each_form(

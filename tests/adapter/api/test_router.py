@@ -255,11 +255,11 @@ async def test_connections_are_kept_alive(port):
 
 
 async def test_the_head_limit_applies_to_the_second_request_too():
-    async with wired.listening(build_router(), head_seconds=0.1) as port:
+    async with wired.listening(build_router(), head_seconds=0.5) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         await reader.readuntil(b"\r\n\r\nok")
-        await asyncio.sleep(0.15)
+        await asyncio.sleep(0.6)
         writer.write(b"GET /healthz HT")
 
         async with asyncio.timeout(5):

@@ -164,7 +164,7 @@ async def replicas(real_servers, tmp_path, slow, aiohttp_server):
 async def test_a_server_fails_readyz_first_and_finishes_pending_requests(
     replicas, slow, number, event_loop
 ):
-    replica = await replicas(delay="1500ms", event_loop=event_loop)
+    replica = await replicas(delay="3s", event_loop=event_loop)
     idle = await replica.connect()
     used = await replica.connect()
     assert "Connection: close" not in await replica.get("/healthz", used)

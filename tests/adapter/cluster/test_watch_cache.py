@@ -318,7 +318,6 @@ async def test_ended_watch_resumes_from_its_last_bookmark(bed, cluster):
     await bed.watched()
     cluster.bookmark()
     version = str(cluster.version)
-    await asyncio.sleep(0.05)
     cluster.end_watches()
     await until(lambda: cluster.requests[-1].query.get("resourceVersion") == version)
 
@@ -458,9 +457,8 @@ async def test_another_version_of_a_kind_replaces_its_watch(bed, cluster):
     await bed.watched()
     bed.now += 3600
     await bed.names()
-    await asyncio.sleep(0.05)
+    await until(lambda: bed.caches.status().count("pods") == 1)
 
-    assert bed.caches.status().count("pods") == 1
     assert bed.state("watched")
     assert bed.metric("watch_cache_objects", resource="pods") == 4
 

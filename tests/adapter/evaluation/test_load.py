@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from adapter import errors, telemetry
 from adapter.clients.prometheus_result import QueryResult, Reduce
+from adapter.evaluation import shared_query
 from adapter.evaluation.evaluation import Evaluation
 from rules.query.aggregate import Sample
 from rules.query.plan import Plan
@@ -148,6 +149,39 @@ def test_none_waits_for_an_evaluation_that_takes_longer_than_the_last_one():
         return load
 
     assert per_minute(virtual_time.run(varying()).waited) == 0
+
+
+def test_while_the_next_evaluation_is_slow_the_present_one_is_used_as_long_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared_query, "_SHORTEST_PATIENCE", 0.0)
+    seconds = [1000.0, 0.4, 0.0, 0.0]
+
+    async def follow() -> None:
+        evaluation = Load(0, Client(20, seconds.pop), freshness=0.2).evaluation
+        requests = [pods(f"p{number}", namespace=f"n{number}") for number in range(3)]
+        for each in requests[:2]:
+            await evaluation.values(each)
+
+        async def request() -> None:
+            assert list((await evaluation.values(requests[2])).values) == ["p2"]
+
+        waiting = [asyncio.create_task(request())]
+        await asyncio.sleep(0.3)
+        waiting += [asyncio.create_task(request()) for _ in range(3)]
+        await asyncio.gather(*waiting)
+
+        await asyncio.sleep(0.4)  # 0.2 s after it should have been replaced
+        async with asyncio.timeout(0.1):
+            await request()
+        await asyncio.sleep(0.3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await request()
+        await evaluation.close()
+
+    virtual_time.run(follow())
+    assert not seconds
 
 
 def test_start_of_many_autoscalers_costs_few_queries():

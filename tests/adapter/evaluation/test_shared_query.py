@@ -7,7 +7,6 @@ import gc
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import aiohttp
 import pytest
@@ -18,7 +17,6 @@ from adapter.clients import prometheus as prometheus_module
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from adapter.evaluation import evaluation as evaluation_module
-from adapter.evaluation import shared_query
 from adapter.evaluation.evaluation import Evaluation
 from adapter.evaluation.shared_query import SharedQuery
 from adapter.evaluation.snapshot import Snapshot
@@ -476,37 +474,6 @@ async def test_after_a_timeout_requests_are_queried_separately_for_a_minute(shar
 
     assert shared.counted("refused") == 1
     assert "for 1 min: too slow" in caplog.text
-
-
-async def test_while_the_next_evaluation_is_slow_the_present_one_is_used_as_long_again(
-    shared, monkeypatch
-):
-    class Slow:
-        """Delays one query by 0.4 s, and the next until the end of the test."""
-
-        delays: ClassVar[list[float]] = [LONG, 0.4]
-
-        async def wait(self) -> None:
-            await asyncio.sleep(self.delays.pop())
-
-    monkeypatch.setattr(shared_query, "_SHORTEST_PATIENCE", 0.0)
-    shared = shared(freshness=0.2)
-    for number in range(2):
-        await shared.milli(pods(f"p{number}"))
-    shared.client.gate = Slow()
-    waiting = [asyncio.create_task(shared.milli(pods("p2")))]
-    await asyncio.sleep(0.3)
-    waiting += [asyncio.create_task(shared.milli(pods("p2"))) for _ in range(3)]
-    assert await asyncio.gather(*waiting) == 4 * [{"p2": 9000}]
-
-    await asyncio.sleep(0.4)  # 0.2 s after it should have been replaced
-    async with asyncio.timeout(0.1):
-        assert await shared.milli(pods("p2")) == {"p2": 9000}
-    await asyncio.sleep(0.3)
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await shared.milli(pods("p2"))
-    assert not Slow.delays
 
 
 async def test_values_return_when_prometheus_does(real_servers, shared, tmp_path):

@@ -489,7 +489,7 @@ async def test_a_client_that_reads_nothing_of_its_response_is_disconnected(reads
         return b"HTTP/1.1 200 OK\r\n\r\n" + bytes(size)
 
     async with (
-        listening(handler=answer, write_seconds=0.3) as (port, _),
+        listening(handler=answer, write_seconds=1.0) as (port, _),
         connected(port) as (reader, writer),
     ):
         writer.write(HEALTHZ + b"\r\n")

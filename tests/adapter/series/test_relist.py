@@ -269,11 +269,15 @@ async def test_external_rules_are_listed_without_resources(running, make):
 
 async def test_at_most_eight_requests_are_in_flight(make, proxy):
     in_flight, most = 0, 0
+    all_in_flight = asyncio.Event()
 
     async def count(request, received):
         nonlocal in_flight, most
         in_flight += 1
         most = max(most, in_flight)
+        if in_flight == 8:
+            all_in_flight.set()
+        await all_in_flight.wait()
         await asyncio.sleep(0.01)
         in_flight -= 1
         return await fakes.says('{"status":"success","data":[]}')(request, received)
