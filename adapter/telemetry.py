@@ -350,6 +350,12 @@ class WatchCacheMetrics:
             ["resource", "state"],
             registry=registry,
         )
+        self._unreadable = Counter(
+            f"{_PREFIX}_unreadable_objects",
+            "Objects that were left out of a watch cache, because their document cannot be read.",
+            ["resource"],
+            registry=registry,
+        )
         self._states: dict[str, str] = {}
 
     def entered(self, resource: str, state: str) -> None:
@@ -370,6 +376,10 @@ class WatchCacheMetrics:
     def listed(self, resource: str, *, state: str) -> None:
         """Count a request that needs a list, because the cache is in `state`."""
         self._lists.labels(resource, state).inc()
+
+    def unreadable(self, resource: str) -> None:
+        """Count an object that cannot be read."""
+        self._unreadable.labels(resource).inc()
 
     def emptied(self, resource: str) -> None:
         """Remove the gauges of a cache's objects: it has none, and its age does not matter."""

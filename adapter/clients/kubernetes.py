@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
@@ -21,9 +22,10 @@ import orjson
 import yarl
 
 from adapter import __version__, errors
-from adapter.clients import kube_discovery, proxies, transport
+from adapter.clients import kube_discovery, one_object, proxies, transport
 from adapter.clients import kubeconfig as kubeconfig_file
 from adapter.clients.credentials import ReloadingClientContext
+from adapter.clients.one_object import Unreadable
 from adapter.clients.rate_limit import TokenBucket
 from adapter.clients.transport import Transport
 from rules.kinds import ApiGroup
@@ -175,6 +177,7 @@ class Kube:
         metadata_only: bool,
         max_items: int | None = None,
         page_size: int = _PAGE,
+        unreadable: Callable[[Unreadable], None] | None = None,
     ) -> tuple[str, list[T]]:
         """Return the resourceVersion of the list at `path`, and `extract(item)` of every item.
 
@@ -183,7 +186,11 @@ class Kube:
         page is rate limited. With `metadata_only`, items are PartialObjectMetadata, or complete
         objects if the API server does not support that. Raises Refused with 410 if the list takes
         longer than etcd keeps old revisions, and TooLarge beyond `max_items`.
+
+        An item is left out if `extract` raises, whatever it is; `unreadable` is called with it, and
+        logs it by default.
         """
+        report = unreadable or functools.partial(one_object.log_unreadable, path)
         extracted: list[T] = []
         token, size, first = "", page_size, True
         while True:
@@ -209,7 +216,12 @@ class Kube:
                 continue
             size = min(size + 1, page_size)
             try:
-                extracted += [extract(item) for item in page["items"] or ()]
+                for item in page["items"] or ():
+                    found = one_object.read(item, extract)
+                    if isinstance(found, Unreadable):
+                        report(found)
+                    else:
+                        extracted.append(found)
                 version = str(page["metadata"].get("resourceVersion", ""))
                 token = page["metadata"].get("continue", "")
                 del page  # before the next one arrives

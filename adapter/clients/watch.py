@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import time
@@ -17,6 +18,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from adapter import errors
 from adapter.background import Backoff
+from adapter.clients import one_object
+from adapter.clients.one_object import Unreadable
 
 if TYPE_CHECKING:  # `--help` imports this module and must not load the Kubernetes client
     from adapter.clients.kubernetes import Kube
@@ -30,6 +33,8 @@ Event = tuple[str, Any]
 
 LISTED = "LISTED"
 """Type of the event with the complete list; objects that are not in it do not exist."""
+DELETED = "DELETED"
+"""Type of the event of an object that no longer exists, or that is unreadable."""
 _BOOKMARK = "BOOKMARK"
 
 _WATCH = 120.0
@@ -56,6 +61,7 @@ async def follow(
     begin: Callable[[], Callable[[Any], Any]] | None = None,
     metadata_only: bool = False,
     max_items: int | None = None,
+    unreadable: Callable[[Unreadable], None] | None = None,
     report: Callable[[errors.BackendError | None], None] = lambda _: None,
     duration: float = _WATCH,
     clock: Callable[[], float] = time.monotonic,
@@ -65,7 +71,8 @@ async def follow(
 
     Objects are what `extract` returns for them. `begin` is called before each list, and returns the
     function that replaces `extract` for that list; it can store the objects, so that a large list
-    does not exist twice. `metadata_only` and `max_items` are as for `Kube.snapshot`.
+    does not exist twice. `metadata_only`, `max_items` and `unreadable` are as for `Kube.snapshot`;
+    the object of the event DELETED is an `Unreadable` if `extract` fails.
 
     `report` is called with None when a watch is accepted, at each line, and when the API server
     ends it; and with each failure. The API server ends a watch after at least `duration` seconds
@@ -81,6 +88,7 @@ async def follow(
         worked = clock()
         report(None)
 
+    noted = unreadable or functools.partial(one_object.log_unreadable, path)
     version = ""
     pauses, failing = Backoff(_MIN_BACKOFF, _MAX_BACKOFF), False
     while True:
@@ -94,6 +102,7 @@ async def follow(
                     begin() if begin else extract,
                     metadata_only=metadata_only,
                     max_items=max_items,
+                    unreadable=unreadable,
                 )
                 if not version:
                     raise errors.Broken(f"GET {path}: the list has no resourceVersion")
@@ -117,6 +126,10 @@ async def follow(
             async with contextlib.aclosing(lines):
                 async for line in lines:
                     kind, item, version = _parse_event(path, line, extract)
+                    if isinstance(item, Unreadable):
+                        if kind != DELETED:
+                            noted(item)
+                        kind = DELETED
                     works()
                     pauses.reset()
                     failing = False
@@ -141,13 +154,15 @@ async def follow(
         await sleep((Backoff(_MIN_BACKOFF, _MAX_BACKOFF) if lost else pauses).pause())
 
 
-def _parse_event(path: str, line: Any, extract: Callable[[Any], T]) -> tuple[str, T | None, str]:
+def _parse_event(
+    path: str, line: Any, extract: Callable[[Any], T]
+) -> tuple[str, T | Unreadable | None, str]:
     """Return the type, the object and its resourceVersion. Raises Broken, also for an ERROR."""
     try:
         kind, item = line["type"], line["object"]
         if kind == "ERROR":
             raise errors.Broken(f"GET {path}: the watch ended: {item.get('message', item)}")
         version = str(item["metadata"]["resourceVersion"])
-        return kind, None if kind == _BOOKMARK else extract(item), version
+        return kind, None if kind == _BOOKMARK else one_object.read(item, extract), version
     except (AttributeError, KeyError, TypeError) as error:
         raise errors.Broken(f"GET {path}: the response is not a watch event: {error!r}") from error

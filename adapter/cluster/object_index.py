@@ -62,11 +62,11 @@ class Object(NamedTuple):
 
 
 def parse(item: Mapping[str, Any]) -> Object:
-    """Return the object in a JSON document. Raises AttributeError, KeyError and TypeError."""
+    """Return the object in a JSON document. Raises TypeError for labels that are not strings."""
     metadata = item["metadata"]
     name, namespace = str(metadata["name"]), str(metadata.get("namespace", ""))
     labels = metadata.get("labels") or {}
-    size = _LABEL * len(labels) + sum(map(len, labels)) + sum(map(len, labels.values()))
+    size = _LABEL * len(labels) + len("".join(labels)) + len("".join(labels.values()))
     if size > _MAX_LABELS:
         return Object(namespace, name, None)
     # StatefulSets give each pod a label with its own name.

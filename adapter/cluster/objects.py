@@ -166,10 +166,10 @@ class ClusterObjects:
         # A list, because manifests/base/rbac.yaml does not allow `get`.
         pods = await self._listing.get(path, {"fieldSelector": collection.named(name)})
         try:
-            phases = [(each.get("status") or {}).get("phase") for each in pods["items"] or ()]
+            phases = {(each.get("status") or {}).get("phase") for each in pods["items"] or ()}
         except (AttributeError, KeyError, TypeError) as error:
             raise errors.Broken(f"GET {path}: the response is not a list of pods") from error
-        return not FINISHED.intersection(phases)
+        return FINISHED.isdisjoint(phases)
 
     async def younger(
         self, names: Iterable[str], *, namespace: str, seconds: float

@@ -21,6 +21,7 @@ from adapter import errors, telemetry
 from adapter.background import Backoff
 from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
+from adapter.clients.one_object import Unreadable
 from adapter.cluster import collection, object_index, ready_index, workloads
 from adapter.cluster.object_index import ObjectIndex
 from adapter.cluster.value_index import ValueIndex
@@ -229,6 +230,8 @@ class _WatchCache(Generic[IndexT]):
         """Times of the last list, of the last response of a watch, and of the last request."""
         self._refused: float | None = None
         """Time of the first of consecutive refusals."""
+        self._any_unreadable = False
+        """Whether an object could not be read since the last list."""
 
     @property
     def index(self) -> IndexT | None:
@@ -285,6 +288,7 @@ class _WatchCache(Generic[IndexT]):
             begin=self._begin_list,
             metadata_only=self.content.metadata_only,
             max_items=self.max_objects,
+            unreadable=self._note_unreadable,
             report=self._report,
             duration=_WATCH,
             clock=self.clock,
@@ -296,7 +300,7 @@ class _WatchCache(Generic[IndexT]):
                     self._objects, self._listed = self._listed, self.content.index()
                     self._listed_at = self.clock()
                 elif self._objects is not None:
-                    if event == "DELETED":
+                    if event == watch.DELETED:
                         self._objects.remove(item.namespace, item.name)
                     else:
                         self._objects.put(item)
@@ -307,7 +311,22 @@ class _WatchCache(Generic[IndexT]):
 
     def _begin_list(self) -> Callable[[Mapping[str, Any]], None]:
         self._listed = listed = self.content.index()
+        self._any_unreadable = False
         return lambda item: listed.put(self.content.parse(item))
+
+    def _note_unreadable(self, found: Unreadable) -> None:
+        """Count an object that cannot be read; log the first one since the last list."""
+        self.metrics.unreadable(self.resource)
+        level = logging.DEBUG if self._any_unreadable else logging.WARNING
+        self._any_unreadable = True
+        log.log(
+            level,
+            "%s: %s cannot be read and is left out, as are others of which only the metric "
+            "unreadable_objects_total says so: %s",
+            self.resource,
+            found,
+            found.problem,
+        )
 
     def _check_size(self, objects: Index) -> None:
         self.metrics.resized(self.resource, len(objects))

@@ -293,7 +293,10 @@ _OF_OBJECT: Mapping[str, Operator] = {
 
 
 def of_object(document: Mapping[str, Any] | None) -> Selector:
-    """Return the selector of a metav1.LabelSelector object that the API server accepted."""
+    """Return the selector of a metav1.LabelSelector object that the API server accepted.
+
+    Raises TypeError, KeyError or AttributeError for a document of another form.
+    """
     document = document or {}
     requirements = [
         Requirement(key=key, operator="=", values=(value,))
@@ -307,4 +310,6 @@ def of_object(document: Mapping[str, Any] | None) -> Selector:
         )
         for each in document.get("matchExpressions") or ()
     ]
+    for each in requirements:
+        "".join((each.key, *each.values))  # the fastest check that all are strings
     return Selector(requirements=tuple(sorted(requirements, key=lambda each: each.key)))

@@ -39,7 +39,7 @@ class Source:
             raise response
         return response
 
-    async def snapshot(self, path, params, extract, *, metadata_only, max_items):
+    async def snapshot(self, path, params, extract, *, metadata_only, max_items, unreadable):
         return self._next(("list", dict(params)))
 
     async def stream(self, path, params, *, ttl, metadata_only, on_open):
