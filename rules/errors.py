@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from rules.quoting import escaped, shorten
 
 Severity = Literal["error", "warning", "note"]
+MAX_PROBLEMS = 20
+"""Problems of one file that an error lists."""
+_MAX_MESSAGE = 2048
+_MAX_LINE = 160
+"""Characters of a line of a template that a message repeats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,10 @@ class Problem:
     column: int = 0
     """Counted from 1; 0 if unknown."""
 
+    def __post_init__(self) -> None:
+        """Shorten a message that repeats a long text of the file."""
+        object.__setattr__(self, "message", shorten(self.message, _MAX_MESSAGE))
+
     def __str__(self) -> str:
         """Return one line, and indented lines if the message has several; safe to print."""
         position = ":".join(str(part) for part in (self.file, self.line, self.column) if part)
@@ -40,11 +49,27 @@ class RulesError(Exception):
 
 
 class ConfigError(RulesError):
-    """Rules files with errors; `problems` has all errors and warnings."""
+    """Rules files with errors; `problems` has the errors and warnings, 20 of each file."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(_some(problems))
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+def _some(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Yield the problems, of each file at most MAX_PROBLEMS and how many more it has.
+
+    Errors come before warnings if not all are listed.
+    """
+    by_file: dict[str, list[Problem]] = {}
+    for each in problems:
+        by_file.setdefault(each.file, []).append(each)
+    for file, those in by_file.items():
+        errors_first = sorted(range(len(those)), key=lambda at: those[at].severity != "error")
+        for at in sorted(errors_first[:MAX_PROBLEMS]):
+            yield those[at]
+        if (left := len(those) - MAX_PROBLEMS) > 0:
+            yield Problem(severity="error", message=f"and {left} more problems", file=file)
 
 
 class TemplateError(RulesError):
@@ -63,7 +88,9 @@ class TemplateSyntaxError(TemplateError):
         self.column = offset - (before.rfind("\n") + 1) + 1
         """In characters, counted from 1."""
         text = source.split("\n")[self.line - 1]
-        caret = " " * (self.column - 1) + "^"
+        start = max(self.column - _MAX_LINE // 2, 0)
+        text = text[start : start + _MAX_LINE]
+        caret = " " * (self.column - 1 - start) + "^"
         super().__init__(f"{self.line}:{self.column}: {message}\n  {text}\n  {caret}")
 
 

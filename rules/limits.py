@@ -46,6 +46,32 @@ class Limits:
     team_text_all: int = _limit(32 << 20, "characters", "rules files of all namespaces", _SHARED)
     team_rules: int = _limit(100, "rules", "rules of one namespace", "the youngest are refused")
     team_rules_all: int = _limit(1_000, "rules", "rules of all namespaces", _SHARED)
+    team_overrides: int = _limit(50, "overrides", "`resources` of one rule", _REFUSED)
+    team_filters: int = _limit(20, "entries", "`seriesFilters` of one rule", _REFUSED)
+    team_pattern: int = _limit(500, "characters", "one regular expression", _REFUSED)
+    team_pattern_memory: int = _limit(
+        4 << 20, "bytes", "compiled regular expressions of one namespace", _REFUSED
+    )
+    team_pattern_memory_all: int = _limit(
+        64 << 20, "bytes", "compiled regular expressions of all namespaces", _SHARED
+    )
+    team_name: int = _limit(200, "characters", "`name.as` of one rule", _REFUSED)
+    team_metric_name: int = _limit(
+        250, "characters", "the name of one metric", "the metric does not exist"
+    )
+    team_template_actions: int = _limit(200, "actions", "one template", _REFUSED)
+    team_query: int = _limit(
+        16 << 10,
+        "characters",
+        "`seriesQuery`, and one query without the names of its request",
+        "the ConfigMap is refused, or the request that leads to the query",
+    )
+    team_query_depth: int = _limit(
+        50,
+        "levels",
+        "nesting of operators, functions and parentheses in one query",
+        "the ConfigMap is refused, or the request that leads to the query",
+    )
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):
@@ -63,6 +89,14 @@ class Limits:
                 what=what,
                 beyond=beyond,
             )
+
+    def exceeded(self, field_name: str, size: int) -> str:
+        """Return the sentence for something that exceeds a limit, with the way back."""
+        each = next(each for each in self.table() if each.name == name_of(field_name))
+        return (
+            f"has {size} {each.unit}; the limit for {each.what} is {each.value}: reduce it, or "
+            f"start the adapter with --limit={each.name}={size}"
+        )
 
     def with_values(self, values: Mapping[str, int]) -> Limits:
         """Return the limits with other values, by name. Raises ValueError."""

@@ -130,7 +130,9 @@ class BoundMapping:
             return ""
 
 
-def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (as re.compile)
+def compile(  # noqa: A001 (as re.compile)
+    resources: config.ResourceMapping, budget: patterns.Budget | None = None, *, share: float = 1.0
+) -> LabelMapping:
     """Compile `resources`.
 
     Raises TemplateSyntaxError if the template does not parse, TemplateExecError if it cannot be
@@ -138,12 +140,12 @@ def compile(resources: config.ResourceMapping) -> LabelMapping:  # noqa: A001 (a
     """
     return LabelMapping(
         overrides=resources.overrides,
-        template=_label_template(resources.template) if resources.template else None,
+        template=_label_template(resources.template, budget, share) if resources.template else None,
     )
 
 
-def _label_template(source: str) -> LabelTemplate:
-    parsed = template.parse(source, name="resource-label")
+def _label_template(source: str, budget: patterns.Budget | None, share: float) -> LabelTemplate:
+    parsed = template.parse(source, name="resource-label", share=share)
     if unknown := parsed.unknown_fields({"Group": str, "Resource": str}):
         raise MappingError(
             f"unknown field {unknown[0].name} in the label template {source!r}: "
@@ -153,7 +155,7 @@ def _label_template(source: str) -> LabelTemplate:
     if not shape:
         raise MappingError(f"the label template {source!r} renders an empty label")
     try:
-        pattern = patterns.compile(f"^{shape}$")
+        pattern = patterns.compile(f"^{shape}$", budget)
     except PatternError as error:
         raise MappingError(
             f"the label template {source!r} does not render a regular expression: {error}"

@@ -7,18 +7,24 @@ so that a rules file that works here also works in the original. Patterns are no
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import re2
 
 from rules.errors import PatternError
+from rules.quoting import shorten
 
-_OPTIONS = re2.Options()
-_OPTIONS.log_errors = False  # PatternError reports them
-# Go allows 3.4 million instructions, and RE2's default of 8 MiB only 0.7 million, of which it needs
-# more: it matches bytes, so `\pL` takes 1200. 64 MiB allow about 4 million.
-_OPTIONS.max_mem = 64 << 20
+_MAX_MEMORY = 64 << 20
+"""Bytes. Go allows 3.4 million instructions, and RE2's default of 8 MiB only 0.7 million, of which
+it needs more: it matches bytes, so `\\pL` takes 1200. 64 MiB allow about 4 million."""
+_MIN_MEMORY = 1 << 10
+"""Enough for the patterns of most rules."""
+_BYTES_OF_INSTRUCTION = 24
+"""Of the memory that RE2 must have to compile a pattern."""
+_MAX_CACHED = 64 << 10
+"""Bytes of the largest pattern that stays in the cache of re2, which keeps 128."""
 
 # Walks over a pattern that RE2 accepted, past text that only looks like a group.
 _TOKEN = re.compile(
@@ -51,6 +57,8 @@ class Pattern:
     """Names of the capturing groups, in order; "" for an unnamed group."""
     regexp: Any = field(repr=False, compare=False)
     """The compiled RE2."""
+    memory: int = field(default=0, compare=False)
+    """Bytes that count in the `Budget`."""
 
     def search(self, text: str) -> Match | None:
         """Return the leftmost match in `text`, as Go's `FindStringSubmatch` does."""
@@ -72,29 +80,85 @@ class Expansion:
     parts: tuple[str | tuple[int, ...], ...]
     """Literal text, and references as group numbers: several where groups share a name."""
 
-    def of(self, match: Match) -> str:
-        """Expand the references; of several groups the first non-empty one counts."""
-        return "".join(
-            part
-            if isinstance(part, str)
-            else next((group for number in part if (group := match[number])), "")
-            for part in self.parts
-        )
+    def of(self, match: Match, limit: int) -> str | None:
+        """Expand the references; of several groups the first non-empty one counts.
+
+        Returns None for a text of more than `limit` characters.
+        """
+        return "".join(self._texts(match)) if self.size(match) <= limit else None
+
+    def size(self, match: Match) -> int:
+        """Return the number of characters of the expanded text."""
+        return sum(map(len, self._texts(match)))
+
+    def _texts(self, match: Match) -> Iterator[str]:
+        for part in self.parts:
+            if isinstance(part, str):
+                yield part
+            else:
+                yield next((group for number in part if (group := match[number])), "")
 
 
-def compile(text: str) -> Pattern:  # noqa: A001 (patterns.compile, as re.compile)
+class Budget:
+    """Memory that the patterns of one set of rules may take together.
+
+    With `minimal`, no pattern gets more than its program needs, so that matching allocates nothing
+    beyond the budget. Without it, RE2 may use the rest to remember states, which is faster.
+    """
+
+    def __init__(self, memory: int = _MAX_MEMORY, *, minimal: bool = False) -> None:
+        self._memory = memory
+        self._left = memory
+        self._minimal = minimal
+
+    def regexp(self, text: str) -> tuple[Any, int]:
+        """Return the compiled RE2 and the bytes that it takes. Raises PatternError."""
+        memory = min(_MIN_MEMORY, self._left) if self._minimal else self._left
+        if 8 * len(text) > self._left:  # each character takes more
+            memory = self._left = 0
+        while (regexp := self._compiled(text, memory)) is None:
+            if memory >= self._left:
+                # What would come close to the budget again takes a second.
+                self._left = min(self._left, _MAX_CACHED)
+                reason = "pattern too large - compile failed"
+                if memory < _MAX_MEMORY:
+                    reason += f": all patterns together may take {self._memory} bytes"
+                raise _error(text, reason)
+            memory = min(2 * memory, self._left)
+        if memory > _MAX_CACHED:
+            re2.purge()
+        if not self._minimal:
+            memory = _BYTES_OF_INSTRUCTION * regexp.programsize
+        self._left -= memory
+        return regexp, memory
+
+    @staticmethod
+    def _compiled(text: str, memory: int) -> Any:
+        """Return the compiled RE2; None if that takes more memory."""
+        options = re2.Options()
+        options.log_errors = False  # PatternError reports them
+        options.max_mem = memory
+        try:
+            return re2.compile(text, options)
+        except re2.error as error:
+            (reason,) = error.args
+            if b"too large" in reason:
+                return None
+            raise _error(text, reason.decode(errors="replace")) from error
+
+
+def compile(  # noqa: A001 (patterns.compile, as re.compile)
+    text: str, budget: Budget | None = None
+) -> Pattern:
     r"""Compile a regular expression of Go's syntax (https://github.com/google/re2/wiki/Syntax).
 
     Raises PatternError for what RE2 refuses; for `\C` and non-ASCII group names, which Go refuses;
-    and for more than about 4 million instructions (`\pL{1000}` four times), which Go may accept.
+    and for more than about 4 million instructions (`\pL{1000}` four times), which Go may accept, or
+    more than the budget.
     """
     if _depth(text) > _MAX_DEPTH:
         raise _error(text, "expression nests too deeply")
-    try:
-        regexp = re2.compile(text, _OPTIONS)
-    except re2.error as error:
-        (reason,) = error.args
-        raise _error(text, reason.decode(errors="replace")) from error
+    regexp, memory = (budget or Budget()).regexp(text)
     names: list[str] = []
     for token in _TOKEN.finditer(text):
         name = token["name"]
@@ -104,7 +168,7 @@ def compile(text: str) -> Pattern:  # noqa: A001 (patterns.compile, as re.compil
             raise _error(text, f"invalid named capture group: (?P<{name}>")
         if name or token["unnamed"]:
             names.append(name or "")
-    return Pattern(text=text, names=tuple(names), regexp=regexp)
+    return Pattern(text=text, names=tuple(names), regexp=regexp, memory=memory)
 
 
 def expansion(text: str, pattern: Pattern) -> Expansion:
@@ -142,4 +206,4 @@ def _depth(text: str) -> int:
 
 
 def _error(text: str, reason: str) -> PatternError:
-    return PatternError(f"cannot compile the regular expression {text!r}: {reason}")
+    return PatternError(f"cannot compile the regular expression {shorten(text)!r}: {reason}")

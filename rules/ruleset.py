@@ -5,18 +5,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal, TypeVar
 
-from rules import mapping, naming, presets, promql, template
+from rules import limits, mapping, naming, patterns, presets, promql, template
 from rules.document import config, yaml
 from rules.document.sources import DEFAULT, PrometheusSource
 from rules.document.where import Where
 from rules.errors import (
+    MAX_PROBLEMS,
     ConfigError,
     MappingError,
     PatternError,
@@ -37,6 +38,8 @@ QUERY_FIELDS: Mapping[str, type] = {
 """Fields of the data of a query template, each with its type."""
 
 _TEMPLATE = "resources.template"
+_SHARE_OF_TEAMS = 0.02
+"""Of the time in which a template is rendered: 0.1 s, in which the server does nothing else."""
 _T = TypeVar("_T")
 
 
@@ -47,6 +50,7 @@ class Team:
     namespace: str
     label: str
     """Label of all series whose value is their namespace."""
+    limits: limits.Limits = field(default=limits.DEFAULT, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,8 +93,21 @@ class CompiledRule:
         return all(each.accepts(series) for each in self.filters)
 
     def metric(self, series: str) -> str | None:
-        """Return the metric's name for a series' name; None if a filter or `matches` rejects it."""
+        """Return the metric's name for a series' name.
+
+        Returns None if a filter or `matches` rejects the series, or if the name is too long.
+        """
         return self.namer.metric(series) if self.accepts(series) else None
+
+    @property
+    def pattern_memory(self) -> int:
+        """Bytes that the regular expressions of the rule take."""
+        label = self.mapping.template
+        return (
+            self.namer.matches.memory
+            + sum(each.pattern.memory for each in self.filters)
+            + (label.shape.memory if label else 0)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -124,7 +141,7 @@ class RuleSet:
     resource_rules: CompiledResourceRules | None = None
     problems: tuple[Problem, ...] = ()
     """Warnings from loading; `rules.lint.check` finds more."""
-    teams: Mapping[str, RuleSet] = dataclasses.field(default_factory=dict)
+    teams: Mapping[str, RuleSet] = field(default_factory=dict)
     """The rules of teams, by the namespace to which they are confined."""
 
     @property
@@ -136,6 +153,11 @@ class RuleSet:
     def every(self) -> tuple[CompiledRule, ...]:
         """The rules and the external rules, also of teams, by `CompiledRule.index`."""
         return (*self.all, *(rule for team in self.teams.values() for rule in team.all))
+
+    @property
+    def pattern_memory(self) -> int:
+        """Bytes that the regular expressions of the rules take; without those of teams."""
+        return sum(rule.pattern_memory for rule in self.all)
 
     def rule(self, index: int) -> CompiledRule:
         """Return the rule with this `CompiledRule.index`."""
@@ -175,11 +197,11 @@ def load(sources: Sequence[tuple[str, str | bytes]]) -> RuleSet:
 
 
 def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
-    parsed: Sequence[tuple[str, config.Parsed]],
+    parsed: Sequence[tuple[str, config.Parsed]], *, team: Team | None = None
 ) -> RuleSet:
     """Compile the parsed rules of several files, given with their names, into one set.
 
-    Raises ConfigError as `load` does.
+    Those of a team stay within its limits. Raises ConfigError as `load` does.
     """
     configs = [config for _, (config, _) in parsed if config is not None]
     problems = [problem for _, (_, found) in parsed for problem in found]
@@ -190,7 +212,7 @@ def compile(  # noqa: A001 (ruleset.compile reads as re.compile does)
         message = f"already set in {resource_rules[0].where.file}: remove one of the two"
         problems.append(repeated.where.problem("error", "", message))
     sources = tuple(source for each in configs for source in each.sources)
-    compiler = _Compiler(problems, _known_sources(sources, problems))
+    compiler = _Compiler(problems, _known_sources(sources, problems), team)
     rules = [rule for each in configs for rule in each.rules]
     external = [rule for each in configs for rule in each.external_rules]
     ruleset = RuleSet(
@@ -222,10 +244,19 @@ class _Compiler:
     """Compiles rules and collects problems; a rule with an error is left out."""
 
     def __init__(
-        self, problems: list[Problem], sources: Mapping[str, PrometheusSource | None]
+        self,
+        problems: list[Problem],
+        sources: Mapping[str, PrometheusSource | None],
+        team: Team | None,
     ) -> None:
         self._problems = problems
         self._sources = sources
+        if team is None:
+            self._patterns, self._max_name, self._share = patterns.Budget(), naming.MAX_NAME, 1.0
+        else:
+            memory = team.limits.team_pattern_memory
+            self._patterns = patterns.Budget(memory, minimal=True)
+            self._max_name, self._share = team.limits.team_metric_name, _SHARE_OF_TEAMS
         self._invalid = {
             (problem.file, ancestor)
             for problem in problems
@@ -262,12 +293,21 @@ class _Compiler:
     ) -> CompiledRule | None:
         matchers = self._matchers(rule)
         filters = [
-            self._attempt(rule.where, f"seriesFilters[{index}]", naming.compile_filter, entry)
+            self._attempt(
+                rule.where,
+                f"seriesFilters[{index}]",
+                partial(naming.compile_filter, entry, self._patterns),
+            )
             for index, entry in enumerate(rule.series_filters)
         ]
-        name = "name.matches" if rule.name.matches else "name"
-        namer = self._attempt(rule.where, name, naming.compile, rule.name.matches, rule.name.as_)
-        labels = self._attempt(rule.where, _TEMPLATE, mapping.compile, rule.resources)
+        namer = self._attempt(
+            rule.where,
+            "name.matches" if rule.name.matches else "name",
+            lambda: naming.compile(
+                rule.name.matches, rule.name.as_, self._patterns, limit=self._max_name
+            ),
+        )
+        labels = self._labels(rule.where, rule.resources)
         query = self._query(rule.where, "metricsQuery", rule.metrics_query)
         self._check_source(rule)
         if labels is not None:
@@ -309,8 +349,17 @@ class _Compiler:
             return
         self._problems.append(rule.where.problem("error", key, message))
 
+    def _labels(
+        self, where: Where, resources: config.ResourceMapping
+    ) -> mapping.LabelMapping | None:
+        return self._attempt(
+            where,
+            _TEMPLATE,
+            lambda: mapping.compile(resources, self._patterns, share=self._share),
+        )
+
     def _resource_rule(self, rule: config.ResourceRule) -> CompiledResourceRule | None:
-        labels = self._attempt(rule.where, _TEMPLATE, mapping.compile, rule.resources)
+        labels = self._labels(rule.where, rule.resources)
         container = self._query(rule.where, "containerQuery", rule.container_query)
         node = self._query(rule.where, "nodeQuery", rule.node_query)
         if labels is None or container is None or node is None:
@@ -320,14 +369,14 @@ class _Compiler:
         )
 
     def _query(self, where: Where, path: str, source: str) -> template.Template | None:
-        parsed = self._attempt(where, path, template.parse, source)
+        parsed = self._attempt(where, path, lambda: template.parse(source, share=self._share))
         if parsed is None:
             return None
         unknown = parsed.unknown_fields(QUERY_FIELDS)
-        for field in unknown:
+        for each in unknown[: MAX_PROBLEMS + 1]:  # the position of each takes time
             known = ", ".join(f".{name}" for name in QUERY_FIELDS)
-            message = f"unknown template field {field.name}: the fields are {known}"
-            self._problems.append(where.problem("error", path, message, offset=field.offset))
+            message = f"unknown template field {each.name}: the fields are {known}"
+            self._problems.append(where.problem("error", path, message, offset=each.offset))
         return None if unknown else parsed
 
     def _matchers(self, rule: config.Rule) -> tuple[promql.Matcher, ...]:
@@ -341,15 +390,13 @@ class _Compiler:
             self._problems.append(rule.where.problem("warning", "seriesQuery", message))
             return ()
 
-    def _attempt(
-        self, where: Where, path: str, function: Callable[..., _T], *args: object
-    ) -> _T | None:
+    def _attempt(self, where: Where, path: str, function: Callable[[], _T]) -> _T | None:
         """Call `function` for the value at `path`; None, with a problem, if that is invalid."""
         if (where.file, yaml.join(where.path, path)) in self._invalid:
             return None
         offset = None
         try:
-            return function(*args)
+            return function()
         except TemplateSyntaxError as error:
             message, offset = f"invalid template: {error}", error.offset
         except (TemplateError, PatternError, MappingError) as error:

@@ -13,6 +13,8 @@ from rules.document import config, yaml
 from rules.document.config import Config, Rule
 from rules.document.sources import DEFAULT
 from rules.errors import ConfigError, PlanError, Problem
+from rules.limits import DEFAULT as DEFAULT_LIMITS
+from rules.limits import Limits
 from rules.query import confined, plan
 from rules.query.catalog import Catalog, Listing, Source
 from rules.query.label_binding import LabelBinding
@@ -30,8 +32,6 @@ MAX_ALL_RULES = 500
 """Rules of all teams: each is listed on its own."""
 MAX_SERIES = 100
 """Names of series that one rule may read."""
-MAX_TEXT = 64 << 10
-"""Characters of all rules files of one ConfigMap."""
 _MAX_NODES = 20_000
 """Values of one file, with those that aliases repeat."""
 _SUFFIXES = (".yaml", ".yml")
@@ -50,18 +50,33 @@ class ConfigMap:
         return f"{self.namespace}/{self.name}"
 
 
-def load(config_map: ConfigMap, *, label: str) -> RuleSet:
+def load(config_map: ConfigMap, *, label: str, limits: Limits = DEFAULT_LIMITS) -> RuleSet:
     """Return the rules of a ConfigMap, confined to its namespace; their indexes begin at 0.
 
-    `label` is that of all series with their namespace. Raises ConfigError.
+    `label` is that of all series with their namespace. Raises ConfigError, whatever goes wrong:
+    what somebody writes into one ConfigMap affects no other.
     """
-    team = Team(namespace=config_map.namespace, label=label)
+    team = Team(namespace=config_map.namespace, label=label, limits=limits)
+    try:
+        return _load(config_map, team)
+    except ConfigError:
+        raise
+    except Exception as error:
+        message = f"cannot be loaded ({type(error).__name__}): simplify its rules"
+        raise _refused(message) from error
+
+
+def _load(config_map: ConfigMap, team: Team) -> RuleSet:
     files = [(name, text) for name, text in config_map.data if name.endswith(_SUFFIXES)]
     if not files:
         raise _refused(f"has no rules file: name one *{_SUFFIXES[0]}")
-    if (size := sum(len(text) for _, text in files)) > MAX_TEXT:
-        raise _refused(f"its rules files have {size} characters; at most {MAX_TEXT} are allowed")
-    compiled = ruleset.compile([(name, _parse(text, name, team)) for name, text in files])
+    if (size := sum(len(text) for _, text in files)) > team.limits.team_text:
+        raise _refused(team.limits.exceeded("team_text", size))
+    parsed = [(name, _parse(text, name, team)) for name, text in files]
+    configs = [config for _, (config, _) in parsed if config]
+    if (size := sum(map(_size, configs))) > team.limits.team_rules:
+        raise _refused(team.limits.exceeded("team_rules", size))
+    compiled = ruleset.compile(parsed, team=team)
     own = replace(
         compiled,
         rules=tuple(_owned(rule, team, config_map) for rule in compiled.rules),
@@ -138,10 +153,8 @@ def _parse(text: str, file: str, team: Team) -> config.Parsed:
     parsed, problems = config.parse_node(node, file=file, problems=invalid)
     assert parsed is not None
     found = list(problems)
-    rules = (*parsed.rules, *parsed.external_rules)
-    if len(rules) > MAX_RULES:
-        message = f"has {len(rules)} rules; at most {MAX_RULES} are allowed"
-        return None, (*found, Problem(severity="error", message=message, file=file))
+    if beyond := tuple(_beyond(parsed, team.limits)):
+        return None, (*found, *beyond)
     if parsed.sources:
         found.append(parsed.sources[0].where.problem("error", "", "a team cannot have `sources`"))
     if (resource := parsed.resource_rules) is not None:
@@ -154,6 +167,33 @@ def _parse(text: str, file: str, team: Team) -> config.Parsed:
         ),
         tuple(found),
     )
+
+
+def _size(parsed: Config) -> int:
+    return len(parsed.rules) + len(parsed.external_rules)
+
+
+def _beyond(parsed: Config, limits: Limits) -> Iterator[Problem]:
+    """Yield an error for each part of a rule that exceeds a limit, before anything is compiled."""
+    for rule in (*parsed.rules, *parsed.external_rules):
+        for name, path, size in sizes(rule):
+            if size > getattr(limits, name):
+                yield rule.where.problem("error", path, limits.exceeded(name, size))
+
+
+def sizes(rule: Rule) -> Iterator[tuple[str, str, int]]:
+    """Yield the limit of each part of a rule, the path of the part, and its size."""
+    resources, template = rule.resources, rule.resources.template
+    yield "team_overrides", "resources.overrides", len(resources.overrides)
+    yield "team_filters", "seriesFilters", len(rule.series_filters)
+    yield "team_name", "name.as", len(rule.name.as_)
+    yield "team_query", "seriesQuery", len(rule.series_query)
+    yield "team_pattern", "name.matches", len(rule.name.matches)
+    yield "team_pattern", "resources.template", len(template)
+    for index, each in enumerate(rule.series_filters):
+        yield "team_pattern", f"seriesFilters[{index}]", max(len(each.is_), len(each.is_not))
+    yield "team_template_actions", "resources.template", template.count("<<")
+    yield "team_template_actions", "metricsQuery", rule.metrics_query.count("<<")
 
 
 def _confined(rule: Rule, team: Team, problems: list[Problem]) -> Rule:
@@ -182,20 +222,20 @@ def _problems(own: RuleSet) -> Iterator[Problem]:
     """Yield an error for each query that cannot be confined."""
     for rule in own.all:
         assert rule.team is not None
+        series = rule.pinned_series
+        if series and rule.accepts(series) and (size := rule.namer.size(series)) > rule.namer.limit:
+            message = rule.team.limits.exceeded("team_metric_name", size)
+            yield rule.config.where.problem("error", "name.as", message)
         name = "" if rule.section == "externalRules" else "pod"
         binding = LabelBinding(resource=name, namespace="namespace")
-        source = Source(
-            rule=replace(rule, team=None),
-            series=rule.pinned_series or "series",
-            bindings=(binding,),
-        )
+        source = Source(rule=rule, series=series or "series", bindings=(binding,))
         objects = Objects(namespaces=("namespace",), names=("name",))
         try:
-            text = plan.render(source, binding, objects, Selector())
+            query = plan.unconfined(source, binding, objects, Selector())
         except PlanError:
             continue  # it may depend on the names, and is said for each request
         try:
-            confined.confine(text, rule.team.label, rule.team.namespace)
+            plan.confine(query, rule.team)
         except PlanError as error:
             yield rule.config.where.problem("error", "metricsQuery", str(error))
 

@@ -22,7 +22,7 @@ from rules.kinds import GroupResource
 from rules.query import confined
 from rules.query.catalog import Entry, ExternalEntry, Source, Step
 from rules.query.label_binding import LabelBinding
-from rules.ruleset import CompiledRule
+from rules.ruleset import CompiledRule, Team
 from rules.selectors.selectors import Requirement, Selector
 
 MAX_LENGTH = 7168
@@ -31,8 +31,6 @@ MAX_LENGTH = 7168
 Proxies accept request lines of 8 KiB, which contain the path and other parameters, too.
 VictoriaMetrics accepts queries of 16 KiB, also by POST."""
 
-_SHARE_OF_TEAMS = 0.02
-"""Of the time in which a template is rendered: 0.1 s, in which the server does nothing else."""
 _METACHARACTER = re.compile(r"[\\.+*?()|\[\]{}^$]")
 _ENDS_STRING = re.compile(r"""["'`\\\x00-\x1f]""")
 _OPERATORS = {
@@ -129,6 +127,22 @@ class _Matcher:
         return promql.matcher(self.label, self.operator, "|".join(values))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendered:
+    """The text of a query before it is confined."""
+
+    text: str
+    of_request: tuple[str, ...]
+    """Texts that the request chose, which may stand in several places."""
+
+    def own_size(self) -> int:
+        """Return the number of characters without those that the request chose."""
+        text = self.text
+        for each in self.of_request:
+            text = text.replace(each, "")
+        return len(text)
+
+
 def custom(entry: Entry, *, namespace: str, names: Sequence[str], selector: Selector) -> Plan:
     """Plan the queries for a metric of the objects called `names` in `namespace`."""
     return Plan(
@@ -187,26 +201,50 @@ def render(
     The query of a team's rule is confined to its namespace as the last step, so that neither the
     template nor values of the request can widen it. Raises PlanError as `Plan.queries` does.
     """
+    text = unconfined(source, binding, objects, selector, by_namespace=by_namespace)
+    return _confined(text, source.rule)
+
+
+def unconfined(
+    source: Source,
+    binding: LabelBinding,
+    objects: Objects,
+    selector: Selector,
+    *,
+    by_namespace: bool = False,
+) -> Rendered:
+    """Render a query as `render` does, without the last step for rules of teams."""
     rule, where = source.rule, str(source.rule.config.where)
     matchers = _matchers(source, binding, objects, selector)
     external = rule.section == "externalRules"
     group_by = () if external else _group_by(binding, by_namespace=by_namespace)
     if "LabelValuesByName" in rule.query.source:
         _check_values(matchers, where)
+    of_request = ",".join(map(str, matchers))
+    values = {matcher.label: "|".join(matcher.values) for matcher in matchers}
     data: dict[str, object] = {
         "Series": source.series,
-        "LabelMatchers": ",".join(map(str, matchers)),
-        "LabelValuesByName": {matcher.label: "|".join(matcher.values) for matcher in matchers},
+        "LabelMatchers": of_request,
+        "LabelValuesByName": values,
         "GroupBy": ",".join(map(promql.label, group_by)),
         "GroupBySlice": group_by,
     }
     try:
-        text = rule.query.render(data, share=_SHARE_OF_TEAMS if rule.team else 1.0)
+        text = rule.query.render(data)
     except TemplateExecError as error:
         raise PlanError(f"{where}: cannot render the query template: {error}") from error
     if not text:
         raise PlanError(f"{where}: the query template renders to nothing for this request")
-    return _confined(text, rule)
+    names = values.get(binding.resource, "")
+    return Rendered(text=text, of_request=tuple(filter(None, (of_request, names))))
+
+
+def confine(query: Rendered, team: Team) -> str:
+    """Return the query of a team's rule, confined to its namespace. Raises PlanError."""
+    size, limits = len(query.text), team.limits
+    if size > limits.team_query and (size := query.own_size()) > limits.team_query:
+        raise PlanError(f"the query {limits.exceeded('team_query', size)}")
+    return confined.confine(query.text, team.label, team.namespace)
 
 
 def _recent(
@@ -229,14 +267,15 @@ def _recent(
     matchers = ",".join([name, *map(str, _matchers(source, binding, objects, selector))])
     labels = ",".join(map(promql.label, _group_by(binding, by_namespace=by_namespace)))
     age = f"{seconds:.0f}s" if seconds.is_integer() else f"{seconds * 1000:.0f}ms"
-    return _confined(f"group by ({labels}) (last_over_time({{{matchers}}}[{age}]))", source.rule)
+    text = f"group by ({labels}) (last_over_time({{{matchers}}}[{age}]))"
+    return _confined(Rendered(text=text, of_request=(matchers,)), source.rule)
 
 
-def _confined(query: str, rule: CompiledRule) -> str:
+def _confined(query: Rendered, rule: CompiledRule) -> str:
     if rule.team is None:
-        return query
+        return query.text
     try:
-        return confined.confine(query, rule.team.label, rule.team.namespace)
+        return confine(query, rule.team)
     except PlanError as error:
         raise PlanError(f"{rule.config.where}: {error}") from error
 

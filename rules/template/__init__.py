@@ -26,15 +26,16 @@ class Template:
     """Parsed template."""
 
     source: str
+    share: float = 1.0
+    """Of the limits of time that a rendering has."""
     _parsed: parser.Source = field(repr=False)
 
-    def render(self, data: Mapping[str, object], *, share: float = 1.0) -> str:
+    def render(self, data: Mapping[str, object]) -> str:
         """Return the text for this data: fields of type str, list or tuple of str, or dict of str.
 
-        Raises TemplateExecError, also beyond the limits of time, size and recursion; of the limits
-        of time, `share` is available.
+        Raises TemplateExecError, also beyond the limits of time, size and recursion.
         """
-        return execution.render(self._parsed, data, share=share)
+        return execution.render(self._parsed, data, share=self.share)
 
     def unknown_fields(self, known: Mapping[str, type]) -> list[analysis.UnknownField]:
         """Return the fields in the template that data with these fields and types cannot have."""
@@ -49,6 +50,6 @@ class Template:
         return analysis.reads(self._parsed, names)
 
 
-def parse(source: str, *, name: str = "metrics-query") -> Template:
+def parse(source: str, *, name: str = "metrics-query", share: float = 1.0) -> Template:
     """Parse a template, which can invoke itself as `name`. Raises TemplateSyntaxError."""
-    return Template(source=source, _parsed=parser.parse(source, name))
+    return Template(source=source, share=share, _parsed=parser.parse(source, name))
