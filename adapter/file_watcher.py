@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from adapter.files import read_file
+
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,6 @@ def _digest(path: Path) -> bytes:
         if path.is_dir():
             names = sorted(each for each in path.iterdir() if each.is_file())
             return b"".join(each.name.encode() + _digest(each) for each in names)
-        return hashlib.sha256(path.read_bytes()).digest()
+        return hashlib.sha256(read_file(path)).digest()
     except OSError as error:
         return repr(error).encode()

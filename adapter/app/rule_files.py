@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from adapter.files import read_file
 from adapter.settings import Source
 from rules import presets, ruleset
 from rules.errors import ConfigError, Problem
@@ -35,7 +36,7 @@ def load(sources: tuple[Source, ...], detected: tuple[str, ...] = ()) -> RuleSet
         try:
             for path in files(Path(source.name)):
                 name = str(path)
-                texts.append((name, path.read_bytes()))
+                texts.append((name, read_file(path)))
         except OSError as error:
             message = f"cannot be read: {error.strerror}"
             unreadable.append(Problem(severity="error", message=message, file=name))

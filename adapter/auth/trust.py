@@ -23,6 +23,7 @@ from adapter.clients import watch
 from adapter.clients.kubernetes import Kube
 from adapter.clients.rights import Right
 from adapter.file_watcher import FileWatcher
+from adapter.files import read_file
 from certs.bundle import CertificateError
 from certs.chain import ClientCAs
 
@@ -212,7 +213,7 @@ class TrustSource:
 def _read_cas(path: Path) -> bytes:
     """Return a PEM bundle of CAs. Raises CertificateError, naming the file, if it is unusable."""
     try:
-        pem = path.read_bytes()
+        pem = read_file(path)
     except OSError as error:
         raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
     try:

@@ -16,6 +16,7 @@ import yarl
 
 from adapter import errors
 from adapter.file_watcher import FileWatcher
+from adapter.files import SECRET, read_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +147,12 @@ class ReloadingClientContext:
 
 def _client_context(credentials: Credentials) -> ssl.SSLContext:
     """Build a TLS context. Raises Unreachable, naming the files."""
+    for file in (credentials.ca_file, credentials.certificate_file, credentials.key_file):
+        try:
+            if file is not None:
+                read_file(file)  # OpenSSL reads a device without end
+        except OSError as error:
+            raise errors.Unreachable(f"{file}: {error.strerror}") from error
     try:
         context = ssl.create_default_context(cafile=credentials.ca_file)
         if credentials.certificate_file is not None:
@@ -171,7 +178,7 @@ def _refuse_passphrase() -> str:
 def read_secret(path: Path) -> str:
     """Return the text of a file without white space around it. Raises Unreachable."""
     try:
-        token = path.read_text(encoding="utf-8").strip()
+        token = read_file(path, SECRET).decode().strip()
     except OSError as error:
         raise errors.Unreachable(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError:

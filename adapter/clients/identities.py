@@ -11,6 +11,7 @@ import functools
 import logging
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,9 @@ import yarl
 
 from adapter import errors
 from adapter.clients.credentials import MAX_AGE, Request
+from adapter.clients.redaction import redacted
 from adapter.file_watcher import FileWatcher
+from adapter.files import SECRET, read_file
 from rules.quoting import shorten
 
 _LIBRARIES = ("azure", "botocore", "google.auth", "msal", "urllib3")
@@ -34,6 +37,9 @@ _TIMEOUT = 10.0
 _PACE = 10.0
 """Minimum seconds between two renewals after refusals."""
 _MAX_QUOTED = 300
+
+_SECRET = re.compile("^(AWS|AZURE|GOOGLE)_.*(SECRET|TOKEN|PASSWORD)")
+"""Names of variables with secrets, such as AWS_SECRET_ACCESS_KEY."""
 
 Sign = Callable[[Request], Mapping[str, str]]
 """Returns the headers for a request; blocks while the library fetches credentials."""
@@ -93,8 +99,22 @@ class CloudIdentity:
         try:
             yield
         except self._failures as error:
-            text = " ".join(str(error).split())
+            text = redacted(" ".join(str(error).split()), _secrets_of_environment())
             raise errors.NoCredentials(f"{self.origin}: {shorten(text, _MAX_QUOTED)}") from None
+
+
+def _secrets_of_environment() -> Iterator[str]:
+    """Yield the secrets that the libraries take from the environment, or from a file that it names.
+
+    A key or a token in another file reaches no message: the libraries sign with it, and send it to
+    no server that could repeat it.
+    """
+    for name, value in os.environ.items():
+        if name.endswith("_TOKEN_FILE"):
+            with contextlib.suppress(OSError):
+                yield read_file(value, SECRET).decode(errors="replace").strip()
+        elif _SECRET.search(name):
+            yield value
 
 
 @contextlib.contextmanager

@@ -1,11 +1,14 @@
 """Reads a kubeconfig file, or the configuration of the pod's own cluster, by the library.
 
-The library reads a token file and runs an `exec` plugin only once; here, both are repeated.
+The library reads a token file and runs an `exec` plugin only once; here, both are repeated. It also
+waits for a plugin without end, and reads files of any size.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -14,10 +17,14 @@ from typing import Any
 import yaml
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import Configuration
+from kubernetes.aio.config import kube_config
 
 from adapter import errors
-from adapter.clients import credentials
+from adapter.clients import credentials, exec_plugin
 from adapter.clients.credentials import Authorization, Credentials, Request, token_file
+from adapter.files import read_file
+
+log = logging.getLogger(__name__)
 
 _PLACEHOLDER = "https://any"
 """Server URL; the library loads CAs and certificates only if the scheme is https."""
@@ -82,9 +89,7 @@ async def _load_file(
         for each in document["clusters"]:
             each["cluster"]["server"] = server
     # The loader gets the document, not the file, because its errors would quote the file.
-    loader = kubernetes_config.kube_config.KubeConfigLoader(
-        document, config_base_path=str(path.parent)
-    )
+    loader: Any = _Loader(document, config_base_path=str(path.parent))  # type: ignore[no-untyped-call]
     name = loader.current_context["context"].get("user")
     user = next(
         (each["user"] or {} for each in document.get("users") or () if each["name"] == name), {}
@@ -95,14 +100,34 @@ async def _load_file(
     if token:
         return token_file(path.parent / token)
     header = configuration.api_key.get("BearerToken")
-    if "exec" in user and not header and not configuration.cert_file:
-        # The arguments and the environment of the command may be secret.
-        command = user["exec"].get("command")
-        raise errors.Unreachable(f"the exec command {command!r} returned no credentials")
     if not header:
         return None
     credentials.check_header(header, "the token")
     return _Loaded(loader, str(path), runs="exec" in user)
+
+
+class _Loader(kube_config.KubeConfigLoader):
+    """The library's loader with another way to run an `exec` plugin."""
+
+    _expires: dt.datetime | None = None
+
+    async def load_from_exec_plugin(self) -> bool:
+        """Set the token or the certificate that the plugin prints, unless its token is valid.
+
+        Raises Unreachable.
+        """
+        if self._expires and dt.datetime.now(dt.UTC) < self._expires:
+            return True
+        user: Any = self._user
+        status = await exec_plugin.run(user["exec"].value)
+        if "token" in status:
+            self.token = f"Bearer {status['token']}"
+            self._expires = exec_plugin.expiry(status)
+            return True
+        for name, key in (("cert_file", "clientCertificateData"), ("key_file", "clientKeyData")):
+            data = kube_config.FileOrData(status, None, key, base64_file_content=False)
+            setattr(self, name, data.as_file())
+        return True
 
 
 class _Loaded:
@@ -124,14 +149,17 @@ class _Loaded:
         max_age = min(credentials.MAX_AGE, _EXEC_PACE) if renew else credentials.MAX_AGE
         if self._runs and time.monotonic() - self._ran >= max_age:
             self._ran = time.monotonic()
-            await self._loader.load_from_exec_plugin()
+            try:
+                await self._loader.load_from_exec_plugin()
+            except errors.Unreachable as error:
+                log.warning("%s: %s; the previous token stays in use", self.origin, error)
         return {"Authorization": credentials.check_header(self._loader.token, "the token")}
 
 
 def _parse(path: Path) -> dict[str, Any]:
     """Parse a kubeconfig. Raises OSError, and Unreachable if it is not a YAML mapping."""
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = yaml.safe_load(read_file(path, pipes=True))
     except yaml.YAMLError as error:
         # The error's own text quotes the line, which may contain a token.
         mark = getattr(error, "problem_mark", None)

@@ -13,7 +13,7 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeVar
 
@@ -27,6 +27,7 @@ from adapter.clients import kubeconfig as kubeconfig_file
 from adapter.clients.credentials import ReloadingClientContext
 from adapter.clients.one_object import Unreadable
 from adapter.clients.rate_limit import TokenBucket
+from adapter.clients.redaction import redacted
 from adapter.clients.transport import Transport
 from rules.kinds import ApiGroup
 
@@ -51,6 +52,8 @@ _LIMIT = 64 << 20
 """Maximum size in bytes of a response, and of a line of a stream."""
 _MAX_ERROR = 64 << 10
 """Bytes that are read of the body of an error."""
+_MAX_QUOTED = 200
+"""Characters of it that a message quotes if it is not a Status."""
 _TIMEOUT = 30.0
 _DISCOVERY_TIMEOUT = 32.0
 _RETRIABLE = frozenset({429, 500, 504})
@@ -264,7 +267,7 @@ class Kube:
         async with self._send(
             "GET", path, self._timeout, params=params, accept=accept, ttl=ttl
         ) as response:
-            await _raise_for_status(response)
+            await self._raise_for_status(response)
             on_open()
             pending = bytearray()
             async for chunk in response.content.iter_any():
@@ -321,7 +324,7 @@ class Kube:
         if limited:
             await self._bucket.take(seconds)
         async with self._send(method, path, seconds, **request) as response:
-            await _raise_for_status(response)
+            await self._raise_for_status(response)
             body = await _read(response, limit or _LIMIT)
             return response.headers.get("Content-Type", ""), _decode(body)
 
@@ -347,6 +350,7 @@ class Kube:
         if document is not None:
             headers["Content-Type"] = content_type
         started, outcome = time.perf_counter(), "failed"
+        secrets: Sequence[str] = ()
         try:
             async with (
                 asyncio.timeout(seconds) as limit,
@@ -360,14 +364,40 @@ class Kube:
                 ) as response,
             ):
                 outcome = str(response.status)
+                secrets = self._transport.secrets(response)
                 if ttl is not None:
                     limit.reschedule(None)
                 yield response
         except (errors.BackendError, aiohttp.ClientError, OSError, ValueError) as error:
-            raise transport.backend_error(error, f"{method} {path}", ttl or seconds) from error
+            raise transport.backend_error(
+                error, f"{method} {path}", ttl or seconds, secrets=secrets
+            ) from error
         finally:
             elapsed = (time.perf_counter() - started) * 1000
             log.debug("%s %s: %s in %.0f ms", method, url, outcome, elapsed)
+
+    async def _raise_for_status(self, response: aiohttp.ClientResponse) -> None:
+        """Raise the BackendError for a status of 300 or more, with the text of its Status."""
+        if response.status < 300:
+            return
+        body = await transport.read_beginning(response, _MAX_ERROR)
+        message = redacted(body.decode("utf-8", "replace"), self._transport.secrets(response))
+        message = message[:_MAX_QUOTED].strip()
+        with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
+            message = str(orjson.loads(body)["message"])
+        text = f"{response.status}: {message or 'no reason given'}"
+        error: errors.BackendError
+        if response.status < 500:
+            error = errors.Refused(text, status=response.status)
+        else:
+            error = errors.Broken(text)
+        error.status, error.refusal = response.status, message
+        retry_after = response.headers.get("Retry-After", "")
+        if retry_after.isdecimal():
+            error.retry_after = float(retry_after)
+        elif response.status in _RETRIABLE:
+            error.retry_after = 0.0
+        raise error
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
@@ -384,26 +414,3 @@ def _decode(body: bytes | bytearray) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise errors.Broken(f"the response is not JSON: {error}") from error
-
-
-async def _raise_for_status(response: aiohttp.ClientResponse) -> None:
-    """Raise the BackendError for a status of 300 or more, with the text of its metav1.Status."""
-    if response.status < 300:
-        return
-    body = await transport.read_beginning(response, _MAX_ERROR)
-    message = body[:200].decode("utf-8", "replace").strip()
-    with contextlib.suppress(orjson.JSONDecodeError, KeyError, TypeError):
-        message = str(orjson.loads(body)["message"])
-    text = f"{response.status}: {message or 'no reason given'}"
-    error: errors.BackendError
-    if response.status < 500:
-        error = errors.Refused(text, status=response.status)
-    else:
-        error = errors.Broken(text)
-    error.status, error.refusal = response.status, message
-    retry_after = response.headers.get("Retry-After", "")
-    if retry_after.isdecimal():
-        error.retry_after = float(retry_after)
-    elif response.status in _RETRIABLE:
-        error.retry_after = 0.0
-    raise error

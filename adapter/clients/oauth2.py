@@ -26,6 +26,7 @@ from adapter.clients.credentials import (
     check_header,
     read_secret,
 )
+from adapter.clients.redaction import redacted
 from adapter.clients.transport import abort_on_exit, read_beginning, secrets_of
 from rules.quoting import shorten
 
@@ -105,11 +106,9 @@ class ClientCredentials:
             self._token, self._ends = token, now + lifetime
             self._renew = self._ends - min(_EARLY, lifetime / 2)
             return
-        for each in filter(None, (secret, *self._secrets)):
-            text = text.replace(each, "...")
+        text = shorten(redacted(text, (secret, *self._secrets)), _MAX_QUOTED)
         raise errors.NoCredentials(
-            f"no token from {self._address} for the client secret in {self._secret_file}: "
-            f"{shorten(text, _MAX_QUOTED)!r}"
+            f"no token from {self._address} for the client secret in {self._secret_file}: {text!r}"
         )
 
     async def _fetch(self, secret: str) -> Mapping[str, str]:

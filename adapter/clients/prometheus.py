@@ -43,6 +43,7 @@ from adapter.clients.prometheus_result import (
     types_reader,
 )
 from adapter.clients.reachability import Reachability, setting
+from adapter.clients.redaction import redacted
 from adapter.clients.replicas import Replicas
 from adapter.clients.transport import Transport
 from rules import promql
@@ -329,7 +330,11 @@ class Prometheus:
                 try:
                     if response.status // 100 != 2:
                         await _raise_for_status(
-                            response, self._address, self._source, self._transport.credentials
+                            response,
+                            self._address,
+                            self._source,
+                            self._transport.credentials,
+                            secrets,
                         )
                     result = await self._read(response, path, reader)
                 finally:
@@ -397,7 +402,11 @@ class Prometheus:
 
 
 async def _raise_for_status(
-    response: aiohttp.ClientResponse, base: str, source: str, credentials: str
+    response: aiohttp.ClientResponse,
+    base: str,
+    source: str,
+    credentials: str,
+    secrets: Sequence[str],
 ) -> NoReturn:
     """Raise the BackendError for a status other than 2xx, with Prometheus' error type and text.
 
@@ -412,7 +421,8 @@ async def _raise_for_status(
         if response.status == _EXECUTION_FAILED or limited:
             refusal = _LABEL_SET.sub("{...}", f"{kind}: {text}")
     except (orjson.JSONDecodeError, KeyError, TypeError):
-        excerpt = repr(shorten(body[:_MAX_QUOTED].decode(errors="replace"), _MAX_QUOTED))
+        quoted = redacted(body.decode(errors="replace"), secrets)
+        excerpt = repr(shorten(quoted, _MAX_QUOTED))
         kind, text, refusal, limited = response.reason or "", excerpt, "", False
         if response.status == 404:
             text += (

@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import contextlib
 import re
 import ssl
-import urllib.parse
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -18,6 +19,7 @@ import yarl
 
 from adapter import errors
 from adapter.clients.credentials import Authorization, Request
+from adapter.clients.redaction import redacted
 from rules.quoting import shorten
 
 _MAX_QUOTED = 1000
@@ -93,10 +95,11 @@ class Transport:
     def secrets(self, response: aiohttp.ClientResponse) -> Sequence[str]:
         """Return the credentials of the request, which a message about its response must not have.
 
-        Without the scheme, because a server may repeat only the token.
+        Without the scheme, because a server may repeat only the token, or only the password.
         """
         sent = response.request_info.headers
-        return [sent[name].rpartition(" ")[2] for name in self._secret if sent.get(name)]
+        values = [sent[name].rpartition(" ")[2] for name in self._secret if sent.get(name)]
+        return [*values, *(part for value in values for part in _parts(value))]
 
     def _authorized(self, authorization: Authorization) -> aiohttp.ClientMiddlewareType:
         """Return a middleware that adds the headers of `authorization`.
@@ -160,13 +163,21 @@ async def read_beginning(response: aiohttp.ClientResponse, size: int) -> bytes:
     return bytes(body[:size])
 
 
+def _parts(value: str) -> Iterator[str]:
+    """Yield the secrets inside the credentials of a header: a signature, or a password."""
+    if "=" in value:
+        yield value.partition("=")[2]
+    with contextlib.suppress(binascii.Error, ValueError):
+        user, colon, password = base64.b64decode(value, validate=True).decode().partition(":")
+        if colon and user.isprintable():
+            yield password
+
+
 def secrets_of(url: yarl.URL) -> tuple[str, ...]:
-    """Return what a message must not repeat: values of the query string, as given and as sent."""
-    plain = url.query.values()
+    """Return what a message must not repeat: values of the query string, as given and decoded."""
     pairs = (pair.partition("=")[2] for pair in url.raw_query_string.split("&"))
-    sent = (urllib.parse.quote(value, safe="") for value in plain)
-    values = {value for value in (*plain, *pairs, *sent) if len(value) >= _MIN_SECRET}
-    return tuple(sorted(values, key=len, reverse=True))
+    values = {*url.query.values(), *pairs}
+    return tuple(value for value in values if len(value) >= _MIN_SECRET)
 
 
 def backend_error(
@@ -178,8 +189,7 @@ def backend_error(
     """
     text = _TLS_CONTEXT.sub("", str(error) or type(error).__name__)
     refusal = error.refusal if isinstance(error, errors.BackendError) else ""
-    for secret in secrets:
-        text, refusal = text.replace(secret, "..."), refusal.replace(secret, "...")
+    text, refusal = redacted(text, secrets), redacted(refusal, secrets)
     message = f"{request}: {shorten(text, _MAX_QUOTED)}"
     if isinstance(error, errors.BackendError):
         again: errors.BackendError

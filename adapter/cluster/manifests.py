@@ -22,6 +22,7 @@ from adapter.cluster.object_index import Object, ObjectIndex
 from adapter.cluster.objects import FINISHED, place_of
 from adapter.cluster.readiness import too_young
 from adapter.cluster.value_index import Item, ValueIndex
+from adapter.files import MANIFESTS, read_file
 from rules.errors import UnknownResourceError
 from rules.kinds import (
     NAMESPACES,
@@ -172,7 +173,7 @@ def _documents(path: Path, problems: list[str]) -> Iterator[tuple[Any, str]]:
     """Yield each object in a file with its place; add what cannot be read to `problems`."""
     number = 0
     try:
-        for document in yaml.load_all(path.read_bytes(), Loader=_LOADER):
+        for document in yaml.load_all(read_file(path, MANIFESTS, pipes=True), Loader=_LOADER):
             number += 1
             if document is not None:
                 yield from _flatten(document, f"{path}: document {number}")

@@ -16,6 +16,7 @@ from pathlib import Path
 import yaml
 
 from adapter import settings
+from adapter.files import read_file
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, integer, repeated
 from adapter.tls import serving_certificate
@@ -129,7 +130,7 @@ def _issue(options: _Issue) -> State:
     name = options.service
     if options.ca_cert_file and options.ca_key_file:
         certificate, key = Path(options.ca_cert_file), Path(options.ca_key_file)
-        authority = Authority.parse(certificate.read_bytes(), key.read_bytes())
+        authority = Authority.parse(read_file(certificate), read_file(key))
     else:
         authority = Authority.create(name, now=now, valid=dt.timedelta(days=options.ca_days))
     hosts = (*serving_certificate.policy(name, _namespace(options)).hosts, *options.hosts)

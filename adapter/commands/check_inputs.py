@@ -9,6 +9,7 @@ from pathlib import Path
 
 from adapter import settings
 from adapter.app import rule_files
+from adapter.files import MANIFESTS, read_file
 from rules import presets, quantity
 from rules.document import config, manifests
 from rules.document.found import Arguments, Found, HpaTarget
@@ -45,7 +46,7 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
         try:
             for path in rule_files.files(Path(source.name)):
                 name = str(path)
-                content = path.read_bytes()
+                content = read_file(path, MANIFESTS, pipes=True)
                 inside = manifests.find(content, file=name)
                 if inside is None:
                     parsed.append((name, config.parse(content, file=name)))

@@ -16,6 +16,7 @@ from adapter.apimachinery import yaml
 from adapter.app import rule_files
 from adapter.doctor import comparison
 from adapter.doctor.client import CannotTellError, connected
+from adapter.files import MANIFESTS, read_file
 from adapter.settings.cluster import kubeconfig_of_user
 from adapter.settings.flag import Group, flag
 from adapter.settings.flag_types import FILE, STRING, SWITCH, choice, repeated
@@ -230,7 +231,7 @@ def _others(found: Found) -> Iterable[Note]:
 
 def _of_files(names: Sequence[str]) -> Found:
     paths = itertools.chain.from_iterable(rule_files.files(Path(name)) for name in names)
-    return merged(_read(path.read_bytes(), str(path)) for path in paths)
+    return merged(_read(read_file(path, MANIFESTS, pipes=True), str(path)) for path in paths)
 
 
 def _read(content: bytes, file: str) -> Found:

@@ -19,6 +19,7 @@ from adapter.commands.console import NEEDS_JINJA
 from adapter.doctor import replay
 from adapter.doctor.client import CannotTellError, connected
 from adapter.doctor.replay import Wanted
+from adapter.files import read_file
 from adapter.settings.flag import FlagType, Group, flag
 from adapter.settings.flag_types import FILE, STRING, choice, comma_separated, duration
 from rules.hpa import replay_report
@@ -152,7 +153,7 @@ def _wanted(options: _Replay) -> Wanted:
 def _behavior(path: Path) -> Mapping[str, Any]:
     """Return `spec.behavior` in a file, of which it may be all. Raises CannotTellError."""
     try:
-        document = yaml.safe_load(path.read_bytes())
+        document = yaml.safe_load(read_file(path, pipes=True))
     except OSError as error:
         raise CannotTellError(f"{path}: {error.strerror}") from error
     except yaml.YAMLError as error:

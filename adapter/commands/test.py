@@ -16,6 +16,7 @@ from adapter import errors, settings
 from adapter.api.groups.group import Backend
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import check_inputs, local_backend, without_log
+from adapter.files import read_file
 from adapter.local_prometheus import binary, debian, process, remote_write
 from rules import quantity, ruleset, unit_tests
 from rules.document.sources import DEFAULT
@@ -75,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
 def _load(file: Path) -> tuple[Path, Suite, RuleSet]:
     """Parse a file of tests, and load its rules. Raises ConfigError."""
     try:
-        suite = unit_tests.parse(file.read_bytes(), file=str(file))
+        suite = unit_tests.parse(read_file(file, pipes=True), file=str(file))
     except OSError as error:
         message = f"cannot be read: {error.strerror}"
         problem = Problem(severity="error", message=message, file=str(file))

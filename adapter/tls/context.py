@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
+from adapter.files import read_file
 from adapter.tls.ciphers import TLSOptions
 from certs.bundle import UNREADABLE, Bundle, CertificateError, Named, by_name
 
@@ -30,7 +31,7 @@ _NO_CHECK_TIME = 0x200000
 def load(certificate: Path, key: Path) -> Bundle:
     """Load a certificate and its key from PEM files. Raises CertificateError, naming the files."""
     try:
-        return Bundle.parse(certificate.read_bytes(), key.read_bytes())
+        return Bundle.parse(read_file(certificate), read_file(key))
     except OSError as error:
         raise CertificateError(f"{error.filename} cannot be read: {error.strerror}") from error
     except CertificateError as error:

@@ -10,6 +10,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import quote_plus
 
 import pytest
 from aiohttp import web
@@ -106,6 +107,22 @@ async def test_a_refusal_names_the_files_and_the_server_and_no_secret(
     assert fake.url in message
     assert f"the credentials are those of {' and '.join(paths(tmp_path, way))}" in message
     assert [each for each in way.secrets() if each in message + caplog.text] == []
+
+
+async def test_a_password_is_hidden_also_where_the_server_repeats_it_decoded(
+    connect, serve_tls, tmp_path
+):
+    way = WAYS["basic"]
+    write(tmp_path, way.files)
+    password = way.files["password"]
+    # The body is cut inside the second one.
+    text = f"not {password}, {quote_plus(password)} {'x' * 960} {password}"
+    fake = await serve_tls(fakes.says(text, status=403))
+    async with connect(fake.url, way.set) as client:
+        with pytest.raises(errors.Refused, match=r"not [.]{3}, [.]{3} xxx") as caught:
+            await client.query("up")
+
+    assert "first-w" not in str(caught.value)
 
 
 def paths(folder, way):

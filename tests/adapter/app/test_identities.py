@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from urllib.parse import parse_qsl, urlsplit
+from base64 import b64encode
+from urllib.parse import parse_qsl, quote_plus, urlsplit
 
 import pytest
 from aiohttp import web
@@ -298,3 +299,28 @@ async def test_the_scope_of_azure_follows_the_cloud_of_the_url(monkeypatch, url,
     identities.azure(url)
 
     assert scopes == [f"https://{scope}/.default"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", str),
+        ("AZURE_CLIENT_SECRET", quote_plus),
+        ("AZURE_FEDERATED_TOKEN_FILE", lambda text: b64encode(text.encode()).decode()),
+    ],
+)
+async def test_an_error_of_a_library_reveals_no_secret(monkeypatch, tmp_path, name, shown):
+    secret = "s3cret/of+the cloud"
+    (tmp_path / "token").write_text(secret)
+    value = str(tmp_path / "token") if name.endswith("_FILE") else secret
+    monkeypatch.setenv(name, value)
+
+    def load():
+        def sign(_request):
+            raise ValueError(f"{'x' * 280} refused {shown(secret)}")
+
+        return sign
+
+    identity = identities.CloudIdentity("AWS", load, failure=ValueError)
+    with pytest.raises(errors.NoCredentials, match=r"refused \.\.\.$"):
+        await identity.headers(None)

@@ -116,6 +116,35 @@ async def test_a_changed_secret_is_used_for_the_next_token(connect, serve_tls, t
     assert client.reachability.check() == "answers"
 
 
+@pytest.mark.parametrize("form", ["header", "body"])
+async def test_a_server_that_repeats_the_request_reveals_no_secret(
+    connect, serve_tls, tokens, tmp_path, form
+):
+    repeated = []
+
+    async def repeat(request, received):
+        body = (await request.read()).decode()
+        repeated.append(request.headers["Authorization"] if form == "header" else body)
+        # A client that is refused as a password is sent as a parameter, too.
+        by_password = "Authorization" in request.headers
+        if form == "body" and by_password:
+            return web.Response(status=401)
+        return web.Response(status=403, text=f"refused: {repeated[-1]}{'x' * 1000}")
+
+    tokens.behave = repeat
+    fake = await serve_tls(fakes.says(EMPTY))
+    async with connect(fake.url, {}, **given(tokens, tmp_path)) as client:
+        with pytest.raises(errors.NoCredentials, match="refused: ") as caught:
+            await client.query("up")
+
+    message = str(caught.value)
+    assert "..." in message
+    encoded = base64.b64encode(SECRET.encode()).decode().rstrip("=")
+    quoted = PASSWORD.removeprefix("Basic ")
+    for secret in (SECRET, "s3cret%2F%2B", encoded, quoted, quoted[16:]):
+        assert secret not in message
+
+
 async def test_no_token_is_a_degradation_that_names_the_cause(connect, serve_tls, tokens, tmp_path):
     tokens.tokens.status = 503
     fake = await serve_tls(fakes.says(EMPTY))

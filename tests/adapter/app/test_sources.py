@@ -452,7 +452,7 @@ UNUSABLE_CREDENTIALS = {
                 "env": [{"name": "A", "value": TOKEN}],
             }
         },
-        "the exec command '/none' returned no credentials$",
+        "the exec command '/none' cannot be run: No such file or directory$",
     ),
     "neither nor": (
         {"insecure-skip-tls-verify": True, "certificate-authority-data": data(CA.pem)},

@@ -389,8 +389,8 @@ async def test_exec_plugin_is_run_again_for_a_new_token(cluster, connect, tmp_pa
 
 
 async def test_failing_exec_plugin_prevents_the_connection(connect, tmp_path):
-    with pytest.raises(errors.Unreachable, match="returned no credentials"):
-        await connect(user=plugin(tmp_path, "raise SystemExit(1)"))
+    with pytest.raises(errors.Unreachable, match=r"ended with 1: .no login.$"):
+        await connect(user=plugin(tmp_path, "raise SystemExit('no login')"))
 
 
 # Writing
