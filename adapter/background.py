@@ -11,7 +11,7 @@ import random
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from typing import Any, NoReturn, Self, TypeVar
+from typing import Any, Generic, NoReturn, Self, TypeVar
 
 T = TypeVar("T")
 
@@ -154,6 +154,47 @@ class Pace:
                 self._left -= 1
         if self._left < _AT_ONCE:
             self._loop.call_soon(self._go_on)
+
+
+class FairQueue(Generic[T]):
+    """Queue of at most `size` items, which are taken from each key in turn.
+
+    A key may fill as many places as it leaves free, so that no key fills the queue.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._free = size
+        self._ready = asyncio.Semaphore(0)
+        self._waiting: dict[str, deque[T]] = {}
+        """By key; the key whose turn it is comes first."""
+
+    def put(self, key: str, item: T) -> bool:
+        """Append an item; return False if there is no place for it."""
+        if not has_share(len(self._waiting.get(key, ())), self._free):
+            return False
+        self._waiting.setdefault(key, deque()).append(item)
+        self._free -= 1
+        self._ready.release()
+        return True
+
+    async def get(self) -> T:
+        """Remove the next item and return it; wait for it if there is none."""
+        await self._ready.acquire()
+        key = next(iter(self._waiting))
+        waiting = self._waiting.pop(key)
+        item = waiting.popleft()
+        self._free += 1
+        if waiting:
+            self._waiting[key] = waiting
+        return item
+
+
+def has_share(used: int, free: int) -> bool:
+    """Return whether somebody who uses so many places may take one of those that are free.
+
+    One alone gets half of all places, two a third each: there is always one for the next.
+    """
+    return used < free
 
 
 class Condition:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -266,11 +266,24 @@ class AutoscalerMetrics(Collector):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._shown: Sequence[tuple[str, str, str, str]] = ()
+        self._left_out = Gauge(
+            f"{_PREFIX}_hpa_metrics_left_out",
+            "Metrics of HPAs that are not watched, by the limit (docs/security.md) that they "
+            "exceed, or unreadable.",
+            ["reason"],
+            registry=registry,
+        )
         registry.register(self)
 
     def show(self, states: Sequence[tuple[str, str, str, str]]) -> None:
         """Set all states: namespace, HPA, metric, and the reason, empty if there is a value."""
         self._shown = states
+
+    def leave_out(self, numbers: Mapping[str, int]) -> None:
+        """Set the numbers of metrics that are not watched, by reason."""
+        self._left_out.clear()
+        for reason, number in numbers.items():
+            self._left_out.labels(reason).set(number)
 
     def collect(self) -> Iterator[Metric]:
         """Yield the gauge."""

@@ -30,6 +30,8 @@ def _limit(value: int, unit: str, what: str, beyond: str) -> int:
     return field(default=value, metadata={_TEXT: (unit, what, beyond)})
 
 
+HPA_TEXT = 256
+"""Bytes of the metrics of an HPA, as JSON, that count at least as one metric."""
 _REFUSED = "the ConfigMap is refused"
 _SHARED = "the youngest ConfigMaps are refused, first those beyond the share of their namespace"
 
@@ -71,6 +73,25 @@ class Limits:
         "levels",
         "nesting of operators, functions and parentheses in one query",
         "the ConfigMap is refused, or the request that leads to the query",
+    )
+
+    hpa_metrics: int = _limit(
+        30, "metrics", "metrics of one HPA that are watched", "the first ones are watched"
+    )
+    hpa_metrics_all: int = _limit(
+        20_000,
+        "metrics",
+        f"metrics of all HPAs that are watched; {HPA_TEXT} bytes of JSON count as one",
+        "the youngest HPAs are not watched, first those beyond the share of their namespace",
+    )
+    hpa_metric_text: int = _limit(
+        4 << 10, "bytes", "JSON of one metric of an HPA", "the metric is not watched"
+    )
+    workload_selector: int = _limit(
+        64,
+        "requirements and values",
+        "pod selector of one workload",
+        "rules with `workloads` have no value for it",
     )
 
     def __post_init__(self) -> None:

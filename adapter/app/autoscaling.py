@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable
 
 from adapter import errors, telemetry
@@ -16,17 +17,13 @@ from adapter.autoscalers.events import Events
 from adapter.autoscalers.watch import Autoscalers
 from adapter.background import Background
 from adapter.clients.kubernetes import Kube
+from adapter.cluster.shared_index import SharedIndex
 from adapter.cluster.value_index import ValueIndex
 from adapter.cluster.watch_cache import Content, WatchCaches
 from rules.hpa.reading import EXTERNAL
+from rules.limits import Limits
 from rules.selectors.selectors import Selector
 
-_AUTOSCALERS: Content[ValueIndex[questions.Watched]] = Content(
-    index=ValueIndex,
-    parse=questions.parse,
-    metadata_only=False,
-    unwatched="not watched, so no Event and no metric says whether they get their metrics",
-)
 _QPS, _BURST = 20.0, 100
 """Of requests for Events, which delay no others."""
 _TIMEOUT = 30.0
@@ -41,6 +38,7 @@ def start(
     discovery: Discovery,
     backend: Callable[[], Backend],
     background: Background,
+    limits: Limits,
     watch_metrics: telemetry.WatchCacheMetrics,
     meter: telemetry.AutoscalerMetrics,
 ) -> None:
@@ -62,7 +60,13 @@ def start(
             return bool(backend().of(namespace).generation.ruleset.external)
         return discovery.group(f"/apis/{group}") is not None
 
-    hpas = WatchCaches(kube, _AUTOSCALERS, metrics=watch_metrics)
+    content: Content[SharedIndex[questions.Watched]] = Content(
+        index=functools.partial(SharedIndex, limits.hpa_metrics_all),
+        parse=functools.partial(questions.parse, limits=limits),
+        metadata_only=False,
+        unwatched="not watched, so no Event and no metric says whether they get their metrics",
+    )
+    hpas = WatchCaches(kube, content, metrics=watch_metrics, max_objects=None)
     background.start("watch of autoscalers", hpas.run())
     autoscalers = Autoscalers(
         hpas=hpas,

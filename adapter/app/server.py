@@ -281,6 +281,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 discovery=discovery,
                 backend=lambda: backend_of(relist.generation),
                 background=background,
+                limits=settings.limited.limits,
                 watch_metrics=cluster.watched.metrics,
                 meter=telemetry.AutoscalerMetrics(registry),
             )
@@ -343,7 +344,9 @@ async def _cluster(
     background.start("watch caches", caches.run())
     ready = WatchCaches(kube, watch_cache.READY_PODS, metrics=watch_metrics)
     background.start("watch of ready pods", ready.run())
-    workloads = WatchCaches(kube, watch_cache.POD_SELECTORS, metrics=watch_metrics)
+    workloads = WatchCaches(
+        kube, watch_cache.pod_selectors(settings.limited.limits), metrics=watch_metrics
+    )
     background.start("watch of workloads", workloads.run())
     # Callers wait for lists. So these have a rate limit of their own, and do not delay the watches.
     listing = kube.with_rate(

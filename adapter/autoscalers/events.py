@@ -17,6 +17,8 @@ from adapter.clients.kubernetes import Kube
 
 UNRESOLVABLE, RESOLVABLE = "MetricUnresolvable", "MetricResolvable"
 _ALL = "/api/v1/events"
+_MAX_EVENTS = 100_000
+"""Events that are listed at the start, about 10 MB; beyond that, none counts as written before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,7 @@ class Events:
                 {"fieldSelector": f"reason={UNRESOLVABLE}"},
                 lambda item: str(item["metadata"]["name"]),
                 metadata_only=True,
+                max_items=_MAX_EVENTS,
             )
         return frozenset(names)
 

@@ -5,20 +5,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import orjson
+
+from adapter.clients import one_object
 from adapter.cluster.value_index import Item
-from rules.errors import RulesError, UnknownResourceError
+from rules import limits
+from rules.errors import UnknownResourceError
 from rules.hpa import autoscaler
 from rules.hpa.autoscaler import Metric, Reference
 from rules.hpa.reading import CUSTOM, EXTERNAL
 from rules.kinds import WORKLOADS, GroupResource, Kinds
+from rules.limits import HPA_TEXT, Limits, name_of
 from rules.selectors.selectors import Selector
 
 RESOURCE = "metrics.k8s.io"
+
+
+UNREADABLE = "unreadable"
+"""Reason for which a metric is left out, beside the names of limits."""
+_METRICS, _TEXT = name_of("hpa_metrics"), name_of("hpa_metric_text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +43,45 @@ class Watched:
     metrics: tuple[Metric, ...]
     replicas: int
     """Present replicas of the target. Without any, the controller reads no metrics of pods."""
+    left_out: Mapping[str, int]
+    """Number of further metrics, by the reason for which they are not watched."""
 
 
-def parse(document: Mapping[str, Any]) -> Item[Watched]:
-    """Return the HPA in a JSON document of autoscaling/v2, without a value if it cannot be read.
+def parse(document: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[Watched]:
+    """Return the HPA in a JSON document of autoscaling/v2.
 
-    Raises KeyError, TypeError and AttributeError for what is no object.
+    Metrics beyond a limit are not parsed; they are left out, as are those that cannot be read, such
+    as a type of metrics of a later release. Any exception says that the HPA itself cannot be read.
     """
-    metadata = document["metadata"]
+    metadata, spec = document["metadata"], document["spec"]
     namespace, name = str(metadata["namespace"]), str(metadata["name"])
-    try:
-        hpa = autoscaler.autoscaler(document)
-    except (RulesError, KeyError, TypeError, ValueError, AttributeError):
-        return Item(namespace, name, None)  # such as a type of metrics of a later release
+    target = spec["scaleTargetRef"]
+    every = spec.get("metrics") or ()
+    text = len(orjson.dumps(target))
+    if text > limits.hpa_metric_text:
+        raise ValueError(f"its scaleTargetRef has {text} bytes")
+    metrics: list[Metric] = []
+    left_out = Counter({_METRICS: max(0, len(every) - limits.hpa_metrics)})
+    for each in every[: limits.hpa_metrics]:
+        size = len(orjson.dumps(each))
+        if size > limits.hpa_metric_text:
+            left_out[_TEXT] += 1
+        elif isinstance(metric := one_object.attempt(each, autoscaler.metric), Metric):
+            metrics.append(metric)
+            text += size
+        else:
+            left_out[UNREADABLE] += 1
     watched = Watched(
         namespace=namespace,
         name=name,
         uid=str(metadata["uid"]),
-        target=hpa.target,
-        metrics=hpa.metrics,
-        replicas=hpa.current,
+        target=autoscaler.reference(target),
+        metrics=tuple(metrics),
+        replicas=(document.get("status") or {}).get("currentReplicas") or 0,
+        left_out=+left_out,
     )
-    return Item(namespace, name, watched)
+    created = str(metadata.get("creationTimestamp") or "")
+    return Item(namespace, name, watched, created, max(1, len(metrics), text // HPA_TEXT))
 
 
 def path_of(metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None) -> str:

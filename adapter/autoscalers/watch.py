@@ -7,26 +7,31 @@ requested here, through the same steps: the controller may ask another replica.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
+import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
-from adapter import errors, telemetry
+from adapter import telemetry
 from adapter.api.outcomes import Key, Outcome, Outcomes, key_of
 from adapter.apimachinery import request_info
 from adapter.apimachinery.request_info import RequestInfo
 from adapter.autoscalers import questions
 from adapter.autoscalers.events import Change, Events
 from adapter.autoscalers.questions import Watched
-from adapter.background import gather_or_cancel
+from adapter.background import Condition, FairQueue, gather_or_cancel, has_share
+from adapter.clients import one_object
+from adapter.cluster.shared_index import SharedIndex
 from adapter.cluster.value_index import ValueIndex
 from adapter.cluster.watch_cache import WatchCaches
 from rules.errors import UnknownResourceError
+from rules.hpa.autoscaler import Metric
 from rules.kinds import GroupResource, Kinds
+from rules.limits import name_of
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -41,12 +46,15 @@ _HELD = 10.0
 """Seconds for which a state must last until it is told: two looks, less than a sync."""
 _FIRST_ASKED = 20.0
 """Seconds until that for an HPA that was just found: a sync of the controller, and some."""
-_MAX_ASKED = 256
-"""Metrics that are requested here at a time."""
-_MAX_CHANGES = 1000
-"""Events that wait to be written."""
+_MAX_ASKED = 512
+"""Metrics that are requested here at a time; at most half as many of one namespace."""
+_MAX_CHANGES = 2000
+"""Events that wait to be written; at most half as many of one namespace."""
 _SLICE = 50
-"""HPAs that are looked at before other work gets its turn."""
+"""Metrics, or HPAs, that are looked at before other work gets its turn."""
+_EXAMPLES = 3
+"""HPAs that the log names."""
+_ALL_METRICS = name_of("hpa_metrics_all")
 _AUTOSCALERS = GroupResource("autoscaling", "horizontalpodautoscalers")
 _VERSION = "v2"
 
@@ -93,7 +101,7 @@ class Autoscalers:
     def __init__(
         self,
         *,
-        hpas: WatchCaches[ValueIndex[Watched]],
+        hpas: WatchCaches[SharedIndex[Watched]],
         workloads: WatchCaches[ValueIndex[Selector]],
         kinds: Callable[[], Kinds],
         outcomes: Outcomes,
@@ -114,9 +122,12 @@ class Autoscalers:
         self._meter = meter
         self._clock = clock
         self._sleep = sleep
-        self._changes: asyncio.Queue[Change] = asyncio.Queue(_MAX_CHANGES)
+        self._changes: FairQueue[Change] = FairQueue(_MAX_CHANGES)
         self._asked: set[Key] = set()
         """What is being requested here."""
+        self._asked_in: Counter[str] = Counter()
+        """Number of these requests, by namespace."""
+        self._left_out = Condition()
         self._known: dict[str, _Known] = {}
         """By the uid of the HPA, as of the last look."""
         self._states: dict[tuple[str, str], _State] = {}
@@ -145,13 +156,21 @@ class Autoscalers:
 
     async def _tell(self) -> NoReturn:
         while True:
-            await self._events.write(await self._changes.get())
+            change = await self._changes.get()
+            try:
+                await self._events.write(change)
+            except Exception:
+                # A defect that one Event meets ends nothing else.
+                hpa = change.hpa
+                log.exception("%s/%s: the Event cannot be written", hpa.namespace, hpa.name)
 
-    async def look(self, index: ValueIndex[Watched], asking: asyncio.TaskGroup) -> None:
+    async def look(self, index: SharedIndex[Watched], asking: asyncio.TaskGroup) -> None:
         """Look at all HPAs once; note what to tell, and request in `asking` what nobody does."""
         kinds = self._kinds()
+        hpas = list(index.values())
+        self._note_left_out(index, hpas)
         known: dict[str, _Known] = {}
-        async for hpa in _sliced(list(index.values())):
+        async for hpa in _sliced(hpas, lambda each: max(1, len(each.metrics))):
             known[hpa.uid] = self._know(hpa, kinds)
         self._known = known
         served = functools.cache(self._is_served)
@@ -174,7 +193,30 @@ class Autoscalers:
         self._states = states
         self._meter.show(shown)
 
-    def _index(self) -> ValueIndex[Watched] | None:
+    def _note_left_out(self, index: SharedIndex[Watched], hpas: Iterable[Watched]) -> None:
+        """Say which metrics are not watched; in the log, only if it has changed."""
+        numbers: Counter[str] = Counter()
+        examples: dict[str, list[tuple[str, str]]] = {}
+        for hpa in hpas:
+            for reason, number in hpa.left_out.items():
+                numbers[reason] += number
+                examples.setdefault(reason, []).append((hpa.namespace, hpa.name))
+        if beyond := index.left_out():
+            numbers[_ALL_METRICS] = sum(beyond.values())
+            examples[_ALL_METRICS] = list(beyond)
+        self._meter.leave_out(numbers)
+        problem = "; ".join(f"{reason}: {_some(keys)}" for reason, keys in sorted(examples.items()))
+        if self._left_out.becomes(problem):
+            if problem:
+                log.warning(
+                    "metrics of HPAs are not watched, because they exceed a limit or cannot be "
+                    "read; use fewer, or raise it with --limit: %s",
+                    problem,
+                )
+            else:
+                log.info("all metrics of HPAs are watched again")
+
+    def _index(self) -> SharedIndex[Watched] | None:
         try:
             kind = self._kinds().first(_AUTOSCALERS.resource, _AUTOSCALERS.group)
         except UnknownResourceError:
@@ -185,6 +227,7 @@ class Autoscalers:
         self._states.clear()
         self._outcomes.want(())
         self._meter.show(())
+        self._meter.leave_out({})
 
     def _know(self, hpa: Watched, kinds: Kinds) -> _Known:
         """Return the requests for an HPA: those of the last look, if nothing has changed."""
@@ -198,16 +241,22 @@ class Autoscalers:
             and known.kinds is kinds
         ):
             return known
-        requests = []
-        for metric in hpa.metrics:
-            path, _, query = questions.path_of(metric, hpa, kinds, selector).partition("?")
-            # A selector may be longer than a request accepts.
-            with contextlib.suppress(errors.ApiError, request_info.MalformedError):
-                if path:
-                    info = request_info.parse(path, query)
-                    title = f"{metric.type} metric {metric.name}"
-                    requests.append(_Request(title, info, key_of(info), self._clock()))
-        return _Known(hpa, selector, kinds, tuple(requests))
+        request = functools.partial(self._request, hpa=hpa, kinds=kinds, selector=selector)
+        # A selector may be longer than a request accepts; whatever fails concerns this metric.
+        found = (one_object.attempt(metric, request) for metric in hpa.metrics)
+        requests = tuple(each for each in found if isinstance(each, _Request))
+        return _Known(hpa, selector, kinds, requests)
+
+    def _request(
+        self, metric: Metric, hpa: Watched, kinds: Kinds, selector: Selector | None
+    ) -> _Request | None:
+        """Return the request for a metric; None if there is none now."""
+        path, _, query = questions.path_of(metric, hpa, kinds, selector).partition("?")
+        if not path:
+            return None
+        info = request_info.parse(path, query)
+        title = f"{metric.type} metric {metric.name}"
+        return _Request(title, info, key_of(info), self._clock())
 
     def _selector(self, resource: GroupResource, hpa: Watched) -> Selector | None:
         """Return the selector of the pods of the target; None until the workloads are known."""
@@ -221,8 +270,12 @@ class Autoscalers:
             due = each.found + _FIRST_ASKED
         else:
             due = outcome.at + (_ASKED if outcome.resolved else _HELD)
-        if now >= due and each.key not in self._asked and len(self._asked) < _MAX_ASKED:
+        if now < due or each.key in self._asked:
+            return
+        namespace = each.info.namespace
+        if has_share(self._asked_in[namespace], _MAX_ASKED - len(self._asked)):
             self._asked.add(each.key)
+            self._asked_in[namespace] += 1
             asking.create_task(self._ask_once(each.key, each.info))
 
     async def _ask_once(self, key: Key, info: RequestInfo) -> None:
@@ -233,6 +286,9 @@ class Autoscalers:
             log.exception("%s: cannot be answered", info.path)
         finally:
             self._asked.discard(key)
+            self._asked_in[info.namespace] -= 1
+            if not self._asked_in[info.namespace]:
+                del self._asked_in[info.namespace]
 
     def _state(self, hpa: Watched, metric: str, outcome: Outcome) -> _State:
         """Return the state of a metric; once a change has lasted, it is to be told."""
@@ -246,20 +302,27 @@ class Autoscalers:
             hpa=hpa, metric=metric, resolved=outcome.resolved, message=f"{metric}: {text}"
         )
         known = state.told is not None or change.name(resolved=False) in self._told_before
-        if known or not outcome.resolved:
-            if self._changes.full():
-                return state  # the next look finds it again
-            self._changes.put_nowait(change)
+        if (known or not outcome.resolved) and not self._changes.put(hpa.namespace, change):
+            return state  # the next look finds it again
         state.told = state.resolved
         return state
 
 
-async def _sliced(every: Sequence[T]) -> AsyncIterator[T]:
+async def _sliced(every: Sequence[T], weight: Callable[[T], int] = lambda _: 1) -> AsyncIterator[T]:
     """Yield all elements, and let other work run in between."""
-    for number, each in enumerate(every):
-        if number % _SLICE == 0:
+    left = 0
+    for each in every:
+        if left <= 0:
             await asyncio.sleep(0)
+            left = _SLICE
+        left -= weight(each)
         yield each
+
+
+def _some(keys: Collection[tuple[str, str]]) -> str:
+    """Return the first HPAs, by namespace and name."""
+    first = ", ".join("/".join(each) for each in heapq.nsmallest(_EXAMPLES, keys))
+    return f"{first} and others" if len(keys) > _EXAMPLES else first
 
 
 def _reason(outcome: Outcome) -> str:

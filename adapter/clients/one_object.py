@@ -38,15 +38,23 @@ def read(item: Any, extract: Callable[[Any], T]) -> T | Unreadable:
 
     Raises AttributeError, KeyError or TypeError for an item that is no object.
     """
+    found = attempt(item, extract)
+    if not isinstance(found, Exception):
+        return found
+    metadata = item["metadata"]
+    return Unreadable(
+        namespace=str(metadata.get("namespace", "")),
+        name=str(metadata["name"]),
+        problem=shorten(f"{type(found).__name__}: {found}", _MAX_PROBLEM),
+    )
+
+
+def attempt(item: Any, extract: Callable[[Any], T]) -> T | Exception:
+    """Return `extract(item)`, or the exception that it raises, of whatever class."""
     try:
         return extract(item)
     except Exception as error:  # noqa: BLE001 (a defect that one object meets ends nothing else)
-        metadata = item["metadata"]
-        return Unreadable(
-            namespace=str(metadata.get("namespace", "")),
-            name=str(metadata["name"]),
-            problem=shorten(f"{type(error).__name__}: {error}", _MAX_PROBLEM),
-        )
+        return error
 
 
 def log_unreadable(path: str, found: Unreadable) -> None:

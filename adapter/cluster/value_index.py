@@ -19,12 +19,13 @@ class Item(NamedTuple, Generic[V]):
     name: str
     value: V | None
     """None if the object is not to be kept."""
+    created: str = ""
+    """`metadata.creationTimestamp`, and what it takes of a limit; only for a `SharedIndex`."""
+    size: int = 1
 
 
 class ValueIndex(Generic[V]):
     """The objects that have a value."""
-
-    outdated = False
 
     def __init__(self) -> None:
         self._namespaces: dict[str, dict[str, V]] = {}
@@ -32,6 +33,11 @@ class ValueIndex(Generic[V]):
 
     def __len__(self) -> int:
         return self._size
+
+    @property
+    def outdated(self) -> bool:
+        """Whether a new list would hold more than events can bring."""
+        return False
 
     def put(self, item: Item[V]) -> None:
         """Add or replace an object; remove one without a value."""

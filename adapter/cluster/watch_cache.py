@@ -2,7 +2,7 @@
 
 The first request for a kind starts its cache; it ends after an hour without a request. While there
 is no index, `objects` and `complete` send requests to the API server. `OBJECTS` is what selectors
-need of each object, `READY_PODS` what `minPodAge` needs, `POD_SELECTORS` what `workloads` needs.
+need of each object, `READY_PODS` what `minPodAge` needs, `pod_selectors` what `workloads` needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from adapter.clients.one_object import Unreadable
 from adapter.cluster import collection, object_index, ready_index, workloads
 from adapter.cluster.object_index import ObjectIndex
 from adapter.cluster.value_index import ValueIndex
+from rules import limits
 from rules.kinds import GroupResource, Kind
+from rules.limits import Limits
 from rules.selectors.selectors import Selector
 
 log = logging.getLogger(__name__)
@@ -108,9 +110,16 @@ OBJECTS: Content[ObjectIndex] = Content(
 READY_PODS: Content[ValueIndex[float]] = Content(
     index=ValueIndex, parse=ready_index.parse, metadata_only=False, suffix="/status"
 )
-POD_SELECTORS: Content[ValueIndex[Selector]] = Content(
-    index=ValueIndex, parse=workloads.parse, metadata_only=False, suffix="/spec"
-)
+
+
+def pod_selectors(limits: Limits = limits.DEFAULT) -> Content[ValueIndex[Selector]]:
+    """Return what `workloads` of rules needs of each workload."""
+    return Content(
+        index=ValueIndex,
+        parse=functools.partial(workloads.parse, limits=limits),
+        metadata_only=False,
+        suffix="/spec",
+    )
 
 
 class WatchCaches(Generic[IndexT]):
@@ -122,7 +131,7 @@ class WatchCaches(Generic[IndexT]):
         content: Content[IndexT],
         *,
         metrics: telemetry.WatchCacheMetrics,
-        max_objects: int = _MAX_OBJECTS,
+        max_objects: int | None = _MAX_OBJECTS,
         clock: Clock = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
@@ -215,7 +224,7 @@ class _WatchCache(Generic[IndexT]):
     api: Kube
     content: Content[IndexT]
     metrics: telemetry.WatchCacheMetrics
-    max_objects: int
+    max_objects: int | None
     clock: Clock
     sleep: Sleep
     task: asyncio.Task[NoReturn] = field(init=False)
@@ -330,7 +339,7 @@ class _WatchCache(Generic[IndexT]):
 
     def _check_size(self, objects: Index) -> None:
         self.metrics.resized(self.resource, len(objects))
-        if len(objects) > self.max_objects:
+        if self.max_objects is not None and len(objects) > self.max_objects:
             raise _UnwatchableError(
                 State.TOO_MANY, "too many objects", f"more than {self.max_objects}"
             )

@@ -6,16 +6,28 @@ from collections.abc import Mapping
 from typing import Any
 
 from adapter.cluster.value_index import Item
+from rules import limits
+from rules.limits import Limits
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
 
 
-def parse(item: Mapping[str, Any]) -> Item[Selector]:
+def parse(item: Mapping[str, Any], limits: Limits = limits.DEFAULT) -> Item[Selector]:
     """Return the workload in a JSON document, with the selector of its pods.
 
-    Raises KeyError, TypeError and AttributeError.
+    Raises ValueError if that is too large, for it is matched against pods while others wait; and
+    KeyError, TypeError and AttributeError.
     """
     metadata, spec = item["metadata"], item.get("spec") or {}
+    selector = spec.get("selector") or {}
+    expressions = selector.get("matchExpressions") or ()
+    size = 2 * len(selector.get("matchLabels") or ())
+    size += sum(1 + len(each.get("values") or ()) for each in expressions)
+    if size > limits.workload_selector:
+        raise ValueError(
+            f"its selector has {size} requirements and values, and --limit=workload-selector is "
+            f"{limits.workload_selector}"
+        )
     return Item(str(metadata["namespace"]), str(metadata["name"]), pod_selector(spec))
 
 

@@ -9,7 +9,7 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from rules import quantity
 from rules.selectors import selectors
@@ -154,10 +154,10 @@ def autoscaler(document: Document) -> Autoscaler:
     return Autoscaler(
         namespace=metadata["namespace"],
         name=metadata["name"],
-        target=_reference(spec["scaleTargetRef"]),
+        target=reference(spec["scaleTargetRef"]),
         minimum=spec.get("minReplicas", 1),
         maximum=spec["maxReplicas"],
-        metrics=tuple(map(_metric, spec.get("metrics") or ())),
+        metrics=tuple(map(metric, spec.get("metrics") or ())),
         up=up,
         down=down,
         current=status.get("currentReplicas", 0),
@@ -251,8 +251,11 @@ def _quantities(document: Document | None) -> dict[str, int]:
     return {name: quantity.milli_value(str(each)) for name, each in (document or {}).items()}
 
 
-def _metric(document: Document) -> Metric:
+def metric(document: Document) -> Metric:
+    """Read one entry of `spec.metrics`."""
     kind: MetricType = document["type"]
+    if kind not in get_args(MetricType):
+        raise ValueError(f"{kind!r} is not a type of metrics")
     source = document[kind[0].lower() + kind[1:]]
     target = source["target"]
     of_type: dict[str, tuple[TargetType, Any]] = {
@@ -261,23 +264,30 @@ def _metric(document: Document) -> Metric:
         "averageUtilization": ("Utilization", target.get("averageUtilization")),
     }
     target_type, text = next(each for each in of_type.values() if each[1] is not None)
-    metric = source.get("metric") or {"name": source.get("name")}
-    described = source.get("describedObject")
+    identifier = source.get("metric") or {"name": source.get("name")}
+    described, container = source.get("describedObject"), source.get("container", "")
+    _check_texts(identifier["name"], container)
     return Metric(
         type=kind,
-        name=metric["name"],
-        selector=str(selectors.of_object(metric.get("selector"))),
+        name=identifier["name"],
+        selector=str(selectors.of_object(identifier.get("selector"))),
         target=target_type,
         value=int(text) if target_type == "Utilization" else quantity.milli_value(str(text)),
-        described=None if described is None else _reference(described),
-        container=source.get("container", ""),
+        described=None if described is None else reference(described),
+        container=container,
     )
 
 
-def _reference(document: Document) -> Reference:
-    return Reference(
-        api_version=document.get("apiVersion", ""), kind=document["kind"], name=document["name"]
-    )
+def reference(document: Document) -> Reference:
+    """Read `spec.scaleTargetRef`, or the described object of a metric."""
+    version, kind, name = document.get("apiVersion", ""), document["kind"], document["name"]
+    _check_texts(version, kind, name)
+    return Reference(api_version=version, kind=kind, name=name)
+
+
+def _check_texts(*values: str) -> None:
+    """Raise TypeError if a value is not a string."""
+    "".join(values)
 
 
 def _rules(document: Document, *, window: int) -> ScalingRules:

@@ -14,6 +14,7 @@ from adapter.background import (
     Background,
     Backoff,
     Condition,
+    FairQueue,
     Pace,
     collect_garbage,
     gather_or_cancel,
@@ -203,3 +204,34 @@ async def test_garbage_is_collected_at_a_pace(monkeypatch):
         task.cancel()
         await asyncio.wait([task])
     assert gc.get_threshold() == thresholds
+
+
+async def test_a_fair_queue_takes_from_each_key_in_turn():
+    queue = FairQueue(20)
+    for key, item in (("a", 1), ("a", 2), ("a", 3), ("b", 4), ("c", 5), ("c", 6)):
+        assert queue.put(key, item)
+
+    assert [await queue.get() for _ in range(6)] == [1, 4, 5, 2, 6, 3]
+
+
+async def test_no_key_fills_a_fair_queue():
+    queue = FairQueue(12)
+
+    assert sum(queue.put("a", number) for number in range(20)) == 6
+    assert sum(queue.put("b", number) for number in range(20)) == 3
+    assert queue.put("c", 0)
+    assert not queue.put("a", 0)
+    for _ in range(5):
+        await queue.get()
+    assert queue.put("a", 0)
+
+
+async def test_a_fair_queue_waits_for_an_item():
+    queue = FairQueue(2)
+    waiting = asyncio.create_task(queue.get())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    queue.put("a", 1)
+
+    assert await waiting == 1

@@ -22,8 +22,10 @@ from adapter.autoscalers import questions
 from adapter.autoscalers.events import Events
 from adapter.autoscalers.questions import Watched
 from adapter.autoscalers.watch import INTERVAL, Autoscalers
+from adapter.cluster.shared_index import SharedIndex
 from adapter.cluster.value_index import Item, ValueIndex
 from adapter.cluster.watch_cache import WatchCaches
+from rules import limits
 from rules.kinds import Kinds
 from rules.selectors import selectors
 from rules.selectors.selectors import Selector
@@ -50,7 +52,7 @@ def main() -> None:
 
 async def _measure(number: int) -> None:
     before = _resident()
-    hpas: ValueIndex[Watched] = ValueIndex()
+    hpas: SharedIndex[Watched] = SharedIndex(limits.DEFAULT.hpa_metrics_all)
     workloads: ValueIndex[Selector] = ValueIndex()
     for at in range(number):
         hpas.put(questions.parse(_document(at)))
@@ -63,7 +65,7 @@ async def _measure(number: int) -> None:
         raise AssertionError(f"{info.path} is requested, although the controller does")
 
     autoscalers = Autoscalers(
-        hpas=cast("WatchCaches[ValueIndex[Watched]]", _Cache(hpas)),
+        hpas=cast("WatchCaches[SharedIndex[Watched]]", _Cache(hpas)),
         workloads=cast("WatchCaches[ValueIndex[Selector]]", _Cache(workloads)),
         kinds=lambda: kinds,
         outcomes=outcomes,

@@ -15,6 +15,7 @@ from adapter.apimachinery import request_info
 from adapter.autoscalers import questions, watch
 from adapter.autoscalers.events import Change
 from adapter.autoscalers.watch import Autoscalers
+from adapter.cluster.shared_index import SharedIndex
 from adapter.cluster.value_index import ValueIndex
 from rules.causes.cause import Cause, Reason
 from rules.kinds import Kinds
@@ -27,9 +28,14 @@ LOST = errors.ApiError(
 )
 
 
-def hpa(*metrics: dict[str, Any], name: str = "web", kind: str = "Deployment") -> dict[str, Any]:
+def hpa(
+    *metrics: dict[str, Any],
+    name: str = "web",
+    kind: str = "Deployment",
+    namespace: str = "default",
+) -> dict[str, Any]:
     return {
-        "metadata": {"namespace": "default", "name": name, "uid": name},
+        "metadata": {"namespace": namespace, "name": name, "uid": f"{namespace}/{name}"},
         "spec": {
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": kind, "name": name},
             "maxReplicas": 3,
@@ -42,6 +48,11 @@ def hpa(*metrics: dict[str, Any], name: str = "web", kind: str = "Deployment") -
 def pods(name: str) -> dict[str, Any]:
     target = {"type": "AverageValue", "averageValue": "1"}
     return {"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}
+
+
+def external(name: str) -> dict[str, Any]:
+    target = {"type": "Value", "value": "1"}
+    return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
 
 
 def described(kind: str, api_version: str, name: str = "x") -> dict[str, Any]:
@@ -122,11 +133,19 @@ class Told:
     def __init__(self) -> None:
         self.changes: list[tuple[str, bool, str]] = []
         self.before: frozenset[str] = frozenset()
+        self.turn: asyncio.Semaphore | None = None
+        """Lets one Event be written each."""
+        self.defects = 0
 
     async def unresolvable(self) -> frozenset[str]:
         return self.before
 
     async def write(self, change: Change) -> None:
+        if self.turn is not None:
+            await self.turn.acquire()
+        if self.defects:
+            self.defects -= 1
+            raise AssertionError
         self.changes.append((change.hpa.name, change.resolved, change.message))
 
 
@@ -137,12 +156,15 @@ class Bed:
         self.now = 0.0
         self.told = Told()
         self.asked: list[str] = []
+        self.slow: str | None = None
+        """Namespace whose requests are never answered."""
         self.error: errors.ApiError | None = None
         self.answered = True
         self.defect = False
         self.outcomes = Outcomes(lambda: self.now)
-        self.meter = telemetry.AutoscalerMetrics(CollectorRegistry())
-        self.index: ValueIndex[questions.Watched] = ValueIndex()
+        self.registry = CollectorRegistry()
+        self.meter = telemetry.AutoscalerMetrics(self.registry)
+        self.index: SharedIndex[questions.Watched] = SharedIndex(100)
         self.index.put(questions.parse(hpa()))
 
     async def run(self, seconds: float, change: Callable[[float], None] = lambda _: None) -> None:
@@ -183,12 +205,20 @@ class Bed:
             await asyncio.gather(running, return_exceptions=True)
 
     @property
+    def left_out(self) -> dict[str, float]:
+        """What the gauge says is left out."""
+        (family,) = (each for each in self.registry.collect() if each.name.endswith("_left_out"))
+        return {each.labels["reason"]: each.value for each in family.samples}
+
+    @property
     def gauge(self) -> list[tuple[str, float]]:
         (family,) = self.meter.collect()
         return [(each.labels["reason"], each.value) for each in family.samples]
 
     async def _ask(self, info: request_info.RequestInfo) -> None:
         self.asked.append(info.path)
+        if info.namespace == self.slow:
+            await asyncio.Event().wait()
         if self.defect:
             raise AssertionError
         self._note(info)
@@ -286,3 +316,104 @@ async def test_a_defect_in_an_answer_ends_nothing_else(caplog: pytest.LogCapture
 
     assert "cannot be answered" in caplog.text
     assert len(bed.asked) > 1
+
+
+async def test_what_is_left_out_is_in_the_gauge_and_once_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    bed = Bed()
+    bed.index = SharedIndex(10)
+    bed.index.put(questions.parse(hpa()))
+    many = hpa(*(pods(f"m{number}") for number in range(35)), name="many", namespace="greedy")
+
+    def change(now: float) -> None:
+        if now == 10:
+            bed.index.put(questions.parse(hpa(pods("util"), {"type": "Later"}, name="later")))
+            bed.index.put(questions.parse(many))
+            assert bed.left_out == {}
+        if now == 40:
+            assert bed.left_out == {"hpa-metrics-all": 30, "unreadable": 1}
+            bed.index.remove("greedy", "many")
+        if now == 60:
+            bed.index.remove("default", "later")
+
+    await bed.run(80, change)
+
+    assert bed.left_out == {}
+    assert bed.gauge == [("", 1.0)]
+    lines = [each.getMessage() for each in caplog.records if "watched" in each.getMessage()]
+    assert [line.partition("--limit: ")[2] for line in lines] == [
+        "hpa-metrics-all: greedy/many; unreadable: default/later",
+        "unreadable: default/later",
+        "",
+    ]
+    assert lines[-1] == "all metrics of HPAs are watched again"
+
+
+async def test_the_log_names_three_hpas_of_many(caplog: pytest.LogCaptureFixture) -> None:
+    bed = Bed()
+    for number in range(5):
+        bed.index.put(questions.parse(hpa({"type": "Later"}, name=f"h{number}")))
+
+    await bed.run(20)
+
+    assert "unreadable: default/h0, default/h1, default/h2 and others" in caplog.text
+
+
+@pytest.mark.parametrize("slow", ["a-first", "z-last"])
+async def test_a_namespace_with_slow_metrics_leaves_requests_for_those_of_others(slow: str) -> None:
+    bed = Bed()
+    bed.answered = False
+    bed.slow = slow
+    bed.index = SharedIndex(10_000)
+    for number in range(40):
+        metrics = (external(f"h{number}-{each}") for each in range(30))
+        bed.index.put(questions.parse(hpa(*metrics, name=f"h{number}", namespace=slow)))
+    bed.index.put(questions.parse(hpa()))
+
+    await bed.run(120)
+
+    assert sum(f"/{slow}/" in each for each in bed.asked) == watch._MAX_ASKED // 2
+    assert sum("/default/" in each for each in bed.asked) >= 2
+
+
+async def test_a_namespace_whose_metrics_come_and_go_leaves_events_for_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "_MAX_CHANGES", 20)
+    bed = Bed()
+    bed.answered = False
+    bed.error = LOST
+    bed.index = SharedIndex(10_000)
+    written = asyncio.Semaphore(0)
+    bed.told.turn = written
+    metrics = [external(f"m{each}") for each in range(30)]
+    bed.index.put(questions.parse(hpa(*metrics, name="many", namespace="a-greedy")))
+    bed.index.put(questions.parse(hpa()))
+
+    def change(now: float) -> None:
+        if now == 80:
+            for _ in range(4):
+                written.release()
+
+    await bed.run(100, change)
+
+    assert len(bed.told.changes) == 4
+    assert "web" in [name for name, _, _ in bed.told.changes]
+
+
+async def test_an_event_that_cannot_be_written_for_another_reason_ends_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bed = Bed()
+    bed.error = LOST
+    bed.told.defects = 1
+
+    def change(now: float) -> None:
+        bed.error = LOST if now < 60 else None
+
+    await bed.run(120, change)
+
+    assert "default/web: the Event cannot be written" in caplog.text
+    assert [resolved for _, resolved, _ in bed.told.changes] == [True]

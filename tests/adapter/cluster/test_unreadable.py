@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from adapter import errors
 from adapter.clients import one_object
 from adapter.clients.one_object import Unreadable
-from adapter.cluster import watch_cache
+from adapter.cluster import watch_cache, workloads
 from adapter.cluster.object_index import ObjectIndex
+from rules import limits
 from rules.kinds import PODS
 from rules.selectors import selectors
 from tests.adapter.cluster.test_watch_cache import Bed
@@ -139,7 +140,7 @@ def hostile(draw: st.DrawFn, document: dict[str, Any]) -> dict[str, Any]:
 CONTENTS = [
     (watch_cache.OBJECTS, POD),
     (watch_cache.READY_PODS, POD),
-    (watch_cache.POD_SELECTORS, WORKLOAD),
+    (watch_cache.pod_selectors(), WORKLOAD),
 ]
 
 
@@ -180,3 +181,29 @@ async def test_exceptions_of_every_class_are_those_of_one_object(api, cluster):
 
     for error in (RecursionError(), MemoryError(), OverflowError(), AssertionError(), OSError()):
         assert await listed(error) == ["db-1", "web-0", "web-2"]
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        lambda size: {"matchLabels": {f"k{number}": "v" for number in range(size // 2)}},
+        lambda size: {
+            "matchExpressions": [
+                {"key": "k", "operator": "In", "values": [f"v{each}" for each in range(size - 1)]}
+            ]
+        },
+    ],
+    ids=["labels", "expressions"],
+)
+def test_a_workload_with_too_large_a_selector_is_refused(selector):
+    edge = limits.DEFAULT.workload_selector
+    metadata = {"namespace": "a", "name": "w"}
+
+    kept = workloads.parse({"metadata": metadata, "spec": {"selector": selector(edge)}})
+    assert kept.value.size == edge
+
+    document = {"metadata": metadata, "spec": {"selector": selector(edge + 2)}}
+    with pytest.raises(ValueError, match=f"{edge + 2} requirements .*=workload-selector is {edge}"):
+        workloads.parse(document)
+    raised = limits.DEFAULT.with_values({"workload-selector": edge + 2})
+    assert workloads.parse(document, raised).value.size == edge + 2

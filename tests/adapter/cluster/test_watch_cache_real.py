@@ -316,7 +316,7 @@ async def test_pods_are_young_until_they_have_been_ready_for_long_enough(bed, po
 
 
 async def test_selectors_of_workloads_are_watched(bed, pods):
-    caches = WatchCaches(bed.api, watch_cache.POD_SELECTORS, metrics=bed.metrics)
+    caches = WatchCaches(bed.api, watch_cache.pod_selectors(), metrics=bed.metrics)
     workloads = CompleteObjects(bed.api, caches)
     kind = Kinds.builtin().first("deployments", "apps")
     running = asyncio.create_task(caches.run())
