@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -110,8 +110,8 @@ class SingleFlight(Generic[K, V]):
         call = self._calls.get(key)
         return call is not None and not call.task.done()
 
-    def __len__(self) -> int:
-        return len(self._calls)
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._calls)
 
     async def run(self, key: K, start: Callable[[], Coroutine[Any, Any, V]]) -> V:
         """Join the call in flight for `key`, or run `start()`, and return its result."""

@@ -182,6 +182,13 @@ class Partial(BackendError):
 class TooLarge(BackendError):
     """Response that exceeds the size limit, or a query that exceeds a limit of Prometheus."""
 
+    @classmethod
+    def of(cls, message: str, refusal: str = "") -> Self:
+        """Return an error whose text clients may see: `refusal`, by default the message."""
+        error = cls(message)
+        error.refusal = refusal or message
+        return error
+
 
 class Overloaded(BackendError):
     """Response 429 or 503 that says when to send the next request, in `retry_after` seconds."""

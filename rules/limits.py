@@ -34,6 +34,7 @@ HPA_TEXT = 256
 """Bytes of the metrics of an HPA, as JSON, that count at least as one metric."""
 _REFUSED = "the ConfigMap is refused"
 _SHARED = "the youngest ConfigMaps are refused, first those beyond the share of their namespace"
+_WAIT = "further requests wait"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +74,22 @@ class Limits:
         "levels",
         "nesting of operators, functions and parentheses in one query",
         "the ConfigMap is refused, or the request that leads to the query",
+    )
+    team_requests: int = _limit(
+        1, "requests", "requests to Prometheus at a time for one namespace", _WAIT
+    )
+    team_requests_all: int = _limit(
+        12,
+        "requests",
+        "requests to Prometheus at a time for all namespaces",
+        f"{_WAIT}, each namespace in turn",
+    )
+    team_response: int = _limit(
+        4 << 20, "bytes", "response to one request, decompressed", "the request fails"
+    )
+    team_samples: int = _limit(10_000, "samples", "result of one query", "the query fails")
+    team_names: int = _limit(
+        1_000, "names", "series that a relist of one rule finds", "the other names are ignored"
     )
 
     hpa_metrics: int = _limit(

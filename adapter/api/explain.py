@@ -21,6 +21,7 @@ from adapter.apimachinery.request_info import RequestInfo
 from adapter.apimachinery.responses import Answer
 from adapter.auth.in_flight import MaxInFlight
 from adapter.background import gather_or_cancel
+from adapter.cache import LRUCache
 from adapter.clients import reachability
 from adapter.clients.prometheus_result import QueryResult
 from rules import promql
@@ -37,7 +38,9 @@ from rules.ruleset import CompiledRule
 log = logging.getLogger(__name__)
 
 _AT_ONCE = 2
-"""Explanations at a time; each sends about a dozen queries that are not shared."""
+"""Explanations at a time; each sends about a dozen queries that are not shared. In the namespace of
+each team, they count separately."""
+_MAX_TEAMS = 2_000
 _ANSWER_TIMEOUT = 4.0
 """Seconds for the answer that is explained: what hangs is named within five."""
 _TIMEOUT, _SHORT_TIMEOUT = 10.0, 0.5
@@ -73,28 +76,37 @@ _Query = Callable[[str], Awaitable[QueryResult]]
 class Explainer:
     """Explains requests for metrics, at most two at a time.
 
-    `queries` evaluate PromQL, unshared, by the name of their Prometheus. `labels` returns the
-    labels of one series of a rule. Both may raise BackendError.
+    `query` returns what evaluates PromQL for a rule, unshared. `labels` returns the labels of one
+    series of a rule. Both may raise BackendError.
     """
 
     def __init__(
         self,
-        queries: Mapping[str, _Query],
+        query: Callable[[CompiledRule], _Query],
         labels: Callable[[CompiledRule, str], Awaitable[frozenset[str]]],
     ) -> None:
-        self._sources = queries
+        self._query = query
         self._labels = labels
         self._slots = MaxInFlight(_AT_ONCE)
+        self._slots_of_teams: LRUCache[str, MaxInFlight] = LRUCache(_MAX_TEAMS)
 
     async def answer(
         self, group: AnyGroup, info: RequestInfo, backend: Backend, *, deadline: float
     ) -> Answer:
         """Return the explanation as JSON. Raises ApiError for requests that are not valid."""
         deadline = min(deadline, asyncio.get_running_loop().time() + _ANSWER_TIMEOUT)
-        with self._slots:
+        with self._slots_of(backend, info.namespace):
             found = await self._explain(group, info, backend, deadline)
         document = explanation_document.document(found)
         return Answer(body=encoding.encode(document, pretty=info.pretty is not False))
+
+    def _slots_of(self, backend: Backend, namespace: str) -> MaxInFlight:
+        if backend.inventory.catalog.team is None:
+            return self._slots
+        if (slots := self._slots_of_teams.get(namespace)) is None:
+            slots = MaxInFlight(_AT_ONCE)
+            self._slots_of_teams.set(namespace, slots)
+        return slots
 
     async def _explain(
         self, group: AnyGroup, info: RequestInfo, backend: Backend, deadline: float
@@ -214,7 +226,7 @@ class Explainer:
         """Return the result, or None and why there is none. Only Prometheus' refusal is quoted."""
         source = rule.config.source
         try:
-            result = await self._sources[source](promql)
+            result = await self._query(rule)(promql)
         except errors.BackendError as error:
             log.info("a query of an explanation failed: %s", error)
             problem = reachability.problem_of(error, source) or "did not answer"

@@ -11,7 +11,7 @@ import functools
 import gc
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, NoReturn
 
@@ -35,6 +35,7 @@ from adapter.causes.evidence import Probes
 from adapter.clients.held import Held
 from adapter.clients.kubernetes import Kube
 from adapter.clients.prometheus import Prometheus
+from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rights import Rights
 from adapter.cluster import collection, watch_cache
 from adapter.cluster.complete import CompleteObjects
@@ -51,9 +52,8 @@ from adapter.series.detection import DetectedPresets
 from adapter.series.generation import Generation
 from adapter.series.relist import Relist
 from adapter.settings import AUTO, Settings
-from rules.document.sources import DEFAULT
 from rules.lint import check
-from rules.ruleset import RuleSet
+from rules.ruleset import CompiledRule, RuleSet
 from rules.selectors.selectors import Selector
 from rules.teams import SOURCE
 
@@ -142,14 +142,15 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             allow_partial=settings.prometheus.allow_partial_responses,
         )
         serving.push_async_callback(evaluation.close)
+
+        def query_of(rule: CompiledRule) -> Callable[[str], Awaitable[QueryResult]]:
+            client = others.get(rule.config.source, prometheus)
+            return client.for_team(rule.team).query
+
         collector = CauseCollector(
             relist.labels,
             metrics=telemetry.CauseMetrics(registry),
-            probes=Probes(
-                prometheus.query,
-                lambda: detection.report(prometheus),
-                sources={name: client.query for name, client in others.items()},
-            ),
+            probes=Probes(query_of, lambda: detection.report(prometheus)),
         )
         background.start("cause log", collector.run())
 
@@ -258,11 +259,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
             operator_endpoints=operator_endpoints,
             backend=lambda: backend_of(relist.generation),
             guard=secured.guard,
-            explainer=Explainer(
-                {DEFAULT: prometheus.query}
-                | {name: client.query for name, client in others.items()},
-                relist.labels,
-            ),
+            explainer=Explainer(query_of, relist.labels),
             encoded=encoded,
             heads=heads,
             outcomes=outcomes,

@@ -87,7 +87,9 @@ async def connect(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )
     client = await stack.enter_async_context(
-        sources.connect_prometheus(connection, requests, name=SOURCE, held=held)
+        sources.connect_prometheus(
+            connection, requests, name=SOURCE, limits=settings.limited.limits, held=held
+        )
     )
     rules = TeamRules(index, label=settings.rules.team_label)
     return Teams(rules=rules, client=client, kube=kube)

@@ -10,12 +10,11 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from adapter import errors
 from adapter.background import gather_or_cancel
-from adapter.cache import SingleFlightCache
+from adapter.cache import LRUCache, SingleFlightCache
 from adapter.clients.prometheus_result import QueryResult
 from adapter.clients.rate_limit import TokenBucket
 from rules import promql
@@ -26,7 +25,7 @@ from rules.errors import RulesError
 from rules.exporters import detect, generations
 from rules.query.aggregate import Sample
 from rules.query.plan import ExternalPlan, Plan
-from rules.ruleset import CompiledRule
+from rules.ruleset import CompiledRule, Team
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +38,10 @@ _TIMEOUT = 2.0
 """Seconds for all queries of one diagnosis."""
 _AT_ONCE = 2
 _PER_SECOND, _BURST = 5.0, 20
-"""Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded."""
+"""Diagnoses, each of about ten queries; others do without, so that Prometheus is not flooded. Those
+of the rules of each team count separately."""
+_MAX_TEAMS = 2_000
+"""Teams whose rate is remembered."""
 
 
 _Query = Callable[[str], Awaitable[QueryResult]]
@@ -51,26 +53,26 @@ _Exporters = tuple[detect.DetectedExporter, ...]
 class Probes:
     """Finds causes by further queries, and remembers them.
 
-    `query` evaluates PromQL, and so do those of `sources` for the rules that name one; `detection`
-    finds the exporters. All may raise BackendError. `scrapes` is False for a Prometheus that is
-    filled otherwise. `clock` is monotonic, `now` returns Unix seconds.
+    `query` returns what evaluates PromQL for a rule; `detection` finds the exporters. What they
+    return may raise BackendError. `scrapes` is False for a Prometheus that is filled otherwise.
+    `clock` is monotonic, `now` returns Unix seconds.
     """
 
     def __init__(
         self,
-        query: _Query,
+        query: Callable[[CompiledRule], _Query],
         detection: Callable[[], Awaitable[detect.Report]],
         *,
-        sources: Mapping[str, _Query] = MappingProxyType({}),
         scrapes: bool = True,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._scrapes = scrapes
-        self._queries = {DEFAULT: query, **sources}
+        self._query = query
         self._detection = detection
         self._now = now
-        self._bucket = TokenBucket(_PER_SECOND, _BURST, clock=clock)
+        self._buckets: LRUCache[Team | None, TokenBucket] = LRUCache(_MAX_TEAMS)
+        self._clock = clock
         self._causes: SingleFlightCache[_Subject, tuple[Cause, ...]] = SingleFlightCache(
             ttl=lambda *_: _TTL,
             max_size=_MAX_SIZE,
@@ -114,13 +116,20 @@ class Probes:
             old = self._causes.cached(key, expired=True) or ()
             # Nothing suspends between this check and the start of the call, so callers that wake
             # together cannot all pass it.
-            if len(self._causes.in_flight) >= _AT_ONCE:
+            team = _rules(key)[0].team
+            if sum(_rules(each)[0].team == team for each in self._causes.in_flight) >= _AT_ONCE:
                 return old
             try:
-                await self._bucket.take(0.0)
+                await self._bucket(team).take(0.0)
             except errors.TimedOut:
                 return old
         return await self._causes.find(key, load) if known is None else known
+
+    def _bucket(self, team: Team | None) -> TokenBucket:
+        if (bucket := self._buckets.get(team)) is None:
+            bucket = TokenBucket(_PER_SECOND, _BURST, clock=self._clock)
+            self._buckets.set(team, bucket)
+        return bucket
 
     async def _diagnose(
         self, plan: Plan | ExternalPlan, presets: frozenset[str]
@@ -133,7 +142,7 @@ class Probes:
             return ()
 
     async def _answer(self, question: samples.Question, presets: frozenset[str]) -> Cause:
-        query = self._queries[question.rule.config.source]
+        query = self._query(question.rule)
         results = dict(await _run(query, samples.queries(question)))
         results |= await _run(query, samples.further(question, results))
         results = self._plausible(results)
@@ -143,7 +152,7 @@ class Probes:
         return samples.conclude(question, results, self._now())
 
     async def _find_ended(self, rule: CompiledRule, presets: frozenset[str]) -> tuple[Cause, ...]:
-        query = self._queries[rule.config.source]
+        query = self._query(rule)
         selector = promql.in_expression(rule.config.series_query)
         results = self._plausible(await _run(query, ended.series(selector)))
         cause = ended.of_rule(rule, results, self._now())

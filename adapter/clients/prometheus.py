@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import datetime as dt
 import email.utils
 import logging
@@ -17,7 +18,7 @@ import ssl
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NoReturn, TypeVar
 
 import aiohttp
@@ -25,9 +26,12 @@ import orjson
 import yarl
 
 from adapter import errors, telemetry
+from adapter.cache import LRUCache
 from adapter.clients import transport
 from adapter.clients.circuit_breaker import CircuitBreaker
+from adapter.clients.confinement import Confinement
 from adapter.clients.credentials import Authorization
+from adapter.clients.fair_slots import FairSlots
 from adapter.clients.held import MAX_HELD, Held
 from adapter.clients.prometheus_result import (
     LabelSetsReader,
@@ -46,9 +50,12 @@ from adapter.clients.reachability import Reachability, setting
 from adapter.clients.redaction import redacted
 from adapter.clients.replicas import Replicas
 from adapter.clients.transport import Transport
+from rules import limits as team_limits
 from rules import promql
 from rules.document.sources import DEFAULT
+from rules.limits import Limits
 from rules.quoting import shorten
+from rules.ruleset import Team
 
 log = logging.getLogger(__name__)
 
@@ -99,8 +106,17 @@ _MAX_WAIT = 60.0
 """Maximum seconds for which Retry-After is followed."""
 _GRACE = 1.0
 """Seconds after Prometheus' own timeout in which its error response may arrive."""
+_MAX_TEAMS = 2_000
+"""Clients of namespaces that are kept. A new one knows no timeouts yet."""
 _POST_RETRY = 300.0
 """Seconds for which queries are sent by GET after a 405 to POST."""
+
+
+@dataclass(slots=True)
+class _Post:
+    """When Prometheus refused POST with 405; None if it did not. All namespaces share it."""
+
+    refused_at: float | None = None
 
 
 class Prometheus:
@@ -112,10 +128,11 @@ class Prometheus:
     `tls_context` returns the TLS context of each new connection, by default that of the session;
     `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
     the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
-    `source` is the name that rules use. Clients with the same `held` have a common limit of the
-    responses that they read. `replicas` makes the sessions that replace `session` while several
-    servers answer. `clock` returns the Unix seconds for which queries are evaluated, by default the
-    time at Prometheus. Methods raise BackendError subclasses only.
+    `source` is the name that rules use. `limits` are those of the clients of `for_team`. Clients
+    with the same `held` have a common limit of the responses that they read. `replicas` makes the
+    sessions that replace `session` while several servers answer. `clock` returns the Unix seconds
+    for which queries are evaluated, by default the time at Prometheus. Methods raise
+    BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -133,6 +150,7 @@ class Prometheus:
         verb: Verb = "GET",
         timeout: float = 30.0,
         source: str = DEFAULT,
+        limits: Limits = team_limits.DEFAULT,
         held: Held | None = None,
         replicas: Replicas | None = None,
         requests: telemetry.PrometheusRequestMetrics | None = None,
@@ -169,12 +187,33 @@ class Prometheus:
         self._requests = requests
         self._clock = clock
         self._monotonic = monotonic
-        self._post_refused_at: float | None = None
+        self._post = _Post()
         self._source = source
         self.reachability = Reachability(source=source, answers=self.replicas.status)
         name = "Prometheus" if source == DEFAULT else f"the source {source}"
         self._breaker = CircuitBreaker(name, clock=monotonic)
         self._held = (held or Held()).share()
+        self._limits = limits
+        self._slots = FairSlots(own=limits.team_requests, total=limits.team_requests_all)
+        self._teams: LRUCache[Team, Prometheus] = LRUCache(_MAX_TEAMS)
+        self._confinement: Confinement | None = None
+
+    def for_team(self, team: Team | None) -> Prometheus:
+        """Return the client for the rules of `team`: this one without a team.
+
+        Its requests read series of the team's namespace only, wait in turns with those of other
+        namespaces, and have limits of their own. The connections are the same.
+        """
+        if team is None:
+            return self
+        if (known := self._teams.get(team)) is not None:
+            return known
+        client = copy.copy(self)
+        client._confinement = Confinement(  # noqa: SLF001 (of the same class)
+            team, self._limits, self._slots, monotonic=self._monotonic
+        )
+        self._teams.set(team, client)
+        return client
 
     async def query(self, query: str, reduce: Reduce | None = None) -> QueryResult:
         """Evaluate an instant query at the current time; Prometheus stops at the timeout.
@@ -190,7 +229,7 @@ class Prometheus:
                     raise
                 self._note_refused_post(error)
             else:
-                self._post_refused_at = None
+                self._post.refused_at = None
                 return result
         return await self._query("GET", query, reduce)
 
@@ -214,9 +253,10 @@ class Prometheus:
     async def names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the names of the series that `selector` matches (start, end: Unix seconds).
 
-        The index of the head block ignores the time range, so ended series may be included.
+        The index of the head block ignores the time range, so ended series may be included. Of a
+        team, only the first names are returned.
         """
-        return await self._list(_NAMES, selector, start, end, StringsReader())
+        return await self._list(_NAMES, selector, start, end, StringsReader(self._most_names))
 
     async def label_names(self, selector: str, start: float, end: float) -> Listed[tuple[str, ...]]:
         """Return the label names of the series that `selector` matches, without `__name__`."""
@@ -228,7 +268,7 @@ class Prometheus:
 
         Label sets are reduced while they arrive.
         """
-        return await self._list(_SERIES, selector, start, end, LabelSetsReader())
+        return await self._list(_SERIES, selector, start, end, LabelSetsReader(self._most_names))
 
     async def types(self, series: str) -> set[str]:
         """Return the types of a series name as targets declare them, such as `gauge`.
@@ -258,19 +298,19 @@ class Prometheus:
         return start.content
 
     def _post_was_refused(self) -> bool:
-        at = self._post_refused_at
+        at = self._post.refused_at
         return at is not None and self._monotonic() - at < _POST_RETRY
 
     def _note_refused_post(self, error: errors.Refused) -> None:
         log.log(
-            logging.WARNING if self._post_refused_at is None else logging.DEBUG,
+            logging.WARNING if self._post.refused_at is None else logging.DEBUG,
             "POST refused: queries are sent by GET, and POST is tried again every %.0f minutes; "
             "set %s to GET if it is never allowed: %s",
             _POST_RETRY / 60,
             setting(self._source, "verb"),
             error,
         )
-        self._post_refused_at = self._monotonic()
+        self._post.refused_at = self._monotonic()
 
     async def _query(self, verb: Verb, query: str, reduce: Reduce | None) -> QueryResult:
         # With a timeout of 0 ms, Prometheus fails at once.
@@ -278,7 +318,13 @@ class Prometheus:
         if self._clock is not None:
             params["time"] = f"{self._clock():.3f}"
         seconds = self._timeout + _GRACE
-        return await self._request(verb, _QUERY, params, seconds, QueryResultReader(reduce))
+        return await self._request(verb, _QUERY, params, seconds, self._reader(reduce))
+
+    def _reader(self, reduce: Reduce | None) -> QueryResultReader:
+        if self._confinement is None:
+            return QueryResultReader(reduce)
+        most = self._limits.team_samples
+        return QueryResultReader(reduce, most=most, limit=f"--limit=team-samples={most}")
 
     async def _list(
         self, path: str, selector: str, start: float, end: float, reader: Reader[T]
@@ -290,8 +336,20 @@ class Prometheus:
         self, verb: Verb, path: str, params: Mapping[str, str], seconds: float, reader: Reader[T]
     ) -> T:
         # Listings have no limit of time at the server: a slow one is no reason to stop queries.
-        with self._breaker.request(slow_is_failure=path == _QUERY):
-            return await self._exchange(verb, path, params, seconds, reader)
+        slow_is_failure = path == _QUERY
+        if (team := self._confinement) is None:
+            with self._breaker.request(slow_is_failure=slow_is_failure):
+                return await self._exchange(verb, path, params, seconds, reader)
+        params = team.confined(params)
+        async with team.turn(slow_is_failure=slow_is_failure) as waited:
+            # What is slow here stops the queries of its namespace only.
+            with self._breaker.request(slow_is_failure=False):
+                result = await self._exchange(verb, path, params, seconds, reader)
+        return replace(result, waited=waited)
+
+    @property
+    def _most_names(self) -> int | None:
+        return None if self._confinement is None else self._limits.team_names
 
     async def _exchange(
         self,
@@ -378,20 +436,24 @@ class Prometheus:
     async def _read(self, response: aiohttp.ClientResponse, path: str, reader: Reader[T]) -> T:
         """Parse a response while it arrives. Raises TooLarge and Broken."""
         limit = _MAX_SERIES if path == _SERIES else MAX_RESULT
+        name = f"{limit >> 20} MiB"
+        if self._confinement is not None:
+            limit = self._limits.team_response
+            name = f"--limit=team-response={limit}"
         size = held = 0
         try:
             async for chunk in response.content.iter_chunked(_CHUNK):
                 size += len(chunk)
                 if size > limit:
-                    raise _too_large(
-                        f"the response is longer than {limit >> 20} MiB: select or aggregate "
-                        "so that it has fewer series"
+                    raise errors.TooLarge.of(
+                        f"the response is longer than {name}: select or aggregate so that it has "
+                        "fewer series"
                     )
                 grown = reader.feed(chunk)
                 held += grown
                 self._held.bytes += grown
                 if held > _SMALL and not self._held.has_room:
-                    raise _too_large(
+                    raise errors.TooLarge.of(
                         f"all responses in flight together have no room in {MAX_HELD >> 20} MiB: "
                         "select or aggregate so that queries return fewer series"
                     )
@@ -437,7 +499,7 @@ async def _raise_for_status(
         overloaded.status, overloaded.retry_after = response.status, wait
         raise overloaded
     if limited:
-        raise _too_large(message, refusal)
+        raise errors.TooLarge.of(message, refusal)
     if kind == "timeout":
         raise errors.QueryTimedOut(message)
     if response.status // 100 == 4:
@@ -445,12 +507,6 @@ async def _raise_for_status(
         refused.refusal = refusal
         raise refused
     raise errors.Broken(message)
-
-
-def _too_large(message: str, refusal: str = "") -> errors.TooLarge:
-    error = errors.TooLarge(message)
-    error.refusal = refusal or message
-    return error
 
 
 def _retry_after(headers: Mapping[str, str]) -> float:

@@ -7,6 +7,7 @@ the whole document is never in memory.
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class QueryResult:
     as one sample without labels; none for a matrix, which no rule can use."""
     partial: str = ""
     """What the response says that it lacks, quoted for the log; empty if it is whole."""
+    waited: float = 0.0
+    """Seconds for which the request waited for its turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Listed(Generic[T]):
 
     content: T
     partial: str = ""
+    """As in `QueryResult`."""
+    waited: float = 0.0
     """As in `QueryResult`."""
 
 
@@ -83,11 +88,16 @@ class Reader(Protocol[T_co]):
 class QueryResultReader:
     """Reader of `/api/v1/query`. Raises Broken, like the original also for a string.
 
-    Samples are kept, or passed to `reduce` as they arrive.
+    Samples are kept, or passed to `reduce` as they arrive. More than `most` raise TooLarge, whose
+    text has `limit`.
     """
 
-    def __init__(self, reduce: Reduce | None = None) -> None:
+    def __init__(
+        self, reduce: Reduce | None = None, *, most: int | None = None, limit: str = ""
+    ) -> None:
         self._elements = ArrayParser("data", "result")
+        self._left = math.inf if most is None else most
+        self._limit = limit
         self._samples: list[Sample] = []
         self._reduce = reduce or self._keep
         self._point: list[Any] = []
@@ -97,6 +107,12 @@ class QueryResultReader:
         """Parse a chunk; return its length, because every part of it may be kept."""
         try:
             elements = self._elements.feed(chunk)
+            self._left -= len(elements)
+            if self._left < 0:
+                raise errors.TooLarge.of(
+                    f"the result has more samples than {self._limit}: select or aggregate so that "
+                    "it has fewer series"
+                )
             self._reduce(_samples(elements) or self._read(elements))
         except (KeyError, TypeError, ValueError, OverflowError) as e:
             raise errors.Broken(f"the result has an element that is not a sample: {e!r}") from e
@@ -165,11 +181,12 @@ class RangesReader:
 
 
 class StringsReader:
-    """Reader of `/api/v1/labels` and `/api/v1/label/…/values`."""
+    """Reader of `/api/v1/labels` and `/api/v1/label/…/values`; keeps the first `most`."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
         self._elements = ArrayParser("data")
         self._strings: list[str] = []
+        self._most = most
 
     def feed(self, chunk: bytes) -> int:
         """Parse a chunk; return its length."""
@@ -177,6 +194,8 @@ class StringsReader:
         if not all(isinstance(each, str) for each in strings):
             raise errors.Broken("the response is not a list of strings")
         self._strings += strings
+        if self._most is not None:
+            del self._strings[self._most :]
         return len(chunk)
 
     def close(self) -> Listed[tuple[str, ...]]:
@@ -190,10 +209,14 @@ class StringsReader:
 
 
 class LabelSetsReader:
-    """Reader of `/api/v1/series` that keeps only series names and their label names."""
+    """Reader of `/api/v1/series` that keeps only series names and their label names.
 
-    def __init__(self) -> None:
+    Further names after the first `most` are dropped.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
         self._elements = ArrayParser("data")
+        self._most = math.inf if most is None else most
         self._label_names: dict[str, set[str]] = {}
 
     def feed(self, chunk: bytes) -> int:
@@ -204,6 +227,8 @@ class LabelSetsReader:
                 raise errors.Broken("the response is not a list of series")
             name = labels.pop("__name__", "")
             if name not in self._label_names:
+                if len(self._label_names) == self._most:
+                    continue
                 self._label_names[name] = set()
                 grown += len(name) + _ENTRY
             new = labels.keys() - self._label_names[name]

@@ -8,11 +8,14 @@ from collections.abc import Callable
 
 from adapter import errors
 from adapter.background import Condition, utc
+from rules import teams
 from rules.document.sources import DEFAULT
 
 log = logging.getLogger(__name__)
 
 _CREDENTIALS = frozenset({401, 403, 407})
+_OF_FLAGS = frozenset({DEFAULT, teams.SOURCE})
+"""Sources that are the Prometheus of the flags."""
 _WHOLE_AFTER = 60.0
 """Seconds without a partial response after which responses count as whole: some queries need only
 what is left."""
@@ -20,12 +23,12 @@ what is left."""
 
 def setting(source: str, key: str) -> str:
     """Return where people set `key` of a Prometheus: in a flag, or in `sources` of a rules file."""
-    return f"--prometheus-{key}" if source == DEFAULT else f"sources.{source}.{key}"
+    return f"--prometheus-{key}" if source in _OF_FLAGS else f"sources.{source}.{key}"
 
 
 def credentials_setting(source: str) -> str:
     """Return where people set the credentials for a Prometheus."""
-    if source == DEFAULT:
+    if source in _OF_FLAGS:
         return "--prometheus-token-file, --prometheus-header or another flag for credentials"
     return f"tokenFile, headers or another key for credentials in sources.{source}"
 
@@ -101,6 +104,11 @@ def problem_of(error: errors.BackendError, source: str = DEFAULT) -> str:
         return f"has no credentials (the log says why; check {credentials_setting(source)})"
     if isinstance(error, errors.Unreachable):
         return f"cannot be reached (check {setting(source, 'url')})"
+    if isinstance(error, errors.TimedOut) and source == teams.SOURCE:
+        return (
+            f"does not respond within {teams.QUERY_TIMEOUT:g} s, the limit of the rules of teams "
+            "(let the query read fewer series or a shorter range)"
+        )
     if isinstance(error, errors.TimedOut):
         return f"does not respond in time (check its load, and {setting(source, 'timeout')})"
     if isinstance(error, errors.Overloaded):

@@ -79,9 +79,8 @@ async def connect(
     await relist.once()
     registry = CollectorRegistry()
     probes = Probes(
-        clients[DEFAULT].query,
+        lambda rule: clients[rule.config.source].query,
         lambda: detection.report(clients[DEFAULT]),
-        sources={name: client.query for name, client in clients.items()},
         scrapes=scrapes,
         now=clock,
     )

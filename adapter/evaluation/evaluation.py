@@ -368,7 +368,8 @@ class Evaluation:
 
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
         loop = asyncio.get_running_loop()
-        answer = await self._queries.of(plan.step.rule.config.source).run(plan.promql())
+        rule = plan.step.rule
+        answer = await self._queries.of(rule.config.source, rule.team).run(plan.promql())
         answered, result = loop.time(), answer.result
         if result.kind not in {"vector", "scalar"}:
             raise errors.NotInstantError(
@@ -380,7 +381,7 @@ class Evaluation:
             len(result.samples), lambda: aggregate.external(plan, result.samples, scalar=scalar)
         )
         took = answer.took + loop.time() - answered
-        counts = self._metrics.of_rule(plan.step.rule.config.where.path)
+        counts = self._metrics.of_rule(rule.config.where.path)
         counts.alone.inc()
         counts.duration.observe(took)
         expires = answer.began + freshness_of((plan.step,), self._freshness, took)

@@ -1,6 +1,7 @@
 """Queries of plans, limited in number.
 
-Each Prometheus has limits of its own, so that one that is slow does not delay the others.
+Each Prometheus has limits of its own, so that one that is slow does not delay the others. The
+queries of teams are limited by their client.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from adapter import errors
 from adapter.background import gather_or_cancel
 from adapter.clients.prometheus_result import QueryResult, Reduce
 from rules.document.sources import DEFAULT
+from rules.ruleset import Team
 
 T = TypeVar("T")
 
@@ -37,6 +39,10 @@ class Client(Protocol):
 
         `reduce` is called with samples as they arrive; the result has none then.
         """
+        ...
+
+    def for_team(self, team: Team | None) -> Client:
+        """Return the client for the rules of a team: this one without a team."""
         ...
 
 
@@ -78,6 +84,7 @@ class Queries:
         async with contextlib.nullcontext() if merged else self._slots_alone, self._slots:
             began, at = loop.time(), self._clock()
             result = await self.client.query(promql, reduce)
+            began, at = began + result.waited, at + result.waited
             return Timed(result=result, began=began, at=at, took=loop.time() - began)
 
 
@@ -108,21 +115,23 @@ class QueriesBySource:
             for name, client in sources.items()
         }
 
-    def of(self, source: str) -> Queries:
-        """Return the queries to one Prometheus."""
-        return self._by_source[source]
+    def of(self, source: str, team: Team | None = None) -> Queries:
+        """Return the queries to one Prometheus, for the rules of a team if there is one."""
+        queries = self._by_source[source]
+        if team is None:
+            return queries
+        return Queries(queries.client.for_team(team), clock=self._clock)
 
     async def vectors(
-        self, queries: Sequence[tuple[str, str, Reduce | None]], *, merged: bool
+        self, queries: Sequence[tuple[Queries, str, Reduce | None]], *, merged: bool
     ) -> Timed[list[QueryResult]]:
         """Evaluate queries at the same time; each must return a vector.
 
-        They are given with their sources, and with what gets their samples. They are for a single
-        request unless `merged`. Raises BackendError subclasses: Broken for a scalar, because that
-        has no object.
+        They are given with what gets their samples. They are for a single request unless `merged`.
+        Raises BackendError subclasses: Broken for a scalar, because that has no object.
         """
         answers = await gather_or_cancel(
-            self.of(source).run(text, reduce, merged=merged) for source, text, reduce in queries
+            those.run(text, reduce, merged=merged) for those, text, reduce in queries
         )
         for each in answers:
             if each.result.kind != "vector":

@@ -305,9 +305,10 @@ class SharedQuery:
             Reduction(step, by_namespace=by_namespace) if each.recent else None
             for step, each in zip(self._steps, queries, strict=True)
         ]
+        of = self._context.queries.of
         answer = await self._context.queries.vectors(
             [
-                (step.rule.config.source, text, samples.add)
+                (of(step.rule.config.source, step.rule.team), text, samples.add)
                 for step, each, *both in zip(self._steps, queries, values, recent, strict=True)
                 for text, samples in zip((each.values, each.recent), both, strict=True)
                 if text and samples

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import NoReturn
 
@@ -26,10 +26,11 @@ from rules.causes.inventory import Inventory, ListingStatus
 from rules.document.sources import DEFAULT
 from rules.kinds import Kinds
 from rules.query.catalog import Catalog, Listing
-from rules.ruleset import CompiledRule, RuleSet
+from rules.ruleset import CompiledRule, RuleSet, Team
 
 _JITTER = 0.1
 """Part of the interval by which a relist is earlier or later, so that replicas spread out."""
+_TEAMS_TIMEOUT = 3.0
 _FIRST_BACKOFF = 1.0
 _MAX_BACKOFF = 60.0
 _KINDS_INTERVAL = 1.0
@@ -76,7 +77,7 @@ class Relist:
         self._monotonic = monotonic
         self._random = random
         self._clock = clock
-        self._listers: Mapping[Prometheus, Lister] = {}
+        self._listers: dict[Prometheus, Lister] = {}
         self._clients: Mapping[str, Prometheus] = {DEFAULT: prometheus}
         self._connect(sources)
         self._indexes = self._new_indexes(ruleset.every)
@@ -140,7 +141,7 @@ class Relist:
 
         Raises BackendError, and RulesError for a selector that cannot be narrowed to the name.
         """
-        lister = self._lister(rule.config.source)
+        lister = self._lister(rule)
         return await lister.labels(rule.config.series_query, series)
 
     async def once(self) -> None:
@@ -167,8 +168,9 @@ class Relist:
     ) -> None:
         """Replace the rules; one call at a time.
 
-        New ones are listed first, for `timeout` seconds at most. Unchanged ones keep what is known
-        about their series, and cause no query. `sources` may have more than `ruleset` names.
+        New ones are listed first, for `timeout` seconds at most, and those of teams for three, so
+        that a slow one does not delay what others changed. Unchanged ones keep what is known about
+        their series, and cause no query. `sources` may have more than `ruleset` names.
         """
         self._connect(sources)
         known = {rule: index for index in self._indexes for rule in index.rules}
@@ -177,15 +179,24 @@ class Relist:
             if (index := known.get(rule)) is not None:
                 kept.setdefault(index, []).append(rule)
         new = self._new_indexes([rule for rule in ruleset.every if rule not in known])
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self._timeout):
-                await gather_or_cancel(index.relist(self._kinds()) for index in new)
+        own = [index for index in new if index.rules[0].team is None]
+        of_teams = [index for index in new if index.rules[0].team]
+        await gather_or_cancel(
+            (
+                self._list(own, self._timeout),
+                self._list(of_teams, min(_TEAMS_TIMEOUT, self._timeout)),
+            )
+        )
         # Nothing suspends until the new generation is due, so no index is of two rule sets.
         for index, rules in kept.items():
-            ((_, selector, _),) = _selectors(rules)
+            ((selector, _),) = _selectors(rules)
             index.follow(selector, tuple(rules))
         self._ruleset, self._indexes = ruleset, (*kept, *new)
         self._unattempted &= {*self._indexes}
+        in_use = {index.lister for index in self._indexes}
+        self._listers = {
+            client: lister for client, lister in self._listers.items() if lister in in_use
+        }
         self._listings = {
             rule: listing for index in self._indexes for rule, listing in index.listings().items()
         }
@@ -193,6 +204,12 @@ class Relist:
             self._meter.retain({place for index in self._indexes for place in index.places()})
         self._start_following()
         await self._rebuild()
+
+    async def _list(self, indexes: Collection[SeriesIndex], seconds: float) -> None:
+        """List what these indexes select; what takes longer is listed again by `run`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await gather_or_cancel(index.relist(self._kinds()) for index in indexes)
 
     def _start_following(self) -> None:
         """Follow the present indexes, and no others, if `run` runs."""
@@ -209,26 +226,27 @@ class Relist:
     def _connect(self, sources: Mapping[str, Prometheus]) -> None:
         """Use these clients from now on, and what is known about those that stay."""
         self._clients = {DEFAULT: self._clients[DEFAULT], **sources}
-        self._listers = {
-            client: self._listers.get(client)
-            or Lister(client, max_age=self._max_age, clock=self._clock)
-            for client in self._clients.values()
-        }
 
-    def _lister(self, source: str) -> Lister:
-        return self._listers[self._clients[source]]
+    def _lister(self, rule: CompiledRule) -> Lister:
+        """Return the lister of the rule's Prometheus, or of its namespace if it is of a team."""
+        client = self._clients[rule.config.source].for_team(rule.team)
+        if (lister := self._listers.get(client)) is None:
+            lister = self._listers[client] = Lister(
+                client, max_age=self._max_age, clock=self._clock
+            )
+        return lister
 
     def _new_indexes(self, rules: Iterable[CompiledRule]) -> tuple[SeriesIndex, ...]:
         return tuple(
             SeriesIndex(
                 selector,
                 those,
-                self._lister(source),
+                self._lister(those[0]),
                 clock=self._clock,
                 monotonic=self._monotonic,
                 meter=self._meter,
             )
-            for source, selector, those in _selectors(rules)
+            for selector, those in _selectors(rules)
         )
 
     async def _follow(self, index: SeriesIndex) -> NoReturn:
@@ -312,31 +330,31 @@ def _since(rule: CompiledRule, status: ListingStatus) -> str:
 
 def _selectors(
     all_rules: Iterable[CompiledRule],
-) -> Iterator[tuple[str, str, tuple[CompiledRule, ...]]]:
-    """Yield the selectors to list, each with its source and with the rules that it serves.
+) -> Iterator[tuple[str, tuple[CompiledRule, ...]]]:
+    """Yield the selectors to list, each with the rules that it serves.
 
-    Rules with the same source and selector share it. Of one source, rules whose selector is one
-    bare name and which map the same labels, as in presets, share a selector of all their names:
-    every result is by name.
+    Rules with the same source, team and selector share it. Of one source and team, rules whose
+    selector is one bare name and which map the same labels, as in presets, share a selector of all
+    their names: every result is by name.
     """
-    groups: dict[tuple[str, str, frozenset[str]], list[CompiledRule]] = {}
+    groups: dict[tuple[str, Team | None, str, frozenset[str]], list[CompiledRule]] = {}
     for rule in all_rules:
-        resources, source = rule.config.resources, rule.config.source
+        resources, source, team = rule.config.resources, rule.config.source, rule.team
         if promql.bare_name(rule.config.series_query) is None or resources.template:
-            key = (source, rule.config.series_query, frozenset[str]())
+            key = (source, team, rule.config.series_query, frozenset[str]())
         else:
-            key = (source, "", frozenset(override.label for override in resources.overrides))
+            labels = frozenset(override.label for override in resources.overrides)
+            key = (source, team, "", labels)
         groups.setdefault(key, []).append(rule)
-    for (source, selector, _), rules in groups.items():
+    for (_, _, selector, _), rules in groups.items():
         if selector:
-            yield source, selector, tuple(rules)
+            yield selector, tuple(rules)
             continue
         names = sorted({rule.config.series_query.strip() for rule in rules})
         for first in range(0, len(names), _NAMES_PER_SELECTOR):
             some = names[first : first + _NAMES_PER_SELECTOR]
             any_of = f"{{{promql.matcher('__name__', '=~', '|'.join(some))}}}"
             yield (
-                source,
                 some[0] if len(some) == 1 else any_of,
                 tuple(rule for rule in rules if rule.config.series_query.strip() in some),
             )

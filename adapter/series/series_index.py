@@ -54,7 +54,7 @@ class SeriesIndex:
         monotonic: Callable[[], float],
         meter: telemetry.RelistMetrics | None = None,
     ) -> None:
-        self._lister = lister
+        self.lister = lister
         self._clock = clock
         self._monotonic = monotonic
         self._meter = meter
@@ -137,12 +137,17 @@ class SeriesIndex:
         started, last = self._clock(), self._status
         failing_since = started if last.failing_since is None else last.failing_since
         try:
-            found = await self._lister.index(
+            found = await self.lister.index(
                 self.selector, self._override_labels, self._template_filter(kinds)
             )
         except (errors.BackendError, RulesError) as error:
             self._note(_RELIST, error)
-            self._status = replace(self._status, failed=True, failing_since=failing_since)
+            self._status = replace(
+                self._status,
+                failed=True,
+                failing_since=failing_since,
+                refusal=error.refusal if isinstance(error, errors.BackendError) else "",
+            )
             if self._meter is not None:
                 for rule in self.places():
                     self._meter.failed(rule, outcome=type(error).__name__)
@@ -226,7 +231,7 @@ class SeriesIndex:
         Return whether all series were there to match.
         """
         ordered = sorted(probes)
-        names = await self._lister.live(self.selector, ordered)
+        names = await self.lister.live(self.selector, ordered)
         carriers.update(zip(ordered, names.content, strict=True))
         return not names.partial
 
@@ -285,7 +290,7 @@ class SeriesIndex:
         if last is not None and start - last < _EXACT_PACE * self._exact_seconds:
             return None
         try:
-            exact = await self._lister.exact(self.selector)
+            exact = await self.lister.exact(self.selector)
         except errors.BackendError as error:
             self._note(_EXACT, error)
             return None

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from rules.causes import wording
 from rules.causes.cause import Cause, Reason
 from rules.query.aggregate import Sample
-from rules.ruleset import CompiledRule
+from rules.ruleset import CompiledRule, Team
 
 WINDOW = "1h"
 """How long ago a series that ended is still found."""
@@ -64,15 +64,18 @@ def of_rule(rule: CompiledRule, results: Results, now: float) -> Cause | None:
             "twice the scrape interval or more; otherwise wait for the next relist"
         )
         return Cause(reason=Reason.NOT_LISTED_YET, rule=rule.index, sentence=sentence, lasting=True)
-    if not (found := find(wording.code(rule.config.series_query), results, now)):
+    if not (found := find(wording.code(rule.config.series_query), results, now, rule.team)):
         return of_nothing(rule, results)
     reason, sentence = found
     return Cause(reason=reason, rule=rule.index, sentence=f"{rule.config.where}: {sentence}")
 
 
 def of_nothing(rule: CompiledRule, results: Results) -> Cause | None:
-    """Return the cause if Prometheus has no `up` of any target; None if it has, or that failed."""
-    if results.get("scraped") != ():
+    """Return the cause if Prometheus has no `up` of any target; None if it has, or that failed.
+
+    Nothing follows for a team, which reads no `up` of targets in other namespaces.
+    """
+    if rule.team or results.get("scraped") != ():
         return None
     sentence = (
         f"{rule.config.where}: Prometheus has no series of "
@@ -87,7 +90,9 @@ def is_down(results: Results) -> bool:
     return any(each.value == 0 for each in results.get("up", ()))
 
 
-def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | None:
+def find(
+    subject: str, results: Results, now: float, team: Team | None
+) -> tuple[Reason, str] | None:
     """Return reason and sentence for series whose last sample is older than the lookback."""
     if not results.get("last"):
         return None
@@ -107,6 +112,13 @@ def find(subject: str, results: Results, now: float) -> tuple[Reason, str] | Non
             f"the last sample of {subject} is {age} old. Samples come every {interval:.0f} s, and "
             "Prometheus ignores those older than 5 minutes. Set the scrape interval to 1 minute or "
             "less"
+        )
+    if unknown and team:
+        return Reason.SERIES_ENDED, (
+            f"{subject} ended: the last sample is {age} old. Whether the target "
+            f"{wording.names(unknown)} is up cannot be said: its `up` is not in namespace "
+            f"{wording.printable(team.namespace)}. Check that what the series describes still "
+            "runs, and have the target checked by those who run it"
         )
     if unknown:
         return Reason.TARGET_GONE, (

@@ -25,6 +25,8 @@ class ListingStatus:
     """When the first of the failed relists since the last success started."""
     partial: bool = False
     """Whether the last successful relist may lack series."""
+    refusal: str = ""
+    """Why Prometheus, or a limit, refused the last relist if it failed for that; else empty."""
 
 
 NEVER_LISTED = ListingStatus(listed=None, failed=False)

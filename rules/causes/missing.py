@@ -448,8 +448,8 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
         ago = "" if status.listed is None else wording.age(status.listed, inventory.now)
         last = f"{ago} ago" if ago else "never"
         sentence = (
-            f"{produces}, but the last relist of {query} failed (last success: {last}). The "
-            "adapter's log has the error"
+            f"{produces}, but the last relist of {query} failed (last success: {last})"
+            f"{_because(status.refusal)}"
         )
         return Cause(reason=Reason.RELIST_FAILED, rule=rule.index, sentence=sentence)
     if status.listed is None:
@@ -479,6 +479,12 @@ def _unseen(inventory: Inventory, rule: CompiledRule, metric: str) -> Cause | No
         sentence=f"{produces}, but {problem}",
         provisional=first is not None and inventory.now - first < _SCRAPE_INTERVAL,
     )
+
+
+def _because(refusal: str) -> str:
+    if refusal:
+        return f": {wording.truncate(' '.join(refusal.split()))}. Correct `seriesQuery`"
+    return ". The adapter's log has the error"
 
 
 def _wrong_name(

@@ -325,7 +325,7 @@ def _renamed(label: str) -> str:
 def _of_time(question: Question, results: Results, now: float) -> Cause | None:
     """Return the cause if there were series in the last hour."""
     subject = f"{wording.printable(question.step.series)}{_for(question)}"
-    found = ended.find(subject, results, now)
+    found = ended.find(subject, results, now, question.rule.team)
     if not found:
         return None
     reason, sentence = found

@@ -34,7 +34,8 @@ _GROUPS = {
 def confine(query: str, label: str, namespace: str) -> str:
     """Return `query` so that it reads only series whose `label` is `namespace`.
 
-    Raises PlanError if that is not possible, or the query does not parse.
+    A text that was returned earlier is returned as it is. Raises PlanError if that is not possible,
+    or the query does not parse.
     """
     if not label or not namespace:
         raise PlanError("cannot confine a query without a label and a namespace")
@@ -88,8 +89,8 @@ class Writer:
             case ast.Call():
                 arguments = ", ".join(map(self.text, node.args))
                 return f"{_checked(node.func.name)}({arguments})"
-            case ast.ParenExpr():
-                return f"({self.text(node.expr)})"
+            case ast.ParenExpr():  # the text around it has those that are needed
+                return self.text(node.expr)
             case ast.UnaryExpr():
                 return f"-({self.text(node.expr)})"
             case ast.NumberLiteral():
@@ -103,7 +104,8 @@ class Writer:
         if node.matchers.or_matchers:
             raise PlanError("a query of a namespace cannot join matchers by `or`")
         name = [promql.matcher("__name__", "=", node.name)] if node.name else []
-        return f"{{{','.join(filter(None, (*name, *self._others(node), self._matcher)))}}}"
+        matchers = dict.fromkeys((*name, *self._others(node), self._matcher))
+        return f"{{{','.join(filter(None, matchers))}}}"
 
     def _others(self, node: ast.VectorSelector) -> list[str]:
         return [

@@ -194,7 +194,7 @@ async def test_an_invalid_request_stays_an_error(served: Api) -> None:
 
 def explaining(query: Any = None) -> Explainer:
     """Return one that knows no rule; its queries go to `query`."""
-    return Explainer({"default": query}, AsyncMock(return_value=frozenset()))
+    return Explainer(lambda _: query, AsyncMock(return_value=frozenset()))
 
 
 def deciding(*, may_read: bool) -> Callable[[Any], Any]:

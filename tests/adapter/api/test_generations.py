@@ -65,6 +65,9 @@ class Client:
             QueryResult(kind="vector", samples=[Sample(labels, 1.0, time.time())]), reduce
         )
 
+    def for_team(self, team: None) -> Client:
+        return self
+
     async def names(self, *_: object) -> None:
         raise errors.Unreachable("lists nothing")
 
@@ -82,7 +85,7 @@ class Parts:
         self.evaluation = Evaluation(self.client, metrics=metrics, freshness=1000.0)
         self.collector = CauseCollector(
             self.relist.labels,
-            probes=Probes(self.client.query, self.client.names),
+            probes=Probes(lambda _: self.client.query, self.client.names),
             metrics=telemetry.CauseMetrics(CollectorRegistry()),
         )
         pods = {(PODS, "default"): {"p": {}}}

@@ -91,7 +91,7 @@ def metrics(relist, clock, registry):
     async def unreachable(*_):
         raise errors.Unreachable("down")
 
-    probes = Probes(unreachable, unreachable, clock=clock)
+    probes = Probes(lambda _: unreachable, unreachable, clock=clock)
     counts = CauseMetrics(registry)
     return CauseCollector(relist.labels, probes=probes, metrics=counts, clock=clock)
 
@@ -182,7 +182,7 @@ async def test_better_causes_of_all_rules_together_take_a_limited_time(
     relist.listings = dict.fromkeys((0, 1), Listing(series=()))
     metrics = CauseCollector(
         relist.labels,
-        probes=Probes(hang, hang, clock=clock),
+        probes=Probes(lambda _: hang, hang, clock=clock),
         metrics=CauseMetrics(registry),
         clock=clock,
     )

@@ -55,7 +55,7 @@ def planned(*names):
 
 async def test_equal_requests_share_a_few_queries_for_thirty_seconds(backend):
     now = 0.0
-    found = Probes(backend.query, backend.detection, clock=lambda: now)
+    found = Probes(lambda _: backend.query, backend.detection, clock=lambda: now)
     asked = planned("a", "b")
 
     await asyncio.gather(*(found.of_plan(asked) for _ in range(5)))
@@ -70,7 +70,7 @@ async def test_equal_requests_share_a_few_queries_for_thirty_seconds(backend):
 
 
 async def test_at_most_two_diagnoses_run_at_a_time(backend):
-    found = Probes(backend.query, backend.detection)
+    found = Probes(lambda _: backend.query, backend.detection)
     backend.answering.clear()
     running = [asyncio.create_task(found.of_plan(planned(name))) for name in "ab"]
     while len(backend.queries) < 2 * 8:  # noqa: ASYNC110 - has no event
@@ -87,7 +87,7 @@ async def test_at_most_two_diagnoses_run_at_a_time(backend):
 
 
 async def test_callers_that_wake_together_start_at_most_two_diagnoses(backend):
-    found = Probes(backend.query, backend.detection)
+    found = Probes(lambda _: backend.query, backend.detection)
 
     causes = await asyncio.gather(*(found.of_plan(planned(str(each))) for each in range(20)))
 
@@ -97,7 +97,7 @@ async def test_callers_that_wake_together_start_at_most_two_diagnoses(backend):
 
 async def test_diagnoses_are_limited_in_rate_and_the_last_ones_stay_in_use(backend):
     now = 0.0
-    found = Probes(backend.query, backend.detection, clock=lambda: now)
+    found = Probes(lambda _: backend.query, backend.detection, clock=lambda: now)
     plans = [planned(str(number)) for number in range(21)]
 
     first = [await found.of_plan(each) for each in plans]
@@ -118,14 +118,14 @@ async def test_queries_that_hang_are_given_up(backend, monkeypatch):
     monkeypatch.setattr(evidence, "_TIMEOUT", 0.01)
     backend.answering.clear()
 
-    (cause,) = await Probes(backend.query, backend.detection).of_plan(planned("a"))
+    (cause,) = await Probes(lambda _: backend.query, backend.detection).of_plan(planned("a"))
 
     assert cause.reason is Reason.NO_SAMPLE
     assert "Prometheus did not answer the queries for the cause" in cause.sentence
 
 
 async def test_names_are_escaped_and_limited_in_number(backend):
-    found = Probes(backend.query, backend.detection)
+    found = Probes(lambda _: backend.query, backend.detection)
 
     await found.of_plan(planned("a.b", *(f"pod-{number}" for number in range(10_000))))
 

@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 import pytest
 
 from adapter.clients.prometheus_result import QueryResult, Reduce
-from adapter.evaluation.queries import QueriesBySource
+from adapter.evaluation.queries import Queries, QueriesBySource
 from rules.query.aggregate import Sample
 from tests import virtual_time
 from tests.adapter.evaluation.delivery import delivered
@@ -40,8 +40,8 @@ def queries_of(client: Client) -> QueriesBySource:
     return QueriesBySource(client, {}, clock=lambda: 1e9 + now())
 
 
-def of_default(*texts: str) -> list[tuple[str, str, None]]:
-    return [("default", text, None) for text in texts]
+def of_default(queries: QueriesBySource, *texts: str) -> list[tuple[Queries, str, None]]:
+    return [(queries.of("default"), text, None) for text in texts]
 
 
 async def behind(number: int, queries: QueriesBySource, work: Coroutine):
@@ -59,7 +59,7 @@ def test_queries_at_a_time_are_limited_and_some_slots_are_reserved_for_merged_ev
         client = Client()
         queries = queries_of(client)
         await asyncio.gather(
-            *(queries.vectors(of_default("fast"), merged=merged) for _ in range(100))
+            *(queries.vectors(of_default(queries, "fast"), merged=merged) for _ in range(100))
         )
         return client.most
 
@@ -73,7 +73,7 @@ def test_each_source_has_slots_of_its_own():
         queries = QueriesBySource(slow, {"fast": fast})
         waiting = [asyncio.create_task(queries.of("default").run("slow")) for _ in range(100)]
         await asyncio.sleep(0)
-        answer = await queries.vectors([("fast", "fast", None)], merged=False)
+        answer = await queries.vectors([(queries.of("fast"), "fast", None)], merged=False)
         for each in waiting:
             each.cancel()
         return answer.took, slow.most, fast.most
@@ -84,8 +84,9 @@ def test_each_source_has_slots_of_its_own():
 def test_results_of_several_sources_are_in_the_order_of_the_queries():
     async def run():
         queries = QueriesBySource(Client(), {"other": Client("other")})
+        asked = ("other", "slow"), ("default", "fast"), ("other", "fast")
         return await queries.vectors(
-            [("other", "slow", None), ("default", "fast", None), ("other", "fast", None)],
+            [(queries.of(source), text, None) for source, text in asked],
             merged=False,
         )
 
@@ -102,7 +103,7 @@ def test_results_of_several_sources_are_in_the_order_of_the_queries():
 def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():
     async def ended() -> float:
         queries = queries_of(Client())
-        await behind(400, queries, queries.vectors(of_default("fast") * 4, merged=True))
+        await behind(400, queries, queries.vectors(of_default(queries, *["fast"] * 4), merged=True))
         return now()
 
     assert virtual_time.run(ended()) == 1.0
@@ -112,8 +113,10 @@ def test_merged_evaluation_does_not_wait_for_queries_of_single_requests():
 def test_duration_does_not_contain_the_wait_for_a_slot(merged):
     async def timed():
         queries = queries_of(Client())
-        slow = [queries.vectors(of_default("slow"), merged=True) for _ in range(16)]
-        *_, last = await asyncio.gather(*slow, queries.vectors(of_default("fast"), merged=merged))
+        slow = [queries.vectors(of_default(queries, "slow"), merged=True) for _ in range(16)]
+        *_, last = await asyncio.gather(
+            *slow, queries.vectors(of_default(queries, "fast"), merged=merged)
+        )
         return last
 
     answer = virtual_time.run(timed())
@@ -124,7 +127,9 @@ def test_duration_does_not_contain_the_wait_for_a_slot(merged):
 def test_several_queries_begin_with_the_first_and_take_as_long_as_the_longest():
     async def timed():
         queries = queries_of(Client())
-        return await behind(11, queries, queries.vectors(of_default("fast", "slow"), merged=False))
+        return await behind(
+            11, queries, queries.vectors(of_default(queries, "fast", "slow"), merged=False)
+        )
 
     answer = virtual_time.run(timed())
 
