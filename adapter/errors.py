@@ -98,6 +98,18 @@ def internal(message: str, causes: Sequence[Cause] = ()) -> ApiError:
     )
 
 
+def unavailable(message: str, causes: Sequence[Cause] = ()) -> ApiError:
+    """Return a 503 that says when to retry."""
+    return ApiError(
+        503,
+        message,
+        reason="ServiceUnavailable",
+        details={"retryAfterSeconds": 1},
+        causes=causes,
+        headers={"Retry-After": "1"},
+    )
+
+
 def no_route() -> ApiError:
     """Return the 404 for an unknown path."""
     return ApiError(

@@ -243,6 +243,32 @@ class ReloadMetrics:
         self._successful.set(ok)
 
 
+class TeamRulesMetrics:
+    """ConfigMaps with rules of teams."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._config_maps = Gauge(
+            f"{_PREFIX}_team_config_maps",
+            "ConfigMaps with rules of teams, by their state: in_use, refused or unread.",
+            ["state"],
+            registry=registry,
+        )
+        self._postponed = Counter(
+            f"{_PREFIX}_team_config_maps_postponed_total",
+            "How often a ConfigMap was read later, because its namespace has many changes.",
+            registry=registry,
+        )
+
+    def show(self, counts: Mapping[str, int]) -> None:
+        """Set the number of ConfigMaps in each state."""
+        for state, number in counts.items():
+            self._config_maps.labels(state).set(number)
+
+    def postponed(self) -> None:
+        """Count a ConfigMap that is read later."""
+        self._postponed.inc()
+
+
 class DetectionMetrics:
     """The presets that `--preset=auto` has chosen."""
 

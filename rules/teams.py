@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from rules import ruleset
+from rules.admission import Key
 from rules.document import config, yaml
 from rules.document.config import Config, Rule
 from rules.document.sources import DEFAULT
@@ -26,10 +27,6 @@ SOURCE = "teams"
 """Name of the client of Prometheus that has limits of its own, so that it delays no other rules."""
 QUERY_TIMEOUT = 5.0
 """Seconds."""
-MAX_RULES = 20
-"""Rules of one namespace."""
-MAX_ALL_RULES = 500
-"""Rules of all teams: each is listed on its own."""
 MAX_SERIES = 100
 """Names of series that one rule may read."""
 _MAX_NODES = 20_000
@@ -50,6 +47,11 @@ class ConfigMap:
         return f"{self.namespace}/{self.name}"
 
 
+def is_rules_file(key: str) -> bool:
+    """Return whether a key of a ConfigMap is the name of a rules file."""
+    return key.endswith(_SUFFIXES)
+
+
 def load(config_map: ConfigMap, *, label: str, limits: Limits = DEFAULT_LIMITS) -> RuleSet:
     """Return the rules of a ConfigMap, confined to its namespace; their indexes begin at 0.
 
@@ -67,7 +69,7 @@ def load(config_map: ConfigMap, *, label: str, limits: Limits = DEFAULT_LIMITS) 
 
 
 def _load(config_map: ConfigMap, team: Team) -> RuleSet:
-    files = [(name, text) for name, text in config_map.data if name.endswith(_SUFFIXES)]
+    files = [(name, text) for name, text in config_map.data if is_rules_file(name)]
     if not files:
         raise _refused(f"has no rules file: name one *{_SUFFIXES[0]}")
     if (size := sum(len(text) for _, text in files)) > team.limits.team_text:
@@ -87,27 +89,20 @@ def _load(config_map: ConfigMap, team: Team) -> RuleSet:
     return own
 
 
-def merge(cluster: RuleSet, loaded: Mapping[ConfigMap, RuleSet]) -> tuple[RuleSet, dict[str, str]]:
-    """Return the rules of the cluster with those of teams, and why ConfigMaps are left out.
+def merge(cluster: RuleSet, in_use: Mapping[Key, RuleSet]) -> RuleSet:
+    """Return the rules of the cluster with those of the ConfigMaps of teams that are in use.
 
-    ConfigMaps beyond the limits are left out as a whole, the last ones by name.
+    A namespace has its rules in the order of the names of its ConfigMaps.
     """
-    index, left_out = len(cluster.all), dict[str, str]()
-    teams: dict[str, RuleSet] = {}
-    for each in sorted(loaded, key=str):
-        own, present = loaded[each], teams.get(each.namespace, RuleSet())
-        if len(present.all) + len(own.all) > MAX_RULES:
-            left_out[str(each)] = f"the namespace has more than {MAX_RULES} rules"
-            continue
-        if index - len(cluster.all) + len(own.all) > MAX_ALL_RULES:
-            left_out[str(each)] = f"all namespaces together have more than {MAX_ALL_RULES} rules"
-            continue
+    index, teams = len(cluster.all), dict[str, RuleSet]()
+    for (namespace, _), own in sorted(in_use.items(), key=lambda each: each[0]):
         rules, index = _numbered(own.rules, index)
         external, index = _numbered(own.external, index)
-        teams[each.namespace] = RuleSet(
+        present = teams.get(namespace, RuleSet())
+        teams[namespace] = RuleSet(
             rules=(*present.rules, *rules), external=(*present.external, *external)
         )
-    return replace(cluster, teams=teams), left_out
+    return replace(cluster, teams=teams)
 
 
 def too_wide(rule: CompiledRule, listings: Mapping[int, Listing]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from aiohttp import hdrs
 
 from adapter import errors, telemetry
-from adapter.api import explain, health
+from adapter.api import explain, health, team_rules
 from adapter.api.discovery import Discovery
 from adapter.api.encoded_answers import EncodedAnswers
 from adapter.api.explain import Explainer
@@ -72,6 +72,9 @@ def build_router(
             return await discovery.answer(info, request.headers)
         if group is None:
             raise errors.no_route()
+        if present.team_rules is not None and team_rules.requested(info):
+            _check(request, found=True, produced=(encoding.JSON,))
+            return await team_rules.answer(info, present, present.team_rules)
         found = info.version in group.VERSIONS and group.routes(info.below_version)
         _check(request, found=found, produced=encoding.PRODUCED, streamed=_WATCH_TYPES)
         if explainer is not None and explain.requested(info):

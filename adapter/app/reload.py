@@ -13,11 +13,11 @@ from adapter import errors, telemetry
 from adapter.app import rule_files
 from adapter.file_watcher import FileWatcher
 from adapter.settings import Source
-from adapter.teams.rules import TeamRules
+from adapter.teams.rules import InUse, TeamRules
+from rules import teams
 from rules.errors import ConfigError, Problem
 from rules.lint import check
 from rules.ruleset import RuleSet
-from rules.teams import ConfigMap
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +45,10 @@ class Reload:
         self._sources = sources
         self._detected = detected
         self._teams: TeamRules | None = None
-        self._outside = self._read_outside()
-        """The detected presets and the ConfigMaps that are loaded, or about to be."""
+        self._in_use = InUse(version=0, rulesets={})
+        """The rules of teams beside those of the files."""
+        self._presets = detected()
+        """The detected presets that are loaded, or about to be."""
         self._meter = meter
         self._interval = interval
         self._failure = ""
@@ -61,15 +63,13 @@ class Reload:
         self._present = self._watcher.value
         self._report()
 
-    async def add(self, teams: TeamRules) -> None:
-        """Load the rules of teams beside those of the sources, and follow them, too."""
-        self._teams, self._outside = teams, (self._detected(), teams.present())
-        await asyncio.to_thread(self._watcher.poll, changed=True)
-        self._present = self.ruleset
+    def add(self, team_rules: TeamRules) -> None:
+        """Follow the rules of teams, too."""
+        self._teams = team_rules
 
     @property
     def ruleset(self) -> RuleSet:
-        """The rules that were loaded last."""
+        """The rules that were loaded last, without those of teams."""
         return self._watcher.value
 
     def check(self) -> str:
@@ -90,15 +90,27 @@ class Reload:
                     async with asyncio.timeout(self._interval):
                         await self._requested.wait()
                 self._requested.clear()
-                before, self._outside = self._outside, self._read_outside()
-                changed = self._outside != before
+                before, self._presets = self._presets, self._detected()
+                detected = self._presets != before
                 # In a thread: large files take seconds.
-                if await asyncio.to_thread(self._watcher.poll, changed=changed):
-                    ruleset = self._present = self.ruleset
-                    await adopt(ruleset)
-                    if not changed:
-                        await self._log(ruleset)
+                loaded = await asyncio.to_thread(self._watcher.poll, changed=detected)
+                if loaded:
+                    self._present = self.ruleset
+                if self._follow_teams() or loaded:
+                    in_use = self._in_use
+                    await adopt(await asyncio.to_thread(teams.merge, self.ruleset, in_use.rulesets))
+                    if self._teams is not None:
+                        self._teams.adopted(in_use.version)
+                if loaded and not detected:
+                    await self._log(self.ruleset)
                 self._report()
+
+    def _follow_teams(self) -> bool:
+        """Take what teams have now; return whether it has changed."""
+        before = self._in_use.version
+        if self._teams is not None:
+            self._in_use = self._teams.in_use
+        return self._in_use.version != before
 
     async def _log(self, ruleset: RuleSet) -> None:
         log.info("the files of the rules have changed: %d rules are in use", len(ruleset.all))
@@ -108,20 +120,13 @@ class Reload:
 
     def _load(self) -> RuleSet:
         try:
-            detected, config_maps = self._outside
-            ruleset = rule_files.load(self._sources, detected)
+            ruleset = rule_files.load(self._sources, self._presets)
             self._check_fixed(ruleset)
-            if self._teams is not None:
-                ruleset = self._teams.beside(ruleset, config_maps)
         except ConfigError as error:
             self._failure = _first_error(error)
             raise
         self._failure = ""
         return ruleset
-
-    def _read_outside(self) -> tuple[tuple[str, ...], frozenset[ConfigMap]]:
-        config_maps = frozenset[ConfigMap]() if self._teams is None else self._teams.present()
-        return self._detected(), config_maps
 
     def _check_fixed(self, ruleset: RuleSet) -> None:
         """Raise ConfigError for a change of what is connected or registered at the start."""

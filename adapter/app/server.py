@@ -113,11 +113,13 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 rights,
                 connections,
                 background,
+                registry,
                 cluster.watched.metrics,
                 requests,
                 held,
+                lambda: relist.generation,
             )
-            await rules.add(team_rules.rules)
+            rules.add(team_rules.rules)
         ruleset = rules.ruleset
         others = {**named, SOURCE: team_rules.client} if team_rules else named
         relist = Relist(
@@ -179,6 +181,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 collector=collector,
                 questions=questions,
                 fallback=other,
+                team_rules=team_rules.reports if team_rules else None,
             )
             views = {
                 namespace: replace(backend, generation=view, questions=Questions())
@@ -283,7 +286,7 @@ async def running(settings: Settings) -> AsyncIterator[str]:
                 meter=telemetry.AutoscalerMetrics(registry),
             )
         if team_rules is not None:
-            team_rules.start(background, rules.request, lambda: relist.generation)
+            team_rules.start(background, rules.request)
         url = _listen(settings, handler, secured.context, serving)
         await serving.enter_async_context(_draining(closing, settings.serving.shutdown_delay))
         secured.on_listening()

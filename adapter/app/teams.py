@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from adapter import telemetry
+from prometheus_client import CollectorRegistry
+
+from adapter import errors, telemetry
 from adapter.app import sources
 from adapter.background import Background
 from adapter.clients.held import Held
@@ -20,16 +21,18 @@ from adapter.cluster.watch_cache import Content, WatchCaches
 from adapter.series.generation import Generation
 from adapter.settings import Settings
 from adapter.teams import config_maps
+from adapter.teams.config_maps import Texts, Watched
 from adapter.teams.reports import Reports
 from adapter.teams.rules import TeamRules
 from rules.kinds import Kinds
-from rules.teams import QUERY_TIMEOUT, SOURCE
+from rules.teams import QUERY_TIMEOUT, SOURCE, ConfigMap
 
 _CONSEQUENCE = "the rules of teams have no effect"
-_PAUSE, _PAUSES = 0.05, 200
-"""How long to wait for the first list: the server listens only once it has its rules."""
+_UNANNOTATED = "the annotation that --team-rules-status writes is missing"
 _QPS, _BURST = 5.0, 50
-"""Of requests that write to ConfigMaps, which delay no others."""
+"""Of requests for Events and annotations, which delay no others."""
+_READ_QPS, _READ_BURST = 20.0, 100
+"""Of requests for ConfigMaps whose text was not kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +40,14 @@ class Teams:
     """The rules of teams, and what serves them."""
 
     rules: TeamRules
+    reports: Reports
     client: Prometheus
     """For their queries alone: they are shorter, and delay no others."""
-    kube: Kube
 
-    def start(
-        self,
-        background: Background,
-        request: Callable[[], None],
-        generation: Callable[[], Generation],
-    ) -> None:
+    def start(self, background: Background, request: Callable[[], None]) -> None:
         """Start to call `request` after changes, and to write back what became of the rules."""
         background.start("changes of team rules", self.rules.run(request))
-        kube = self.kube.with_rate(qps=_QPS, burst=_BURST)
-        background.start("reports of team rules", Reports(self.rules, generation, kube).run())
+        background.start("reports of team rules", self.reports.run())
 
 
 async def connect(
@@ -59,14 +56,18 @@ async def connect(
     rights: Rights,
     stack: contextlib.AsyncExitStack,
     background: Background,
+    registry: CollectorRegistry,
     watch_metrics: telemetry.WatchCacheMetrics,
     requests: telemetry.PrometheusRequestMetrics,
     held: Held,
+    generation: Callable[[], Generation],
 ) -> Teams:
-    """Start to watch the ConfigMaps, and wait for the first list."""
-    content: Content[ValueIndex[config_maps.Watched]] = Content(
+    """Start to watch the ConfigMaps."""
+    limits = settings.limited.limits
+    texts = Texts(limits)
+    content: Content[ValueIndex[Watched]] = Content(
         index=ValueIndex,
-        parse=config_maps.parse,
+        parse=texts.parse,
         metadata_only=False,
         labels=settings.rules.team_selector,
         unwatched=f"not watched, so {_CONSEQUENCE}",
@@ -74,15 +75,12 @@ async def connect(
     caches = WatchCaches(kube, content, metrics=watch_metrics)
     background.start("watch of team rules", caches.run())
     kind = Kinds.builtin().first("configmaps")
-    index = functools.partial(caches.index, kind)
     right = Right(
         group="", resource="configmaps", verbs=("list", "watch"), consequence=_CONSEQUENCE
     )
-    rights.require(kube, lambda: (right,))
-    for _ in range(_PAUSES):
-        if index() is not None:
-            break
-        await asyncio.sleep(_PAUSE)
+    annotate = settings.rules.team_status
+    written = replace(right, verbs=("patch",), consequence=_UNANNOTATED)
+    rights.require(kube, lambda: (right, written) if annotate else (right,))
     connection = replace(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )
@@ -91,5 +89,26 @@ async def connect(
             connection, requests, name=SOURCE, limits=settings.limited.limits, held=held
         )
     )
-    rules = TeamRules(index, label=settings.rules.team_label)
-    return Teams(rules=rules, client=client, kube=kube)
+    reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
+
+    async def fetch(watched: Watched) -> tuple[Watched, ConfigMap] | None:
+        """Return a ConfigMap; by a list, because the right to list is there. See `TeamRules`."""
+        namespace, name = watched.key
+        selector = {"fieldSelector": f"metadata.name={name}"}
+        document = await reading.get(config_maps.collection(namespace), selector)
+        try:
+            return next(map(config_maps.read, document["items"] or ()), None)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise errors.Broken(f"{namespace}/{name}: not a list: {error!r}") from error
+
+    rules = TeamRules(
+        functools.partial(caches.index, kind),
+        texts,
+        fetch,
+        label=settings.rules.team_label,
+        limits=limits,
+        meter=telemetry.TeamRulesMetrics(registry),
+    )
+    writing = kube.with_rate(qps=_QPS, burst=_BURST)
+    reports = Reports(rules, generation, writing, annotate=annotate)
+    return Teams(rules=rules, reports=reports, client=client)

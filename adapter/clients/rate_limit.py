@@ -1,12 +1,15 @@
-"""Token bucket for requests to the API server, like client-go's."""
+"""Token buckets: one for requests to the API server, like client-go's, and one for each key."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
 
 from adapter import errors
+
+K = TypeVar("K", bound=Hashable)
 
 
 class TokenBucket:
@@ -52,3 +55,30 @@ class TokenBucket:
                 # Otherwise clients that send a request and disconnect would delay all others.
                 self._tokens += 1
                 raise
+
+
+class Allowances(Generic[K]):
+    """Token buckets by key, for work that is postponed instead of awaited.
+
+    Each allows `burst` at once, and one in `seconds` after that.
+    """
+
+    def __init__(
+        self, burst: int, seconds: float, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._burst = burst
+        self._seconds = seconds
+        self._clock = clock
+        self._used: dict[K, float] = {}
+        """Key -> when its bucket is full again; absent if it is."""
+
+    def take(self, key: K) -> bool:
+        """Return whether the bucket of the key has a token, and take it."""
+        now = self._clock()
+        if key not in self._used:
+            self._used = {each: full for each, full in self._used.items() if full > now}
+        full = max(self._used.get(key, now), now) + self._seconds
+        if full > now + (self._burst + 0.5) * self._seconds:  # half of one: sums are rounded
+            return False
+        self._used[key] = full
+        return True

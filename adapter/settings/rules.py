@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from adapter.settings.flag import Flag, Group, flag, flags
-from adapter.settings.flag_types import LABEL_SELECTOR, STRING, repeated
+from adapter.settings.flag_types import LABEL_SELECTOR, STRING, SWITCH, repeated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +65,14 @@ class Rules(Group):
         "Label of all series whose value is their namespace, to which rules of "
         "--team-rules-selector are confined.",
         default="namespace",
+    )
+
+    team_status: bool = flag(
+        "team-rules-status",
+        SWITCH,
+        "Write what became of the rules of --team-rules-selector to each ConfigMap, as an "
+        "annotation. The adapter then needs the right to patch ConfigMaps.",
+        default="false",
     )
 
     def problems(self) -> Iterator[str]:

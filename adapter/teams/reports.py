@@ -1,55 +1,59 @@
-"""Writes to each ConfigMap with rules what became of them: an annotation, and Events on problems.
+"""Writes what became of ConfigMaps with rules: Events on problems and, if wanted, an annotation.
 
-Discovery has no namespaces, so it does not list metrics of teams: the annotation does.
+Discovery has no namespaces, so it does not list metrics of teams: `document` has them.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NoReturn
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
 
 from adapter import errors
 from adapter.background import Condition
 from adapter.clients.events import Event, EventWriter
 from adapter.clients.kubernetes import Kube
+from adapter.clients.rate_limit import Allowances
 from adapter.series.generation import Generation
-from adapter.teams.config_maps import STATUS, Watched
+from adapter.teams import config_maps, report
+from adapter.teams.config_maps import STATUS
+from adapter.teams.report import Report
 from adapter.teams.rules import TeamRules
-from rules import teams
-from rules.quoting import counted, shorten
-from rules.ruleset import CompiledRule
-from rules.teams import Metric
+from rules.causes.cause import Cause
 
 log = logging.getLogger(__name__)
 
 INTERVAL = 5.0
-"""Seconds between two looks."""
+"""Seconds between two comparisons with what was written."""
 REFUSED, WITHOUT_EFFECT = "RulesRefused", "RulesWithoutEffect"
-_MAX_METRICS = 20
-"""Metrics that the annotation names."""
-_MAX_STATUS = 2000
+_BURST, _SECONDS = 20, 60.0
+"""Of Events, and of annotations, of one namespace: others do not wait for them. What is not written
+is written later, in the words that are right then."""
+_NUMBER = re.compile(r"\d+")
 _FORBIDDEN, _GONE = 403, 404
 
 
 class Reports:
-    """Reports while `run` runs."""
+    """Reports on `rules`, also while `run` does not run. `kube` writes nothing else."""
 
     def __init__(
-        self,
-        rules: TeamRules,
-        generation: Callable[[], Generation],
-        kube: Kube,
+        self, rules: TeamRules, generation: Callable[[], Generation], kube: Kube, *, annotate: bool
     ) -> None:
         self._rules = rules
         self._generation = generation
         self._kube = kube
+        self._annotates = annotate
         self._events = EventWriter(kube, "ConfigMaps")
         self._condition = Condition()
-        self._written: dict[str, str] = {}
-        """Uid of a ConfigMap -> the status that was last written, or found."""
+        self._allowances: Allowances[tuple[str, str]] = Allowances(_BURST, _SECONDS)
+        self._seen: tuple[object, int] = None, -1
+        """The catalog, and the revision of the rules, of which everything is written."""
+        self._told: dict[str, bytes] = {}
+        """Uid of a ConfigMap -> digest of the problem of its last Event."""
+        self._written: dict[str, bytes] = {}
+        """Uid of a ConfigMap -> digest of the annotation that was last written, or was there."""
 
     async def run(self) -> NoReturn:
         """Write what has changed, every few seconds, until cancelled."""
@@ -58,44 +62,65 @@ class Reports:
             await self.look()
 
     async def look(self) -> None:
-        """Write once what has changed."""
-        generation, present = self._generation(), set()
-        for each in self._rules.watched():
-            present.add(each.uid)
-            reason, status = self._status(each, generation)
-            # Only a change of our own: another replica, or another release, may word it otherwise.
-            if status and self._written.get(each.uid, each.status) != status:
-                await self._annotate(each, status)
-                if reason:
-                    await self._tell(each, reason, status)
-            if status:
-                self._written[each.uid] = status
-        self._written = {uid: text for uid, text in self._written.items() if uid in present}
+        """Write once what has changed, for one namespace after the other."""
+        generation, revision = self._generation(), self._rules.revision
+        if self._seen == (generation.catalog, revision):
+            return
+        present, complete = set[str](), True
+        for namespace in tuple(self._rules.namespaces):
+            for each in await self._of(namespace, generation.of(namespace)):
+                present.add(each.watched.uid)
+                complete &= await self._write(each)
+        for known in (self._told, self._written):
+            for uid in known.keys() - present:
+                del known[uid]
+        if complete:
+            self._seen = generation.catalog, revision
 
-    def _status(self, each: Watched, generation: Generation) -> tuple[str, str]:
-        """Return the reason of an Event, if one is due, and the status; empty if not known yet."""
-        key, loaded = str(each.config_map), self._rules.loaded
-        if (problem := loaded.refused.get(key)) is not None:
-            kept = "; the rules of before stay in use" if key in loaded.kept else ""
-            return REFUSED, shorten(f"refused: {problem}{kept}", _MAX_STATUS)
-        view = generation.of(each.config_map.namespace)
-        rules = [rule for rule in view.ruleset.all if _is_of(rule, each)]
-        if not rules:
-            return "", ""
-        metrics = [metric for metric in teams.metrics(view.catalog) if metric.rule in rules]
-        problems = list(_problems(rules, metrics, view))
-        names = sorted(metric.name for metric in metrics if not metric.hidden)
-        named = ", ".join(names[:_MAX_METRICS])
-        more = f" and {len(names) - _MAX_METRICS} more" if len(names) > _MAX_METRICS else ""
-        in_use = f"{counted(len(rules), 'rule')} in use; metrics: {named or 'none yet'}{more}"
-        status = "; ".join((*problems, in_use))
-        return WITHOUT_EFFECT if problems else "", shorten(status, _MAX_STATUS)
+    def pending(self, namespace: str) -> Cause | None:
+        """Return the cause if rules of the namespace are not loaded yet; None if they are."""
+        return self._rules.pending(namespace)
 
-    async def _annotate(self, each: Watched, status: str) -> None:
-        place = each.config_map
-        path = f"/api/v1/namespaces/{place.namespace}/configmaps/{place.name}"
+    def causes(self, namespace: str) -> tuple[Cause, ...]:
+        """Return why the namespace may lack a metric."""
+        return self._rules.causes(namespace)
+
+    async def document(self, namespace: str, view: Generation) -> Mapping[str, Any]:
+        """Return the document about the rules of a namespace, which sees `view`."""
+        cause = self._rules.pending(namespace)
+        pending = "" if cause is None else cause.sentence
+        return report.document(
+            namespace,
+            await self._of(namespace, view),
+            count=self._rules.count(namespace),
+            pending=pending,
+        )
+
+    async def _of(self, namespace: str, view: Generation) -> Sequence[Report]:
+        states = self._rules.states(namespace)
+        # In a thread: 100 rules of 100 series have 20 000 metrics.
+        return await asyncio.to_thread(lambda: list(report.of(states, view)))
+
+    async def _write(self, each: Report) -> bool:
+        """Write an Event and the annotation, if they are due; return whether nothing is left."""
+        if each.state == report.UNREAD:
+            return True
+        # Only a change of our own: another replica, or another release, may word it otherwise.
+        event = await self._tell(each) if each.problems else True
+        if not self._annotates:
+            return event
+        return await self._annotate(each) and event
+
+    async def _annotate(self, each: Report) -> bool:
+        uid, status = each.watched.uid, each.status
+        digest = config_maps.digest(status)
+        if not status or self._written.get(uid, each.watched.status) == digest:
+            return True
+        if not self._allowances.take((STATUS, each.watched.candidate.namespace)):
+            return False
         try:
-            await self._kube.patch(path, {"metadata": {"annotations": {STATUS: status}}})
+            document = {"metadata": {"annotations": {STATUS: status}}}
+            await self._kube.patch(each.watched.path, document)
         except errors.BackendError as error:
             code = error.status if isinstance(error, errors.Refused) else None
             cure = "; grant patch of configmaps" if code == _FORBIDDEN else ""
@@ -103,42 +128,32 @@ class Reports:
                 log.warning("ConfigMaps with rules cannot be annotated%s: %s", cure, error)
         else:
             self._condition.becomes("")
+        self._written[uid] = digest
+        return True
 
-    async def _tell(self, each: Watched, reason: str, status: str) -> None:
+    async def _tell(self, each: Report) -> bool:
         """Write an Event, unless it was written before, also by another replica."""
-        place = each.config_map
-        digest = hashlib.sha256(f"{each.uid}/{status}".encode()).hexdigest()
+        watched, (namespace, name) = each.watched, each.watched.key
+        reason = REFUSED if each.state == report.REFUSED else WITHOUT_EFFECT
+        # Without numbers: how many series there are changes with each relist.
+        worded = _NUMBER.sub("", "; ".join(each.problems))
+        digest = config_maps.digest(watched.uid, watched.digest.hex(), reason, worded)
+        if self._told.get(watched.uid) == digest:
+            return True
+        if not self._allowances.take((reason, namespace)):
+            return False
         event = Event(
-            name=f"{place.name}.{digest[:16]}",
+            name=f"{name}.{digest.hex()[:16]}",
             api_version="v1",
             kind="ConfigMap",
-            namespace=place.namespace,
-            object_name=place.name,
-            uid=each.uid,
+            namespace=namespace,
+            object_name=name,
+            uid=watched.uid,
             reason=reason,
-            message=status,
+            message=each.status,
             warning=True,
         )
         with self._events.reporting():
             await self._events.create(event)
-
-
-def _is_of(rule: CompiledRule, each: Watched) -> bool:
-    return rule.team is not None and rule.config.where.path.startswith(f"{each.config_map}: ")
-
-
-def _problems(
-    rules: Sequence[CompiledRule], metrics: Iterable[Metric], view: Generation
-) -> Iterator[str]:
-    for rule in rules:
-        if problem := teams.too_wide(rule, view.listings):
-            yield problem
-    hidden: dict[CompiledRule, list[str]] = {}
-    for each in metrics:
-        if each.hidden:
-            hidden.setdefault(each.rule, []).append(each.name)
-    for rule, names in hidden.items():
-        yield (
-            f"{rule.config.where}: a rule of all namespaces has {', '.join(sorted(names))}, and "
-            "comes first: choose another name"
-        )
+        self._told[watched.uid] = digest
+        return True

@@ -1,110 +1,342 @@
 """The rules in the ConfigMaps of teams, beside those of the cluster.
 
-Each ConfigMap is loaded on its own. One that cannot be loaded keeps the rules that it had before,
-and does not affect the others.
+Each ConfigMap is read on its own: one that cannot be read has no effect, and does not affect the
+others. What is in use follows from the present ConfigMaps alone, so that all replicas agree.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
+import itertools
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+import time
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
+from adapter import errors, telemetry
+from adapter.clients.rate_limit import Allowances
 from adapter.cluster.value_index import ValueIndex
-from adapter.teams.config_maps import Watched
-from rules import teams
+from adapter.teams.config_maps import Texts, Watched
+from adapter.teams.report import State
+from rules import admission, teams
+from rules.admission import Admission, Candidate, Key, Size
+from rules.causes import missing
+from rules.causes.cause import Cause
 from rules.errors import ConfigError
+from rules.limits import Limits
+from rules.quoting import shorten
 from rules.ruleset import RuleSet
 from rules.teams import ConfigMap
 
 log = logging.getLogger(__name__)
 
-_INTERVAL = 1.0
-"""Seconds between two looks at what the watch has brought."""
+_INTERVAL, _SOON = 1.0, 0.05
+"""Seconds between two comparisons with what the watch has brought; the second before the first
+list. What has been read is also in use after the first at the latest."""
+_PATIENCE = 10.0
+"""Seconds for which the list, or the rules, may be awaited before the adapter is ready."""
+_SECONDS_FOR_CHANGE = 5.0
+"""One namespace may have all its ConfigMaps read at once, and one more in this time: each change
+takes up to half a second of a core, and then all rules are merged and listed again."""
+IN_USE, REFUSED, UNREAD = "in_use", "refused", "unread"
+"""States of ConfigMaps."""
+_MAX_PROBLEM = 1000
+"""Characters that are kept of why a ConfigMap is refused."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """What became of the ConfigMaps, by namespace and name."""
+class _Outcome:
+    """What became of one version of a ConfigMap."""
 
-    refused: Mapping[str, str] = field(default_factory=dict)
-    """Why a ConfigMap has no effect."""
-    kept: frozenset[str] = frozenset()
-    """Refused ones whose rules of before are in use."""
+    digest: bytes
+    problem: str = ""
+    """Why it is refused; empty if it is not."""
+    size: Size | None = None
+    """None if it is refused."""
+    ruleset: RuleSet | None = None
+    """None also if the limits leave it out: then only its size is kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InUse:
+    """The rules that should be in use. A later version has a higher number."""
+
+    version: int
+    rulesets: Mapping[Key, RuleSet]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """Which ConfigMaps are to be read."""
+
+    watched: Mapping[str, Sequence[Watched]]
+    """By namespace; of the ConfigMaps that are not to be read, only the first by name."""
+    counts: Mapping[str, int]
+    """Number of all ConfigMaps, by namespace."""
+    reading: Admission
+    candidates: Sequence[Candidate]
+    """Those that `reading` admits."""
+    due: Sequence[Watched]
+    """Those of them that are not read yet."""
 
 
 class TeamRules:
     """Rules of the ConfigMaps in `index`, which returns None while they are not known.
 
-    `label` is the label of all series with their namespace.
+    `texts` has the texts that the watch brought. `fetch` returns a ConfigMap whose text is not
+    there any more, or None if it does not exist; it may raise BackendError. `label` is the label
+    of all series with their namespace. `clock` is monotonic, in seconds.
     """
 
-    def __init__(self, index: Callable[[], ValueIndex[Watched] | None], *, label: str) -> None:
+    def __init__(
+        self,
+        index: Callable[[], ValueIndex[Watched] | None],
+        texts: Texts,
+        fetch: Callable[[Watched], Awaitable[tuple[Watched, ConfigMap] | None]],
+        *,
+        label: str,
+        limits: Limits,
+        meter: telemetry.TeamRulesMetrics | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._index = index
+        self._texts = texts
+        self._fetch = fetch
         self._label = label
-        self._present: frozenset[ConfigMap] = frozenset()
-        self._good: dict[str, tuple[ConfigMap, RuleSet]] = {}
-        """The last version of each ConfigMap that could be loaded."""
-        self._refused: dict[str, tuple[ConfigMap, str]] = {}
-        """The last version of each ConfigMap that could not, and why."""
-        self.loaded = Loaded()
-
-    def present(self) -> frozenset[ConfigMap]:
-        """Return the ConfigMaps; those of before while they are not known."""
-        if (index := self._index()) is not None:
-            self._present = frozenset(each.config_map for each in index.values())
-        return self._present
+        self._limits = limits
+        self._meter = meter
+        self._clock = clock
+        self._began = clock()
+        self._allowances: Allowances[str] = Allowances(
+            limits.team_config_maps, _SECONDS_FOR_CHANGE, clock=clock
+        )
+        self._seen: tuple[ValueIndex[Watched] | None, int] = None, 0
+        """The index, and what it had, when it was compared last."""
+        self._again = False
+        """Whether something is to be read although nothing has changed."""
+        self._plan: _Plan | None = None
+        """None until the first list is known."""
+        self._outcomes: dict[Key, _Outcome] = {}
+        self._using = Admission(admitted=(), refused={})
+        """What the limits admit of what was read."""
+        self.in_use = InUse(version=0, rulesets={})
+        self._unread: Counter[str] = Counter()
+        """Namespaces with ConfigMaps that are not read yet, or in another version."""
+        self._reads: Counter[str] = Counter()
+        """How many ConfigMaps of each namespace were read."""
+        self._awaited: dict[str, int] = {}
+        """Namespace -> version of the rules that is not yet in use."""
+        self._settled = False
+        """Whether all that was there at the start was once in use."""
+        self.revision = 0
+        """Changes with `states`."""
 
     async def run(self, request: Callable[[], None]) -> NoReturn:
-        """Call `request` soon after ConfigMaps have changed, until cancelled."""
-        known = self.present()
+        """Read what changes, and call `request` soon after `in_use` is another, until cancelled."""
         while True:
-            await asyncio.sleep(_INTERVAL)
-            if (present := self.present()) != known:
-                known = present
-                request()
+            unfinished = await self.look(request)
+            await asyncio.sleep(_SOON if unfinished or self._plan is None else _INTERVAL)
 
-    def watched(self) -> Iterator[Watched]:
-        """Yield the ConfigMaps with what is written about them; none while they are not known."""
-        index = self._index()
-        return iter(()) if index is None else iter(list(index.values()))
+    async def look(self, request: Callable[[], None]) -> bool:
+        """Read what has changed, a ConfigMap at a time; return whether there is more to read now.
 
-    def beside(self, cluster: RuleSet, config_maps: Iterable[ConfigMap]) -> RuleSet:
-        """Return the rules of the cluster with those of these ConfigMaps.
-
-        A new ConfigMap takes a few milliseconds for each of its rules.
+        After a second, what was read is put to use, and what has changed meanwhile is compared.
         """
-        by_name = {str(each): each for each in config_maps}
-        self._good = {key: good for key, good in self._good.items() if key in by_name}
-        self._refused = {
-            key: bad for key, bad in self._refused.items() if by_name.get(key) == bad[0]
-        }
-        for key, each in by_name.items():
-            if key not in self._refused and self._good.get(key, (None,))[0] != each:
-                self._load(key, each)
-        ruleset, left_out = teams.merge(cluster, dict(self._good.values()))
-        refused = {key: problem for key, (_, problem) in self._refused.items()}
-        self.loaded = Loaded(
-            refused={**left_out, **refused},
-            kept=frozenset(refused.keys() & self._good.keys() - left_out.keys()),
-        )
-        return ruleset
+        index, parsed = self._index(), self._texts.parsed
+        if index is None or (self._seen == (index, parsed) and not self._again):
+            return False
+        self._seen, self._again = (index, parsed), False
+        # Most is done in threads: there may be 100 000 ConfigMaps, and one may take half a second.
+        plan = await asyncio.to_thread(self._planned, list(index.values()))
+        self._plan, admitted = plan, set(plan.reading.admitted)
+        self._outcomes = {key: each for key, each in self._outcomes.items() if key in admitted}
+        self._unread = Counter(each.candidate.namespace for each in plan.due)
+        self._texts.retain({each.key for each in plan.due}, parsed)
+        ends, unfinished = self._clock() + _INTERVAL, False
+        for each in plan.due:
+            if unfinished := self._clock() >= ends:
+                break
+            if (outcome := await self._outcome(each)) is not None:
+                self._outcomes[each.key] = outcome
+                self._unread[each.candidate.namespace] -= 1
+                self._reads[each.candidate.namespace] += 1
+        self._again = self._unread.total() > 0
+        await self._publish(plan, request)
+        self._note_settled()
+        return unfinished
 
-    def _load(self, key: str, config_map: ConfigMap) -> None:
-        try:
-            self._good[key] = config_map, teams.load(config_map, label=self._label)
-        except ConfigError as error:
-            self._refused[key] = config_map, str(error)
-            log.warning("the ConfigMap %s is refused: %s", key, error)
-        else:
-            log.info("the rules of the ConfigMap %s are loaded", key)
+    def adopted(self, version: int) -> None:
+        """Note that the rules with this version are in use."""
+        self._awaited = {key: each for key, each in self._awaited.items() if each > version}
+        self._note_settled()
+
+    def pending(self, namespace: str) -> Cause | None:
+        """Return the cause if rules of the namespace are not loaded yet; None if they are."""
+        if self._plan is None and not self._is_late():
+            return missing.rules_not_loaded("")
+        if self._unread[namespace] > 0 or namespace in self._awaited:
+            return missing.rules_not_loaded(namespace)
+        return None
+
+    def causes(self, namespace: str) -> tuple[Cause, ...]:
+        """Return why the namespace may lack a metric: its rules are refused, or cannot be read."""
+        if self._plan is None:
+            return (missing.rules_unreadable(),)
+        refused = {
+            each.candidate.name: state.problem
+            for each, state in self.states(namespace)
+            if state.problem
+        }
+        return (missing.rules_refused(namespace, refused),) if refused else ()
+
+    @property
+    def namespaces(self) -> Iterable[str]:
+        """The namespaces that have ConfigMaps."""
+        return () if self._plan is None else self._plan.watched.keys()
+
+    def states(self, namespace: str) -> Sequence[tuple[Watched, State]]:
+        """Return the ConfigMaps of a namespace, of those that are too many only some."""
+        if self._plan is None:
+            return ()
+        return [(each, self._state(each)) for each in self._plan.watched.get(namespace, ())]
+
+    def count(self, namespace: str) -> int:
+        """Return the number of ConfigMaps of a namespace."""
+        return 0 if self._plan is None else self._plan.counts.get(namespace, 0)
 
     def check(self) -> str:
-        """Report the ConfigMaps for /readyz. Never raises, and names none."""
-        namespaces = {each.namespace for each in self._present}
-        return (
-            f"{len(self._present)} ConfigMaps of {len(namespaces)} namespaces, "
-            f"{len(self.loaded.refused)} refused"
+        """Report the ConfigMaps for /readyz, and name none.
+
+        Raises RuntimeError until their rules are in use, for some seconds at most.
+        """
+        if not self._settled and not self._is_late():
+            raise RuntimeError("the rules of teams are not loaded yet")
+        if self._plan is None:
+            return errors.Degradation("the ConfigMaps with rules of teams cannot be listed")
+        counts = self._counts()
+        text = (
+            f"{sum(counts.values())} ConfigMaps of {len(self._plan.watched)} namespaces, "
+            f"{counts[REFUSED]} refused"
         )
+        return f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text
+
+    def _is_late(self) -> bool:
+        return self._clock() - self._began >= _PATIENCE
+
+    def _note_settled(self) -> None:
+        self._settled = self._settled or (
+            self._plan is not None and not self._unread.total() and not self._awaited
+        )
+
+    def _state(self, each: Watched) -> State:
+        assert self._plan is not None
+        if problem := self._plan.reading.refused.get(each.key):
+            return State(problem=problem)
+        outcome = self._outcomes.get(each.key)
+        if outcome is None or outcome.digest != each.digest:
+            return State(unread=True)
+        return State(problem=outcome.problem or self._using.refused.get(each.key, ""))
+
+    def _counts(self) -> Mapping[str, int]:
+        """Return how many ConfigMaps are in each state."""
+        assert self._plan is not None
+        total = sum(self._plan.counts.values())
+        refused = len(self._plan.reading.refused) + len(self._using.refused)
+        refused += sum(1 for each in self._outcomes.values() if each.problem)
+        unread = self._unread.total()
+        return {IN_USE: max(total - refused - unread, 0), REFUSED: refused, UNREAD: unread}
+
+    def _planned(self, present: Sequence[Watched]) -> _Plan:
+        """Return which ConfigMaps are to be read. Blocks."""
+        reading = admission.to_read((each.candidate for each in present), self._limits)
+        by_key = {each.key: each for each in present}
+        refused: dict[str, list[Key]] = defaultdict(list)
+        for key in reading.refused:
+            refused[key[0]].append(key)
+        watched: dict[str, list[Watched]] = defaultdict(list)
+        shown = [heapq.nsmallest(self._limits.team_config_maps, own) for own in refused.values()]
+        for key in itertools.chain(reading.admitted, *shown):
+            watched[key[0]].append(by_key[key])
+        wanted = set(self._using.admitted)
+        due: list[tuple[int, Watched]] = []
+        turns = self._reads.copy()
+        for key in reading.admitted:
+            each, outcome = by_key[key], self._outcomes.get(key)
+            known = outcome is not None and outcome.digest == each.digest
+            if not known or (key in wanted and outcome is not None and outcome.ruleset is None):
+                due.append((turns[each.candidate.namespace], each))
+                turns[each.candidate.namespace] += 1
+        # No namespace delays the first ConfigMaps of the others.
+        due.sort(key=lambda turn: turn[0])
+        return _Plan(
+            watched=watched,
+            counts=Counter(each.candidate.namespace for each in present),
+            reading=reading,
+            candidates=[by_key[key].candidate for key in reading.admitted],
+            due=[each for _, each in due],
+        )
+
+    async def _outcome(self, each: Watched) -> _Outcome | None:
+        """Read a ConfigMap; None if that is postponed."""
+        if not self._allowances.take(each.candidate.namespace):
+            if self._meter is not None:
+                self._meter.postponed()
+            return None
+        config_map = self._texts.take(each)
+        if config_map is None:
+            try:
+                found = await self._fetch(each)
+            except errors.BackendError as error:
+                log.info("the ConfigMap %s/%s cannot be read yet: %s", *each.key, error)
+                return None
+            if found is None or found[0].digest != each.digest:
+                return None  # the watch is about to say so
+            config_map = found[1]
+        return await asyncio.to_thread(self._load, config_map, each.digest)
+
+    def _load(self, config_map: ConfigMap, digest: bytes) -> _Outcome:
+        """Load the rules of a ConfigMap; what is wrong refuses this one alone. Blocks."""
+        try:
+            ruleset = teams.load(config_map, label=self._label, limits=self._limits)
+        except ConfigError as error:
+            problem = str(error)
+        else:
+            log.info("the rules of the ConfigMap %s are loaded", config_map)
+            size = Size(rules=len(ruleset.all), pattern_memory=ruleset.pattern_memory)
+            return _Outcome(digest=digest, size=size, ruleset=ruleset)
+        problem = shorten(problem, _MAX_PROBLEM)
+        log.warning("the ConfigMap %s is refused: %s", config_map, problem)
+        return _Outcome(digest=digest, problem=problem)
+
+    async def _publish(self, plan: _Plan, request: Callable[[], None]) -> None:
+        """Let those be used that the limits admit, and note which these are."""
+        outcomes = dict(self._outcomes)
+        sizes = {key: each.size for key, each in outcomes.items() if each.size is not None}
+        self._using = await asyncio.to_thread(
+            admission.to_use, plan.candidates, sizes, self._limits
+        )
+        rulesets: dict[Key, RuleSet] = {}
+        admitted = set(self._using.admitted)
+        for key, outcome in outcomes.items():
+            if key not in admitted:
+                self._outcomes[key] = replace(outcome, ruleset=None)
+            elif outcome.ruleset is None:
+                self._again = True  # there is room for it now: read it again
+            else:
+                rulesets[key] = outcome.ruleset
+        self.revision += 1
+        before = self.in_use
+        changed = {
+            key[0]
+            for key in before.rulesets.keys() | rulesets.keys()
+            if before.rulesets.get(key) is not rulesets.get(key)
+        }
+        if changed:
+            self.in_use = InUse(version=before.version + 1, rulesets=rulesets)
+            self._awaited.update(dict.fromkeys(changed, self.in_use.version))
+            request()
+        if self._meter is not None:
+            self._meter.show(self._counts())

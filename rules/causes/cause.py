@@ -35,6 +35,9 @@ class Reason(enum.Enum):
     NO_SAMPLE = "NoSample"
     LABELS_MISSING = "LabelsMissing"
     OTHER_RESOURCE = "OtherResource"
+    RULES_NOT_LOADED = "RulesNotLoaded"
+    RULES_UNREADABLE = "RulesUnreadable"
+    RULES_REFUSED = "RulesRefused"
     WRONG_NAME = "WrongName"
     RELIST_FAILED = "RelistFailed"
     NOT_LISTED_YET = "NotListedYet"
@@ -88,6 +91,10 @@ _SUMMARIES: Mapping[Reason, str] = MappingProxyType(
         "`resources`, or add it in the scrape config",
         Reason.OTHER_RESOURCE: "the metric exists for other kinds of objects only; discovery lists "
         "which. Request it for one of these, or map a label in `resources`",
+        Reason.RULES_NOT_LOADED: "the rules of the namespace are not loaded yet. Retry",
+        Reason.RULES_UNREADABLE: "the adapter cannot list the ConfigMaps with rules of teams. Its "
+        "log and `/readyz/rights` say why",
+        Reason.RULES_REFUSED: "a ConfigMap with rules in the namespace is refused. Correct it",
         Reason.WRONG_NAME: "no rule produces a metric of this name. Use one of the names in "
         "discovery",
         Reason.RELIST_FAILED: "the last relist failed. Check Prometheus; the adapter's log has the "

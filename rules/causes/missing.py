@@ -6,7 +6,7 @@ callers who may read discovery get it. `samples` finds causes by further queries
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rules.causes import candidates, suggestions, wording
@@ -20,6 +20,7 @@ from rules.query.plan import ExternalPlan, Plan
 from rules.ruleset import CompiledRule
 
 _MAX_CAUSES = 8
+_MAX_CONFIG_MAPS = 3
 _SCRAPE_INTERVAL = 60.0
 """Prometheus' default, in seconds. An exporter that starts with the adapter is scraped by then."""
 
@@ -143,6 +144,43 @@ def listed_meanwhile() -> Cause:
 def no_query(error: PlanError) -> Cause:
     """Return the cause for a request that has no valid query."""
     return Cause(reason=Reason.NO_QUERY, sentence=" ".join(str(error).split()))
+
+
+def rules_not_loaded(namespace: str) -> Cause:
+    """Return the cause while ConfigMaps with rules of teams are not loaded; empty for all."""
+    place = f"of namespace {printable(namespace)}" if namespace else "of teams"
+    sentence = f"the rules {place} are not loaded yet, and no other rule produces the metric. Retry"
+    return Cause(reason=Reason.RULES_NOT_LOADED, sentence=sentence, provisional=True)
+
+
+def rules_unreadable() -> Cause:
+    """Return the cause for a metric that no rule produces while those of teams are not known."""
+    sentence = (
+        "the rules of teams could not be read: the ConfigMaps with them cannot be listed. The "
+        "adapter's log and `/readyz/rights` say why"
+    )
+    return Cause(reason=Reason.RULES_UNREADABLE, sentence=sentence, lasting=True)
+
+
+def rules_refused(namespace: str, problems: Mapping[str, str]) -> Cause:
+    """Return the cause for a metric that no rule produces while ConfigMaps are refused.
+
+    `problems` says why, by the name of the ConfigMap.
+    """
+    named = sorted(problems.items())[:_MAX_CONFIG_MAPS]
+    found = [f"{name}: {wording.truncate(' '.join(each.split()))}" for name, each in named]
+    if more := len(problems) - len(found):
+        found.append(f"{more} more")
+    sentence = (
+        f"no rule produces the metric, and ConfigMaps with rules in namespace "
+        f"{printable(namespace)} are refused: {'; '.join(found)}"
+    )
+    return Cause(reason=Reason.RULES_REFUSED, sentence=sentence)
+
+
+def with_team(causes: Iterable[Cause], of_team: Iterable[Cause]) -> tuple[Cause, ...]:
+    """Return why no rule produces a metric, with what is wrong with the rules of its namespace."""
+    return _most_specific((*causes, *of_team))
 
 
 def unknown_resource(resource: str, kinds: Kinds) -> Cause:

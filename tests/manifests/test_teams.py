@@ -42,6 +42,12 @@ externalRules:
 """
 
 
+HIDDEN = (
+    "team-x/rules: rules[1] (rules.yaml:5): a rule of all namespaces has "
+    "namespaces/shared_util, pods/shared_util, and comes first: choose another name"
+)
+
+
 @pytest.fixture(scope="module")
 def scraped(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     with prometheus.run(tmp_path_factory.mktemp("prometheus")) as running:
@@ -63,9 +69,10 @@ def plane(
 ) -> Iterator[ControlPlane]:
     """A cluster with the component, the two namespaces, and a pod in each."""
     overlay = tmp_path_factory.mktemp("overlay")
-    places = [OVERLAY, OVERLAY.parents[1] / "components" / "team-rules"]
-    base, component = (os.path.relpath(each, overlay) for each in places)
-    kustomization = {"resources": [base], "components": [component]}
+    components = OVERLAY.parents[1] / "components"
+    places = [OVERLAY, components / "team-rules", components / "team-rules-status"]
+    base, *added = (os.path.relpath(each, overlay) for each in places)
+    kustomization = {"resources": [base], "components": added}
     (overlay / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     objects = yaml.safe_dump_all(
         document
@@ -94,8 +101,10 @@ def plane(
         yield control_plane
         # Without waiting: the APIServices of the adapter, which has ended, still exist.
         control_plane.kubectl("delete", "--wait=false", "-f", "-", text=objects)
-        role = "gpu-metrics-adapter:team-rules"
-        control_plane.kubectl("delete", f"clusterrole/{role}", f"clusterrolebinding/{role}")
+        for role in ("team-rules", "team-rules-status", "team-rules-reader"):
+            name = f"gpu-metrics-adapter:{role}"
+            control_plane.kubectl("delete", "--ignore-not-found", f"clusterrole/{name}")
+            control_plane.kubectl("delete", "--ignore-not-found", f"clusterrolebinding/{name}")
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +119,7 @@ def adapter(plane: ControlPlane, scraped: Prometheus, tmp_path_factory: Any) -> 
             f"--config={config}",
             f"--prometheus-url={scraped.url}",
             "--team-rules-selector=gpu-metrics-adapter/rules=team",
+            "--team-rules-status",
             "--shutdown-delay=0s",
         ],
     )
@@ -147,6 +157,13 @@ def status(plane: ControlPlane, namespace: str, name: str = "rules") -> str:
     return str((found["metadata"].get("annotations") or {}).get(STATUS, ""))
 
 
+def report(plane: ControlPlane, namespace: str) -> dict[str, Any]:
+    """Return the document about the rules of a namespace, its items by their ConfigMaps."""
+    path = f"/apis/custom.metrics.k8s.io/v1beta1/namespaces/{namespace}/teamrules"
+    document = plane.admin.get(path)
+    return document | {"items": {each["configMap"]: each for each in document["items"]}}
+
+
 def test_rules_of_a_team_count_in_its_namespace_only(plane: ControlPlane, adapter: Server) -> None:
     put(plane, "team-x", TEAM.replace("OFFSET", "100"))
     wait_for(lambda: queue(plane, "team-x") == "110", "the team's metric", seconds=40)
@@ -158,11 +175,21 @@ def test_rules_of_a_team_count_in_its_namespace_only(plane: ControlPlane, adapte
     assert queue(plane, "team-x", "shared_util") == "50"
     listed = plane.admin.get("/apis/custom.metrics.k8s.io/v1beta1")["resources"]
     assert {each["name"].partition("/")[2] for each in listed} == {"shared_util"}
+    assert report(plane, "team-x")["items"] == {
+        "rules": {
+            "configMap": "rules",
+            "state": "InUse",
+            "rules": 3,
+            "metrics": ["external/all_queues", "namespaces/queue_length", "pods/queue_length"],
+            "hiddenMetrics": ["namespaces/shared_util", "pods/shared_util"],
+            "problems": [HIDDEN],
+        }
+    }
+    assert report(plane, "team-y")["items"] == {}
     wait_for(lambda: "queue_length" in status(plane, "team-x"), "the annotation", seconds=30)
     assert status(plane, "team-x") == (
-        "team-x/rules: rules[1] (rules.yaml:5): a rule of all namespaces has "
-        "namespaces/shared_util, pods/shared_util, and comes first: choose another name; 3 rules "
-        "in use; metrics: external/all_queues, namespaces/queue_length, pods/queue_length"
+        f"{HIDDEN}; 3 rules in use; metrics: external/all_queues, namespaces/queue_length, "
+        "pods/queue_length"
     )
 
 
@@ -178,7 +205,7 @@ def test_two_teams_have_a_metric_of_the_same_name(plane: ControlPlane, adapter: 
     assert [value(plane, f"namespaces/{each}/all_queues") for each in NAMESPACES] == ["10", "11"]
 
 
-def test_what_is_wrong_is_told_and_changes_nothing(plane: ControlPlane, adapter: Server) -> None:
+def test_a_refused_version_has_no_effect_and_says_why(plane: ControlPlane, adapter: Server) -> None:
     put(plane, "team-x", TEAM.replace("OFFSET", "1"))
     wait_for(lambda: queue(plane, "team-x") == "11", "the team's metric", seconds=40)
 
@@ -186,14 +213,24 @@ def test_what_is_wrong_is_told_and_changes_nothing(plane: ControlPlane, adapter:
     wait_for(lambda: "refused" in status(plane, "team-x"), "the annotation", seconds=40)
 
     assert "cannot use info()" in status(plane, "team-x")
-    assert status(plane, "team-x").endswith("the rules of before stay in use")
-    assert queue(plane, "team-x") == "11"
+    (item,) = report(plane, "team-x")["items"].values()
+    assert (item["state"], item["rules"], item["metrics"]) == ("Refused", 0, [])
+    assert "cannot use info()" in item["problems"][0]
+    wait_for(lambda: queue(plane, "team-x") == "404", "the end of the rules", seconds=40)
+    path = "/apis/custom.metrics.k8s.io/v1beta1/namespaces/team-x/pods/web-0/queue_length"
+    causes = plane.admin.request("GET", path).document["details"]["causes"]
+    (refused,) = [each for each in causes if each["reason"] == "RulesRefused"]
+    assert "cannot use info()" in refused["message"]
+    assert queue(plane, "team-y") == "2011"
     events = plane.admin.get("/api/v1/namespaces/team-x/events")["items"]
     (told,) = [each for each in events if each["reason"] == "RulesRefused"]
     assert told["involvedObject"]["kind"] == "ConfigMap"
     assert "cannot use info()" in told["message"]
 
+    put(plane, "team-x", TEAM.replace("OFFSET", "2"))
+    wait_for(lambda: queue(plane, "team-x") == "12", "the team's metric", seconds=40)
     plane.kubectl("delete", "configmap", "rules", "--namespace=team-x")
     wait_for(lambda: queue(plane, "team-x") == "404", "the end of the metric", seconds=40)
+    assert report(plane, "team-x")["count"] == 0
     assert "CRITICAL" not in adapter.log
     assert "Traceback" not in adapter.log

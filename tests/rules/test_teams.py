@@ -8,6 +8,7 @@ import pytest
 
 from adapter.series import generation
 from rules import ruleset, teams
+from rules.admission import Key
 from rules.errors import ConfigError, PlanError
 from rules.kinds import PODS, Kinds
 from rules.query import plan, scope
@@ -41,12 +42,16 @@ def load(*rules: str, **more: Any) -> RuleSet:
     return teams.load(config_map(*rules, **more), label="ns")
 
 
-def loaded(*config_maps: ConfigMap) -> dict[ConfigMap, RuleSet]:
-    return {each: teams.load(each, label="ns") for each in config_maps}
+def loaded(*config_maps: ConfigMap) -> dict[Key, RuleSet]:
+    return {(each.namespace, each.name): teams.load(each, label="ns") for each in config_maps}
+
+
+def merged_with(own: RuleSet) -> RuleSet:
+    return teams.merge(RuleSet(), {("a", "rules"): own})
 
 
 def render(own: RuleSet, *, selector: Selector | None = None) -> str:
-    merged, _ = teams.merge(RuleSet(), {config_map(): own})
+    merged = merged_with(own)
     pins = dict.fromkeys(range(len(merged.every)), listing("m"))
     entry = generation.build(merged, pins, {}, KINDS).of("a").catalog.entry(PODS, "m")
     assert entry is not None
@@ -73,7 +78,7 @@ def test_series_and_queries_are_confined():
 
 
 def generation_of(own: RuleSet) -> Any:
-    merged, _ = teams.merge(RuleSet(), {config_map(): own})
+    merged = merged_with(own)
     return generation.build(merged, {}, {}, KINDS).of("a")
 
 
@@ -169,26 +174,25 @@ def test_templates_of_teams_have_little_time():
         render(load(rule(query=long)))
 
 
-def test_limits_leave_out_whole_config_maps(monkeypatch: pytest.MonkeyPatch):
-    first = config_map(*[rule()] * 15, name="first")
-    second = config_map(*[rule("n")] * 6, name="second")
-    third = config_map(*[rule("n")] * 5, name="third")
-    other = config_map(rule(), namespace="b")
+def test_rules_of_teams_follow_those_of_the_cluster_by_namespace_and_name():
+    cluster = ruleset.load([("c.yaml", f"rules:\n{rule('m')}")])
+    maps = [
+        config_map(rule("n"), namespace="b"),
+        config_map(rule("o"), rule("p"), name="second"),
+        config_map(rule("q"), name="first"),
+    ]
 
-    merged, left_out = teams.merge(RuleSet(), loaded(third, other, second, first))
-    assert [len(merged.teams[each].all) for each in "ab"] == [20, 1]
-    assert left_out == {"a/second": "the namespace has more than 20 rules"}
-    assert [each.index for each in merged.every] == list(range(21))
+    merged = teams.merge(cluster, loaded(*maps))
 
-    monkeypatch.setattr(teams, "MAX_ALL_RULES", 18)
-    merged, left_out = teams.merge(RuleSet(), loaded(first, second, third, other))
-    assert set(left_out) == {"a/second", "a/third"}
-    assert len(merged.every) == 16
+    assert [each.index for each in merged.every] == list(range(5))
+    assert [each.pinned_series for each in merged.teams["a"].all] == ["q", "o", "p"]
+    again = teams.merge(cluster, loaded(*reversed(maps)))
+    assert [each.content for each in merged.every] == [each.content for each in again.every]
 
 
 def test_a_namespace_sees_the_rules_of_the_cluster_and_its_own():
     cluster = ruleset.load([("c.yaml", f"rules:\n{rule('m')}")])
-    merged, _ = teams.merge(
+    merged = teams.merge(
         cluster,
         loaded(
             config_map(rule("m"), rule("n")),
@@ -219,7 +223,7 @@ def test_external_metrics_exist_in_the_namespace_only():
         "- {seriesQuery: q, metricsQuery: sum(<<.Series>>), resources: {namespaced: false}}"
     )
     own = teams.load(ConfigMap(namespace="a", name="x", data=(("r.yaml", text),)), label="ns")
-    merged, _ = teams.merge(RuleSet(), {config_map(): own})
+    merged = merged_with(own)
     built = generation.build(merged, {}, {}, KINDS)
 
     assert built.catalog.external_entry("q") is None
@@ -231,7 +235,7 @@ def test_external_metrics_exist_in_the_namespace_only():
 
 def test_a_rule_of_too_many_series_has_no_metrics():
     own = load(rule('{x="y"}'))
-    merged, _ = teams.merge(RuleSet(), {config_map(): own})
+    merged = merged_with(own)
     few, many = ({0: listing(*(f"m{number}" for number in range(count)))} for count in (100, 101))
 
     def entries(listings: dict[int, Listing]) -> int:

@@ -87,9 +87,11 @@ async def resolve(info: RequestInfo, backend: Backend) -> Requested:
     selector, _ = options.of_list(info, group=NAME, kind="*")
     entry = backend.generation.catalog.external_entry(info.resource)
     if entry is None and backend.fallback is None:
-        causes = await backend.collector.of_metric(backend.inventory, info.resource)
+        causes = await backend.why_missing(info, info.resource)
         backend.collector.log_causes(_subject(info), causes)
         raise _not_found(info.resource, info.namespace, causes)
+    if entry is None:
+        backend.check_loaded(info)
     options.check_series_selector(selector, "labelSelector")
     return Requested(info=info, entry=entry, selector=selector)
 
@@ -153,7 +155,7 @@ async def _forwarded(info: RequestInfo, backend: Backend, *, deadline: float) ->
     except BackendError as error:
         causes = (
             missing.failed_fallback(backend.fallback.name, error.status, error.refusal),
-            *await backend.collector.of_metric(backend.inventory, info.resource),
+            *await backend.why_missing(info, info.resource),
         )
         backend.collector.log_causes(_subject(info), causes, error)
         if error.status == _NOT_FOUND:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from adapter import errors
 from adapter.apimachinery.encoding import Document
 from adapter.apimachinery.negotiation import Transform
 from adapter.apimachinery.request_info import RequestInfo
@@ -20,6 +21,7 @@ from adapter.clients.external_metrics import ExternalMetrics
 from adapter.cluster.object_index import Object
 from adapter.evaluation.evaluation import Evaluation
 from adapter.series.generation import Generation
+from rules.causes import missing
 from rules.causes.cause import Cause
 from rules.causes.inventory import Inventory
 from rules.kinds import GroupResource, Kinds
@@ -88,6 +90,22 @@ class Objects(Protocol):
         ...
 
 
+class TeamRules(Protocol):
+    """What is known about the rules of teams beside the generation."""
+
+    def pending(self, namespace: str) -> Cause | None:
+        """Return the cause if rules of the namespace are not loaded yet; None if they are."""
+        ...
+
+    def causes(self, namespace: str) -> tuple[Cause, ...]:
+        """Return why the namespace may lack a metric."""
+        ...
+
+    async def document(self, namespace: str, view: Generation) -> Document:
+        """Return the document about the rules of a namespace, which sees `view`."""
+        ...
+
+
 class Questions:
     """Cache of what groups resolved for requests, under one catalog and the same kinds.
 
@@ -118,6 +136,8 @@ class Backend:
     questions: Questions = field(default_factory=Questions)
     fallback: ExternalMetrics | None = None
     """The server that has the external metrics which no rule produces; None if there is none."""
+    team_rules: TeamRules | None = None
+    """None if teams cannot have rules."""
     teams: Mapping[str, Backend] = field(default_factory=dict)
     """What requests in the namespace of a team use instead, by namespace."""
     clock: Callable[[], float] = time.time
@@ -126,6 +146,28 @@ class Backend:
     def of(self, namespace: str) -> Backend:
         """Return what requests in a namespace use."""
         return self.teams.get(namespace, self)
+
+    def check_loaded(self, info: RequestInfo) -> None:
+        """Raise ApiError (503) if a rule that is not loaded yet may produce a metric."""
+        if self.team_rules is None or not info.namespace:
+            return
+        if (pending := self.team_rules.pending(info.namespace)) is not None:
+            message = "the rules of the namespace are not loaded yet"
+            raise errors.unavailable(message, [pending])
+
+    async def why_missing(
+        self, info: RequestInfo, metric: str, resource: GroupResource | None = None
+    ) -> tuple[Cause, ...]:
+        """Return why no rule produces a metric; `resource` is None for an external one.
+
+        Raises ApiError (503) if a rule that is not loaded yet may produce it.
+        """
+        self.check_loaded(info)
+        team_rules = self.team_rules if info.namespace else None
+        causes = await self.collector.of_metric(self.inventory, metric, resource)
+        if team_rules is None:
+            return causes
+        return missing.with_team(causes, team_rules.causes(info.namespace))
 
     @property
     def inventory(self) -> Inventory:

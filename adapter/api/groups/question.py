@@ -21,7 +21,7 @@ from rules.causes.wording import printable
 from rules.errors import SelectorError, UnknownResourceError
 from rules.kinds import NAMESPACES, GroupResource, Kind, Kinds
 from rules.names import is_namespace, is_object_name
-from rules.query.catalog import Catalog, Entry
+from rules.query.catalog import Entry
 from rules.quoting import shorten
 from rules.selectors.selectors import Selector
 
@@ -88,7 +88,7 @@ async def resolve(info: RequestInfo, backend: Backend) -> Question:
         metric_selector=metric_selector,
         kind=kind,
         listed=kinds.first(target.resource, target.group).group_resource,
-        entry=await _entry(target, kind, catalog, backend),
+        entry=await _entry(info, target, kind, backend),
         can_exist=_can_exist(target, kind),
     )
     backend.questions.under(catalog, kinds).set(info, question)
@@ -157,13 +157,11 @@ async def _resolve_kind(target: Target, backend: Backend) -> tuple[Kinds, Kind]:
         raise not_found(target, backend, [cause]) from error
 
 
-async def _entry(target: Target, kind: Kind, catalog: Catalog, backend: Backend) -> Entry:
+async def _entry(info: RequestInfo, target: Target, kind: Kind, backend: Backend) -> Entry:
     """Return the catalog's entry. Raises ApiError (404) if there is none at the target's scope."""
-    entry = catalog.entry(kind.group_resource, target.metric)
+    entry = backend.generation.catalog.entry(kind.group_resource, target.metric)
     if entry is None:
-        causes = await backend.collector.of_metric(
-            backend.inventory, target.metric, kind.group_resource
-        )
+        causes = await backend.why_missing(info, target.metric, kind.group_resource)
         raise not_found(target, backend, causes)
     if entry.namespaced != bool(target.namespace):
         cause = missing.other_scope(entry.resource, namespaced=entry.namespaced)

@@ -204,6 +204,7 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
         "shutdown-delay",
         "team-rules-label",
         "team-rules-selector",
+        "team-rules-status",
     }
 
 

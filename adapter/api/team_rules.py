@@ -1,0 +1,34 @@
+"""What became of the rules of teams: a document below each namespace.
+
+`/apis/custom.metrics.k8s.io/VERSION/namespaces/NS/teamrules` is a list of the resource `teamrules`
+to authorization, so a Role in the namespace grants it. It is no resource of discovery: no client
+can do anything with it but read this document.
+"""
+
+from __future__ import annotations
+
+from adapter.api.groups import custom
+from adapter.api.groups.group import Backend, TeamRules
+from adapter.apimachinery import encoding
+from adapter.apimachinery.request_info import RequestInfo
+from adapter.apimachinery.responses import Answer
+
+RESOURCE = "teamrules"
+
+
+def requested(info: RequestInfo) -> bool:
+    """Return whether the path is that of the document of a namespace."""
+    return (
+        info.group == custom.NAME
+        and info.version in custom.VERSIONS
+        and info.verb == "list"
+        and info.parts == (RESOURCE,)
+        and info.below_version == ("namespaces", info.namespace, RESOURCE)
+        and bool(info.namespace)
+    )
+
+
+async def answer(info: RequestInfo, backend: Backend, team_rules: TeamRules) -> Answer:
+    """Return the document as JSON."""
+    document = await team_rules.document(info.namespace, backend.generation)
+    return Answer(body=encoding.encode(document, pretty=info.pretty is not False))

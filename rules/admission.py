@@ -1,0 +1,148 @@
+"""Which ConfigMaps of teams the limits admit: which are read, and of these, which are in use.
+
+Pure. What is admitted follows from the present objects alone, so that all replicas agree. How a
+limit is divided is in `shares`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules import shares
+from rules.limits import Limits, name_of
+from rules.shares import Claim
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A ConfigMap with rules, without its text."""
+
+    namespace: str
+    name: str
+    created: str
+    """`metadata.creationTimestamp`."""
+    characters: int
+    """Of its rules files."""
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and its name."""
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """What the rules of a ConfigMap take of the limits."""
+
+    rules: int
+    pattern_memory: int
+    """Bytes of its compiled regular expressions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """Which ConfigMaps are admitted, the oldest first, and why others are not."""
+
+    admitted: tuple[Key, ...]
+    refused: Mapping[Key, str]
+
+
+def to_read(present: Iterable[Candidate], limits: Limits) -> Admission:
+    """Return which ConfigMaps are read. Takes linear time in the number of ConfigMaps."""
+    admission = _Admission(limits)
+    by_namespace: dict[str, list[Candidate]] = defaultdict(list)
+    for each in present:
+        by_namespace[each.namespace].append(each)
+    within: list[Candidate] = []
+    for own in by_namespace.values():
+        # Not sorted: this would block all threads while somebody has 100 000 ConfigMaps.
+        within += heapq.nsmallest(limits.team_config_maps, own, key=_order)
+        if len(own) > limits.team_config_maps:
+            kept = {each.key for each in within[-limits.team_config_maps :]}
+            admission.refuse_own(
+                (each.key for each in own if each.key not in kept),
+                "team_config_maps",
+                "ConfigMaps with rules",
+            )
+    admission.left = within
+    admission.divide({each.key: 1 for each in within}, "team_config_maps", "ConfigMaps with rules")
+    for each in admission.left:
+        if each.characters > limits.team_text:
+            admission.refused[each.key] = limits.exceeded("team_text", each.characters)
+    admission.drop()
+    sizes = {each.key: each.characters for each in admission.left}
+    admission.divide(sizes, "team_text", "characters of rules", own=limits.team_text_all)
+    return admission.result()
+
+
+def to_use(read: Iterable[Candidate], sizes: Mapping[Key, Size], limits: Limits) -> Admission:
+    """Return which of the ConfigMaps that were read are in use; `sizes` has those that load."""
+    admission = _Admission(limits)
+    admission.left = [each for each in read if each.key in sizes]
+    memory = {key: size.pattern_memory for key, size in sizes.items()}
+    admission.divide(memory, "team_pattern_memory", "bytes of compiled regular expressions")
+    rules = {key: size.rules for key, size in sizes.items()}
+    admission.divide(rules, "team_rules", "rules")
+    return admission.result()
+
+
+class _Admission:
+    """ConfigMaps of which each limit leaves fewer."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self.left: Sequence[Candidate] = ()
+        self.refused: dict[Key, str] = {}
+
+    def divide(self, sizes: Mapping[Key, int], limit: str, what: str, *, own: int = 0) -> None:
+        """Leave those that fit into a limit and into the limit `_all`, with these sizes.
+
+        `own` is the limit of a namespace, if that is not `limit`.
+        """
+        claims = [
+            Claim(
+                key=each.key,
+                namespace=each.namespace,
+                name=each.name,
+                created=each.created,
+                size=sizes[each.key],
+            )
+            for each in self.left
+        ]
+        total = getattr(self._limits, f"{limit}_all")
+        found = shares.admit(claims, own=own or getattr(self._limits, limit), total=total)
+        self.refuse_own(found.beyond_own, limit, what)
+        message = (
+            f"all namespaces together have more than {total} {what} "
+            f"(--limit={name_of(limit)}-all), and this one uses its share: remove some"
+        )
+        self.refused.update(dict.fromkeys(found.beyond_all, message))
+        self.drop()
+
+    def refuse_own(self, keys: Iterable[Key], limit: str, what: str) -> None:
+        """Refuse what exceeds the limit of its namespace."""
+        number = getattr(self._limits, limit)
+        message = (
+            f"the namespace has more than {number} {what} (--limit={name_of(limit)}), and older "
+            "ConfigMaps use them: remove some"
+        )
+        self.refused.update(dict.fromkeys(keys, message))
+
+    def drop(self) -> None:
+        """Leave those that are not refused."""
+        self.left = [each for each in self.left if each.key not in self.refused]
+
+    def result(self) -> Admission:
+        """Return what is left, and the others."""
+        ordered = sorted(self.left, key=_order)
+        return Admission(admitted=tuple(each.key for each in ordered), refused=self.refused)
+
+
+def _order(each: Candidate) -> tuple[str, str, str]:
+    return each.created, each.namespace, each.name

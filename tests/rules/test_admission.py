@@ -1,0 +1,146 @@
+"""Which ConfigMaps of teams the limits admit, whatever the order in which they were seen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from rules import admission, limits
+from rules.admission import Admission, Candidate, Key, Size
+
+SMALL = limits.DEFAULT.with_values(
+    {
+        "team-config-maps": 4,
+        "team-config-maps-all": 10,
+        "team-text": 100,
+        "team-text-all": 600,
+        "team-rules": 5,
+        "team-rules-all": 12,
+        "team-pattern-memory": 50,
+        "team-pattern-memory-all": 120,
+    }
+)
+
+
+def candidate(name: str, namespace: str = "a", created: int = 0, characters: int = 1) -> Candidate:
+    return Candidate(
+        namespace=namespace,
+        name=name,
+        created=f"2026-01-01T00:00:{created:02}Z",
+        characters=characters,
+    )
+
+
+def size(rules: int, pattern_memory: int = 0) -> Size:
+    return Size(rules=rules, pattern_memory=pattern_memory)
+
+
+def read(*candidates: Candidate) -> Admission:
+    return admission.to_read(candidates, SMALL)
+
+
+def used(candidates: Iterable[Candidate], sizes: dict[str, Size]) -> Admission:
+    by_key = {each.key: sizes[each.name] for each in candidates if each.name in sizes}
+    return admission.to_use(candidates, by_key, SMALL)
+
+
+def names(keys: Iterable[Key]) -> str:
+    return " ".join(name for _, name in keys)
+
+
+def test_the_oldest_config_maps_of_a_namespace_are_read():
+    found = read(*(candidate(f"c{each}", created=9 - each) for each in range(6)))
+
+    assert names(found.admitted) == "c5 c4 c3 c2"
+    assert names(sorted(found.refused)) == "c0 c1"
+    assert found.refused["a", "c0"] == (
+        "the namespace has more than 4 ConfigMaps with rules (--limit=team-config-maps), and older "
+        "ConfigMaps use them: remove some"
+    )
+
+
+def test_many_config_maps_of_one_namespace_leave_the_others_theirs():
+    many = [candidate(f"m{number}", "many") for number in range(2_000)]
+    others = [candidate(f"o{number}", f"n{number}", created=9) for number in range(6)]
+
+    found = read(*many, *others)
+
+    assert {("n0", "o0"), ("n5", "o5")} <= {*found.admitted}
+    assert len(found.admitted) == 10
+    assert {namespace for namespace, _ in found.refused} == {"many"}
+
+
+def test_a_text_beyond_the_limit_is_refused_and_takes_nothing():
+    texts = [candidate(f"t{each}", f"n{each // 4}", characters=100) for each in range(8)]
+    large = candidate("large", characters=101)
+
+    found = read(large, *texts)
+
+    assert found.refused["a", "large"].startswith("has 101 characters; the limit")
+    assert len(found.admitted) == 6
+    assert all(
+        "--limit=team-text-all" in found.refused[each]
+        for each in found.refused.keys() - {large.key}
+    )
+
+
+def test_rules_beyond_the_limit_are_refused_as_a_whole_and_leave_room_for_fewer():
+    maps = [candidate(name, created=place) for place, name in enumerate(("old", "big", "small"))]
+
+    found = used(maps, {"old": size(3), "big": size(3), "small": size(2)})
+
+    assert names(found.admitted) == "old small"
+    assert "more than 5 rules (--limit=team-rules)" in found.refused["a", "big"]
+
+
+def test_rules_refused_for_their_patterns_take_nothing_of_the_rules():
+    maps = [candidate(name, created=place) for place, name in enumerate(("old", "big", "small"))]
+
+    found = used(maps, {"old": size(1, 30), "big": size(4, 30), "small": size(4, 20)})
+
+    assert names(found.admitted) == "old small"
+    assert "bytes of compiled regular expressions" in found.refused["a", "big"]
+
+
+def test_config_maps_that_do_not_load_are_neither_admitted_nor_refused_by_limits():
+    maps = [candidate("good"), candidate("bad")]
+
+    found = used(maps, {"good": size(5)})
+
+    assert names(found.admitted) == "good"
+    assert not found.refused
+
+
+def test_what_is_admitted_does_not_depend_on_the_order():
+    """2 000 sets of ConfigMaps, each in three orders."""
+    generator = random.Random(41)
+    for _ in range(2_000):
+        maps = [
+            candidate(
+                f"c{number}",
+                generator.choice("abcd"),
+                created=generator.randrange(3),
+                characters=generator.choice((1, 60, 100, 101)),
+            )
+            for number in range(generator.randrange(25))
+        ]
+        sizes = {
+            each.name: size(generator.randrange(1, 7), generator.randrange(60))
+            for each in maps
+            if generator.random() < 0.8
+        }
+
+        def decided(maps: list[Candidate], sizes: dict[str, Size]) -> tuple[Admission, Admission]:
+            reading = read(*maps)
+            admitted = {*reading.admitted}
+            return reading, used([each for each in maps if each.key in admitted], sizes)
+
+        expected = decided(maps, sizes)
+        for _ in range(2):
+            generator.shuffle(maps)
+            assert decided(maps, sizes) == expected
+        by_namespace: dict[str, int] = {}
+        for namespace, name in expected[1].admitted:
+            by_namespace[namespace] = by_namespace.get(namespace, 0) + sizes[name].rules
+        assert all(each <= 5 for each in by_namespace.values())
+        assert sum(by_namespace.values()) <= 12
