@@ -162,6 +162,7 @@ class Explainer:
             asked=asked,
             rules=rules,
             objects=None if names is None else explanation.first(names),
+            entry=None if requested is None else requested.entry,
             queries=await self._queries(query, timeout),
             values=explanation.first(values),
             causes=causes,

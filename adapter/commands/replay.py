@@ -165,6 +165,13 @@ def _behavior(path: Path) -> Mapping[str, Any]:
     return document
 
 
+def _progress(part: float) -> None:
+    """Show how much has been read, on a terminal."""
+    if sys.stderr.isatty():
+        end = "\r" if part < 1 else "\r\033[K"
+        print(f"reading the past: {part:4.0%}", end=end, file=sys.stderr, flush=True)
+
+
 async def _run(
     output: str,
     kubeconfig: str | None,
@@ -173,7 +180,7 @@ async def _run(
     wanted: Wanted,
 ) -> int:
     async with connected(kubeconfig) as client, sources.connect_prometheus(connection) as found:
-        replayed = await replay.run(client, found, *names, wanted)
+        replayed = await replay.run(client, found, *names, wanted, _progress)
     if output == "json":
         print(json.dumps(replay_report.document(replayed), indent=2))
     elif output == "html":

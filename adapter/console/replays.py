@@ -31,7 +31,7 @@ def charts(replayed: Replay) -> list[Chart]:
     found = []
     for index, metric in enumerate(replayed.hpa.metrics):
         unit = 1.0 if metric.target == "Utilization" else 1000.0
-        values = [each.values[index] for each in replayed.history]
+        values = [each.readings[index].value for each in replayed.history]
         ends = [(times[0], metric.value / unit), (times[-1], metric.value / unit)]
         found.append(
             chart.draw(

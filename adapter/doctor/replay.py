@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,9 @@ from typing import Any
 from adapter.clients.prometheus import Prometheus
 from adapter.doctor import history
 from adapter.doctor.client import CannotTellError, Client
-from adapter.doctor.history import Past
+from adapter.doctor.history import Past, Progress
 from rules import quantity
+from rules.document.sources import DEFAULT
 from rules.errors import DurationError, QuantityError, UnreadableError
 from rules.hpa import replay, replay_report
 from rules.hpa.autoscaler import Autoscaler, Metric
@@ -60,11 +62,23 @@ class Wanted:
 
 
 async def run(
-    client: Client, prometheus: Prometheus, namespace: str, name: str, wanted: Wanted
+    client: Client,
+    prometheus: Prometheus,
+    namespace: str,
+    name: str,
+    wanted: Wanted,
+    progress: Progress = lambda _: None,
 ) -> Replay:
     """Replay the past of an HPA. Raises CannotTellError with the cause and what to do."""
     past = await history.read(
-        client, prometheus, namespace, name, since=wanted.since, step=wanted.step
+        client,
+        prometheus,
+        namespace,
+        name,
+        now=time.time(),
+        since=wanted.since,
+        step=wanted.step,
+        progress=progress,
     )
     try:
         variants = [Variant(title="present settings", hpa=past.hpa), *_variants(past.hpa, wanted)]
@@ -116,15 +130,18 @@ def _metric(hpa: Autoscaler, name: str) -> int:
 def _replay(past: Past, variants: Sequence[Variant], wanted: Wanted) -> Replay:
     starting, note = _startup(past, wanted)
     results = [
-        replay.simulate(each, past.history, startup=starting, step=wanted.step) for each in variants
+        replay.simulate(each, past.history, startup=starting, step=wanted.step, totals=past.totals)
+        for each in variants
     ]
-    was = replay.recorded(past.hpa, past.history, wanted.step)
+    was = replay.recorded(past.hpa, past.history, wanted.step, past.totals)
+    decided = list(replay.decisions(past.hpa, past.history))
     return Replay(
         hpa=past.hpa,
         history=past.history,
         step=wanted.step,
         results=(was, *results),
-        fit=replay.fit(results[0], past.history),
+        decided=tuple(decided),
+        fit=replay.fit(decided, past.history),
         notes=tuple(_notes(past, note, was.saturated)),
     )
 
@@ -134,7 +151,7 @@ def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
     if wanted.startup is not None:
         return wanted.startup, f"{wanted.startup:g} s, as given"
     for index, metric in enumerate(past.hpa.metrics):
-        if metric.type == "Pods" and past.from_kube_state_metrics:
+        if metric.type == "Pods" and past.replicas_known:
             measured = replay.startup(past.history, index)
             if measured:
                 seconds, count = measured
@@ -143,9 +160,9 @@ def _startup(past: Past, wanted: Wanted) -> tuple[float, str]:
     return replay.STARTUP, assumed
 
 
-def _model(metric: Metric) -> str:
-    """Return how a metric follows the replicas in a replay."""
-    if replay.is_load(metric):
+def _model(metric: Metric, *, total: bool) -> str:
+    """Return how a metric follows other replicas than those of the past."""
+    if total:
         return f"{metric.name} is the load, which was what it was, whatever the replicas"
     if metric.type == "Pods":
         return (
@@ -158,18 +175,31 @@ def _model(metric: Metric) -> str:
 def _notes(past: Past, startup: str, saturated: float) -> Iterator[str]:
     names = ", ".join(each.name for each in past.hpa.metrics)
     of = (
-        "replicas are those that the HPA desired, by kube-state-metrics"
-        if past.from_kube_state_metrics
-        else "replicas are the pods with a value, because Prometheus has no series of "
+        "replicas are those that there were, by kube-state-metrics"
+        if past.replicas_known
+        else "replicas are the pods that there were, because Prometheus has no series of "
         "kube-state-metrics"
     )
-    yield f"History: {names} from Prometheus ({past.queries} range queries); {of}"
+    yield (
+        f"Facts: the values of {names}, by the rules of now, from Prometheus ({past.queries} range "
+        f"queries), and what the controller decides from them; {of}; {past.pods}"
+    )
+    for source in past.sources:
+        if source != DEFAULT:
+            yield f"A rule queries the source {source}: --prometheus-url must be this Prometheus"
     if past.late:
         yield (
             "The history begins later than requested: before, Prometheus has no values, because of "
             "its retention, or because the series had another name or other labels"
         )
-    yield f"Model: {'; '.join(dict.fromkeys(map(_model, past.hpa.metrics)))}"
+    models = (
+        _model(metric, total=total)
+        for metric, total in zip(past.hpa.metrics, past.totals, strict=True)
+    )
+    yield (
+        f"Model, in the time of the column `model`, while the replicas are others than there were: "
+        f"{'; '.join(dict.fromkeys(models))}"
+    )
     yield f"A new pod has a value after {startup}"
     if saturated:
         yield (

@@ -23,7 +23,7 @@ from adapter.evaluation.snapshot import Snapshot
 from adapter.evaluation.usage_status import UsageStatus
 from rules.errors import PlanError
 from rules.query import aggregate, resource, scope
-from rules.query.aggregate import ExternalValue, Value
+from rules.query.aggregate import ExternalValue, Identity, Value
 from rules.query.catalog import Source, Step
 from rules.query.label_binding import LabelBinding
 from rules.query.plan import ExternalPlan, Plan
@@ -50,7 +50,6 @@ _SHARED_QUERY = 100
 """Size of a shared query without samples."""
 
 T = TypeVar("T")
-_ObjectKey = tuple[object, ...]
 Usages = UsageByName | errors.BackendError | PlanError
 """Usage by object name, or why there is none."""
 _Steps = tuple[Step, ...]
@@ -121,8 +120,8 @@ class Evaluation:
             size=lambda _, rows: _RESULT + len(rows.evaluated.values),
             clock=_now,
         )
-        self._last_values: LRUCache[_ObjectKey, Value] = LRUCache(_MAX_LAST_VALUES)
-        self._had_value: LRUCache[_ObjectKey, bool] = LRUCache(_MAX_HAD_VALUE)
+        self._last: LRUCache[Identity, Value] = LRUCache(_MAX_LAST_VALUES)
+        self._had_value: LRUCache[Identity, bool] = LRUCache(_MAX_HAD_VALUE)
         self.usage_status = UsageStatus(clock)
 
     async def close(self) -> None:
@@ -140,7 +139,7 @@ class Evaluation:
         self._context.alone.retain(lambda key: _are_of(key[0].steps, kept))
         self._scopes.retain(lambda steps: _are_of(steps, kept))
         self._rows.retain(lambda key: key[0].rule in kept)
-        self._last_values.retain(lambda key: key[0] in kept)
+        self._last.retain(lambda key: key[0] in kept)
         self._had_value.retain(lambda key: key[0] in kept)
         self._demoted.retain(kept)
         self.usage_status.retain(kept)
@@ -314,12 +313,9 @@ class Evaluation:
                 values, whole = self._aggregate(plan, snapshot)
             if whole:
                 self._note_values(plan, values)
-        max_ages = (step.rule.config.on_missing.last_known for step in plan.steps)
-        max_age = next((age for age in max_ages if age is not None), None)
-        if max_age is not None:
-            values = self._with_last_values(plan, values, snapshot.time - max_age, keep=whole)
+        known = aggregate.complete(plan, values, self._last, now=snapshot.time, keep=whole)
         answer: Evaluated[Mapping[str, Value]] = Evaluated(
-            values=MappingProxyType(values), partial=snapshot.partial
+            values=MappingProxyType(known), partial=snapshot.partial
         )
         snapshot.answers.set((plan.namespace, plan.names), answer, size=1 + len(plan.names))
         return answer
@@ -336,35 +332,16 @@ class Evaluation:
         The steps are evaluated at slightly different times, so an object that moves from one
         exporter's series to another's may have no sample in any of them.
         """
-        key = _key(plan)
+        key = aggregate.identity(plan)
         return any(self._had_value.get((*key, name)) for name in plan.names if name not in values)
 
     def _note_values(self, plan: Plan, values: Mapping[str, Value]) -> None:
-        key = _key(plan)
+        key = aggregate.identity(plan)
         for name in plan.names:
             if name in values:
                 self._had_value.set((*key, name), True)
             else:
                 self._had_value.discard((*key, name))
-
-    def _with_last_values(
-        self, plan: Plan, values: Mapping[str, Value], oldest: float, *, keep: bool
-    ) -> dict[str, Value]:
-        """Add the last values, not older than `oldest`, of names without a value.
-
-        With `keep`, `values` are the next last values.
-        """
-        complete: dict[str, Value] = {}
-        identity = _key(plan)
-        for name in plan.names:
-            key = (*identity, name)
-            if name in values:
-                complete[name] = values[name]
-                if keep:
-                    self._last_values.set(key, values[name])
-            elif (last := self._last_values.get(key)) is not None and last.time >= oldest:
-                complete[name] = last
-        return complete
 
     async def _evaluate_rows(self, plan: ExternalPlan) -> _Rows:
         loop = asyncio.get_running_loop()
@@ -401,15 +378,3 @@ def _now() -> float:
 
 def _are_of(steps: _Steps, rules: Container[CompiledRule]) -> bool:
     return all(step.rule in rules for step in steps)
-
-
-def _key(plan: Plan) -> _ObjectKey:
-    """Return what identifies a plan, without the names of its objects.
-
-    Its first part is the rule that has last values, or the first one: which rules are in a plan
-    changes with the exporters.
-    """
-    rules = [step.rule for step in plan.steps]
-    with_last = (rule for rule in rules if rule.config.on_missing.last_known is not None)
-    rule = next(with_last, rules[0])
-    return rule, plan.metric, str(plan.resource), plan.namespace, str(plan.selector)

@@ -120,6 +120,8 @@ class Explanation:
     rules: Shown[RuleFacts]
     objects: Shown[str] | None = None
     """Names of the objects; None for an external metric, and if they could not be listed."""
+    entry: Entry | ExternalEntry | None = None
+    """The metric; None if no rule produces it."""
     queries: tuple[QueryFacts, ...] = ()
     values: Shown[tuple[str, str]] = field(default_factory=lambda: first(()))
     """Object, or labels of an external metric, and value, as the API returns them."""

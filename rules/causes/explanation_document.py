@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from rules.causes.explanation import Explanation, QueryFacts, Shown
 from rules.causes.samples import NOT_FINITE
 from rules.document.sources import DEFAULT
+from rules.query import entry_document
 from rules.query.aggregate import Sample
 from rules.quoting import counted, escaped
 
@@ -41,6 +42,7 @@ def document(explanation: Explanation) -> Document:
             lambda each: {"rule": each.rule, "taken": each.taken, "reason": each.reason},
         ),
         "objects": None if explanation.objects is None else _shown(explanation.objects, str),
+        "plan": None if explanation.entry is None else entry_document.document(explanation.entry),
         "queries": [_query(each) for each in explanation.queries],
         "values": _shown(explanation.values, lambda each: {"object": each[0], "value": each[1]}),
         "causes": [

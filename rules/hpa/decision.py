@@ -1,7 +1,8 @@
 """Number of replicas that the HPA controller desires: proposals, limits and stabilization.
 
 Follows horizontal.go of Kubernetes 1.36. The controller keeps its past recommendations and changes
-in memory only. Who knows them passes a `History`; otherwise the result is a range.
+in memory only. Who knows them passes a `History`; otherwise the result is a range. `remember` keeps
+one as the controller does.
 
 https://github.com/kubernetes/kubernetes/blob/master/pkg/controller/podautoscaler/horizontal.go
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rules.hpa.autoscaler import DOWNSCALE_WINDOW, Autoscaler, Policy, ScalingRules
@@ -32,6 +33,8 @@ class History:
     """Time and replicas of past recommendations, before limits and stabilization."""
     changes: tuple[tuple[float, int], ...] = ()
     """Time of past changes, and how many replicas were added; negative if removed."""
+    scaled_to_zero: bool | None = None
+    """Whether the controller itself scaled the target to zero; None as the HPA's status says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,12 +60,64 @@ class Decision:
         return self.low if self.low == self.high else None
 
 
-def needs_metrics(hpa: Autoscaler, current: int) -> bool:
+def needs_metrics(hpa: Autoscaler, current: int, history: History | None = None) -> bool:
     """Return whether the controller reads metrics while the target has `current` replicas."""
     if not current:
-        wakes = any(each.type in {"Object", "External"} for each in hpa.metrics)
-        return hpa.conditions.get("ScaledToZero", ("",))[0] == "True" and bool(hpa.minimum or wakes)
+        asleep = history.scaled_to_zero if history is not None else None
+        if asleep is None:
+            asleep = hpa.conditions.get("ScaledToZero", ("",))[0] == "True"
+        return asleep and bool(hpa.minimum or _wakes(hpa))
     return hpa.minimum <= current <= hpa.maximum
+
+
+def _wakes(hpa: Autoscaler) -> bool:
+    return any(each.type in {"Object", "External"} for each in hpa.metrics)
+
+
+def remember(
+    history: History, hpa: Autoscaler, *, now: float, recommended: int | None = None
+) -> History:
+    """Return the history with a recommendation. Like the controller, reuse the last outdated place.
+
+    One of exactly the age of a window is not outdated.
+    """
+    if recommended is None:
+        return history
+    rules = (hpa.up, hpa.down)
+    longest = max((each.window for each in rules if each), default=DOWNSCALE_WINDOW)
+    kept = _kept(history.recommendations, (now, recommended), longest)
+    return replace(history, recommendations=kept)
+
+
+def scaled(history: History, hpa: Autoscaler, *, now: float, before: int, after: int) -> History:
+    """Return the history with a change of the replicas, as the controller keeps it.
+
+    A change may take the place of an outdated one in the same direction. That one may still count
+    for policies of the other direction, which may have longer periods. Without `spec.behavior`,
+    the controller keeps no changes.
+    """
+    if before == after:
+        return history
+    asleep = before > 0 and not after and not hpa.minimum and _wakes(hpa)
+    rules, changes = hpa.up if after > before else hpa.down, history.changes
+    if rules is not None:
+        longest = max((each.period for each in rules.policies), default=0)
+        ups = tuple(each for each in changes if each[1] > 0)
+        downs = tuple(each for each in changes if each[1] < 0)
+        change = now, after - before
+        if after > before:
+            changes = (*_kept(ups, change, longest), *downs)
+        else:
+            changes = (*ups, *_kept(downs, change, longest))
+    return replace(history, changes=changes, scaled_to_zero=asleep)
+
+
+def _kept(
+    entries: tuple[tuple[float, int], ...], entry: tuple[float, int], longest: float
+) -> tuple[tuple[float, int], ...]:
+    outdated = (i for i in reversed(range(len(entries))) if entries[i][0] < entry[0] - longest)
+    index = next(outdated, None)
+    return (*entries, entry) if index is None else (*entries[:index], entry, *entries[index + 1 :])
 
 
 def decide(
@@ -78,7 +133,7 @@ def decide(
     `proposals` are those of all metrics; none if the controller does not read them. `now` is in
     Unix seconds. Without `history`, what depends on it is a range.
     """
-    if not needs_metrics(hpa, current):
+    if not needs_metrics(hpa, current, history):
         return _without_metrics(hpa, current)
     errors = [each for each in proposals if each.replicas is None]
     known = [each for each in proposals if each.replicas is not None]
@@ -157,7 +212,9 @@ def _stabilize_down(
     last sync wrote tells how high they can be.
     """
     if history is not None:
-        past = _recent(history.recommendations, DOWNSCALE_WINDOW, now)
+        # Unlike in the windows of `spec.behavior`, one of exactly this age counts.
+        oldest = now - DOWNSCALE_WINDOW
+        past = (number for time, number in history.recommendations if time >= oldest)
         highest = max([recommended, *past])
         return highest, highest
     limited, reason, _ = hpa.conditions.get("ScalingLimited", ("", "", ""))

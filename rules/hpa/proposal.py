@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rules.hpa.autoscaler import Metric, Pod, Scale
 from rules.quantity import wrapped
@@ -90,11 +91,11 @@ def of_pods(
     if not pods:
         return failed(metric, "no pods returned by selector while calculating replica count")
     cpu = metric.name == "cpu" and metric.type in {"Resource", "ContainerResource"}
-    groups = _groups(pods, values, now if cpu else None)
+    found = groups(pods, values, now if cpu else None)
     numbers = {
         name: each.value
         for name, each in values.items()
-        if name not in groups.ignored and name not in groups.unready
+        if name not in found.ignored and name not in found.unready
     }
     if not numbers:
         return failed(metric, "did not receive metrics for targeted pods (pods might be unready)")
@@ -104,15 +105,15 @@ def of_pods(
         ratio, shown = usage(numbers)
     except ValueError as error:
         return failed(metric, str(error))
-    counts_unready = bool(groups.unready) and ratio > 1.0
-    if not counts_unready and not groups.missing:
+    counts_unready = bool(found.unready) and ratio > 1.0
+    if not counts_unready and not found.missing:
         within = _is_within(ratio, tolerances)
-        replicas = current if within else _ceil(ratio * len(groups.counted))
+        replicas = current if within else _ceil(ratio * len(found.counted))
         adjusted = None
     else:
-        for name in groups.missing if ratio != 1.0 else ():
+        for name in found.missing if ratio != 1.0 else ():
             numbers[name] = at_target(name) if ratio < 1.0 else 0
-        numbers |= dict.fromkeys(groups.unready if counts_unready else (), 0)
+        numbers |= dict.fromkeys(found.unready if counts_unready else (), 0)
         adjusted = usage(numbers)[0]
         turned = (ratio < 1.0 < adjusted) or (adjusted < 1.0 < ratio)
         within = _is_within(adjusted, tolerances)
@@ -126,8 +127,8 @@ def of_pods(
         ratio=ratio,
         adjusted=adjusted,
         within=within,
-        ready=len(groups.counted),
-        groups=groups,
+        ready=len(found.counted),
+        groups=found,
     )
 
 
@@ -195,8 +196,11 @@ def _of_average(
     )
 
 
-def _groups(pods: Sequence[Pod], values: Mapping[str, PodValue], now: float | None) -> Groups:
-    """Group the pods; `now` only for CPU usage, which depends on when pods became ready."""
+def groups(pods: Sequence[Pod], values: Mapping[str, Any], now: float | None = None) -> Groups:
+    """Group the pods; `now` only for CPU usage, which depends on when pods became ready.
+
+    The values are PodValues then.
+    """
     counted, unready, missing, ignored = list[str](), list[str](), list[str](), list[str]()
     for pod in pods:
         if pod.deleted or pod.phase == "Failed":

@@ -67,8 +67,16 @@ def read(namespace: str, name: str, now: Callable[[], float]) -> Steps[Observati
 
     Raises UnreadableError if the HPA, its target or its pods cannot be read.
     """
-    document = yield from get(_HPAS.format(quote(namespace), quote(name)))
-    return (yield from observe(document, now))
+    return (yield from observe((yield from _document(namespace, name)), now))
+
+
+def hpa(namespace: str, name: str) -> Steps[Autoscaler]:
+    """Read an HPA. Raises UnreadableError."""
+    return autoscaler.autoscaler((yield from _document(namespace, name)))
+
+
+def _document(namespace: str, name: str) -> Steps[Document]:
+    return (yield from get(_HPAS.format(quote(namespace), quote(name))))
 
 
 def observe(document: Document, now: Callable[[], float]) -> Steps[Observation]:

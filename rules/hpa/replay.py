@@ -1,8 +1,8 @@
-"""What the HPA controller would have decided in the past, with the present or other settings.
+"""What the HPA controller decided in the past, and what it would have decided with other settings.
 
-The model: the load of all pods together was what it was, and each pod that has started gets an
-equal part of it. A metric of one object with a target of type AverageValue is the load itself.
-Where the pods were saturated, the load was at least what is known; such syncs are counted.
+While the replicas are those that there were, values and decisions are facts. Other replica counts
+are a model: the load of all pods together was what it was, and each pod that has started gets an
+equal part of it. Where the pods were saturated, the load was at least what is known.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from rules.errors import UnreadableError
 from rules.hpa import autoscaler, decision, proposal, units
-from rules.hpa.autoscaler import DOWNSCALE_WINDOW, Autoscaler, Metric, Pod, Scale, ScalingRules
+from rules.hpa.autoscaler import Autoscaler, Metric, Pod, Scale, ScalingRules
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue, Proposal
 
@@ -44,17 +43,39 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What the controller read of one metric at one sync."""
+
+    milli: int | None
+    """In thousandths: the value, the total of an external metric, or the sum over the pods that are
+    counted. None if it got no value."""
+    counted: int = 1
+    """Pods whose values are in the sum; 1 for other metrics than those of pods."""
+    missing: int = 0
+    """Running pods without a value."""
+    unready: int = 0
+    """Pending pods."""
+
+    @property
+    def value(self) -> float | None:
+        """The average of the pods, or the value."""
+        return None if self.milli is None else self.milli / 1000 / max(1, self.counted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sync:
-    """What was at the time of one sync."""
+    """What was at the time of one sync, before the decision."""
 
     time: float
     """Unix seconds."""
-    values: tuple[float | None, ...]
-    """Of each metric: the average of the pods, or the value; None if there was none."""
-    pods: tuple[int, ...]
-    """How many pods had a value of each metric; 1 for other metrics than those of pods."""
+    readings: tuple[Reading, ...]
+    """Of each metric."""
     replicas: int | None
-    """Desired replicas; None if they are not known."""
+    """`spec.replicas` of the target; None if they are not known."""
+    present: int
+    """Pods that there were, started or not."""
+    ready: int
+    """Pods of them that were Ready."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +93,8 @@ class Result:
     title: str
     replicas: tuple[int, ...]
     """At each sync."""
+    modelled: float
+    """Time for which the values are those of the model, because the replicas are others."""
     pod_hours: float
     above: float
     """Time for which a metric was above its target."""
@@ -85,7 +108,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """How far the replay of the present settings is from what the controller did."""
+    """How far the decisions from the past values are from what the controller did."""
 
     equal: int
     near: int
@@ -174,82 +197,106 @@ def startup(history: Sequence[Sync], index: int) -> tuple[float, int] | None:
             began, wanted = sync.time, sync.replicas
         elif sync.replicas < before.replicas:
             wanted = 0
-        if wanted and sync.pods[index] >= wanted:
+        if wanted and sync.readings[index].counted >= wanted:
             found.append(sync.time - began)
             wanted = 0
     return (statistics.median(found), len(found)) if found else None
 
 
-def recorded(hpa: Autoscaler, history: Sequence[Sync], step: float) -> Result:
+def recorded(
+    hpa: Autoscaler, history: Sequence[Sync], step: float, totals: Sequence[bool] | None = None
+) -> Result:
     """Return what really was; where replicas are not known, those of the sync before."""
-    tally = _Tally(hpa, step)
-    replicas = max(history[0].pods)
+    tally = _Tally(hpa, step, _loads(hpa) if totals is None else totals)
+    replicas = history[0].present
     for sync in history:
         replicas = replicas if sync.replicas is None else sync.replicas
-        tally.add(replicas, sync.values)
+        tally.add(replicas, sync.readings, model=False)
     return tally.result("as it was")
 
 
+def decisions(hpa: Autoscaler, history: Sequence[Sync]) -> Iterator[int | None]:
+    """Yield what the controller decided at each sync, from the values and replicas that there were.
+
+    None where the replicas are not known.
+    """
+    memory, before, began = History(), None, 0.0
+    for sync in history:
+        current = sync.replicas
+        if current is None:
+            yield None
+            continue
+        if before is None:
+            memory = _begin(hpa, sync.time, current)
+        else:
+            # The decision of the sync before has become visible.
+            memory = decision.scaled(memory, hpa, now=began, before=before, after=current)
+        proposals = _proposals(hpa, sync.readings, current, sync.present, sync.ready)
+        decided = decision.decide(hpa, current, proposals, now=sync.time, history=memory)
+        memory = decision.remember(memory, hpa, now=sync.time, recommended=decided.recommended)
+        before, began = current, sync.time
+        yield decided.low
+
+
 def simulate(
-    variant: Variant, history: Sequence[Sync], *, startup: float, step: float = SYNC
+    variant: Variant,
+    history: Sequence[Sync],
+    *,
+    startup: float,
+    step: float = SYNC,
+    totals: Sequence[bool] | None = None,
 ) -> Result:
     """Return what the controller would have done with these settings.
 
-    It begins with the replicas that there were. `startup` is the time in seconds until a new pod
-    has a value.
+    It begins with the replicas that there were, and as a controller that has just started.
+    `startup` is the time in seconds until a new pod has a value. `totals` says of each metric
+    whether it is the load of all pods together; see `is_load`.
     """
-    hpa, tally = variant.hpa, _Tally(variant.hpa, step)
-    first = history[0]
-    current = first.replicas if first.replicas is not None else max(first.pods)
-    current = max(hpa.minimum, min(current, hpa.maximum))
+    hpa, first = variant.hpa, history[0]
+    totals = _loads(hpa) if totals is None else totals
+    tally = _Tally(hpa, step, totals)
+    current = first.present if first.replicas is None else first.replicas
+    memory = _begin(hpa, first.time, current)
     ready = [first.time - startup] * current  # when each pod has a value, oldest first
-    longest = max(
-        DOWNSCALE_WINDOW,
-        *(
-            seconds
-            for rules in (hpa.up, hpa.down)
-            if rules
-            for seconds in (rules.window, *(each.period for each in rules.policies))
-        ),
-        0,
-    )
-    recommendations: deque[tuple[float, int]] = deque()
-    changes: deque[tuple[float, int]] = deque()
+    apart = first.time - startup  # when the replicas were last other ones than those of the past
     for sync in history:
-        for entries in (recommendations, changes):
-            while entries and entries[0][0] < sync.time - longest:
-                entries.popleft()
+        if sync.replicas != current:
+            apart = sync.time
         started = sum(each <= sync.time for each in ready)
-        values = tuple(_values(hpa, sync, started))
-        tally.add(current, values)
-        proposals = [
-            _proposal(hpa, metric, value, current, started)
-            for metric, value in zip(hpa.metrics, values, strict=True)
-        ]
-        decided = decision.decide(
-            hpa,
-            current,
-            proposals,
-            now=sync.time,
-            history=History(recommendations=tuple(recommendations), changes=tuple(changes)),
-        )
-        if decided.recommended is not None:
-            recommendations.append((sync.time, decided.recommended))
+        model = sync.time < apart + startup or sync.replicas != current
+        if model:
+            readings = tuple(_modelled(hpa, totals, sync, current, started))
+            present, able = current, started
+        else:
+            readings, present, able = sync.readings, sync.present, sync.ready
+        tally.add(current, readings, model=model)
+        proposals = _proposals(hpa, readings, current, present, able)
+        decided = decision.decide(hpa, current, proposals, now=sync.time, history=memory)
+        memory = decision.remember(memory, hpa, now=sync.time, recommended=decided.recommended)
         desired = decided.low
+        memory = decision.scaled(memory, hpa, now=sync.time, before=current, after=desired)
         if desired != current:
-            changes.append((sync.time, desired - current))
             # The newest pods go first, as a ReplicaSet removes them.
             ready = ready[:desired] + [sync.time + startup] * (desired - current)
             current = desired
     return tally.result(variant.title)
 
 
-def fit(result: Result, history: Sequence[Sync]) -> Fit:
-    """Compare the replicas of a replay with those that there were."""
+def _begin(hpa: Autoscaler, now: float, current: int) -> History:
+    """Return what a controller knows that has just started: the replicas as a recommendation.
+
+    Zero replicas are its own work if the HPA allows them.
+    """
+    asleep = True if not current and not hpa.minimum else None
+    return History(recommendations=((now, current),), scaled_to_zero=asleep)
+
+
+def fit(decided: Sequence[int | None], history: Sequence[Sync]) -> Fit:
+    """Compare decisions with the replicas at the next sync."""
     distances = [
-        abs(replicas - sync.replicas)
-        for replicas, sync in zip(result.replicas, history, strict=True)
-        if sync.replicas is not None
+        abs(replicas - after.replicas)
+        for replicas, after in zip(decided, history[1:], strict=False)
+        if replicas is not None and after.replicas is not None
     ]
     equal, near = distances.count(0), distances.count(1)
     return Fit(equal=equal, near=near, different=len(distances) - equal - near)
@@ -258,19 +305,24 @@ def fit(result: Result, history: Sequence[Sync]) -> Fit:
 class _Tally:
     """Sums up the syncs of one variant."""
 
-    def __init__(self, hpa: Autoscaler, step: float) -> None:
-        self._metrics = [(each, _ceiling(each)) for each in hpa.metrics]
+    def __init__(self, hpa: Autoscaler, step: float, totals: Sequence[bool]) -> None:
+        self._metrics = [
+            (each, total, None if total else units.ceiling(each.name))
+            for each, total in zip(hpa.metrics, totals, strict=True)
+        ]
         self._step = step
         self._replicas: list[int] = []
-        self._above = self._saturated = 0
+        self._above = self._saturated = self._modelled = 0
 
-    def add(self, replicas: int, values: Sequence[float | None]) -> None:
-        """Add a sync: the replicas before it, and the value of each metric."""
+    def add(self, replicas: int, readings: Sequence[Reading], *, model: bool) -> None:
+        """Add a sync: the replicas before it, and what was read of each metric."""
         self._replicas.append(replicas)
+        self._modelled += model
         above = saturated = False
-        for (metric, ceiling), value in zip(self._metrics, values, strict=True):
-            if value is not None:
-                divisor = replicas if is_load(metric) and replicas else 1
+        for (metric, total, ceiling), reading in zip(self._metrics, readings, strict=True):
+            if (value := reading.value) is not None:
+                shared = metric.target == "AverageValue" and metric.type not in _PER_POD
+                divisor = replicas if (total or shared) and replicas else 1
                 above |= value / divisor > metric.value / 1000
                 saturated |= ceiling is not None and value >= _SATURATED * ceiling
         self._above += above
@@ -286,6 +338,7 @@ class _Tally:
         return Result(
             title=title,
             replicas=tuple(self._replicas),
+            modelled=self._modelled * self._step,
             pod_hours=sum(self._replicas) * self._step / 3600,
             above=self._above * self._step,
             saturated=self._saturated * self._step,
@@ -295,59 +348,83 @@ class _Tally:
         )
 
 
-def _values(hpa: Autoscaler, sync: Sync, started: int) -> Iterator[float | None]:
-    """Yield what each metric would have been with this number of started pods."""
-    for metric, value, pods in zip(hpa.metrics, sync.values, sync.pods, strict=True):
-        if value is None or is_load(metric):
-            yield value
+def _modelled(
+    hpa: Autoscaler, totals: Sequence[bool], sync: Sync, current: int, started: int
+) -> Iterator[Reading]:
+    """Yield what would have been read with `current` replicas, of which some have started."""
+    for metric, total, reading in zip(hpa.metrics, totals, sync.readings, strict=True):
+        if reading.milli is None or total:
+            yield reading
         elif not started:
-            yield None
+            yield Reading(milli=None)
         else:
-            before = pods if metric.type in _PER_POD else sync.replicas or 1
-            share, ceiling = value * before / started, _ceiling(metric)
-            yield share if ceiling is None else min(share, ceiling)
+            per_pod = metric.type in _PER_POD
+            before = 1 if per_pod else sync.ready or sync.replicas or 1
+            share, ceiling = reading.milli * before / started, units.ceiling(metric.name)
+            milli = int(share if ceiling is None else min(share, 1000 * ceiling))
+            if per_pod:
+                yield Reading(milli=milli * started, counted=started, missing=current - started)
+            else:
+                yield Reading(milli=milli)
+
+
+def _proposals(
+    hpa: Autoscaler, readings: Sequence[Reading], current: int, present: int, ready: int
+) -> list[Proposal]:
+    """Return what each metric proposes, with `present` pods, of which some are `ready`."""
+    return [
+        _proposal(hpa, metric, reading, Scale(spec=current, status=present, selector=""), ready)
+        for metric, reading in zip(hpa.metrics, readings, strict=True)
+    ]
 
 
 def _proposal(
-    hpa: Autoscaler, metric: Metric, value: float | None, current: int, started: int
+    hpa: Autoscaler, metric: Metric, reading: Reading, scale: Scale, ready: int
 ) -> Proposal:
-    """Return what the metric proposes for `current` replicas, of which some have started."""
-    if value is None:
+    if reading.milli is None:
         return proposal.failed(metric, "no value")
-    milli = int(value * 1000)
-    if metric.type in _PER_POD:
-        return proposal.of_pods(
-            metric,
-            {_pod(number).name: PodValue(value=milli) for number in range(started)},
-            [_pod(number) for number in range(current)],
-            current=current,
-            tolerances=hpa.tolerances,
-        )
-    return proposal.of_value(
+    if metric.type not in _PER_POD:
+        pods = [*_pods(ready, "Running"), *_pods(scale.status - ready, "Pending")]
+        return proposal.of_value(metric, reading.milli, pods, scale, tolerances=hpa.tolerances)
+    # Only the sum of the values counts, whichever pods have them.
+    values = {each.name: PodValue(value=0) for each in _pods(reading.counted, "Running")}
+    if values:
+        values[next(iter(values))] = PodValue(value=reading.milli)
+    running = _pods(reading.counted + reading.missing, "Running")
+    return proposal.of_pods(
         metric,
-        milli,
-        [_pod(number) for number in range(started)],
-        Scale(spec=current, status=current, selector=""),
+        values,
+        [*running, *_pods(reading.unready, "Pending")],
+        current=scale.spec,
         tolerances=hpa.tolerances,
     )
 
 
-def is_load(metric: Metric) -> bool:
-    """Return whether the metric is the load of all pods together."""
+def _loads(hpa: Autoscaler) -> list[bool]:
+    return [is_load(each) for each in hpa.metrics]
+
+
+def is_load(metric: Metric, workloads: str | None = None) -> bool:
+    """Return whether the metric is the load of all pods together.
+
+    `workloads` says how a metric of a workload is computed from its pods, if it is.
+    """
+    if workloads is not None:
+        return workloads == "sum"
     return metric.type not in _PER_POD and metric.target == "AverageValue"
 
 
-def _ceiling(metric: Metric) -> float | None:
-    return None if is_load(metric) else units.ceiling(metric.name)
+def _pods(number: int, phase: str) -> list[Pod]:
+    return [_pod(index, phase) for index in range(number)]
 
 
-@functools.lru_cache(maxsize=_MAX_REPLICAS)
-def _pod(number: int) -> Pod:
+@functools.lru_cache(maxsize=2 * _MAX_REPLICAS)
+def _pod(index: int, phase: str) -> Pod:
     return Pod(
-        name=str(number),
-        phase="Running",
+        name=f"{phase}-{index}",
+        phase=phase,
         deleted=False,
-        ready="True",
+        ready="True" if phase == "Running" else "",
         ready_since=0.0,
         started=0.0,
         requests={},

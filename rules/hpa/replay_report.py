@@ -12,7 +12,15 @@ from rules.hpa.autoscaler import Autoscaler
 from rules.hpa.replay import Fit, Result, Sync
 
 KIND, API_VERSION = "Replay", "replay.gpu-metrics-adapter/v1"
-COLUMNS = ("pod-hours", "above target", "saturated", "scale-ups", "scale-downs", "largest step")
+COLUMNS = (
+    "model",
+    "pod-hours",
+    "above target",
+    "saturated",
+    "scale-ups",
+    "scale-downs",
+    "largest step",
+)
 _WIDTH = 60
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -26,6 +34,8 @@ class Replay:
     step: float
     results: tuple[Result, ...]
     """What was, then the present settings, then the other variants."""
+    decided: tuple[int | None, ...]
+    """What the controller decided at each sync, from the values and replicas that there were."""
     fit: Fit
     notes: tuple[str, ...]
     """Where the history comes from, the model, and what is not known."""
@@ -41,13 +51,14 @@ class Replay:
 
     @property
     def verdict(self) -> str:
-        """How far the replay of the present settings is from what was."""
+        """How far the decisions from the past values are from what was."""
         total = self.fit.equal + self.fit.near + self.fit.different
         if not total:
             return "The replicas of the past are not known, so the replay cannot be compared"
         return (
-            f"Replayed with the present settings, {self.fit.equal} of {total} syncs have the "
-            f"replicas that there were, {self.fit.near} differ by one, {self.fit.different} by more"
+            f"From the values and replicas that there were, the controller decides what it did at "
+            f"{self.fit.equal} of {total} syncs; {self.fit.near} differ by one, "
+            f"{self.fit.different} by more"
         )
 
 
@@ -66,6 +77,7 @@ def duration(seconds: float) -> str:
 def cells(result: Result) -> tuple[str, ...]:
     """Return the cells of a row, in the order of COLUMNS."""
     return (
+        duration(result.modelled),
         f"{result.pod_hours:.1f}",
         duration(result.above),
         duration(result.saturated),
@@ -90,6 +102,7 @@ def document(replay: Replay) -> dict[str, Any]:
         "variants": [
             {
                 "title": each.title,
+                "modelledSeconds": each.modelled,
                 "podHours": round(each.pod_hours, 3),
                 "aboveTargetSeconds": each.above,
                 "saturatedSeconds": each.saturated,
@@ -100,6 +113,7 @@ def document(replay: Replay) -> dict[str, Any]:
             }
             for each in replay.results
         ],
+        "decisions": _runs(replay.decided),
         "fit": {
             "equal": replay.fit.equal,
             "near": replay.fit.near,
@@ -109,7 +123,7 @@ def document(replay: Replay) -> dict[str, Any]:
     }
 
 
-def _runs(replicas: Sequence[int]) -> list[list[int]]:
+def _runs(replicas: Sequence[int | None]) -> list[list[int | None]]:
     """Return replicas as pairs: the number of a sync, and the replicas from then on."""
     return [
         [index, number]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rules import quantity
 from rules.document.config import Workloads
@@ -199,6 +199,63 @@ def custom(
         if value is not None:
             values[name] = value
     return values
+
+
+Identity = tuple[object, ...]
+"""What identifies a plan, or one of its objects, among those of other rules and requests."""
+
+
+class LastValues(Protocol):
+    """Last values of objects, for `onMissing: {lastKnown: ...}`."""
+
+    def get(self, key: Identity) -> Value | None:
+        """Return the last value."""
+        ...
+
+    def set(self, key: Identity, value: Value) -> None:
+        """Replace the last value."""
+        ...
+
+
+def identity(plan: Plan) -> Identity:
+    """Return what identifies a plan, without the names of its objects.
+
+    Its first part is the rule that has last values, or the first one: which rules are in a plan
+    changes with the exporters.
+    """
+    rules = [step.rule for step in plan.steps]
+    with_last = (rule for rule in rules if rule.config.on_missing.last_known is not None)
+    rule = next(with_last, rules[0])
+    return rule, plan.metric, str(plan.resource), plan.namespace, str(plan.selector)
+
+
+def last_known(steps: Iterable[Step]) -> float | None:
+    """Return the seconds for which a last value is used; None if no rule says so."""
+    ages = (step.rule.config.on_missing.last_known for step in steps)
+    return next((age for age in ages if age is not None), None)
+
+
+def complete(
+    plan: Plan, values: Mapping[str, Value], last: LastValues, *, now: float, keep: bool = True
+) -> Mapping[str, Value]:
+    """Add the last values to the `values` that `custom` returned at `now` (Unix seconds).
+
+    With `keep`, `values` are the next last values.
+    """
+    max_age = last_known(plan.steps)
+    if max_age is None:
+        return values
+    found: dict[str, Value] = {}
+    of_plan = identity(plan)
+    for name in plan.names:
+        key = (*of_plan, name)
+        if name in values:
+            found[name] = values[name]
+            if keep:
+                last.set(key, values[name])
+        elif (value := last.get(key)) is not None and value.time >= now - max_age:
+            found[name] = value
+    return found
 
 
 def of_workloads(

@@ -51,18 +51,6 @@ def confine_selector(selector: str, label: str, namespace: str) -> str:
     return confine(promql.in_expression(selector), label, namespace)
 
 
-def of_names(query: str, label: str, pattern: str) -> str:
-    """Return `query` for the objects whose names match `pattern`, in place of those it names.
-
-    Raises PlanError if it names none by `label`, and as `confine` does.
-    """
-    writer = _Renamed(label, promql.matcher(label, "=~", pattern))
-    text = writer.text(promql.parse(query))
-    if not writer.replaced:
-        raise PlanError(f"it names no objects by the label {label}; use <<.LabelMatchers>>")
-    return text
-
-
 class Writer:
     """Writes syntax trees as PromQL, with one more matcher in each selector."""
 
@@ -104,14 +92,12 @@ class Writer:
         if node.matchers.or_matchers:
             raise PlanError("a query of a namespace cannot join matchers by `or`")
         name = [promql.matcher("__name__", "=", node.name)] if node.name else []
-        matchers = dict.fromkeys((*name, *self._others(node), self._matcher))
-        return f"{{{','.join(filter(None, matchers))}}}"
-
-    def _others(self, node: ast.VectorSelector) -> list[str]:
-        return [
+        others = (
             promql.matcher(each.name, promql.OPERATORS[str(each.op)], each.value)
             for each in node.matchers.matchers
-        ]
+        )
+        matchers = dict.fromkeys((*name, *others, self._matcher))
+        return f"{{{','.join(filter(None, matchers))}}}"
 
     def _aggregation(self, node: ast.AggregateExpr) -> str:
         modifier, labels = node.modifier, ""
@@ -120,29 +106,6 @@ class Writer:
             labels = f" {word} {_labels(modifier.labels)} "
         arguments = [self.text(each) for each in (node.param, node.expr) if each is not None]
         return f"{_checked(str(node.op))}{labels}({', '.join(arguments)})"
-
-
-class _Renamed(Writer):
-    """Writes syntax trees with another matcher in place of those that name objects."""
-
-    def __init__(self, label: str, matcher: str) -> None:
-        super().__init__("")
-        self._label, self._other = label, matcher
-        self.replaced = False
-
-    def _others(self, node: ast.VectorSelector) -> list[str]:
-        written = super()._others(node)
-        kept = [
-            text
-            for each, text in zip(node.matchers.matchers, written, strict=True)
-            if each.name != self._label
-            or promql.OPERATORS[str(each.op)] not in {"=", "=~"}
-            or not each.value
-        ]
-        if len(kept) == len(written):
-            return written
-        self.replaced = True
-        return [*kept, self._other]
 
 
 def _checked(function: str) -> str:

@@ -16,6 +16,11 @@ import pytest
 from adapter.clients.prometheus import Prometheus
 from adapter.commands import replay
 from adapter.console import pages
+from rules import ruleset
+from rules.query import entry_document
+from rules.query.catalog import ExternalEntry, Source
+from rules.query.label_binding import LabelBinding
+from tests.adapter.evaluation.planned import entry_of
 from tests.console.conftest import VALUES, Start, World, status
 from tests.console.test_pages import HOSTILE
 from tests.fakes import kubernetes
@@ -27,16 +32,26 @@ pytestmark = pytest.mark.usefixtures("real_servers")
 
 MINUTES = 40
 HPA = "/autoscalers/default/gpu-hpa/replay"
-QUERY = 'avg by (pod) (util{namespace="default",pod=~"serving-5c9f-aaaaa|serving-5c9f-bbbbb"})'
+QUERY = "avg by (<<.GroupBy>>) (<<.Series>>{<<.LabelMatchers>>})"
 
 
-def explanation(promql: str = QUERY, labels: tuple[str, ...] = ("pod", "namespace")) -> Any:
+def explanation(series: str = "util", query: str = QUERY, more: str = "") -> Any:
+    entry = entry_of(series, query, more)
     return {
         "kind": "Explanation",
         "verdict": "it is explained",
         "request": {"metric": "duty_cycle_current"},
-        "queries": [{"promql": promql, "wantedLabels": list(labels), "rule": "rules[0]"}],
+        "queries": [{"promql": "up", "wantedLabels": ["pod", "namespace"], "rule": "rules[0]"}],
+        "plan": entry_document.document(entry),
     }
+
+
+def external(series: str) -> Any:
+    text = f"externalRules: [{{seriesQuery: {series}, metricsQuery: {series}}}]"
+    (rule,) = ruleset.load([("rules.yaml", text)]).external
+    source = Source(rule=rule, series=series, bindings=(LabelBinding(resource=""),))
+    entry = ExternalEntry(metric="queue_length", namespaced=False, source=source)
+    return {**explanation(), "plan": entry_document.document(entry)}
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +61,12 @@ def filled(real_servers: None, tmp_path_factory: pytest.TempPathFactory) -> Iter
         now = time.time()
         for ago in range(MINUTES * 4, -1, -1):
             late = ago <= MINUTES * 2
-            names = ("aaaaa", "bbbbb", "ccccc", "ddddd")[: 4 if ago < MINUTES * 2 - 4 else 2]
+            names = ("bbbbb", "ccccc", "ddddd", "fffff")[: 4 if ago < MINUTES * 2 - 4 else 2]
             server.put(
                 *(f'util{{namespace="default",pod="serving-5c9f-{each}"}} 40' for each in names),
                 'util{namespace="default",pod="other-5c9f-aaaaa"} 99',
-                'util{namespace="default",pod="serving-too-5c9f-aaaaa"} 99',
+                'util{namespace="default",pod="serving-too-5c9f-bbbbb"} 99',
+                'util{namespace="default",pod="serving-train-x8k2p"} 99',
                 "kube_horizontalpodautoscaler_status_desired_replicas"
                 '{namespace="default",horizontalpodautoscaler="gpu-hpa"} '
                 f"{4 if late else 2}",
@@ -88,7 +104,9 @@ async def test_the_page_shows_each_variant_and_its_twins_say_the_same(
     assert [number for _, number in was["replicas"]] == [2, 4]  # without pods of other workloads
     assert (present["replicas"][0][1], present["replicas"][-1][1]) == (2, 4)
     assert (lower["replicas"][-1][1], higher["replicas"][-1][1]) == (8, 2)
-    assert document["notes"][1].startswith("Model: duty_cycle_current of all pods together was")
+    assert "names are of Deployment/serving, because Prometheus has no" in document["notes"][0]
+    assert "replicas are those that there were" in document["notes"][0]
+    assert "duty_cycle_current of all pods together was what it was" in document["notes"][1]
     assert document["fit"]["different"] <= 6  # until the new pods had values
     assert re.fullmatch(
         "A new pod has a value after (60|75) s, the median of 1 scale-up", document["notes"][2]
@@ -115,12 +133,13 @@ async def test_a_replay_is_computed_once_for_a_page_that_updates_itself(
 @pytest.mark.parametrize(
     ("metrics", "document", "problem"),
     [
-        (pods_metric(), explanation(QUERY.replace("util", "absent_util")), "has no history of"),
-        (pods_metric(), explanation("up"), "names no objects by the label pod"),
-        (pods_metric(), explanation(QUERY.replace("avg by (pod)", "info")), "cannot use info()"),
-        (pods_metric(), {**explanation(), "queries": []}, "no query: it is explained"),
+        (pods_metric(), explanation("absent_util"), "has no history of"),
+        (pods_metric(), explanation(query="sum("), "Prometheus did not answer"),
+        (pods_metric(), explanation(more="minPodAge: 1m"), "a rule has `minPodAge`"),
+        (pods_metric(), {**explanation(), "plan": None}, "no query: it is explained"),
+        (pods_metric(), {"kind": "Explanation"}, "update it to this program's version"),
         (resource_metric(averageUtilization=50), None, "not from a rule"),
-        (external_metric(value="1"), explanation("absent_series"), "has no history of"),
+        (external_metric(value="1"), external("absent_series"), "has no history of"),
     ],
 )
 async def test_what_cannot_be_known_is_refused_with_the_cause(
@@ -157,25 +176,6 @@ async def test_a_wrong_question_says_what_is_wrong(
 
     assert reply.status in {400, 502}
     assert problem in await reply.text()
-
-
-async def test_metrics_that_never_had_values_together_are_refused(
-    world: World, start: Start, connected: Prometheus
-) -> None:
-    metrics = [pods_metric(), pods_metric(name="other")]
-    world.add("default", "gpu-hpa", *metrics, **status("63"))
-    other = VALUES.replace("duty_cycle_current", "other")
-    now = time.time()
-    late = f"({QUERY}) and on() (vector(time()) > {now - 300})"
-    early = f"({QUERY}) and on() (vector(time()) < {now - 600})"
-    world.documents[f"{VALUES}?explain=true"] = explanation(late)
-    world.documents[f"{other}?explain=true"] = explanation(early)
-    world.documents[other] = world.documents[VALUES]
-    client = await start(world, prometheus=connected)
-
-    text = await (await client.get(f"{HPA}.txt?since=30m")).text()
-
-    assert "duty_cycle_current and other never had values at the same time" in text
 
 
 async def test_without_prometheus_it_says_how_to_name_it(explained: World, start: Start) -> None:

@@ -50,7 +50,11 @@ class Client:
     def write(self, samples: Iterable[tuple[Labels, float]], *, at: float | None = None) -> None:
         """Write samples given as labels (with `__name__`) and a value."""
         millis = int((time.time() if at is None else at) * 1000)
-        body = remote_write.encode((labels, [(millis, value)]) for labels, value in samples)
+        self.put_series((labels, [(millis, value)]) for labels, value in samples)
+
+    def put_series(self, series: Iterable[tuple[Labels, remote_write.Samples]]) -> None:
+        """Write series given as labels (with `__name__`) and samples of several times."""
+        body = remote_write.encode(series)
         request = urllib.request.Request(self._write_url, data=body, headers=remote_write.HEADERS)
         with _NO_PROXY_OPENER.open(request, timeout=60):
             pass

@@ -11,7 +11,7 @@ from rules.errors import UnreadableError
 from rules.hpa import autoscaler, decision, proposal, replay, replay_report
 from rules.hpa.decision import History
 from rules.hpa.proposal import PodValue
-from rules.hpa.replay import Sync, Variant
+from rules.hpa.replay import Reading, Sync, Variant
 from rules.hpa.replay_report import Replay
 from tests.rules.hpa import documents
 
@@ -35,9 +35,14 @@ def past(*loads, pods=4, ceiling=100.0):
     return [
         Sync(
             time=START + 15 * index,
-            values=(None if load is None else min(load / pods, ceiling),),
-            pods=(pods,),
+            readings=(
+                Reading(milli=None)
+                if load is None
+                else Reading(milli=int(min(load, ceiling * pods) * 1000), counted=pods),
+            ),
             replicas=pods,
+            present=pods,
+            ready=pods,
         )
         for index, load in enumerate(loads)
     ]
@@ -55,8 +60,9 @@ def test_replicas_follow_the_load_up_at_once_and_down_after_the_window():
 
     assert result.replicas[:9] == (4, 4, 4, 4, 4, 8, 8, 8, 8)
     down = result.replicas.index(2)
-    # The last recommendation of 8 is that of the last sync with a load of 320.
-    assert history[down - 1].time - history[7].time == decision.DOWNSCALE_WINDOW
+    # The last recommendation of 8 is that of the last sync with a load of 320. It counts until it
+    # is older than the window.
+    assert history[down - 2].time - history[7].time == decision.DOWNSCALE_WINDOW
     assert (result.ups, result.downs, result.largest) == (1, 1, 6)
     assert result.pod_hours == sum(result.replicas) * 15 / 3600
     assert result.above == 15  # until the sync after the rise
@@ -138,7 +144,7 @@ def test_without_values_nothing_is_decided():
 
 def test_where_the_replicas_are_not_known_they_were_those_of_the_sync_before():
     known, gap = past(160, 160)
-    gap = dataclasses.replace(gap, replicas=None, pods=(0,))
+    gap = dataclasses.replace(gap, replicas=None, present=0)
 
     result = replay.recorded(hpa(), [gap, known, gap, gap], step=15)
 
@@ -148,7 +154,14 @@ def test_where_the_replicas_are_not_known_they_were_those_of_the_sync_before():
 def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
     def history(value):
         return [
-            Sync(time=START + 15 * i, values=(value,), pods=(1,), replicas=4) for i in range(30)
+            Sync(
+                time=START + 15 * i,
+                readings=(Reading(milli=int(value * 1000)),),
+                replicas=4,
+                present=4,
+                ready=4,
+            )
+            for i in range(30)
         ]
 
     average = hpa(documents.external_metric(averageValue="10"))
@@ -162,7 +175,13 @@ def test_an_external_total_does_not_follow_the_replicas_but_a_value_does():
 
 def test_start_up_time_is_the_median_of_the_scale_ups():
     def sync(index, replicas, pods):
-        return Sync(time=START + 15 * index, values=(1.0,), pods=(pods,), replicas=replicas)
+        return Sync(
+            time=START + 15 * index,
+            readings=(Reading(milli=1000 * pods, counted=pods),),
+            replicas=replicas,
+            present=pods,
+            ready=pods,
+        )
 
     rows = [(1, 1), (3, 1), (3, 2), (3, 3), (2, 3), (2, 2), (4, 2), (4, 4), (9, 4), (5, 5), (6, 5)]
     history = [sync(index, *row) for index, row in enumerate(rows)]
@@ -171,48 +190,96 @@ def test_start_up_time_is_the_median_of_the_scale_ups():
     assert replay.startup(history[:2], 0) is None
 
 
-def test_it_decides_as_the_controller_does_with_its_history():
-    """The same steps by `decision.decide` alone, with all past recommendations and changes."""
+def test_values_are_facts_while_the_replicas_are_those_that_there_were():
+    """With the present settings nothing differs, so the model is not used."""
+    history = past(*[160] * 30)
+    uneven = [
+        dataclasses.replace(each, readings=(Reading(milli=150_000, counted=3, missing=1),))
+        for each in history
+    ]
+
+    present = run(hpa(), uneven, startup=60.0)
+    other = run(hpa(), uneven, startup=60.0, target=(0, 20_000))
+
+    assert (present.modelled, set(present.replicas)) == (0, {4})
+    # The first sync is a fact; after that there are eight replicas.
+    assert other.modelled == 29 * 15
+
+
+def test_a_replay_returns_to_facts_when_pods_have_had_time_to_start():
+    history = past(*[160] * 20)
+    history[2:4] = past(*[320] * 4)[2:4]  # for a while, there was more to do
+    behavior = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+
+    result = run(hpa(), history, startup=30.0, behavior=behavior)
+
+    assert result.replicas[:7] == (4, 4, 4, 8, 8, 4, 4)
+    assert result.modelled == 15 * 3  # two syncs with 8 replicas, and the one after
+
+
+def test_zero_replicas_are_left_when_there_is_something_to_do():
+    def of(value, replicas):
+        reading = Reading(milli=value * 1000)
+        return [(reading, replicas)]
+
+    rows = [*of(0, 1), *of(0, 0) * 30, *of(25, 0) * 3, *of(25, 3) * 3]
+    history = [
+        Sync(
+            time=START + 15 * index,
+            readings=(reading,),
+            replicas=replicas,
+            present=replicas,
+            ready=replicas,
+        )
+        for index, (reading, replicas) in enumerate(rows)
+    ]
+    settings = hpa(documents.external_metric(averageValue="10"), minimum=0)
+
+    decided = list(replay.decisions(settings, history))
+    simulated = run(settings, history)
+
+    assert decided[31] == 3
+    assert 0 in simulated.replicas
+    assert simulated.replicas[-1] == 3
+
+
+def test_decisions_are_those_of_the_controller_from_what_there_was():
+    """The same by `decision.decide` alone, with all past recommendations and changes."""
     generator = random.Random(7)
     loads = [generator.choice([40, 80, 160, 320, 400]) for _ in range(200)]
     settings, history = hpa(), past(*loads)
-    result = run(settings, history)
 
-    recommendations, changes, current = [], [], 4
-    for index, load in enumerate(loads):
-        assert result.replicas[index] == current
-        pods = [replay._pod(number) for number in range(current)]
-        share = PodValue(value=int(min(load / current, 100) * 1000))
+    decided = list(replay.decisions(settings, history))
+
+    recommendations = [(START, 4)]
+    for sync, replicas in zip(history, decided, strict=True):
+        pods = [replay._pod(number, "Running") for number in range(4)]
+        share = PodValue(value=sync.readings[0].milli // 4)
         proposed = proposal.of_pods(
             settings.metrics[0],
             {each.name: share for each in pods},
             pods,
-            current=current,
+            current=4,
             tolerances=settings.tolerances,
         )
-        now = history[index].time
-        decided = decision.decide(
+        found = decision.decide(
             settings,
-            current,
+            4,
             [proposed],
-            now=now,
-            history=History(recommendations=tuple(recommendations), changes=tuple(changes)),
+            now=sync.time,
+            history=History(recommendations=tuple(recommendations)),
         )
-        recommendations.append((now, decided.recommended))
-        assert decided.replicas is not None
-        if decided.replicas != current:
-            changes.append((now, decided.replicas - current))
-        current = decided.replicas
+        recommendations.append((sync.time, found.recommended))
+        assert found.replicas == replicas
 
 
-def test_the_fit_counts_syncs_by_their_distance():
+def test_the_fit_counts_syncs_by_the_distance_to_the_next_ones_replicas():
     history = [
         dataclasses.replace(each, replicas=replicas)
-        for each, replicas in zip(past(1, 1, 1, 1), (4, 5, 9, None), strict=True)
+        for each, replicas in zip(past(1, 1, 1, 1, 1), (9, 4, 5, 9, None), strict=True)
     ]
-    result = dataclasses.replace(run(hpa(), history), replicas=(4, 4, 4, 4))
 
-    assert replay.fit(result, history) == replay.Fit(equal=1, near=1, different=1)
+    assert replay.fit([4, 4, 4, 4, 4], history) == replay.Fit(equal=1, near=1, different=1)
 
 
 def report():
@@ -222,12 +289,14 @@ def report():
         replay.recorded(settings, history, 15),
         replay.simulate(Variant(title="present settings", hpa=settings), history, startup=0.0),
     ]
+    decided = list(replay.decisions(settings, history))
     return Replay(
         hpa=settings,
         history=tuple(history),
         step=15.0,
         results=tuple(results),
-        fit=replay.fit(results[1], history),
+        decided=tuple(decided),
+        fit=replay.fit(decided, history),
         notes=("History: x",),
     )
 
@@ -239,12 +308,25 @@ def test_the_text_has_a_row_and_a_drawing_for_each_variant():
     assert lines[0] == f"n/h {period}: 408 syncs, one every 15 s"
     assert lines[1] == "* History: x"
     assert lines[3].split("  ")[-1] == "largest step"
-    assert lines[4].split() == ["as", "it", "was", "6.8", "1", "min", "0", "s", "0", "0", "0"]
+    assert lines[4].split() == [
+        "as",
+        "it",
+        "was",
+        *["0", "s", "6.8", "1", "min"],
+        "0",
+        "s",
+        "0",
+        "0",
+        "0",
+    ]
     assert lines[5].startswith("present settings  ")
     assert lines[7] == "Replicas, 0 to 8"
     assert lines[8] == f"as it was         {'▄' * 60}"
     assert lines[9] == f"present settings  {'█' * 5}{'▂' * 55}"
-    assert lines[-1].startswith("Replayed with the present settings, ")
+    assert lines[-1] == (
+        "From the values and replicas that there were, the controller decides what it did at 4 of "
+        "407 syncs; 0 differ by one, 403 by more"
+    )
 
 
 def test_the_document_has_replicas_as_runs():
@@ -252,7 +334,7 @@ def test_the_document_has_replicas_as_runs():
 
     assert [each["title"] for each in document["variants"]] == ["as it was", "present settings"]
     assert document["variants"][0]["replicas"] == [[0, 4]]
-    assert document["variants"][1]["replicas"] == [[0, 4], [5, 8], [28, 2]]
+    assert document["variants"][1]["replicas"] == [[0, 4], [5, 8], [29, 2]]
     assert document["syncs"] == 408
 
 

@@ -267,22 +267,3 @@ def test_a_confined_query_needs_a_label_and_a_namespace(label: str, namespace: s
 )
 def test_queries_are_written_anew(query: str, text: str) -> None:
     assert confine(query, LABEL, "a") == text
-
-
-@pytest.mark.parametrize(
-    ("query", "text"),
-    [
-        ('m{pod="a"}', '{__name__="m",pod=~"x.*"}'),
-        ('m{pod=~"a|b",n="c"} > 1', '({__name__="m",n="c",pod=~"x.*"}) > (1.0)'),
-        ('sum(m{pod=~"a"}) or k{pod!=""}', None),
-    ],
-)
-def test_the_names_of_objects_are_replaced(query: str, text: str | None) -> None:
-    written = confined.of_names(query, "pod", "x.*")
-
-    assert written == (text or '(sum({__name__="m",pod=~"x.*"})) or ({__name__="k",pod!=""})')
-
-
-def test_a_query_that_names_no_objects_is_refused() -> None:
-    with pytest.raises(PlanError, match="names no objects by the label pod"):
-        confined.of_names('m{pod!="",node="a"}', "pod", "x.*")
