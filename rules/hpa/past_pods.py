@@ -79,24 +79,26 @@ def owned(namespace: str, workload: Reference) -> str:
     )
 
 
-def states(namespace: str, names: Iterable[str]) -> str:
-    """Return the query for the states of pods, and of others whose names begin alike."""
+def states(namespace: str, names: Iterable[str], *, ages: bool) -> str:
+    """Return the query for the states of pods, and of others whose names begin alike.
+
+    Pods that are Running and Ready have no sample, except, with `ages`, since when they are Ready.
+    """
     pods = f"{escape(posixpath.commonprefix([*names]))}.*"
-    phase, deleted, ready, since = (
-        _of(f"kube_pod_{series}", namespace, *more, pods=pods)
-        for series, *more in (
-            ("status_phase",),
-            ("deletion_timestamp",),
-            ("status_ready", promql.matcher("condition", "=", "true")),
-            ("status_ready_time",),
-        )
+    running, ready = (
+        promql.matcher("phase", "!=", "Running"),
+        promql.matcher("condition", "=", "true"),
     )
+    phase = _of("kube_pod_status_phase", namespace, running, pods=pods)
+    unready = _of("kube_pod_status_ready", namespace, ready, pods=pods)
     parts = {
         "phase": f"max by (pod, phase) ({phase} == 1)",
-        "deleted": f"max by (pod) ({deleted})",
-        "ready": f"max by (pod) ({ready} == 1)",
-        "since": f"max by (pod) ({since})",
+        "unready": f"max by (pod) ({unready} == 0)",
+        "deleted": f"max by (pod) ({_of('kube_pod_deletion_timestamp', namespace, pods=pods)})",
     }
+    if ages:
+        since = _of("kube_pod_status_ready_time", namespace, pods=pods)
+        parts["since"] = f"max by (pod) ({since})"
     return " or ".join(
         f'label_replace({text}, "of", "{part}", "", "")' for part, text in parts.items()
     )
@@ -141,19 +143,18 @@ def named(namespace: str, workload: Reference, steps: Iterable[Step]) -> str:
 
 
 class States:
-    """Collects the pods of a workload, time by time.
+    """Collects the pods of a workload, time by time."""
 
-    `ages` says whether kube-state-metrics knows their states; otherwise all are Running and Ready.
-    """
-
-    def __init__(self, *, known: bool) -> None:
-        self._known = known
+    def __init__(self) -> None:
         self._ready: dict[str, float] = {}
         """Since when pods are Ready, as far as their series say."""
         self._before: tuple[object, PastPods] = ((), NONE)
 
     def read(self, names: Points, states: Points, times: Sequence[int]) -> list[PastPods]:
-        """Return the pods at each of `times` (Unix milliseconds), in ascending order."""
+        """Return the pods at each of `times` (Unix milliseconds), in ascending order.
+
+        Pods without a state are Running and Ready.
+        """
         present: dict[int, set[str]] = {}
         for labels, time, _ in names:
             present.setdefault(time, set()).add(labels["pod"])
@@ -166,13 +167,15 @@ class States:
     def _at(
         self, time: int, names: set[str], states: Mapping[tuple[str, str], tuple[str, float]]
     ) -> PastPods:
-        ready = {name for name in names if not self._known or (name, "ready") in states}
-        since = {
+        ready = {
+            name
+            for name in names
+            if (name, "phase") not in states and (name, "unready") not in states
+        }
+        self._ready = since = {
             name: states.get((name, "since"), ("", self._ready.get(name, time / 1000)))[1]
             for name in ready
         }
-        # Pods that are Ready when the history begins have been so for an unknown time.
-        self._ready = since
         pods = tuple(
             _pod(
                 name,

@@ -1,8 +1,10 @@
-"""Compares replays with the real controller, for generated loads: `python -m tests.replay`.
+"""Compares replays with what really was: `python -m tests.replay [values]`.
 
-Twenty Deployments of a simulated GPU cluster are scaled by kube-controller-manager, which syncs
-every two seconds, for some minutes. Then each HPA is replayed with its own settings, over the same
-time. The table says how many syncs have the replicas that there were, differ by one, or by more.
+`values` compares past values with the answers that the server gave then, for 200 random rules and
+HPAs. Without it, decisions are compared with the real controller, for generated loads: twenty
+Deployments of a simulated GPU cluster are scaled by kube-controller-manager, which syncs every two
+seconds, for some minutes. Then each HPA is replayed with its own settings, over the same time. The
+table says how many syncs have the replicas that there were, differ by one, or by more.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from rules.hpa.replay_report import Replay
 from tests.cluster import cluster
 from tests.cluster.cluster import Cluster
 from tests.control_plane import build, plane
+from tests.replay import values, worlds
 
 SYNC = 2.0
 START = 3.0
@@ -119,9 +122,13 @@ def objects(number: int) -> list[dict[str, Any]]:
 def main() -> int:
     """Run the loads, replay them, and print the table; return 1 if a replay fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.replay", description=main.__doc__)
+    parser.add_argument("what", nargs="?", choices=("loads", "values"), default="loads")
+    parser.add_argument("--cases", type=int, default=200)
     parser.add_argument("--loads", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=240.0)
     arguments = parser.parse_args()
+    if arguments.what == "values":
+        return _values(arguments.cases)
     number, seconds = arguments.loads, arguments.seconds
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -144,6 +151,19 @@ def main() -> int:
             replayed = asyncio.run(_replayed(running, number, seconds))
     _print(replayed)
     return 0
+
+
+def _values(number: int) -> int:
+    """Print how many past values equal the server's answers; return 1 if one does not."""
+    rows = asyncio.run(values.run(number))
+    print(f"{'kind':<12}{'cases':>6}{'syncs':>7}{'with a value':>13}{'different':>10}")
+    for kind in (*worlds.KINDS, ""):
+        those = [each for each in rows if kind in {each.case.kind, ""}]
+        answers = [each for row in those for each in row.answers]
+        known = sum(each.milli is not None for each in answers)
+        wrong = sum(len(each.wrong) for each in those)
+        print(f"{kind or 'all':<12}{len(those):>6}{len(answers):>7}{known:>13}{wrong:>10}")
+    return int(any(each.wrong for each in rows))
 
 
 def _drive(running: Cluster, number: int, seconds: float) -> None:

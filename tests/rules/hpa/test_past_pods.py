@@ -49,30 +49,30 @@ def test_names_that_are_not_certain_are_refused(workload):
 
 
 def test_pods_have_the_states_that_kube_state_metrics_says():
-    names = [({"pod": each}, 1000, 1.0) for each in ("b", "a")]
+    names = [({"pod": each}, 1000, 1.0) for each in ("c", "b", "a")]
     states = [
-        ({"pod": "a", "of": "phase", "phase": "Running"}, 1000, 1.0),
-        ({"pod": "a", "of": "ready"}, 1000, 1.0),
         ({"pod": "a", "of": "since"}, 1000, 0.25),
         ({"pod": "b", "of": "phase", "phase": "Succeeded"}, 1000, 1.0),
         ({"pod": "b", "of": "deleted"}, 1000, 7.0),
-        ({"pod": "other", "of": "ready"}, 1000, 1.0),
+        ({"pod": "c", "of": "unready"}, 1000, 0.0),
+        ({"pod": "other", "of": "unready"}, 1000, 0.0),
     ]
 
-    now, later = States(known=True).read(names, states, [1000, 2000])
+    now, later = States().read(names, states, [1000, 2000])
 
     assert [(each.name, each.phase, each.deleted, each.ready) for each in now.pods] == [
         ("a", "Running", False, "True"),
         ("b", "Succeeded", True, "False"),
+        ("c", "Running", False, "False"),
     ]
-    assert (now.live, now.ready, now.ready_since) == (("a",), 1, {"a": 0.25})
+    assert (now.live, now.ready, now.ready_since) == (("a", "c"), 1, {"a": 0.25})
     assert later.pods == ()
 
 
 def test_without_the_time_at_which_pods_became_ready_it_is_the_first_sync_that_says_so():
     names = [({"pod": "a"}, time, 1.0) for time in (1000, 2000, 3000)]
-    states = [({"pod": "a", "of": "ready"}, time, 1.0) for time in (2000, 3000)]
+    states = [({"pod": "a", "of": "unready"}, 1000, 0.0)]
 
-    found = States(known=True).read(names, states, [1000, 2000, 3000])
+    found = States().read(names, states, [1000, 2000, 3000])
 
     assert [each.ready_since for each in found] == [{}, {"a": 2.0}, {"a": 2.0}]
