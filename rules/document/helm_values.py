@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from rules.document import config, nodes, yaml
+from rules.document import config, nodes, sources, yaml
 from rules.document.found import Arguments, Found, HelmValues, RulesPart
 from rules.document.schema import Fields, Record
 from rules.document.yaml import MappingNode, Scalar
 from rules.errors import Problem
 
-_VALUES = ("default", "custom", "existing", "external", "resource")
-"""Keys of `rules` in the values of the prometheus-adapter chart."""
+_VALUES = ("default", "custom", "existing", "external", "resource", "sources")
+"""Keys of `rules` in the values of the prometheus-adapter chart; `sources` only in ours."""
 _CHART = "prometheus-adapter"
 """Name of the chart, below which a chart that depends on it has its values."""
 KINDS = ("Application", "HelmRelease")
@@ -68,7 +68,9 @@ def parse(values: MappingNode, path: str, file: str) -> Found:
     top = Fields(record, rules, "rules", known=_VALUES)
     if top.get("existing") is None:
         _warn_of_default(record, rules)
-    parsed = config.parse_sections(top, "custom", "external", "resource")
+    parsed = config.parse_sections(
+        top, "custom", "external", "resource", sources=sources.parse(top)
+    )
     if top.get("existing") is not None:
         message = "replaces the rules of these values, which have no effect: check the ConfigMap"
         node = rules.entries["existing"].value

@@ -45,7 +45,7 @@ _KEYS = (
     "authInCluster",
     "authConfig",
 )
-_SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
+SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _TIMEOUT = 30.0
 """Seconds; the default of --prometheus-timeout."""
 
@@ -167,7 +167,7 @@ def _headers(fields: Fields, key: str, *, secret: bool) -> Iterator[tuple[str, s
         problem = "" if isinstance(entry.value, Scalar) else "must be text"
         if not name or not endpoint.HEADER_NAME.fullmatch(name):
             problem = "is not a valid name of a header"
-        elif name.lower() in _SECRET_HEADERS and not secret:
+        elif name.lower() in SECRET_HEADERS and not secret:
             problem = "would be a secret in the rules file: put it into a file, and set headerFiles"
         try:
             endpoint.check_header_value(value)
