@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL.pattern}(\.{_DNS_LABEL.pattern})*")
 _MAX_NAME = 253
 """Bytes."""
 
@@ -12,6 +13,11 @@ _MAX_NAME = 253
 def is_namespace(name: str) -> bool:
     """Return whether a namespace can have this name: it is a DNS label (RFC 1123)."""
     return _DNS_LABEL.fullmatch(name) is not None
+
+
+def is_subdomain(name: str) -> bool:
+    """Return whether a name is a DNS subdomain (RFC 1123), which objects of most kinds need."""
+    return len(name) <= _MAX_NAME and _DNS_SUBDOMAIN.fullmatch(name) is not None
 
 
 def is_path_segment(name: str) -> bool:

@@ -73,17 +73,17 @@ def read(sources: Sequence[settings.Source]) -> Inputs:
     keys = dict(itertools.chain.from_iterable(each.config_maps for each in found))
     with_rules = {part.config_map for each in found for part in each.rules if part.config_map}
     for arguments in itertools.chain.from_iterable(each.arguments for each in found):
-        flags, invalid = _flags(arguments)
-        unread = ", ".join(_unread(arguments, flags, keys)) if flags else ""
+        settings_of, invalid = flags(arguments)
+        unread = ", ".join(_unread(arguments, settings_of, keys)) if settings_of else ""
         rest = f"; not among the files: {unread}" if unread else ""
         notes.append(f"{arguments.file}:{arguments.line}: {arguments.title}{rest}")
         problems += invalid
-        if flags is None:
+        if settings_of is None:
             continue
-        problems += _unmounted(arguments, flags, keys)
-        problems += _unused(arguments, flags, with_rules)
+        problems += _unmounted(arguments, settings_of, keys)
+        problems += _unused(arguments, settings_of, with_rules)
         configured = False
-        for source in flags.rules.sources:
+        for source in settings_of.rules.sources:
             configured |= source.kind == "config"
             if source.kind == "preset":
                 (parsed if configured else before).append(_preset(source.name))
@@ -111,8 +111,11 @@ def _preset(name: str) -> tuple[str, config.Parsed]:
     return file, config.parse(presets.text(name), file=file)
 
 
-def _flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Problem]]:
-    """Parse the flags; values that come from elsewhere, such as `$(POD_IP)`, are not checked."""
+def flags(arguments: Arguments) -> tuple[settings.Settings | None, list[Problem]]:
+    """Return the settings, or None and what is wrong with the flags.
+
+    Values that come from elsewhere, such as `$(POD_IP)`, are not checked.
+    """
     texts = [each.text for each in arguments.arguments if each.text != "serve"]
     try:
         try:

@@ -7,13 +7,13 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from adapter import settings
 from adapter.apimachinery import yaml
-from adapter.app import rule_files
+from adapter.commands import check_inputs
 from adapter.doctor import comparison
 from adapter.doctor.client import CannotTellError, connected
 from adapter.files import MANIFESTS, read_file
@@ -27,10 +27,12 @@ from rules.document import yaml as documents
 from rules.document.found import Arguments, Found, HelmValues, RulesPart, merged
 from rules.document.yaml import MappingNode
 from rules.errors import ConfigError, Problem, UnreadableError
-from rules.migration import chart, cluster, overlay, scaled_objects, workload
+from rules.migration import chart, cluster, keda, overlay, scaled_objects, workload
 from rules.migration.notes import Note, Verdict
 from rules.quoting import counted, escaped
 
+_KEDA = frozenset(("ScaledObject", *scaled_objects.OTHER_KINDS))
+_SUFFIXES = frozenset((".yaml", ".yml", ".json"))
 _VERDICTS: tuple[Verdict, ...] = ("same", "differs", "left out")
 
 
@@ -135,6 +137,8 @@ def main(argv: Sequence[str]) -> int:
         print(note)
     for problem in problems:
         print(problem)
+    if any(each.kind == "ScaledObject" for each in found.manifests):
+        print(f"ScaledObjects: as KEDA {keda.VERSION} reads them, see docs/migration.md")
     count = Counter(note.verdict for note in report)
     print(", ".join(f"{count[each]} {each}" for each in _VERDICTS))
     if any(each.severity == "error" for each in problems):
@@ -167,12 +171,13 @@ async def _compare(options: _Options) -> int:
 
 def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[Note]]:
     """Return values, HPAs and notes. Raises ConfigError without an installation, or with two."""
-    scaled = [each for each in found.manifests if each.kind == "ScaledObject"]
     adapters = [each for each in found.arguments if each.container.entries]
-    ignored = {each.name.replace("_", "-"): each.ignored for each in IGNORED}
+    unusable = {each.name.replace("_", "-"): f"has no effect: {each.ignored}" for each in IGNORED}
+    for each in found.arguments:
+        unusable |= _refused_flags(each)
     parts = [each for each in found.rules if each.node.entries or each.config_map]
-    installations = [chart.convert(each) for each in found.values]
-    installations += [workload.convert(each, parts, ignored) for each in adapters]
+    installations = [chart.convert(each, unusable) for each in found.values]
+    installations += [workload.convert(each, found, unusable) for each in adapters]
     if not installations:
         installations = [workload.of_config_map(each) for each in parts]
     if len(installations) > 1:
@@ -180,34 +185,37 @@ def convert(found: Found) -> tuple[dict[str, Any], list[dict[str, Any]], list[No
         every = (*found.values, *adapters) or tuple(parts)
         titles = [f"{each.title} in {each.file}" for each in every]
         raise _error(f"there are several installations: {', '.join(titles)}. Migrate one by one")
-    if not installations and not scaled:
+    if not installations and not any(each.kind in _KEDA for each in found.manifests):
         raise _error("contains neither an installation of prometheus-adapter nor a ScaledObject")
     values, notes = installations[0] if installations else ({"rules": {"default": False}}, [])
-    if not installations:
-        (url, _), *_ = Counter(scaled_objects.addresses(scaled)).most_common(1) or [("", 0)]
-        values["prometheus"] = {"url": url, "port": "", "path": ""}
-    rules, hpas = values.setdefault("rules", {}), []
-    url = overlay.url(values)
-    for each in scaled:
-        converted = scaled_objects.convert(each, url)
-        notes += converted.notes
-        hpas += [converted.hpa] if converted.hpa else []
-        for key, added in (("custom", converted.rules), ("external", converted.external)):
-            if added:
-                rules[key] = [*(rules.get(key) or ()), *added]
-    if scaled and (existing := rules.get("existing")):
-        message = f"have no effect beside rules.existing: add them to ConfigMap {existing}"
-        (first, *_) = scaled
-        note = Note(
+    converted = scaled_objects.convert(found.manifests, values, is_installed=bool(installations))
+    rules = values.setdefault("rules", {})
+    if converted.rules:
+        rules["external"] = [*(rules.get("external") or ()), *converted.rules]
+        notes += _without_effect(found, rules.get("existing"))
+    return values, converted.hpas, [*notes, *converted.notes, *_others(found)]
+
+
+def _without_effect(found: Found, existing: str | None) -> Iterable[Note]:
+    """Yield a note if the rules of ScaledObjects stand beside a ConfigMap that replaces them."""
+    scaled = [each for each in found.manifests if each.kind == "ScaledObject"]
+    if existing:
+        yield Note(
             verdict="left out",
             subject="rules of ScaledObjects",
-            message=message,
-            file=first.file,
-            line=first.node.line,
+            message=f"have no effect beside rules.existing: add them to ConfigMap {existing}",
+            file=scaled[0].file,
+            line=scaled[0].node.line,
         )
-        notes.append(note)
-    notes += _others(found)
-    return values, hpas, notes
+
+
+def _refused_flags(arguments: Arguments) -> dict[str, str]:
+    """Return why the server would not start with these flags, by their names."""
+    refused = {}
+    for problem in check_inputs.flags(arguments)[1]:
+        flag_text, _, message = problem.message.partition(": ")
+        refused[flag_text.lstrip("-").partition("=")[0]] = message or flag_text
+    return refused
 
 
 def _others(found: Found) -> Iterable[Note]:
@@ -219,30 +227,70 @@ def _others(found: Found) -> Iterable[Note]:
         handled = each.kind in {"ScaledObject", "HelmRelease", "Application"}
         if handled or id(each.node) in read or (each.kind == "ConfigMap" and name in maps):
             continue
-        same = each.kind == "HorizontalPodAutoscaler"
+        message = scaled_objects.OTHER_KINDS.get(
+            each.kind, "is not part of a migration: the chart has its own objects"
+        )
+        is_hpa = each.kind == "HorizontalPodAutoscaler"
+        if is_hpa and scaled_objects.is_of_keda(each):
+            is_hpa, message = False, "is KEDA's: it is deleted with its ScaledObject"
         yield Note(
-            verdict="same" if same else "left out",
+            verdict="same" if is_hpa else "left out",
             subject=each.title,
-            message="" if same else "is not part of a migration: the chart has its own objects",
+            message="" if is_hpa else message,
             file=each.file,
-            line=each.node.line,
+            line=each.node.entries["kind"].key.line,
         )
 
 
 def _of_files(names: Sequence[str]) -> Found:
-    paths = itertools.chain.from_iterable(rule_files.files(Path(name)) for name in names)
-    return merged(_read(read_file(path, MANIFESTS, pipes=True), str(path)) for path in paths)
+    """Read files, and folders with the folders below. Raises ConfigError with all their errors."""
+    found: list[Found] = []
+    problems: list[Problem] = []
+    for path in itertools.chain.from_iterable(_paths(Path(name)) for name in names):
+        try:
+            found.append(_read(read_file(path, MANIFESTS, pipes=True), str(path)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    return merged(found)
+
+
+def _paths(path: Path) -> Sequence[Path]:
+    """Return the file itself, or the files of YAML and JSON in a folder, without hidden ones."""
+    if not path.is_dir():
+        return (path,)
+    found = [
+        each
+        for each in sorted(path.rglob("*"))
+        if each.suffix in _SUFFIXES
+        and each.is_file()
+        and not any(part.startswith(".") for part in each.relative_to(path).parts)
+    ]
+    if not found:
+        raise _error("contains no file of YAML or JSON", str(path))
+    return found
 
 
 def _read(content: bytes, file: str) -> Found:
-    inside = manifests.find(content, file=file)
-    if inside is not None:
-        return inside
-    parsed = config.parse(content, file=file)
-    node, _ = documents.load(content, file=file)
-    if parsed[0] is None or not isinstance(node, MappingNode):
-        raise ConfigError(parsed[1])
-    return Found(rules=(RulesPart(title=file, file=file, line=1, parsed=parsed, node=node),))
+    """Return what a file contains. Raises ConfigError if a part of it cannot be read."""
+    _, problems = documents.load_all(content, file=file)
+    found = manifests.find(content, file=file)
+    if found is None:
+        node, _ = documents.load(content, file=file)
+        if not isinstance(node, MappingNode) and not problems:
+            raise _error("contains neither manifests, nor Helm values, nor rules", file)
+        parsed = config.parse(content, file=file)
+        part = RulesPart(title=file, file=file, line=1, parsed=parsed)
+        if isinstance(node, MappingNode):
+            part = replace(part, node=node)
+        found = Found(rules=(part,))
+    if not problems:
+        of_rules = (problem for part in found.rules for problem in part.parsed[1])
+        problems = (*found.problems, *of_rules)
+    if errors := [each for each in problems if each.severity == "error"]:
+        raise ConfigError(errors)
+    return found
 
 
 def _of_cluster(kubeconfig: str | None) -> Found:
@@ -285,5 +333,5 @@ def _write(folder: Path, files: Mapping[str, Sequence[Mapping[str, Any]]]) -> No
     print(f"wrote {counted(len(files), 'file')} to {folder}: {', '.join(files)}")
 
 
-def _error(message: str) -> ConfigError:
-    return ConfigError([Problem(severity="error", message=message)])
+def _error(message: str, file: str = "") -> ConfigError:
+    return ConfigError([Problem(severity="error", message=message, file=file)])

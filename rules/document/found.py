@@ -22,6 +22,8 @@ class RulesPart:
     parsed: config.Parsed
     config_map: str = ""
     """Name of the ConfigMap; empty for Helm values."""
+    key: str = ""
+    """Key of the ConfigMap."""
     node: MappingNode = nodes.EMPTY
     """The sections as they are written."""
 

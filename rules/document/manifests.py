@@ -100,6 +100,7 @@ def _config_map(document: MappingNode, file: str) -> Found:
                     line=entry.key.line,
                     parsed=result,
                     config_map=name,
+                    key=key,
                     node=node,
                 )
             )

@@ -7,7 +7,7 @@ those that the README of our chart lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rules.document import nodes
@@ -19,13 +19,13 @@ _KEYS = """
     nameOverride fullnameOverride namespaceOverride customAnnotations customLabels
     image.registry image.repository image.tag image.digest image.pullPolicy image.pullSecrets
     prometheus.url prometheus.port prometheus.path presets
-    rules.default rules.custom rules.existing rules.external rules.resource
+    rules.default rules.custom rules.existing rules.external rules.resource rules.sources
     customMetrics.enabled externalMetrics.enabled resourceMetrics.enabled
     apiServices.insecureSkipTLSVerify
     tls.enable tls.ca tls.key tls.certificate tls.existingSecret
     certManager.enabled certManager.caCertDuration certManager.certDuration
     certManager.caCertRevisionHistoryLimit certManager.certRevisionHistoryLimit
-    logLevel teamRules.selector teamRules.label externalFallback.service
+    logLevel teamRules.selector teamRules.label teamRules.status externalFallback.service
     externalFallback.caConfigMap metricsRelistInterval listenPort extraArguments env
     replicas strategy revisionHistoryLimit
     podDisruptionBudget.enabled podDisruptionBudget.minAvailable
@@ -58,6 +58,17 @@ REASONS = {
 }
 """Why frequent keys have no effect, as the chart says it."""
 
+_NEW = """
+    presets image.digest rules.sources customMetrics externalMetrics resourceMetrics apiServices
+    tls.existingSecret teamRules externalFallback monitoring serviceMonitor podMonitor
+    prometheusRule dashboard networkPolicy
+"""
+_ONLY_OURS = tuple(_NEW.split())
+"""Values without which the original's chart renders the same, or parents of such values."""
+_FILE_FLAG = re.compile(r"--?(?P<name>[a-z0-9-]+(?:-file|kubeconfig|-auth-config))=(?P<path>.*)")
+_READABLE = ("/tmp", "/etc/ssl", "/var/run/secrets", "/run/secrets")  # noqa: S108 - only named
+"""Directories that the pod has without a volume."""
+
 _PARENTS = frozenset(
     key.rsplit(".", depth)[0] for key in KEYS for depth in (1, 2) if key.count(".") >= depth
 )
@@ -67,10 +78,14 @@ _DEFAULTS = ("replicas", "resources", "livenessProbe", "readinessProbe", "securi
 """Keys with other defaults than in the original's chart."""
 
 
-def convert(found: HelmValues) -> tuple[dict[str, Any], list[Note]]:
-    """Return the values of our chart, and notes about all keys."""
+def convert(found: HelmValues, unusable: Mapping[str, str]) -> tuple[dict[str, Any], list[Note]]:
+    """Return the values of our chart, and notes about all keys.
+
+    `unusable` has the flags that are left out and why.
+    """
     notes = Notes(found.file)
     values = _copied(found.node, "", found.path, notes)
+    _arguments(found, values, unusable, notes)
     image = values.get("image")
     if isinstance(image, dict) and _is_original(image.get("repository")):
         image.pop("repository")
@@ -86,6 +101,34 @@ def convert(found: HelmValues) -> tuple[dict[str, Any], list[Note]]:
     return values, notes.notes
 
 
+def unmounted(flag: str, mounts: Iterable[str]) -> str:
+    """Return what to do if a flag (`--name=path`) names a file that no volume has, else ''."""
+    match = _FILE_FLAG.fullmatch(flag)
+    path = match["path"].rpartition("=")[2] if match else ""
+    directories = (each.rstrip("/") for each in (*_READABLE, *mounts))
+    if not path or any(path == each or path.startswith(f"{each}/") for each in directories):
+        return ""
+    return "nothing is mounted there: add extraVolumes and extraVolumeMounts, then the flag"
+
+
+def _arguments(
+    found: HelmValues, values: dict[str, Any], unusable: Mapping[str, str], notes: Notes
+) -> None:
+    """Leave out flags that the adapter does not have, or whose file is not mounted."""
+    if "extraArguments" not in values:
+        return
+    mounts = [str(each.get("mountPath")) for each in values.get("extraVolumeMounts") or ()]
+    kept = []
+    for node in nodes.items(found.node, "extraArguments"):
+        text = str(nodes.plain(node))
+        reason = unusable.get(text.lstrip("-").partition("=")[0]) or unmounted(text, mounts)
+        if reason:
+            notes.left_out(text, node, reason)
+        else:
+            kept.append(text)
+    values["extraArguments"] = kept
+
+
 def _copied(node: MappingNode, path: str, prefix: str, notes: Notes) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for name, entry in node.entries.items():
@@ -98,7 +141,7 @@ def _copied(node: MappingNode, path: str, prefix: str, notes: Notes) -> dict[str
             if key in {"rules.custom", "rules.external"}:
                 about_rules(entry.value, shown, notes, external=key == "rules.external")
             else:
-                check = _DIFFERENCES.get(key)
+                check = _DIFFERENCES.get(key, _only_ours(key))
                 message = check(values[name], node) if check else ""
                 notes.either(shown, entry.key, message)
         else:
@@ -125,6 +168,12 @@ def _about_rule(rule: Node, *, external: bool) -> Iterator[str]:
         yield f"NaN is no value, or 0 with onNaN: zero, {number(3)}"
     if external and name != name.lower():
         yield f"the name also matches in lower case, {number(7)}"
+
+
+def _only_ours(key: str) -> Callable[[Any, MappingNode], str] | None:
+    if not any(key == each or key.startswith(f"{each}.") for each in _ONLY_OURS):
+        return None
+    return _if(bool, "has an effect here, unlike in the original's chart, which has no such value")
 
 
 def _reason(key: str) -> str:

@@ -37,21 +37,22 @@ class Notes:
 
     def same(self, subject: str, node: Node, message: str = "") -> None:
         """Add a note about a key that has the same effect."""
-        self._add("same", subject, node, message)
+        self.add("same", subject, node, message)
 
     def differs(self, subject: str, node: Node, message: str) -> None:
         """Add a note about a key that has another effect."""
-        self._add("differs", subject, node, message)
+        self.add("differs", subject, node, message)
 
     def left_out(self, subject: str, node: Node, message: str) -> None:
         """Add a note about a key that is not in the output."""
-        self._add("left out", subject, node, message)
+        self.add("left out", subject, node, message)
 
     def either(self, subject: str, node: Node, message: str) -> None:
         """Add a note that the key differs, or is the same if there is no message."""
-        self._add("differs" if message else "same", subject, node, message)
+        self.add("differs" if message else "same", subject, node, message)
 
-    def _add(self, verdict: Verdict, subject: str, node: Node, message: str) -> None:
+    def add(self, verdict: Verdict, subject: str, node: Node, message: str) -> None:
+        """Add a note with this verdict."""
         self.notes.append(
             Note(verdict=verdict, subject=subject, message=message, file=self.file, line=node.line)
         )

@@ -10,7 +10,12 @@ from rules.migration.notes import Note, Notes
 from rules.migration.workload import CONTAINER, PLACES
 
 _NAME = "gpu-metrics-adapter"
-_SECTIONS = {"custom": "rules", "external": "externalRules", "resource": "resourceRules"}
+_SECTIONS = {
+    "sources": "sources",
+    "custom": "rules",
+    "external": "externalRules",
+    "resource": "resourceRules",
+}
 _COMPONENTS = {"external": "external-metrics", "resource": "resource-metrics"}
 _FLAGS = {"metricsRelistInterval": "metrics-relist-interval", "logLevel": "v"}
 _READ = frozenset(("prometheus", "rules", "presets", "extraArguments", *_FLAGS))

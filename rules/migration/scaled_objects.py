@@ -1,399 +1,300 @@
-"""KEDA ScaledObjects as rules and HorizontalPodAutoscalers, with a note about each key.
+"""KEDA ScaledObjects as external rules and HorizontalPodAutoscalers, with a line for each key.
 
-A query becomes an external rule, whose value KEDA would have put into its own HPA. A query that
-returns one series for each pod becomes a rule for a Pods metric, because KEDA refuses its result
-as soon as there are two replicas.
-
-https://keda.sh/docs/2.18/reference/scaledobject-spec/
+An HPA gives the replicas that KEDA gave from 1 on, or a line says where it does not. `keda` says
+what KEDA reads and refuses, `triggers` what becomes of a trigger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import promql_parser as ast
-
-from rules import promql, quantity
 from rules.document import nodes
 from rules.document.found import Manifest
-from rules.document.yaml import Entry, MappingNode, Node
-from rules.errors import PlanError, QuantityError
+from rules.document.yaml import MappingNode
+from rules.errors import ConfigError, Problem
+from rules.migration import keda, lines, servers, triggers
+from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path, Prometheus, ScaledObject
+from rules.migration.lines import Line, differs, left_out, same
 from rules.migration.notes import Note, Notes
+from rules.migration.servers import Servers
 
-_TRUE = frozenset(("1", "t", "true"))
-_HPA = "a HorizontalPodAutoscaler has no equal"
-_SPEC = {
-    "cooldownPeriod": "it delays only the step to zero replicas; see behavior.scaleDown",
-    "initialCooldownPeriod": "it delays only the step to zero replicas",
-    "idleReplicaCount": f"{_HPA}: it scales between minReplicas and maxReplicas",
-    "pollingInterval": "the HPA controller requests metrics every 15 s",
-    "fallback": f"{_HPA}: without a value it keeps the replicas",
+OTHER_KINDS = {
+    "ScaledJob": "creates Jobs, which no HPA does",
+    "TriggerAuthentication": triggers.AUTHENTICATION,
+    "ClusterTriggerAuthentication": triggers.AUTHENTICATION,
 }
-_METADATA = {
-    "activationThreshold": f"{_HPA}: KEDA uses it only between 0 and 1 replicas",
-    "namespace": "set a query parameter of the server: docs/backends.md",
-    "queryParameters": "set them in --prometheus-url: docs/backends.md",
-    "customHeaders": "use --prometheus-header: docs/backends.md",
-    "cortexOrgID": "use --prometheus-header: docs/backends.md",
-    "authModes": "credentials are flags of the adapter: docs/backends.md",
-    "unsafeSsl": "set --prometheus-ca-file: docs/backends.md",
-    "metricName": "the rule names the metric",
-    "timeout": "the adapter has one timeout for all queries",
-}
-_TRIGGER = {
-    "authenticationRef": "credentials are flags of the adapter: docs/backends.md",
-    "useCachedMetrics": "the adapter shares queries itself: --query-freshness",
-}
-_CONFIG = "horizontalPodAutoscalerConfig"
-_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_RESOURCES = frozenset(("cpu", "memory"))
-_CHOOSE = frozenset(("topk", "bottomk", "limitk", "limit_ratio", "count_values"))
+"""Other kinds of KEDA -> why they are left out."""
+
+_SPEC: Path = ("spec",)
+_ADVANCED = CONFIG[:-1]
+_DISABLED = {keda.PAUSED_SCALE_IN: "scaleDown", keda.PAUSED_SCALE_OUT: "scaleUp"}
+"""Annotation -> direction in which KEDA's HPA does not scale."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What follows from one ScaledObject."""
+    """What follows from all ScaledObjects."""
 
-    hpa: dict[str, Any] | None
-    """None if no trigger has an equal."""
+    hpas: list[dict[str, Any]] = field(default_factory=list)
     rules: list[dict[str, Any]] = field(default_factory=list)
-    external: list[dict[str, Any]] = field(default_factory=list)
+    """External rules."""
     notes: list[Note] = field(default_factory=list)
 
 
-def addresses(documents: Sequence[Manifest]) -> Iterator[str]:
-    """Yield the address of Prometheus in each trigger that has one."""
-    for each in documents:
-        for trigger in nodes.mappings(nodes.items(nodes.mapping(each.node, "spec"), "triggers")):
-            if address := nodes.text(nodes.mapping(trigger, "metadata"), "serverAddress"):
-                yield address.rstrip("/")
+def convert(
+    manifests: Sequence[Manifest], values: dict[str, Any], *, is_installed: bool
+) -> Converted:
+    """Return HPAs, rules and notes; add the servers of the triggers to `values`.
 
-
-def convert(found: Manifest, url: str) -> Converted:
-    """Return HPA, rules and notes for a ScaledObject; `url` is the adapter's Prometheus."""
-    return _Conversion(found, url).run()
-
-
-class _Conversion:
-    def __init__(self, found: Manifest, url: str) -> None:
-        self.title = found.title
-        self.node = found.node
-        self.url = url.rstrip("/")
-        self.notes = Notes(found.file)
-        metadata = nodes.mapping(found.node, "metadata")
-        self.name = nodes.text(metadata, "name")
-        self.namespace = nodes.text(metadata, "namespace") or "default"
-        self.spec = nodes.mapping(found.node, "spec")
-        self.rules: list[dict[str, Any]] = []
-        self.external: list[dict[str, Any]] = []
-
-    def run(self) -> Converted:
-        hpa = self._hpa()
-        return Converted(hpa=hpa, rules=self.rules, external=self.external, notes=self.notes.notes)
-
-    def _hpa(self) -> dict[str, Any] | None:
-        spec: dict[str, Any] = {"scaleTargetRef": self._target()}
-        spec["minReplicas"], spec["maxReplicas"] = self._limits()
-        metadata = self._metadata()
-        known = ("scaleTargetRef", "triggers", "minReplicaCount", "maxReplicaCount", "advanced")
-        for key, entry in self.spec.entries.items():
-            if key not in known:
-                self._left_out(key, entry, _SPEC.get(key, "ScaledObjects have no such key"))
-        advanced = nodes.mapping(self.spec, "advanced")
-        for key, entry in advanced.entries.items():
-            if key != _CONFIG:
-                self._left_out(f"advanced.{key}", entry, _HPA)
-        config = nodes.mapping(advanced, _CONFIG)
-        for key, entry in config.entries.items():
-            if key in {"name", "behavior"}:
-                self._same(f"{_CONFIG}.{key}", entry)
-            else:
-                self._left_out(f"{_CONFIG}.{key}", entry, _HPA)
-        if behavior := nodes.plain(nodes.mapping(config, "behavior")):
-            spec["behavior"] = behavior
-        metadata["name"] = nodes.text(config, "name") or self.name
-        if "scalingModifiers" in advanced.entries:
-            message = "no HPA is written: it would scale on each trigger instead of the formula"
-            self.notes.left_out(self.title, self.node, message)
-            return None
-        triggers = nodes.items(self.spec, "triggers")
-        metrics = [
-            metric
-            for index, trigger in enumerate(nodes.mappings(triggers))
-            if (metric := self._metric(index, trigger)) is not None
-        ]
-        if not metrics:
-            self.notes.left_out(self.title, self.node, "no HPA is written: no trigger has an equal")
-            return None
-        if len(metrics) < len(triggers):
-            message = "the HPA does not scale on the triggers that are left out"
-            self.notes.differs(self.title, self.node, message)
-        return {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": metadata,
-            "spec": {**spec, "metrics": metrics},
-        }
-
-    def _metadata(self) -> dict[str, Any]:
-        found = nodes.mapping(self.node, "metadata")
-        for key, entry in nodes.mapping(found, "annotations").entries.items():
-            if key != _APPLIED:
-                self._left_out(f"annotation {key}", entry, "annotate the HPA, if it needs it")
-        metadata: dict[str, Any] = {"namespace": self.namespace}
-        if labels := nodes.plain(nodes.mapping(found, "labels")):
-            self._same("metadata.labels", found.entries["labels"])
-            metadata["labels"] = labels
-        return metadata
-
-    def _target(self) -> dict[str, str]:
-        target = nodes.mapping(self.spec, "scaleTargetRef")
-        known = ("apiVersion", "kind", "name", "deploymentName")
-        for key, entry in target.entries.items():
-            if key in known:
-                self._same(f"scaleTargetRef.{key}", entry)
-            else:
-                self._left_out(f"scaleTargetRef.{key}", entry, "only KEDA's triggers use it")
-        return {
-            "apiVersion": nodes.text(target, "apiVersion") or "apps/v1",
-            "kind": nodes.text(target, "kind") or "Deployment",
-            "name": nodes.text(target, "name") or nodes.text(target, "deploymentName"),
-        }
-
-    def _limits(self) -> tuple[int, int]:
-        found = []
-        for key, default in (("minReplicaCount", 0), ("maxReplicaCount", 100)):
-            entry = self.spec.entries.get(key)
-            text = nodes.text(self.spec, key)
-            found.append(int(text) if text.isdecimal() else default)
-            if entry is not None and found[-1]:
-                self._same(key, entry)
-            elif found[-1]:
-                self.notes.same(key, self.spec, f"not set: {default}, as in KEDA")
-        if not found[0]:
-            node = _key(self.spec, "minReplicaCount")
-            message = (
-                "zero replicas need Kubernetes 1.37 or the feature gate HPAScaleToZero: written "
-                "as 1, see docs/hpa-recipes.md"
-            )
-            self.notes.differs("minReplicaCount", node, message)
-        return max(found[0], 1), max(found[1], 1)
-
-    def _metric(self, index: int, trigger: MappingNode) -> dict[str, Any] | None:
-        kind, path = nodes.text(trigger, "type"), f"triggers[{index}]"
-        if kind in _RESOURCES:
-            return self._resource(path, kind, trigger)
-        if kind != "prometheus":
-            message = f"the adapter reads Prometheus, not {kind or 'an unnamed trigger'}"
-            self.notes.left_out(path, trigger, f"{message}: export the value to Prometheus")
-            return None
-        metadata = nodes.mapping(trigger, "metadata")
-        read = ("serverAddress", "query", "threshold", "ignoreNullValues")
-        for key, entry in metadata.entries.items():
-            if key not in read:
-                message = _METADATA.get(key, "prometheus triggers have no such key")
-                self._left_out(f"{path}.{key}", entry, message)
-        for key, entry in trigger.entries.items():
-            if key not in {"type", "metadata", "metricType", "name"}:
-                message = _TRIGGER.get(key, "triggers have no such key")
-                self._left_out(f"{path}.{key}", entry, message)
-        address = nodes.text(metadata, "serverAddress").rstrip("/")
-        address = address if "://" in address or not address else f"http://{address}"
-        if address != self.url:
-            message = f"{address or 'no address'} is not the adapter's Prometheus, {self.url}"
-            self.notes.left_out(path, trigger, f"{message}: add it to sources, docs/backends.md")
-            return None
-        query = nodes.text(metadata, "query").strip()
-        threshold = nodes.text(metadata, "threshold")
-        try:
-            tree = promql.parse(query)
-            milli = quantity.milli_value(threshold)
-        except (PlanError, QuantityError) as error:
-            what = "query" if isinstance(error, PlanError) else "threshold"
-            self.notes.left_out(f"{path}.{what}", metadata, str(error))
-            return None
-        if not (names := list(_names(tree))):
-            message = "names no series, by which the rule could be listed: write the rule by hand"
-            self.notes.left_out(f"{path}.query", _key(metadata, "query"), message)
-            return None
-        if not milli:
-            message = "the target of an HPA cannot be 0"
-            self.notes.left_out(f"{path}.threshold", _key(metadata, "threshold"), message)
-            return None
-        trigger_name = nodes.text(trigger, "name") or str(index)
-        name = f"{self.namespace}_{self.name}_{trigger_name}".lower()
-        target = quantity.decimal(milli)
-        kind = nodes.text(trigger, "metricType") or "AverageValue"
-        null = nodes.text(metadata, "ignoreNullValues").lower() or "true"
-        if (selection := _of_pods(query, tree)) and kind == "AverageValue":
-            return self._pods(path, metadata, name, selection, target)
-        if null in _TRUE:
-            query = f"({promql.one_line(query)}) or vector(0)"
-        self.external.append(
-            {
-                "seriesQuery": names[0],
-                "resources": {"namespaced": False},
-                "name": {"as": name},
-                "metricsQuery": query.replace("<<", '<<"<<">>'),
-            }
-        )
-        notes = []
-        if not _is_single(tree):
-            notes.append("several series are an error in KEDA, and are added up by an HPA")
-        if isinstance(tree, ast.AggregateExpr) and str(tree.op) == "avg" and kind != "Value":
-            notes.append("an average is divided by the replicas again, as in KEDA: use type Value")
-        notes.append(f"external metric {name}, the same in every namespace")
-        self.notes.either(f"{path}.query", _key(metadata, "query"), "; ".join(notes))
-        self.notes.same(f"{path}.threshold", _key(metadata, "threshold"), f"{kind} {target}")
-        if null in _TRUE:
-            message = "no series count as 0: `or vector(0)`"
-            node = _key(metadata, "ignoreNullValues")
-            self.notes.same(f"{path}.ignoreNullValues", node, message)
-        else:
-            node = metadata.entries["ignoreNullValues"].key
-            self.notes.same(f"{path}.ignoreNullValues", node, "without series, no value")
-        key = "value" if kind == "Value" else "averageValue"
-        return {
-            "type": "External",
-            "external": {"metric": {"name": name}, "target": {"type": kind, key: target}},
-        }
-
-    def _pods(
-        self, path: str, metadata: MappingNode, name: str, selection: tuple[str, str], target: str
-    ) -> dict[str, Any]:
-        series, query = selection
-        self.rules.append(
-            {
-                "seriesQuery": series,
-                "resources": {
-                    "overrides": {
-                        "namespace": {"resource": "namespace"},
-                        "pod": {"resource": "pod"},
-                    }
-                },
-                "name": {"as": name},
-                "metricsQuery": f"sum({query}) by (<<.GroupBy>>)",
-            }
-        )
-        message = (
-            f"Pods metric {name}: KEDA refuses one series for each pod as soon as there are two. "
-            "The series need the labels namespace and pod"
-        )
-        self.notes.differs(f"{path}.query", _key(metadata, "query"), message)
-        message = "a pod without a series is not counted as 0"
-        self.notes.differs(f"{path}.ignoreNullValues", metadata, message)
-        node = _key(metadata, "threshold")
-        self.notes.same(f"{path}.threshold", node, f"AverageValue {target}")
-        return {
-            "type": "Pods",
-            "pods": {
-                "metric": {"name": name},
-                "target": {"type": "AverageValue", "averageValue": target},
-            },
-        }
-
-    def _resource(self, path: str, kind: str, trigger: MappingNode) -> dict[str, Any] | None:
-        metadata = nodes.mapping(trigger, "metadata")
-        type_ = nodes.text(trigger, "metricType") or nodes.text(metadata, "type") or "Utilization"
-        value, container = nodes.text(metadata, "value"), nodes.text(metadata, "containerName")
-        for key, entry in metadata.entries.items():
-            if key not in {"type", "value", "containerName"}:
-                message = _METADATA.get(key, f"{kind} triggers have no such key")
-                self._left_out(f"{path}.{key}", entry, message)
-        target: dict[str, Any] = {"type": type_}
-        if type_ == "Utilization" and value.isdecimal() and int(value):
-            target["averageUtilization"] = int(value)
-        elif type_ == "AverageValue" and value:
-            target["averageValue"] = value
-        else:
-            message = f"{type_} {value or 'without a value'} is no target of a Resource metric"
-            self.notes.left_out(path, trigger, message)
-            return None
-        self.notes.same(path, trigger, f"Resource metric {kind}")
-        if container:
-            resource = {"name": kind, "container": container, "target": target}
-            return {"type": "ContainerResource", "containerResource": resource}
-        return {"type": "Resource", "resource": {"name": kind, "target": target}}
-
-    def _same(self, key: str, entry: Entry) -> None:
-        self.notes.same(key, entry.key)
-
-    def _left_out(self, key: str, entry: Entry, message: str) -> None:
-        self.notes.left_out(key, entry.key, message)
-
-
-def _key(node: MappingNode, name: str) -> Node:
-    """Return the position of a key; that of the mapping without it."""
-    entry = node.entries.get(name)
-    return entry.key if entry else node
-
-
-def _names(tree: ast.Expr) -> Iterator[str]:
-    """Yield the names of the series that a query reads."""
-    found: list[ast.Expr] = []
-    ast.walk(tree, found.append)
-    for each in found:
-        selector = each.vector_selector if isinstance(each, ast.MatrixSelector) else each
-        if isinstance(selector, ast.VectorSelector) and selector.name:
-            yield selector.name
-
-
-def _is_single(tree: ast.Expr) -> bool:
-    """Return whether a query returns one sample at most, as far as its form shows it."""
-    match tree:
-        case ast.ParenExpr() | ast.UnaryExpr() | ast.SubqueryExpr():
-            return _is_single(tree.expr)
-        case ast.AggregateExpr():
-            return tree.modifier is None and str(tree.op) not in _CHOOSE
-        case ast.BinaryExpr():
-            return _is_single(tree.lhs) and _is_single(tree.rhs)
-        case ast.Call():
-            if tree.func.name == "histogram_quantile" and len(tree.args) == 2:
-                return _is_by_le(tree.args[1])
-            if tree.func.name in {"scalar", "vector", "time"}:
-                return True
-            return bool(tree.args) and all(map(_is_single, tree.args))
-        case ast.NumberLiteral():
-            return True
-        case _:
-            return False
-
-
-def _is_by_le(tree: ast.Expr) -> bool:
-    while isinstance(tree, ast.ParenExpr):
-        tree = tree.expr
-    return (
-        isinstance(tree, ast.AggregateExpr)
-        and tree.modifier is not None
-        and tree.modifier.type == ast.AggModifierType.By
-        and set(tree.modifier.labels) <= {"le"}
-    )
-
-
-def _of_pods(query: str, tree: ast.Expr) -> tuple[str, str] | None:
-    """Return the selector and the template of a query of raw series, or of a function of them.
-
-    None for other queries.
+    `is_installed` says whether `values` name the default server. Raises ConfigError if two
+    ScaledObjects have one name.
     """
-    selector: ast.Expr = tree
-    if isinstance(tree, ast.Call) and len(tree.args) == 1:
-        selector = tree.args[0]
-        if not isinstance(selector, ast.MatrixSelector):
-            return None
-    ranged = isinstance(selector, ast.MatrixSelector)
-    vector = selector.vector_selector if ranged else selector  # type: ignore[attr-defined]
-    if not isinstance(vector, ast.VectorSelector) or not vector.name or vector.offset or vector.at:
-        return None
-    text = promql.one_line(query)
-    opening, closing = text.find("{"), text.rfind("}")
-    if opening >= 0:
-        matchers = text[opening + 1 : closing].rstrip(", ")
-        inside = f"{matchers},<<.LabelMatchers>>" if matchers else "<<.LabelMatchers>>"
-        template = f"{text[: opening + 1]}{inside}{text[closing:]}"
+    scaled = [each for each in manifests if each.kind == "ScaledObject"]
+    _check_unique(scaled)
+    read = [(each, *keda.read(each.node)) for each in scaled]
+    others = _Others(manifests, [found for _, found, _ in read if found])
+    known = Servers(values, is_installed=is_installed)
+    result = Converted()
+    objects = []
+    for manifest, found, refusals in read:
+        reasons = [left_out(each.path, each.message) for each in refusals]
+        if found is not None and not (reasons := _why_no_hpa(found) or others.claim(found)):
+            objects.append((manifest, found))
+            continue
+        message = f"no HPA is written, and KEDA {keda.VERSION} has none" if refusals else ""
+        reasons.append(left_out((), message or "no HPA is written"))
+        result.notes.extend(_notes(manifest, reasons))
+    known.add(
+        each.server
+        for _, found in objects
+        for each in found.triggers
+        if isinstance(each, Prometheus) and not servers.problem_of(each.server)
+    )
+    for manifest, found in objects:
+        said, metrics = _converted(manifest.node, found, known)
+        result.rules.extend(each.rule for each in metrics if each.rule)
+        if specs := [each.spec for each in metrics if each.spec]:
+            result.hpas.append(_hpa(found, others.new_name(found), specs))
+        result.notes.extend(_notes(manifest, said))
+    return result
+
+
+def is_of_keda(manifest: Manifest) -> bool:
+    """Return whether KEDA has created an HPA, and deletes it with its ScaledObject."""
+    owners = nodes.items(nodes.mapping(manifest.node, "metadata"), "ownerReferences")
+    return any(nodes.text(each, "kind") == "ScaledObject" for each in owners)
+
+
+def _notes(manifest: Manifest, said: Sequence[Line]) -> list[Note]:
+    notes = Notes(manifest.file)
+    lines.add(notes, manifest, said)
+    return notes.notes
+
+
+def _check_unique(manifests: Sequence[Manifest]) -> None:
+    """Raise ConfigError if two objects have one namespace and name, and thus one metric."""
+    first: dict[tuple[str, str], Manifest] = {}
+    for each in manifests:
+        namespace, name = keda.identity(each.node)
+        other = first.setdefault((namespace, name), each)
+        if other is not each:
+            message = (
+                f"ScaledObject {namespace}/{name} is also in {other.file}:{other.node.line}: set "
+                "metadata.namespace, or remove one"
+            )
+            line = each.node.line
+            raise ConfigError(
+                [Problem(severity="error", message=message, file=each.file, line=line)]
+            )
+
+
+class _Others:
+    """Names and targets of the HPAs that exist or are written."""
+
+    def __init__(self, manifests: Sequence[Manifest], objects: Sequence[ScaledObject]) -> None:
+        self._targets: dict[tuple[str, ...], str] = {}
+        self._names = {(each.namespace, each.hpa_name) for each in objects}
+        for each in manifests:
+            if each.kind == "HorizontalPodAutoscaler" and not is_of_keda(each):
+                namespace, name = keda.identity(each.node)
+                reference = nodes.mapping(nodes.mapping(each.node, "spec"), "scaleTargetRef")
+                parts = {key: nodes.text(reference, key) for key in ("apiVersion", "kind", "name")}
+                self._targets[_target(namespace, parts)] = each.title
+                self._names.add((namespace, name))
+
+    def claim(self, found: ScaledObject) -> list[Line]:
+        """Return why the target has an HPA already; nothing if this object is the first."""
+        title = f"ScaledObject {found.namespace}/{found.name}"
+        other = self._targets.setdefault(_target(found.namespace, found.target), title)
+        if other == title:
+            return []
+        message = f"{other} already scales {found.target['kind']} {found.target['name']}"
+        return [left_out((*_SPEC, "scaleTargetRef"), message)]
+
+    def new_name(self, found: ScaledObject) -> str:
+        """Return the name of the HPA: that in the object, its own, or KEDA's."""
+        own_is_taken = (found.namespace, found.name) in self._names
+        return found.hpa_name or (f"keda-hpa-{found.name}" if own_is_taken else found.name)
+
+
+def _target(namespace: str, target: Mapping[str, str]) -> tuple[str, ...]:
+    group = target["apiVersion"].rpartition("/")[0]
+    return (namespace, group, target["kind"], target["name"])
+
+
+def _why_no_hpa(found: ScaledObject) -> list[Line]:
+    """Return why an object that KEDA accepts has no HPA here."""
+    reasons = []
+    if found.is_annotated(keda.PAUSED):
+        message = "KEDA is paused and has deleted its HPA; a new one would scale"
+        reasons.append(left_out((*ANNOTATIONS, keda.PAUSED), message))
+    if keda.PAUSED_REPLICAS in found.annotations:
+        number = found.annotations[keda.PAUSED_REPLICAS]
+        message = (
+            f"KEDA is paused at {number} replicas and has deleted its HPA; a new one would scale"
+        )
+        reasons.append(left_out((*ANNOTATIONS, keda.PAUSED_REPLICAS), message))
+    if found.has_formula:
+        message = "KEDA scales on the formula alone: write a rule and an HPA with it"
+        reasons.append(left_out((*_ADVANCED, "scalingModifiers"), message))
+    return reasons
+
+
+def _hpa(found: ScaledObject, name: str, metrics: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    behavior = {key: dict(rules) for key, rules in found.behavior.items()}
+    for annotation, direction in _DISABLED.items():
+        if found.is_annotated(annotation):
+            behavior.setdefault(direction, {})["selectPolicy"] = "Disabled"
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": name,
+            "namespace": found.namespace,
+            **({"labels": dict(found.labels)} if found.labels else {}),
+        },
+        "spec": {
+            "scaleTargetRef": dict(found.target),
+            "minReplicas": max(found.minimum, 1),
+            "maxReplicas": found.maximum,
+            "metrics": sorted(metrics, key=lambda each: str(each["type"])),
+            **({"behavior": behavior} if behavior else {}),
+        },
+    }
+
+
+def _converted(
+    document: MappingNode, found: ScaledObject, known: Servers
+) -> tuple[list[Line], list[triggers.Metric]]:
+    """Return at least one line for each key, and the metric of each trigger."""
+    stays_up = _why_never_zero(found)
+    is_always_active = bool(stays_up) and found.idle is None
+    metrics = [
+        triggers.metric(
+            trigger,
+            (*_SPEC, "triggers", index),
+            f"{found.namespace}_{found.name}_{index}",
+            known,
+            is_always_active=is_always_active,
+        )
+        for index, trigger in enumerate(found.triggers)
+    ]
+    said = [line for metric in metrics for line in metric.lines]
+    if not any(metric.spec for metric in metrics):
+        return [*said, left_out((), "no HPA is written: no trigger can be converted")], metrics
+    said += [*_replica_lines(found, stays_up), *_annotation_lines(found), *_lines(document)]
+    missing = [index for index, metric in enumerate(metrics) if metric.spec is None]
+    if missing:
+        message = "the HPA lacks the triggers that are left out, so it may give fewer replicas"
+        said.append(differs(_SPEC, message))
+    skipped = frozenset((*_SPEC, "triggers", index) for index in missing)
+    return list(lines.complete(document, said, skipped)), metrics
+
+
+def _why_never_zero(found: ScaledObject) -> str:
+    """Return why KEDA never scales the target to zero; empty if it does."""
+    if found.minimum:
+        return f"minReplicas {found.minimum}"
+    if found.is_annotated(keda.FORCE_ACTIVATION):
+        return "minReplicas 1: force-activation keeps KEDA above zero"
+    if all(isinstance(each, keda.Resource) for each in found.triggers):
+        return "minReplicas 1: cpu and memory alone keep KEDA above zero"
+    activations = (each.activation for each in found.triggers if isinstance(each, Prometheus))
+    if (lowest := min(activations, default=0)) < 0:
+        return f"minReplicas 1: KEDA is above zero while a value is above {lowest:g}"
+    return ""
+
+
+def _replica_lines(found: ScaledObject, stays_up: str) -> Iterator[Line]:
+    least = max(found.minimum, 1)
+    path: Path = (*_SPEC, "minReplicaCount")
+    if stays_up:
+        yield same(path, default=stays_up)
     else:
-        matchers = ""
-        template = text.replace(vector.name, f"{vector.name}{{<<.LabelMatchers>>}}", 1)
-    wanted = ",".join(filter(None, [matchers, 'namespace!=""', 'pod!=""']))
-    return f"{vector.name}{{{wanted}}}", template
+        message = "no HPA wakes a target that KEDA left at zero: scale it to 1 first"
+        if not found.is_annotated(keda.PAUSED_SCALE_IN):
+            message = f"KEDA goes to zero, the HPA to 1 (see docs/hpa-recipes.md); {message}"
+        yield differs(path, message, is_default=True)
+    yield same((*_SPEC, "maxReplicaCount"), default=f"maxReplicas {found.maximum}")
+    message = (
+        f"KEDA goes to {found.idle} without activity, the HPA to {least}. If KEDA left the target "
+        f"at {found.idle}, scale it to {least} first"
+    )
+    yield left_out((*_SPEC, "idleReplicaCount"), message)
+    for key in ("cooldownPeriod", "initialCooldownPeriod", "pollingInterval"):
+        if stays_up and found.idle is None:
+            message = "no effect: KEDA does not scale this target to zero"
+            yield same((*_SPEC, key), message)
+        else:
+            message = "it is for the steps of KEDA to and from zero or idleReplicaCount"
+            yield left_out((*_SPEC, key), message)
+
+
+def _annotation_lines(found: ScaledObject) -> Iterator[Line]:
+    for key in found.annotations:
+        path: Path = (*ANNOTATIONS, key)
+        effect = "no effect"
+        if found.is_annotated(key):
+            effect = f"behavior.{_DISABLED.get(key)}.selectPolicy: Disabled"
+        if key in _DISABLED:
+            yield same(path, effect)
+        elif key == keda.PAUSED:
+            yield same(path, "KEDA is not paused")
+        elif key == keda.FORCE_ACTIVATION:
+            yield same(path, "minReplicas is 1 or more")
+        elif key == keda.EXCLUDED_LABELS:
+            yield same(path, "the HPA does not have these labels")
+        elif key != keda.APPLIED:
+            yield left_out(path, "KEDA copies it to its HPA: annotate the HPA, if it is read there")
+
+
+def _lines(document: MappingNode) -> Iterator[Line]:
+    """Yield the lines that need only the text of the object."""
+    if nodes.text(document, "apiVersion").startswith(keda.FIRST_GROUP):
+        message = f"is of KEDA 1: read as by KEDA {keda.VERSION}"
+        yield differs(("apiVersion",), message)
+    spec = nodes.mapping(document, "spec")
+    fallback, advanced = nodes.mapping(spec, "fallback"), nodes.mapping(spec, "advanced")
+    number, replicas = (nodes.text(fallback, key) for key in ("failureThreshold", "replicas"))
+    message = (
+        f"after {number} errors in a row KEDA proposes {replicas} replicas, an HPA keeps its own"
+    )
+    yield left_out((*_SPEC, "fallback"), message)
+    restore = "restoreToOriginalReplicaCount"
+    if nodes.text(advanced, restore) == "true":
+        message = "deleting the ScaledObject sets the replicas from before KEDA: set false first"
+        yield left_out((*_ADVANCED, restore), message)
+    yield same((*_ADVANCED, restore))
+    yield same((*_ADVANCED, "scalingModifiers"))
+    yield same((*CONFIG, "name"), "as KEDA's HPA: wait until that is deleted")
+    yield same(BEHAVIOR)
+    yield same(("metadata", "labels"))
+    message = "its owner creates the ScaledObject again after you delete it"
+    yield left_out(("metadata", "ownerReferences"), message)
+    target: Path = (*_SPEC, "scaleTargetRef")
+    for key in ("apiVersion", "kind", "name", "deploymentName"):
+        yield same((*target, key))
+    message = "only triggers that read environment variables use it"
+    yield left_out((*target, "envSourceContainerName"), message)

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rules.document import nodes
-from rules.document.found import Arguments, RulesPart
+from rules.document.found import Arguments, Found, RulesPart
 from rules.document.yaml import MappingNode, Node, Scalar
+from rules.errors import ConfigError
 from rules.migration import chart
 from rules.migration.notes import Note, Notes
 
@@ -55,22 +56,34 @@ _FLAGS = {
     "v": "logLevel",
     "secure-port": "listenPort",
 }
-_SECTIONS = {"rules": "custom", "externalRules": "external", "resourceRules": "resource"}
+_SECTIONS = {
+    "rules": "custom",
+    "externalRules": "external",
+    "resourceRules": "resource",
+    "sources": "sources",
+}
+_VOLUMES = frozenset(("config", "tmp", "volume-serving-cert", "external-fallback"))
+"""Names of the volumes of the chart."""
+_DIRECTORIES = frozenset(
+    ("/tmp", "/etc/adapter", "/var/run/serving-cert", "/etc/external-fallback")  # noqa: S108
+)
+"""Where the chart mounts them."""
 _SERVING = frozenset(("tls-cert-file", "tls-private-key-file"))
 
 
 def convert(
-    found: Arguments, parts: Sequence[RulesPart], ignored: Mapping[str, str]
+    found: Arguments, files: Found, unusable: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[Note]]:
     """Return the values for a Deployment, and notes about its fields and flags.
 
-    `parts` are the rules of all ConfigMaps, `ignored` the flags without effect and why.
+    `files` has all ConfigMaps, `unusable` the flags that are left out and why. Raises ConfigError
+    if the ConfigMap of --config is among the files, and has no rules.
     """
     notes = Notes(found.file)
     values: dict[str, Any] = {"rules": {"default": False}}
     for path, level in _levels(found):
         _fields(path, level, values, notes)
-    _parts_of_pod(found, notes)
+    _parts_of_pod(found, values, notes)
     extra: list[str] = []
     for name, value, node in _flags(found.arguments):
         text = f"--{name}={value}" if value is not None else f"--{name}"
@@ -81,20 +94,20 @@ def convert(
             values["prometheus"] = {"url": value, "port": "", "path": ""}
             notes.same(text, node, "prometheus.url")
         elif name == "config":
-            _rules(text, value or "", node, found, parts, values, notes)
-        elif name in ignored:
-            notes.left_out(text, node, f"has no effect: {ignored[name]}")
+            _rules(text, value or "", node, found, files, values, notes)
+        elif name in unusable:
+            notes.left_out(text, node, unusable[name])
         elif name in _SERVING:
             notes.left_out(text, node, "set tls.existingSecret to the Secret with these files")
         elif name == "cert-dir":
             notes.left_out(text, node, "the adapter keeps its certificate in memory")
         else:
+            mounts = [str(each["mountPath"]) for each in values.get("extraVolumeMounts", ())]
+            if problem := chart.unmounted(text, mounts):
+                notes.left_out(text, node, problem)
+                continue
             extra.append(text)
-            is_file = name.endswith(("-file", "kubeconfig"))
-            message = "extraArguments"
-            if is_file:
-                message += "; mount the file with extraVolumes and extraVolumeMounts"
-            (notes.differs if is_file else notes.same)(text, node, message)
+            notes.same(text, node, "extraArguments")
     if extra:
         values["extraArguments"] = extra
     return values, notes.notes
@@ -141,15 +154,24 @@ def _fields(path: tuple[str, ...], node: MappingNode, values: dict[str, Any], no
             notes.left_out(shown, entry.key, "is not a value of the chart")
 
 
-def _parts_of_pod(found: Arguments, notes: Notes) -> None:
-    """Add notes about volumes and further containers."""
+def _parts_of_pod(found: Arguments, values: dict[str, Any], notes: Notes) -> None:
+    """Copy volumes with their mounts, and add notes about them and about further containers."""
     pod = _below(found.workload, _POD)
     with_rules = {name for name, _ in found.mounts.values()}
+    mounts = [nodes.plain(each) for each in nodes.items(found.container, "volumeMounts")]
     for volume in nodes.mappings(nodes.items(pod, "volumes")):
-        if nodes.text(nodes.mapping(volume, "configMap"), "name") not in with_rules:
-            name = nodes.text(volume, "name")
-            message = "unless it is /tmp, add it to extraVolumes and extraVolumeMounts"
+        if nodes.text(nodes.mapping(volume, "configMap"), "name") in with_rules:
+            continue
+        name = nodes.text(volume, "name")
+        own = [each for each in mounts if each.get("name") == name]
+        paths = {str(each.get("mountPath")).rstrip("/") for each in own}
+        if name in _VOLUMES or paths & _DIRECTORIES or not own:
+            message = "the chart has a volume of this name, or at this path, or nothing mounts it"
             notes.left_out(f"volume {name}", volume, message)
+            continue
+        values.setdefault("extraVolumes", []).append(nodes.plain(volume))
+        values.setdefault("extraVolumeMounts", []).extend(own)
+        notes.same(f"volume {name}", volume, "extraVolumes and extraVolumeMounts")
     for other in nodes.mappings(nodes.items(pod, "containers")):
         if other is not found.container:
             name = nodes.text(other, "name")
@@ -174,15 +196,18 @@ def _rules(
     path: str,
     node: Node,
     found: Arguments,
-    parts: Sequence[RulesPart],
+    files: Found,
     values: dict[str, Any],
     notes: Notes,
 ) -> None:
     mounted = found.key_of(path)
-    part = next((each for each in parts if mounted and each.config_map == mounted[0]), None)
+    part = next((each for each in files.rules if mounted == (each.config_map, each.key)), None)
     if part is not None:
         notes.same(text, node, f"the rules of {part.title}")
         _sections(part, values, notes)
+    elif mounted and mounted[0] in dict(files.config_maps):
+        message = f"{text}: ConfigMap {mounted[0]} has no rules in its key {mounted[1]}"
+        raise ConfigError([found.problem(message)])
     elif mounted and mounted[1] == "config.yaml":
         values["rules"]["existing"] = mounted[0]
         notes.same(text, node, f"rules.existing: {mounted[0]}, which is not among the files")
@@ -192,14 +217,9 @@ def _rules(
 
 def _sections(part: RulesPart, values: dict[str, Any], notes: Notes) -> None:
     for section, entry in part.node.entries.items():
-        if section not in _SECTIONS:
-            message = "the chart has no value for it: use rules.existing, or --format=kustomize"
-            notes.left_out(section, entry.key, message)
-            continue
-        value = nodes.plain(entry.value)
-        values["rules"][_SECTIONS[section]] = value
-        if section == "resourceRules":
-            notes.same(section, entry.key, "rules.resource")
+        values["rules"][_SECTIONS[section]] = nodes.plain(entry.value)
+        if section in ("resourceRules", "sources"):
+            notes.same(section, entry.key, f"rules.{_SECTIONS[section]}")
         else:
             external = section == "externalRules"
             chart.about_rules(entry.value, section, notes, external=external)

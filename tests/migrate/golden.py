@@ -11,7 +11,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,16 +52,24 @@ def inputs() -> dict[str, str]:
 
 def run(text: str, *flags: str) -> Run:
     """Run the command on a file with this text, with an output folder."""
+    return run_files({"input.yaml": text}, "input.yaml", *flags)
+
+
+def run_files(files: Mapping[str, str], *arguments: str) -> Run:
+    """Run the command in a folder with these files, on all of them without arguments."""
     with tempfile.TemporaryDirectory() as folder, _inside(folder):
-        Path("input.yaml").write_text(text)
+        for name, text in files.items():
+            path = Path("files", name) if not arguments else Path(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
-            code = migrate.main(["input.yaml", "--output=out", *flags])
-        files = {
+            code = migrate.main([*(arguments or ("files",)), "--output=out"])
+        written = {
             each.name: list(yaml.safe_load_all(each.read_text()))
             for each in sorted(Path("out").glob("*"))
         }
-        return Run(code=code, report=output.getvalue().splitlines(), files=files)
+        return Run(code=code, report=output.getvalue().splitlines(), files=written)
 
 
 @contextlib.contextmanager

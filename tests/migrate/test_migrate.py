@@ -11,7 +11,7 @@ from adapter import __main__ as program
 from rules.hpa.reading import Failure
 from rules.migration import chart, cluster
 from tests.manifests.chart import helm
-from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run
+from tests.migrate.golden import FOLDER, RELEASES, SCALED, SOURCES, inputs, run, run_files
 
 INPUTS = inputs()
 VALUES = {
@@ -50,7 +50,10 @@ DEPLOYMENT = {
                             "--metrics-max-age=5m",
                         ],
                         "lifecycle": {"preStop": {"sleep": {"seconds": 5}}},
-                        "volumeMounts": [{"name": "config", "mountPath": "/etc/adapter"}],
+                        "volumeMounts": [
+                            {"name": "config", "mountPath": "/etc/adapter"},
+                            {"name": "ca", "mountPath": "/etc/ca"},
+                        ],
                     },
                     {"name": "proxy", "image": "proxy"},
                 ],
@@ -114,11 +117,6 @@ def prometheus(query="sum(up)", threshold="5", **metadata):
     return {"type": "prometheus", "metadata": metadata}
 
 
-def hpa(done):
-    (document,) = done.files["hpas.yaml"]
-    return document
-
-
 @pytest.mark.parametrize("name", INPUTS)
 def test_output_for_public_files(name):
     done = run(INPUTS[name])
@@ -127,10 +125,10 @@ def test_output_for_public_files(name):
     assert done.text() == (FOLDER / "golden" / f"{name}.txt").read_text()
 
 
-def test_ten_releases_and_five_scaled_objects_have_a_public_source():
+def test_ten_releases_and_ten_scaled_objects_have_a_public_source():
     assert len(list(RELEASES.glob("*.yaml"))) == 10
     assert {each.stem for each in SCALED.glob("*.yaml")} == SOURCES.keys()
-    assert len(SOURCES) == 5
+    assert len(SOURCES) == 10
     assert all(each.keys() == {"repository", "path"} for each in SOURCES.values())
 
 
@@ -181,24 +179,21 @@ def test_a_deployment_becomes_values_and_every_field_has_a_line():
                 "custom": RULES["rules"],
                 "external": RULES["externalRules"],
             },
-            "extraArguments": [
-                "--prometheus-ca-file=/etc/ca/ca.crt",
-                "--metrics-max-age=5m",
-            ],
+            "extraArguments": ["--prometheus-ca-file=/etc/ca/ca.crt", "--metrics-max-age=5m"],
+            "extraVolumes": [{"name": "ca", "secret": {"secretName": "ca"}}],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}],
         }
     ]
     for left_out in (
         "spec.paused",
         "spec.template.spec.shareProcessNamespace",
         "spec.template.spec.containers.lifecycle",
-        "volume ca",
         "container proxy",
         "--logtostderr=true",
         "--cert-dir=/tmp",
     ):
         assert len(says(done.report, "left out", left_out)) == 1
     assert says(done.report, "left out", "volume config") == []
-    assert "mount the file" in says(done.report, "differs", "--prometheus-ca-file")[0]
     assert "difference 3 " in says(done.report, "differs", "rules[0]")[0]
     assert "difference 7 " in says(done.report, "differs", "externalRules[0]")[0]
 
@@ -257,119 +252,15 @@ def test_an_overlay_has_the_rules_flags_and_fields_and_names_the_rest():
 
 
 def test_rules_of_scaled_objects_join_those_of_the_installation():
-    done = migrated(_flux(), scaled(prometheus(), prometheus("up"), minReplicaCount=2))
+    done = migrated(
+        _flux(), scaled(prometheus(), prometheus(serverAddress="http://b"), minReplicaCount=2)
+    )
 
     (values,) = done.files["values.yaml"]
-    assert [each["seriesQuery"] for each in values["rules"]["custom"]] == [
-        "up",
-        'up{namespace!="",pod!=""}',
-    ]
-    assert [each["metricsQuery"] for each in values["rules"]["external"]] == [
-        "(sum(up)) or vector(0)"
-    ]
-    assert [each["type"] for each in hpa(done)["spec"]["metrics"]] == ["External", "Pods"]
-
-
-@pytest.mark.parametrize(
-    ("query", "template"),
-    [
-        ("up", "sum(up{<<.LabelMatchers>>}) by (<<.GroupBy>>)"),
-        ('up{a="b",}', 'sum(up{a="b",<<.LabelMatchers>>}) by (<<.GroupBy>>)'),
-        ("rate(up[2m])", "sum(rate(up{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"),
-        (
-            'rate(up{a="}"}[2m])',
-            'sum(rate(up{a="}",<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)',
-        ),
-    ],
-)
-def test_one_series_for_each_pod_becomes_a_pods_metric(query, template):
-    (values,) = migrated(scaled(prometheus(query))).files["values.yaml"]
-
-    assert [each["metricsQuery"] for each in values["rules"]["custom"]] == [template]
-
-
-@pytest.mark.parametrize(
-    ("query", "several"),
-    [
-        ("sum(up)", False),
-        ("sum(up) / count(up)", False),
-        ("histogram_quantile(0.9, sum(rate(x_bucket[1m])) by (le))", False),
-        ("sum(up) by (pod)", True),
-        ("up * 2", True),
-        ("topk(1, up)", True),
-        ("up offset 5m", True),
-    ],
-)
-def test_queries_that_may_return_several_series_are_named(query, several):
-    done = migrated(scaled(prometheus(query)))
-
-    (message,) = says(done.report, "differs", "triggers[0].query")
-    assert ("several series" in message) == several
-
-
-@pytest.mark.parametrize(
-    ("trigger", "subject", "words"),
-    [
-        ({"type": "kafka", "metadata": {}}, "triggers[0]", "reads Prometheus, not kafka"),
-        (prometheus("sum("), "triggers[0].query", ""),
-        (prometheus(threshold="many"), "triggers[0].threshold", ""),
-        (prometheus(threshold="0"), "triggers[0].threshold", "cannot be 0"),
-        (prometheus("vector(1)"), "triggers[0].query", "names no series"),
-        ({"type": "prometheus", "metadata": {"serverAddress": "x"}}, "triggers[0].query", ""),
-        ({"type": "cpu", "metadata": {"value": "0"}}, "triggers[0]", "no target"),
-    ],
-)
-def test_triggers_without_an_equal_are_named_and_no_hpa_is_written(trigger, subject, words):
-    done = migrated(scaled(trigger))
-
-    (message, *_) = says(done.report, "left out", subject)
-    assert words in message
-    assert "hpas.yaml" not in done.files
-    assert "no trigger has an equal" in says(done.report, "left out", "ScaledObject")[0]
-
-
-def test_a_trigger_of_another_prometheus_is_left_out():
-    done = migrated(_flux(), scaled(prometheus(serverAddress="http://other")))
-
-    (message,) = says(done.report, "left out", "triggers[0]")
-    assert message.startswith("http://other is not the adapter's Prometheus, http://p:80")
-
-
-def test_a_formula_of_triggers_has_no_hpa():
-    modifiers = {"scalingModifiers": {"formula": "a + b", "target": "5"}}
-    done = migrated(scaled(prometheus(), advanced=modifiers))
-
-    assert "hpas.yaml" not in done.files
-    assert says(done.report, "left out", "advanced.scalingModifiers")
-
-
-def test_resource_triggers_labels_and_names_are_kept():
-    document = scaled(
-        {"type": "cpu", "metricType": "Utilization", "metadata": {"value": "60"}},
-        {"type": "memory", "metadata": {"type": "AverageValue", "value": "1Gi"}},
-        {"type": "cpu", "metadata": {"value": "50", "containerName": "main"}},
-        advanced={"horizontalPodAutoscalerConfig": {"name": "custom"}},
-        minReplicaCount=2,
-    )
-    document["metadata"]["labels"] = {"team": "a"}
-    document["metadata"]["annotations"] = {"autoscaling.keda.sh/paused": "true"}
-    done = migrated(document)
-
-    assert hpa(done)["metadata"] == {"name": "custom", "namespace": "shop", "labels": {"team": "a"}}
-    assert [each["type"] for each in hpa(done)["spec"]["metrics"]] == [
-        "Resource",
-        "Resource",
-        "ContainerResource",
-    ]
-    assert says(done.report, "left out", "annotation autoscaling.keda.sh/paused")
-
-
-def test_a_template_delimiter_in_a_query_is_escaped():
-    done = migrated(scaled(prometheus('sum(up{a="<<b"})')))
-
-    (rule,) = done.files["values.yaml"][0]["rules"]["external"]
-    assert '<<"<<">>b' in rule["metricsQuery"]
-    assert done.code == 0
+    assert values["rules"]["custom"] == VALUES["rules"]["custom"]
+    assert [each.get("source") for each in values["rules"]["external"]] == [None, "b"]
+    assert values["rules"]["sources"] == {"b": {"url": "http://b"}}
+    assert values["prometheus"] == VALUES["prometheus"]
 
 
 def test_other_objects_are_named():
@@ -394,6 +285,102 @@ def test_several_installations_and_none_are_refused():
     assert (several.code, none.code, several.files, none.files) == (1, 1, {}, {})
     assert "several installations: Helm values in input.yaml" in several.report[0]
     assert "contains neither" in none.report[0]
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"),
+    [
+        ("--prometheus-token-file=/etc/t/token", "nothing is mounted there"),
+        ("--prometheus-auth-config=/etc/t/auth", "nothing is mounted there"),
+        ("--no-such-flag=1", "unknown flag"),
+        ("--alsologtostderr=true", "has no effect"),
+        ("--prometheus-timeout=often", "must be a duration"),
+    ],
+)
+def test_a_flag_that_would_not_work_is_left_out_and_named(flag, reason):
+    deployment = json.loads(json.dumps(DEPLOYMENT))
+    container = deployment["spec"]["template"]["spec"]["containers"][0]
+    container["args"].append(flag)
+    for document in ([deployment, CONFIG_MAP], [VALUES | {"extraArguments": [flag]}]):
+        done = migrated(*document)
+
+        (message,) = says(done.report, "left out", flag)
+        assert reason in message
+        assert flag not in done.files["values.yaml"][0].get("extraArguments", ())
+
+
+def test_a_flag_whose_file_is_mounted_is_kept():
+    flag = "--prometheus-token-file=/etc/t/token"
+    mounts = {"extraVolumeMounts": [{"name": "t", "mountPath": "/etc/t"}]}
+    done = migrated(VALUES | mounts | {"extraArguments": [flag]})
+
+    assert done.files["values.yaml"][0]["extraArguments"] == [flag]
+
+
+def test_values_that_the_original_ignores_differ():
+    done = migrated(VALUES | {"serviceMonitor": {"enabled": True}, "networkPolicy": {}})
+
+    assert "unlike in the original" in says(done.report, "differs", "serviceMonitor.enabled")[0]
+
+
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ("rules:\n- seriesQuery: up\n  metricQuery: up\n", "unknown key 'metricQuery'"),
+        ("rules:\n- seriesQery: up\n", "has no rules in its key config.yaml"),
+        ("rules: [", "expected"),
+        ("", "has no rules in its key config.yaml"),
+    ],
+)
+def test_rules_of_a_config_map_that_are_invalid_fail(rules, reason):
+    done = migrated(DEPLOYMENT, CONFIG_MAP | {"data": {"config.yaml": rules}})
+
+    assert (done.code, done.files) == (1, {})
+    assert any(reason in line and "input.yaml" in line for line in done.report)
+
+
+def test_the_rules_are_those_of_the_key_that_the_flag_names():
+    data = {"a.yaml": yaml.safe_dump({"rules": []}), **CONFIG_MAP["data"]}
+    done = migrated(DEPLOYMENT, CONFIG_MAP | {"data": data})
+
+    assert done.files["values.yaml"][0]["rules"]["custom"] == RULES["rules"]
+
+
+def test_sources_are_kept():
+    sources = {"team-b": {"url": "http://b:9090"}}
+    data = {"config.yaml": yaml.safe_dump(RULES | {"sources": sources})}
+    values = migrated(DEPLOYMENT, CONFIG_MAP | {"data": data})
+    overlay = migrated(DEPLOYMENT, CONFIG_MAP | {"data": data}, flags=["--format=kustomize"])
+
+    assert values.files["values.yaml"][0]["rules"]["sources"] == sources
+    assert overlay.files["config.yaml"][0]["sources"] == sources
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "# nothing\n",
+        "hello\n",
+        "- a\n",
+        "services: {a: {image: b}}\n",
+        "\0",
+        "a: [\n",
+        "apiVersion: v1\nkind: Service\nmetadata: {name: s}\n---\n{{- if .Values.x }}\n",
+    ],
+)
+def test_a_file_of_another_kind_fails_and_is_named(text):
+    done = run(text)
+
+    assert (done.code, done.files) == (1, {})
+    assert "input.yaml" in done.report[0]
+
+
+def test_the_errors_of_all_files_of_a_folder_are_printed_together():
+    done = run_files({"a/one.yaml": "- a\n", "b/two.json": "{", ".git/three.yaml": "- a\n"})
+
+    assert (done.code, done.files) == (1, {})
+    assert [name in "".join(done.report) for name in ("one", "two", "three")] == [True, True, False]
 
 
 def test_rules_that_do_not_load_fail():

@@ -1,0 +1,145 @@
+"""`Line`: what the report says about one key of a ScaledObject, and the keys without a line."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rules.document.found import Manifest
+from rules.document.yaml import MappingNode, Node, Scalar, SequenceNode
+from rules.migration import keda
+from rules.migration.keda import ANNOTATIONS, BEHAVIOR, CONFIG, Path
+from rules.migration.notes import Notes, Verdict
+
+_DIRECTIONS = ("scaleUp", "scaleDown")
+_TRIGGER: Path = ("spec", "triggers", 0)
+_LEVELS: Mapping[Path, str] = {
+    (): "apiVersion kind metadata spec status",
+    ("metadata",): "name namespace labels annotations ownerReferences creationTimestamp "
+    "deletionGracePeriodSeconds deletionTimestamp finalizers generation managedFields "
+    "resourceVersion selfLink uid",
+    ANNOTATIONS: keda.APPLIED,
+    ("spec",): f"scaleTargetRef triggers advanced fallback {' '.join(keda.INTEGERS)}",
+    ("spec", "scaleTargetRef"): "apiVersion kind name deploymentName envSourceContainerName",
+    CONFIG[:-1]: f"{CONFIG[-1]} restoreToOriginalReplicaCount scalingModifiers",
+    CONFIG: "name behavior",
+    BEHAVIOR: " ".join(_DIRECTIONS),
+    **{
+        (*BEHAVIOR, each): "stabilizationWindowSeconds selectPolicy policies tolerance"
+        for each in _DIRECTIONS
+    },
+    **{(*BEHAVIOR, each, "policies", 0): "type value periodSeconds" for each in _DIRECTIONS},
+    _TRIGGER: "type name metricType metadata authenticationRef useCachedMetrics",
+    (*_TRIGGER, "metadata"): "serverAddress query threshold activationThreshold ignoreNullValues "
+    "namespace queryParameters customHeaders unsafeSsl timeout authModes authMode apiKey method "
+    "keyParamName awsRegion identityOwner azureManagedPrometheusResourceURL cortexOrgID "
+    "metricName value containerName",
+}
+"""Mappings of a ScaledObject, with 0 for each index -> the keys that have a meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """What the report says about one key."""
+
+    verdict: Verdict
+    path: Path
+    message: str = ""
+    is_default: bool = False
+    """Whether it is about the default of a key that may be absent."""
+
+
+def same(path: Path, message: str = "", *, default: str = "") -> Line:
+    """Return a line about a key with the same effect; `default` also if the key is absent."""
+    return Line("same", path, message or default, is_default=bool(default))
+
+
+def differs(path: Path, message: str, *, is_default: bool = False) -> Line:
+    """Return a line about a key with another effect."""
+    return Line("differs", path, message, is_default=is_default)
+
+
+def left_out(path: Path, message: str) -> Line:
+    """Return a line about a key that is not in the output."""
+    return Line("left out", path, message)
+
+
+def complete(
+    document: MappingNode, lines: Sequence[Line], skipped: frozenset[Path]
+) -> Iterator[Line]:
+    """Yield the lines about keys that exist, then one for each key without a meaning.
+
+    `same` is dropped if something else is said of the key. Below the paths in `skipped`, no key is
+    looked up.
+    """
+    others = {each.path for each in lines if each.verdict != "same"}
+    for each in lines:
+        exists = each.is_default or _reached(document, each.path) is not None
+        if exists and not (each.verdict == "same" and each.path in others):
+            yield each
+    yield from _unread(document, (), {each.path for each in lines}, skipped)
+
+
+def add(notes: Notes, manifest: Manifest, lines: Sequence[Line]) -> None:
+    """Add a note for each line, at its key or the nearest one above."""
+    for line in lines:
+        parts = (f"[{each}]" if isinstance(each, int) else f".{each}" for each in line.path)
+        subject = "".join(parts).removeprefix(".") or manifest.title
+        notes.add(line.verdict, subject, _position(manifest.node, line.path), line.message)
+
+
+def _unread(node: Node, path: Path, said: set[Path], skipped: frozenset[Path]) -> Iterator[Line]:
+    """Yield a line for each key below `path` that KEDA ignores, or whose quotes are wrong."""
+    if path in skipped:
+        return
+    if isinstance(node, SequenceNode):
+        for index, item in enumerate(node.items):
+            yield from _unread(item, (*path, index), said, skipped)
+    pattern = tuple(0 if isinstance(each, int) else each for each in path)
+    if not isinstance(node, MappingNode) or pattern not in _LEVELS:
+        return
+    known = _LEVELS[pattern].split()
+    for key, entry in node.entries.items():
+        below = (*path, key)
+        if key not in known and below not in said:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+            hint = f": did you mean {near[0]}?" if near else ""
+            yield left_out(below, f"no such key, so KEDA ignores it{hint}")
+        if isinstance(entry.value, Scalar) and (message := _mistyped(pattern, key, entry.value)):
+            yield differs(below, message)
+        yield from _unread(entry.value, below, said, skipped)
+
+
+def _mistyped(pattern: Path, key: str, value: Scalar) -> str:
+    if pattern == (*_TRIGGER, "metadata") and value.tag not in ("str", "null"):
+        return f"the API server refuses it without quotes; read as {value.text!r}"
+    if pattern == ("spec",) and key in keda.INTEGERS and value.tag == "str":
+        return f"the API server refuses it in quotes; read as {value.text}"
+    return ""
+
+
+def _reached(document: MappingNode, path: Path) -> Node | None:
+    """Return the value at a path; None if there is none."""
+    node: Node = document
+    for each in path:
+        match node, each:
+            case MappingNode(entries=entries), str() if each in entries:
+                node = entries[each].value
+            case SequenceNode(items=items), int() if each < len(items):
+                node = items[each]
+            case _:
+                return None
+    return node
+
+
+def _position(document: MappingNode, path: Path) -> Node:
+    """Return the key at a path, or the nearest one above."""
+    for length in range(len(path), 0, -1):
+        *above, last = path[:length]
+        match _reached(document, tuple(above)), last:
+            case MappingNode(entries=entries), str() if last in entries:
+                return entries[last].key
+            case SequenceNode(items=items), int() if last < len(items):
+                return items[last]
+    return document

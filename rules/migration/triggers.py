@@ -1,0 +1,181 @@
+"""Triggers of KEDA as metrics of an HPA, with their external rules and the lines of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rules import quantity
+from rules.document.sources import DEFAULT
+from rules.migration import keda, queries, servers
+from rules.migration.keda import Path, Prometheus, Trigger
+from rules.migration.lines import Line, differs, left_out, same
+from rules.migration.servers import Servers
+
+AUTHENTICATION = "credentials are settings of the adapter, one set for a server: docs/backends.md"
+
+_IDENTITY = "identities are settings of the adapter, one for a server: docs/backends.md"
+_LEFT_OUT = {
+    "authModes": AUTHENTICATION,
+    "authMode": AUTHENTICATION,
+    "awsRegion": _IDENTITY,
+    "identityOwner": _IDENTITY,
+    "azureManagedPrometheusResourceURL": _IDENTITY,
+    "apiKey": "a prometheus trigger does not use it",
+    "method": "a prometheus trigger does not use it",
+    "keyParamName": "a prometheus trigger does not use it",
+    "cortexOrgID": "ignored since KEDA 2.15, so no header is sent: see customHeaders",
+    "metricName": "ignored since KEDA 2.12: the rule has a name of its own",
+    "timeout": "--prometheus-timeout, or timeout of a source, is for all its queries",
+}
+"""Keys that are left out whatever their values are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """What follows from one trigger."""
+
+    lines: tuple[Line, ...]
+    spec: dict[str, Any] | None = None
+    """Metric of the HPA; None if the trigger is left out."""
+    rule: dict[str, Any] | None = None
+
+
+def metric(
+    trigger: Trigger, path: Path, name: str, known: Servers, *, is_always_active: bool
+) -> Metric:
+    """Return the metric of a trigger at `path`; `name` is that of an external one.
+
+    `is_always_active` says whether KEDA never scales the target to zero or idleReplicaCount.
+    """
+    match trigger:
+        case Prometheus():
+            return _external(trigger, path, name, known, is_always_active=is_always_active)
+        case keda.Resource():
+            return _resource(trigger, path)
+    message = "write a rule if Prometheus has these values"
+    if trigger.type == "cron":
+        message = "no HPA has a schedule, so it may give fewer replicas in the window"
+    return Metric(lines=(left_out(path, f"type {trigger.type}: {message}"),))
+
+
+def _resource(trigger: keda.Resource, path: Path) -> Metric:
+    source: dict[str, Any] = {"name": trigger.resource, "target": dict(trigger.target)}
+    kind, key = "Resource", "resource"
+    if trigger.container:
+        kind, key = "ContainerResource", "containerResource"
+        source["container"] = trigger.container
+    lines = (
+        same(path, f"{kind} metric {trigger.resource}"),
+        *(same((*path, "metadata", each)) for each in ("value", "containerName")),
+        left_out((*path, "authenticationRef"), f"a {trigger.resource} trigger does not use it"),
+        same((*path, "useCachedMetrics")),
+    )
+    return Metric(lines=lines, spec={"type": kind, key: source})
+
+
+def _external(
+    trigger: Prometheus, path: Path, name: str, known: Servers, *, is_always_active: bool
+) -> Metric:
+    query = queries.analyze(trigger.query)
+    metadata = (*path, "metadata")
+    if problem := servers.problem_of(trigger.server):
+        message = f"{problem}. Each query of KEDA fails, so its HPA has no value"
+        return Metric(lines=(left_out((*metadata, "serverAddress"), message),))
+    if problem := _why_unreadable(query):
+        return Metric(lines=(left_out((*metadata, "query"), problem),))
+    source = known.name_of(trigger.server)
+    text = queries.of_rule(trigger.query, ignore_null=trigger.ignore_null)
+    rule: dict[str, Any] = {
+        "seriesQuery": query.series or "up",
+        "resources": {"namespaced": False},
+        "name": {"as": name},
+        "metricsQuery": text.replace("<<", '<<"<<">>'),
+        **({} if source == DEFAULT else {"source": source}),
+    }
+    key = "value" if trigger.type == "Value" else "averageValue"
+    target = {"type": trigger.type, key: quantity.decimal(trigger.target)}
+    where = "" if source == DEFAULT else f" of source {source}"
+    lines = (
+        same(path, f"External metric {name}{where}, the same in every namespace"),
+        left_out((*path, "authenticationRef"), AUTHENTICATION),
+        _caching(trigger, path),
+        same((*metadata, "threshold"), f"{trigger.type} {quantity.decimal(trigger.target)}"),
+        *_value_lines(trigger, query, metadata),
+        *_server_lines(trigger, source, metadata),
+        _activation(trigger, metadata, is_always_active=is_always_active),
+        *(left_out((*metadata, key), message) for key, message in _LEFT_OUT.items()),
+    )
+    spec = {"type": "External", "external": {"metric": {"name": name}, "target": target}}
+    return Metric(lines=lines, spec=spec, rule=rule)
+
+
+def _why_unreadable(query: queries.Query) -> str:
+    """Return why KEDA reads no useful value from a result of this kind; empty if it does."""
+    if query.kind in ("scalar", "string"):
+        return f"returns a {query.kind}, which KEDA cannot read, so its HPA has no value"
+    if query.kind == "matrix":
+        return "returns a range, which KEDA reads as 0 or as an error: write an instant vector"
+    return ""
+
+
+def _value_lines(trigger: Prometheus, query: queries.Query, path: Path) -> Iterator[Line]:
+    remarks = []
+    several = "if it returns several series, there is no value, as in KEDA"
+    if not query.is_single and trigger.ignore_null:
+        several += ", unless all but one are NaN or infinite"
+    if query.problem:
+        remarks.append(f"cannot be parsed: {query.problem}. Prometheus may refuse it, as for KEDA")
+    if not query.is_single:
+        remarks += [several, "for a series of each pod, write a Pods metric: docs/hpa-recipes.md"]
+    if query.is_ratio and trigger.type == "AverageValue":
+        remarks.append("the HPA divides this average by the replicas, as in KEDA: use type Value")
+    if query.divides and trigger.ignore_null:
+        remarks.append("a division by 0 counts as 0, as in KEDA, even if work waits")
+    is_exact = query.is_single or (not query.problem and not trigger.ignore_null)
+    yield (same if is_exact else differs)((*path, "query"), "; ".join(remarks))
+    message = (
+        "no result, NaN, infinite and negative values are 0"
+        if trigger.ignore_null
+        else "no result, NaN and infinite values are no value; negative values are 0"
+    )
+    yield same((*path, "ignoreNullValues"), default=message)
+
+
+def _server_lines(trigger: Prometheus, source: str, path: Path) -> Iterator[Line]:
+    url, headers = "prometheus.url", "--prometheus-header"
+    if source != DEFAULT:
+        url, headers = f"url of source {source}", f"headers of source {source}"
+    public = servers.without_secrets(trigger.server)
+    yield same((*path, "serverAddress"), url)
+    if public.url != trigger.server.url:
+        yield left_out((*path, "serverAddress"), f"user and password: {AUTHENTICATION}")
+    yield same((*path, "namespace"), f"parameter of each query, in {url}")
+    yield same((*path, "queryParameters"), f"parameters of each query, in {url}")
+    yield same((*path, "customHeaders"), f"headers of each query: {headers}")
+    if public.headers != trigger.server.headers:
+        yield left_out((*path, "customHeaders"), f"secret headers: {AUTHENTICATION}")
+    if trigger.is_unsafe:
+        message = "certificates are verified: set --prometheus-ca-file, or caFile of the source"
+        yield left_out((*path, "unsafeSsl"), message)
+    yield same((*path, "unsafeSsl"))
+
+
+def _caching(trigger: Prometheus, path: Path) -> Line:
+    path = (*path, "useCachedMetrics")
+    if not trigger.is_cached:
+        return same(path)
+    return left_out(
+        path, "KEDA's value is as old as pollingInterval, here as --query-freshness says"
+    )
+
+
+def _activation(trigger: Prometheus, path: Path, *, is_always_active: bool) -> Line:
+    path = (*path, "activationThreshold")
+    if is_always_active:
+        return same(path, "no effect: KEDA does not scale this target to zero")
+    threshold = f"{trigger.activation:g}"
+    return differs(
+        path, f"KEDA is above zero only while the value is above {threshold}; an HPA is always"
+    )
