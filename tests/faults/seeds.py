@@ -480,9 +480,13 @@ FAULTS = (
 )
 
 
-def rules() -> str:
-    """Return the rules file for all metrics that are not of a preset."""
-    queries = {each.metric: each.query for each in FAULTS if each.query}
+def rules(metric: str = "") -> str:
+    """Return the rules file for all metrics that are not of a preset, or for one of them."""
+    queries = {
+        each.metric: each.query
+        for each in FAULTS
+        if each.query and (not metric or each.metric == metric)
+    }
     queries |= {"util_healthy": PLAIN, "util_workload": f"{PLAIN}\n  workloads: avg"}
     return "rules:\n" + "".join(
         f"- seriesQuery: '{metric}'\n"

@@ -1,0 +1,72 @@
+"""Record the inputs of the golden lines, or write the lines: `python -m tests.golden`.
+
+    python -m tests.golden record [PART ...]   run a real Prometheus, and record its answers
+    python -m tests.golden                     write lines.txt from the recordings
+
+PART is a part of titles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.faults.gate import Gate
+from tests.golden import exchanges, histograms, lines
+from tests.golden.cases import CASES, Case
+from tests.golden.exchanges import PROMETHEUS
+from tests.real import prometheus
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record, or write the lines."""
+    if arguments[:1] != ["record"]:
+        lines.FILE.write_text(lines.document(CASES))
+        return 0
+    parts = arguments[1:]
+    chosen = [
+        each for each in CASES.values() if not parts or any(part in each.title for part in parts)
+    ]
+    for number, case in enumerate(chosen, start=1):
+        print(f"{number} of {len(chosen)}: {case.title}", file=sys.stderr, flush=True)
+        _record(case)
+    return 0
+
+
+def _record(case: Case) -> None:
+    with tempfile.TemporaryDirectory(prefix="golden-") as created:
+        folder = Path(created)
+        with _prometheus(case, folder) as url, exchanges.recorded({PROMETHEUS: url}) as recorder:
+            at = time.time()
+            list(lines.of(case))
+    path = lines.recording(case)
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(recorder.recording(at).text())
+
+
+@contextlib.contextmanager
+def _prometheus(case: Case, folder: Path) -> Iterator[str]:
+    """Run the Prometheus of a case, behind what fails, and yield its URL."""
+    config = "storage: {tsdb: {out_of_order_time_window: 2h}}\n"
+    with contextlib.ExitStack() as stack:
+        flags = ("--enable-feature=native-histograms",) if case.histograms else ()
+        server = stack.enter_context(prometheus.run(folder, config, flags=flags))
+        server.put_series(case.samples(time.time()))
+        histograms.write(server.url, case.histograms)
+        if not case.gate:
+            yield server.url
+            return
+        (folder / "empty").mkdir()
+        empty = stack.enter_context(prometheus.run(folder / "empty"))
+        gate = Gate(server.url, empty.url)
+        stack.callback(gate.close)
+        stack.enter_context(gate.failing(case.gate))
+        yield gate.url
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,20 @@
+"""Every line that a user reads stays as it is, unless a commit changes it on purpose.
+
+`python -m tests.golden` writes the golden file again; its difference shows what users will read.
+"""
+
+import pytest
+
+from tests.golden import lines
+from tests.golden.cases import CASES
+
+GOLDEN = lines.sections(lines.FILE.read_text())
+
+
+def test_each_case_is_in_the_golden_file():
+    assert [*GOLDEN] == [*CASES]
+
+
+@pytest.mark.parametrize("title", CASES)
+def test_what_a_user_reads_is_in_the_golden_file(title):
+    assert lines.section(CASES[title]) == GOLDEN[title]
