@@ -1,8 +1,9 @@
 """Seed 45 faults on a real control plane and print what a user sees: `python -m tests.faults`.
 
 Arguments are parts of titles; without any, all faults are seeded. `--write` writes their rows of
-the table in docs/faults.md. The exit code is 1 if a fault is not named with cause and cure by the
-condition of the HPA or by the last line of `doctor`.
+the table in docs/faults.md, and records what the API server answered for tests/golden. The exit
+code is 1 if a fault is not named with cause and cure by the condition of the HPA or by the last
+line of `doctor`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.control_plane import build, foreground, plane
 from tests.faults import page, seeds, testbed
 from tests.faults.seeds import Fault
 from tests.faults.testbed import Outputs
+from tests.golden import cluster
 
 _WRITE = "--write"
 
@@ -33,7 +35,11 @@ def main(arguments: Sequence[str]) -> int:
         print(f"starting Kubernetes {programs.version}; logs: {folder}", file=sys.stderr)
         with (
             plane.running(Path(folder), programs) as control_plane,
-            testbed.running(control_plane, Path(folder)) as bed,
+            testbed.running(
+                control_plane,
+                Path(folder),
+                cluster.record if _WRITE in arguments else testbed.not_recorded,
+            ) as bed,
         ):
             for fault, outputs in bed.observe(faults):
                 rows.append((fault, outputs.without(folder)))

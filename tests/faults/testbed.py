@@ -133,8 +133,16 @@ class Outputs:
 class Testbed:
     """Servers, and the state of their seeds."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, healthy: Prometheus, gate: Gate) -> None:
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        healthy: Prometheus,
+        gate: Gate,
+        record: Callable[[Fault], contextlib.AbstractContextManager[None]],
+    ) -> None:
         self.plane = plane
+        self._record = record
         self._folder = folder
         self._prometheus = healthy
         self._gate = gate
@@ -223,12 +231,13 @@ class Testbed:
             self._apply(hpa("web", fault))
             seeded.callback(self.plane.admin.call, "DELETE", f"{_HPAS}/web")
             condition = self._condition(fault)
-            outputs = Outputs(
-                condition=condition,
-                doctor=self._program("doctor"),
-                explain=self._program("explain", "hpa", "default/web"),
-                log=self._warning(begins),
-            )
+            with self._record(fault):
+                outputs = Outputs(
+                    condition=condition,
+                    doctor=self._program("doctor"),
+                    explain=self._program("explain", "hpa", "default/web"),
+                    log=self._warning(begins),
+                )
         self._live = usual
         if not fault.query:
             self._prometheus.end(*fault.live)
@@ -446,9 +455,21 @@ def _now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
+def not_recorded(_fault: Fault) -> contextlib.AbstractContextManager[None]:
+    """Record nothing."""
+    return contextlib.nullcontext()
+
+
 @contextlib.contextmanager
-def running(plane: ControlPlane, folder: Path) -> Iterator[Testbed]:
-    """Install the adapter, and run Prometheus behind a gate."""
+def running(
+    plane: ControlPlane,
+    folder: Path,
+    record: Callable[[Fault], contextlib.AbstractContextManager[None]] = not_recorded,
+) -> Iterator[Testbed]:
+    """Install the adapter, and run Prometheus behind a gate.
+
+    What the commands read of a fault is read within `record(fault)`.
+    """
     with contextlib.ExitStack() as stack:
         # Samples of 930 s ago are written while newer ones are.
         config = "storage: {tsdb: {out_of_order_time_window: 1h}}\n"
@@ -466,7 +487,7 @@ def running(plane: ControlPlane, folder: Path) -> Iterator[Testbed]:
         for app in ("web", "empty"):
             path = f"/api/v1/namespaces/default/pods/{app}-0/status"
             plane.admin.call("PATCH", path, {"status": running_status(pod(app))}, **_PATCH)
-        yield Testbed(plane, folder, healthy, gate)
+        yield Testbed(plane, folder, healthy, gate, record)
 
 
 assert len(FAULTS) == 45

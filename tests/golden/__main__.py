@@ -45,7 +45,7 @@ def _record(case: Case) -> None:
             list(lines.of(case))
     path = lines.recording(case)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(recorder.recording(at).text())
+    recorder.recording(at).save(path)
 
 
 @contextlib.contextmanager

@@ -13,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import hashlib
 import json
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import SimpleNamespace
+from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -27,11 +30,18 @@ import yarl
 
 from adapter.clients.transport import Transport
 
-PROMETHEUS = "prometheus.example"
-"""Host of the recorded Prometheus."""
+PROMETHEUS, KUBERNETES = "prometheus.example", "kubernetes.example"
+"""Hosts of the recorded Prometheus and API server."""
 _VOLATILE = frozenset(("start", "end", "time", "timeout", "step"))
 """Parameters that differ from run to run."""
-_LOST = frozenset(("content-length", "content-encoding", "date", "audit-id", "transfer-encoding"))
+_KEPT = frozenset(("content-type", "warning", "retry-after"))
+"""Headers that clients read."""
+_LARGE = 400
+"""Characters of a body from which on it is in the file of all recordings, and of a request from
+which on only its beginning is."""
+_BODIES = "bodies"
+_FOREVER = 600.0
+_FOLDER = re.compile(r"/tmp/[\w-]+/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,20 +66,41 @@ class Recording:
     """Unix seconds."""
     exchanges: tuple[Exchange, ...]
 
-    def text(self) -> str:
-        """Return the text of a file."""
-        rows = [
-            {name: value for name in Exchange.__slots__ if (value := getattr(each, name))}
-            for each in self.exchanges
-        ]
-        return json.dumps({"at": self.at, "exchanges": rows}, indent=1) + "\n"
+    def save(self, path: Path) -> None:
+        """Write a file; large bodies, which many recordings share, go to one file beside it."""
+        rows, bodies = [], _bodies(path)
+        for each in self.exchanges:
+            row = {name: value for name in Exchange.__slots__ if (value := getattr(each, name))}
+            if len(each.body) > _LARGE:
+                digest = hashlib.sha256(each.body.encode()).hexdigest()[:16]
+                bodies[digest] = each.body
+                row["body"] = {"digest": digest}
+            rows.append(row)
+        path.write_text(json.dumps({"at": self.at, "exchanges": rows}, indent=1) + "\n")
+        texts = [other.read_text() for other in path.parent.glob("*.json") if other.stem != _BODIES]
+        used = {name: body for name, body in bodies.items() if any(name in text for text in texts)}
+        _file(path).write_text(json.dumps(used, indent=1, sort_keys=True) + "\n")
 
     @classmethod
-    def of(cls, text: str) -> Recording:
-        """Return the recording in the text of a file."""
-        document = json.loads(text)
-        rows = tuple(Exchange(**each) for each in document["exchanges"])
-        return cls(at=document["at"], exchanges=rows)
+    def load(cls, path: Path) -> Recording:
+        """Read a file."""
+        document, bodies = json.loads(path.read_text()), _bodies(path)
+        rows = document["exchanges"]
+        for row in rows:
+            if isinstance(row.get("body"), dict):
+                row["body"] = bodies[row["body"]["digest"]]
+        return cls(at=document["at"], exchanges=tuple(Exchange(**row) for row in rows))
+
+
+def _file(path: Path) -> Path:
+    """Return the file with the bodies beside a recording."""
+    return path.with_name(f"{_BODIES}.json")
+
+
+def _bodies(path: Path) -> dict[str, str]:
+    file = _file(path)
+    bodies: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
+    return bodies
 
 
 class Recorder:
@@ -90,31 +121,35 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recorded(servers: Mapping[str, str]) -> Iterator[Recorder]:
-    """Record the requests to the hosts in `servers`, which are sent to the URLs beside them."""
+def recorded(
+    servers: Mapping[str, str], *, names: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Recorder]:
+    """Record the requests to the hosts in `servers`, which are sent to the URLs beside them.
+
+    Requests to the hosts in `names` are sent as they are, and recorded as those to these names.
+    """
     recorder, send = Recorder(), Transport.send
 
     @contextlib.asynccontextmanager
     async def recording(
         self: Transport, method: str, url: yarl.URL, **options: Any
     ) -> AsyncIterator[Any]:
-        target = servers.get(url.host or "")
-        if target is None:
+        host = url.host or ""
+        if host not in {*servers, *names}:
             async with send(self, method, url, **options) as response:
                 yield response
             return
-        key = _key(method, url, options)
-        base = yarl.URL(target)
-        moved = url.with_scheme(base.scheme).with_host(base.host or "").with_port(base.port)
-        direct = Transport(self.session, base, advice="")
-        options = {name: each for name, each in options.items() if name != "middlewares"}
+        key, sender, moved = _key(method, url.with_host(names.get(host, host)), options), self, url
+        base = yarl.URL(servers.get(host, str(url.origin())))
+        if host in servers:
+            moved = url.with_scheme(base.scheme).with_host(base.host or "").with_port(base.port)
+            sender = Transport(self.session, base, advice="")
+            options = {name: each for name, each in options.items() if name != "middlewares"}
         try:
-            async with send(direct, method, moved, **options) as response:
+            async with send(sender, method, moved, **options) as response:
                 body = await response.read()
                 headers = {
-                    name: text
-                    for name, text in response.headers.items()
-                    if name.lower() not in _LOST
+                    name: text for name, text in response.headers.items() if name.lower() in _KEPT
                 }
                 status = response.status
         except (TimeoutError, asyncio.CancelledError):
@@ -124,7 +159,9 @@ def recorded(servers: Mapping[str, str]) -> Iterator[Recorder]:
             text = str(error).replace(f"{base.host}:{base.port}", url.authority)
             recorder.exchanges.append(Exchange(request=key, failure=text))
             raise
-        exchange = Exchange(request=key, status=status, headers=headers, body=_text(body))
+        exchange = Exchange(
+            request=key, status=status, headers=headers, body=_FOLDER.sub("", _text(body))
+        )
         recorder.exchanges.append(exchange)
         yield _response(exchange)
 
@@ -136,8 +173,14 @@ def recorded(servers: Mapping[str, str]) -> Iterator[Recorder]:
 
 
 @contextlib.contextmanager
-def replayed(recording: Recording, hosts: frozenset[str]) -> Iterator[list[str]]:
-    """Answer the requests to `hosts` as recorded; yield those for which there is no answer."""
+def replayed(
+    recording: Recording, names: Mapping[str, str], *, hangs: bool = False
+) -> Iterator[list[str]]:
+    """Answer requests as recorded; yield those for which there is no answer.
+
+    `names` are the hosts of such requests, each with its name in the recording. A request that had
+    no answer in time times out at once, or only when its client gives up, if `hangs`.
+    """
     answers: dict[str, list[Exchange]] = defaultdict(list)
     for each in recording.exchanges:
         answers[each.request].append(each)
@@ -150,17 +193,18 @@ def replayed(recording: Recording, hosts: frozenset[str]) -> Iterator[list[str]]
     async def replaying(
         self: Transport, method: str, url: yarl.URL, **options: Any
     ) -> AsyncIterator[Any]:
-        if (url.host or "") not in hosts:
+        if (url.host or "") not in names:
             async with send(self, method, url, **options) as response:
                 yield response
             return
-        key = _key(method, url, options)
+        key = _key(method, url.with_host(names[url.host or ""]), options)
         known = answers.get(key) or [*always]
         if not known:
             missing.append(key)
             raise aiohttp.ClientConnectionError(f"not recorded: {key}")
         exchange = known.pop(0) if len(known) > 1 else known[0]
         if exchange.failure == "timeout":
+            await asyncio.sleep(_FOREVER if hangs else 0)
             raise TimeoutError
         if exchange.failure:
             raise aiohttp.ClientConnectionError(exchange.failure)
@@ -182,14 +226,35 @@ def _key(method: str, url: yarl.URL, options: Mapping[str, Any]) -> str:
     query = f"?{urlencode(lasting)}" if lasting else ""
     document = options.get("json")
     body = f" {json.dumps(document, sort_keys=True)}" if document is not None else ""
-    return f"{method} {url.host}{url.raw_path}{query}{body}"
+    return shortened(f"{method} {url.host}{url.raw_path}{query}{body}")
+
+
+def shortened(key: str) -> str:
+    """Return a long key as its beginning and a digest."""
+    if len(key) <= _LARGE:
+        return key
+    return f"{key[: _LARGE // 2]}... {hashlib.sha256(key.encode()).hexdigest()[:16]}"
 
 
 def _text(body: bytes) -> str:
     try:
-        return body.decode()
+        text = body.decode()
     except UnicodeDecodeError:
         return f"base64:{base64.b64encode(body).decode()}"
+    if "managedFields" in text:  # half of each object, which nobody reads
+        with contextlib.suppress(ValueError):
+            return json.dumps(_without_managed_fields(json.loads(text)), separators=(",", ":"))
+    return text
+
+
+def _without_managed_fields(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {
+            key: _without_managed_fields(each)
+            for key, each in value.items()
+            if key != "managedFields"
+        }
+    return [*map(_without_managed_fields, value)] if isinstance(value, list) else value
 
 
 def _response(exchange: Exchange) -> Any:

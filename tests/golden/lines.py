@@ -8,7 +8,7 @@ from pathlib import Path
 
 import time_machine
 
-from tests.golden import exchanges, front, run
+from tests.golden import cluster, exchanges, front, run
 from tests.golden.cases import Case
 from tests.golden.exchanges import PROMETHEUS, Recording
 from tests.golden.run import Adapter
@@ -26,16 +26,17 @@ def recording(case: Case) -> Path:
 
 def document(cases: Mapping[str, Case]) -> str:
     """Return the text of the golden file."""
-    return "".join(section(each) for each in cases.values())
+    parts = [*map(section, cases.values()), *map(cluster.section, cluster.TITLES)]
+    return "".join(parts)
 
 
 def section(case: Case) -> str:
     """Return the lines of a case, from its recording."""
     path = recording(case)
-    recorded = Recording.of(path.read_text()) if path.exists() else Recording(at=0, exchanges=())
+    recorded = Recording.load(path) if path.exists() else Recording(at=0, exchanges=())
     with (
         time_machine.travel(recorded.at, tick=False) if recorded.at else contextlib.nullcontext(),
-        exchanges.replayed(recorded, frozenset((PROMETHEUS,))) as missing,
+        exchanges.replayed(recorded, {PROMETHEUS: PROMETHEUS}) as missing,
     ):
         text = "".join(f"{each}\n" for each in of(case))
     assert not missing, f"{case.title}: record it again; there is no answer to {missing[:3]}"

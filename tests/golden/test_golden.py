@@ -5,16 +5,21 @@
 
 import pytest
 
-from tests.golden import lines
+from tests.golden import cluster, lines
 from tests.golden.cases import CASES
 
 GOLDEN = lines.sections(lines.FILE.read_text())
 
 
 def test_each_case_is_in_the_golden_file():
-    assert [*GOLDEN] == [*CASES]
+    assert [*GOLDEN] == [*CASES, *cluster.TITLES]
 
 
 @pytest.mark.parametrize("title", CASES)
 def test_what_a_user_reads_is_in_the_golden_file(title):
     assert lines.section(CASES[title]) == GOLDEN[title]
+
+
+@pytest.mark.parametrize("title", cluster.TITLES)
+def test_what_commands_print_of_a_cluster_is_in_the_golden_file(title):
+    assert cluster.section(title) == GOLDEN[title]
