@@ -26,9 +26,7 @@ from adapter.clients.oauth2 import ClientCredentials
 from adapter.clients.prometheus import Prometheus
 from adapter.clients.replicas import Replicas
 from adapter.settings.flag import fields_of
-from rules import limits
 from rules.document.sources import DEFAULT, PrometheusSource, key_of
-from rules.limits import Limits
 
 Connection = settings.Prometheus | PrometheusSource
 """Flags for the default Prometheus, or keys for a named one: fields of the same names and types."""
@@ -40,13 +38,12 @@ async def connect_prometheus(
     requests: telemetry.PrometheusRequestMetrics | None = None,
     *,
     name: str = DEFAULT,
-    limits: Limits = limits.DEFAULT,
     held: Held | None = None,
 ) -> AsyncIterator[Prometheus]:
     """Yield a client for a Prometheus; nothing is sent yet.
 
-    `limits` are those of teams. `name` is the client's if `connection` are the flags. Raises
-    StartError if a file cannot be used.
+    `name` is the client's if `connection` are the flags. Raises StartError if a file cannot be
+    used.
     """
     source = connection if isinstance(connection, PrometheusSource) else None
     name = source.name if source else name
@@ -72,7 +69,6 @@ async def connect_prometheus(
             verb=connection.verb,
             timeout=connection.timeout,
             source=name,
-            limits=limits,
             held=held,
             replicas=replicas,
             requests=requests,

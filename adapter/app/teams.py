@@ -85,9 +85,7 @@ async def connect(
         settings.prometheus, timeout=min(QUERY_TIMEOUT, settings.prometheus.timeout)
     )
     client = await stack.enter_async_context(
-        sources.connect_prometheus(
-            connection, requests, name=SOURCE, limits=settings.limited.limits, held=held
-        )
+        sources.connect_prometheus(connection, requests, name=SOURCE, held=held)
     )
     reading = kube.with_rate(qps=_READ_QPS, burst=_READ_BURST)
 

@@ -18,7 +18,7 @@ from adapter import errors, telemetry
 from adapter.cache import SingleFlightCache
 from adapter.causes.evidence import Probes
 from adapter.causes.log import CauseLog
-from rules.causes import missing
+from rules.causes import missing, suggestions
 from rules.causes.cause import Cause, Reason
 from rules.causes.inventory import Inventory
 from rules.causes.wording import printable
@@ -113,6 +113,7 @@ class CauseCollector:
     async def _find_causes(
         self, inventory: Inventory, metric: str, resource: GroupResource | None
     ) -> tuple[Cause, ...]:
+        await asyncio.to_thread(suggestions.preset_metrics)
         unlabelled = missing.series_without_label(inventory, metric, resource) if resource else ()
         labels = await asyncio.gather(
             *(self._labels_of(rule, series.name) for rule, series in unlabelled)

@@ -14,23 +14,21 @@ from adapter import errors
 from adapter.clients.circuit_breaker import NamespaceBreaker
 from adapter.clients.fair_slots import FairSlots
 from rules.errors import PlanError
-from rules.limits import Limits
 from rules.query import confined
 from rules.ruleset import Team
 
 
 class Confinement:
-    """Limits of the requests for the rules of `team`; `slots` are those of all namespaces."""
+    """Limits of the requests for the rules of `team`; all namespaces share `slots`."""
 
     def __init__(
         self,
         team: Team,
-        limits: Limits,
         slots: FairSlots,
         *,
         monotonic: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.limits = limits
+        self.limits = team.limits
         self._team = team
         self._slots = slots
         self._breaker = NamespaceBreaker(team.namespace, clock=monotonic)

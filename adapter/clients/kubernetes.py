@@ -44,9 +44,9 @@ _METADATA = f"{_JSON};as=PartialObjectMetadata;g=meta.k8s.io;v=v1,{_JSON}"
 _MERGE_PATCH = "application/merge-patch+json"
 _PAGE = 50
 """Items per page of a list."""
-_MAX_PAGE = 4 << 20
-"""Bytes of a page of several items; parsed, they take up to ten times as many. Beyond that, the
-next one has half as many items, and the following ones one more each."""
+_MAX_PAGE = 1 << 20
+"""Bytes of a page of several items, which take 20 ms to parse, and ten times as many afterwards.
+Beyond that, the next one has half as many items, and the following ones one more each."""
 _GONE = 410
 _LIMIT = 64 << 20
 """Maximum size in bytes of a response, and of a line of a stream."""

@@ -50,10 +50,8 @@ from adapter.clients.reachability import Reachability, setting
 from adapter.clients.redaction import redacted
 from adapter.clients.replicas import Replicas
 from adapter.clients.transport import Transport
-from rules import limits as team_limits
 from rules import promql
 from rules.document.sources import DEFAULT
-from rules.limits import Limits
 from rules.quoting import shorten
 from rules.ruleset import Team
 
@@ -128,11 +126,10 @@ class Prometheus:
     `tls_context` returns the TLS context of each new connection, by default that of the session;
     `server_name` is the name in the server's certificate, by default the host of the URL. `verb` is
     the HTTP method of queries; listings always use GET. `timeout` bounds a request, in seconds.
-    `source` is the name that rules use. `limits` are those of the clients of `for_team`. Clients
-    with the same `held` have a common limit of the responses that they read. `replicas` makes the
-    sessions that replace `session` while several servers answer. `clock` returns the Unix seconds
-    for which queries are evaluated, by default the time at Prometheus. Methods raise
-    BackendError subclasses only.
+    `source` is the name that rules use. Clients with the same `held` have a common limit of the
+    responses that they read. `replicas` makes the sessions that replace `session` while several
+    servers answer. `clock` returns the Unix seconds for which queries are evaluated, by default the
+    time at Prometheus. Methods raise BackendError subclasses only.
 
     https://prometheus.io/docs/prometheus/latest/querying/api/
     """
@@ -150,7 +147,6 @@ class Prometheus:
         verb: Verb = "GET",
         timeout: float = 30.0,
         source: str = DEFAULT,
-        limits: Limits = team_limits.DEFAULT,
         held: Held | None = None,
         replicas: Replicas | None = None,
         requests: telemetry.PrometheusRequestMetrics | None = None,
@@ -193,8 +189,8 @@ class Prometheus:
         name = "Prometheus" if source == DEFAULT else f"the source {source}"
         self._breaker = CircuitBreaker(name, clock=monotonic)
         self._held = (held or Held()).share()
-        self._limits = limits
-        self._slots = FairSlots(own=limits.team_requests, total=limits.team_requests_all)
+        self._slots: FairSlots | None = None
+        """Of all teams, which have the same limits; None before the first."""
         self._teams: LRUCache[Team, Prometheus] = LRUCache(_MAX_TEAMS)
         self._confinement: Confinement | None = None
 
@@ -208,9 +204,13 @@ class Prometheus:
             return self
         if (known := self._teams.get(team)) is not None:
             return known
+        if self._slots is None:
+            self._slots = FairSlots(
+                own=team.limits.team_requests, total=team.limits.team_requests_all
+            )
         client = copy.copy(self)
         client._confinement = Confinement(  # noqa: SLF001 (of the same class)
-            team, self._limits, self._slots, monotonic=self._monotonic
+            team, self._slots, monotonic=self._monotonic
         )
         self._teams.set(team, client)
         return client
@@ -323,7 +323,7 @@ class Prometheus:
     def _reader(self, reduce: Reduce | None) -> QueryResultReader:
         if self._confinement is None:
             return QueryResultReader(reduce)
-        most = self._limits.team_samples
+        most = self._confinement.limits.team_samples
         return QueryResultReader(reduce, most=most, limit=f"--limit=team-samples={most}")
 
     async def _list(
@@ -349,7 +349,7 @@ class Prometheus:
 
     @property
     def _most_names(self) -> int | None:
-        return None if self._confinement is None else self._limits.team_names
+        return None if self._confinement is None else self._confinement.limits.team_names
 
     async def _exchange(
         self,
@@ -438,7 +438,7 @@ class Prometheus:
         limit = _MAX_SERIES if path == _SERIES else MAX_RESULT
         name = f"{limit >> 20} MiB"
         if self._confinement is not None:
-            limit = self._limits.team_response
+            limit = self._confinement.limits.team_response
             name = f"--limit=team-response={limit}"
         size = held = 0
         try:

@@ -79,7 +79,7 @@ async def connect(
     await relist.once()
     registry = CollectorRegistry()
     probes = Probes(
-        lambda rule: clients[rule.config.source].query,
+        lambda rule: clients[rule.config.source].for_team(rule.team).query,
         lambda: detection.report(clients[DEFAULT]),
         scrapes=scrapes,
         now=clock,

@@ -48,8 +48,8 @@ def suggest(
         or _other_api(inventory, metric, resource)
         or _preset(metric, resource, {metric})
         or _similar(inventory, rules, metric, resource)
-        or _preset(metric, resource, _same_meaning(metric, _preset_metrics()))
-        or _preset(metric, resource, similar_names(metric, _preset_metrics()))
+        or _preset(metric, resource, _same_meaning(metric, preset_metrics()))
+        or _preset(metric, resource, similar_names(metric, preset_metrics()))
     )
 
 
@@ -140,7 +140,7 @@ def _entries(inventory: Inventory) -> Iterator[Entry]:
 
 def _preset(metric: str, resource: GroupResource | None, names: Collection[str]) -> str:
     """Suggest a preset that has a metric with one of `names`; presets have custom metrics only."""
-    known = _preset_metrics()
+    known = preset_metrics()
     name = next((each for each in names if each in known), None)
     if name is None or resource is None:
         return ""
@@ -152,8 +152,11 @@ def _preset(metric: str, resource: GroupResource | None, names: Collection[str])
 
 
 @functools.cache
-def _preset_metrics() -> Mapping[str, tuple[str, ...]]:
-    """Return the metrics that presets name, each with the presets that have it."""
+def preset_metrics() -> Mapping[str, tuple[str, ...]]:
+    """Return the metrics that presets name, each with the presets that have it.
+
+    The first call takes 0.5 s: a server makes it in a thread.
+    """
     found: dict[str, tuple[str, ...]] = {}
     for preset in presets.names():
         rules = ruleset.load([(preset, presets.text(preset))]).rules

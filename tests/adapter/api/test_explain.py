@@ -15,6 +15,7 @@ from unittest.mock import AsyncMock
 import pytest
 
 from adapter.api.explain import Explainer
+from adapter.api.groups import custom
 from adapter.clients.prometheus_result import QueryResult
 from adapter.errors import Refused, Unreachable
 from rules import kinds, ruleset
@@ -346,6 +347,40 @@ async def test_at_most_two_are_explained_at_a_time(monkeypatch: pytest.MonkeyPat
 
     assert (third.status, third.headers["Retry-After"]) == (429, "1")
     assert fourth.status == 500
+
+
+async def test_explanations_in_the_namespace_of_a_team_keep_out_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = asyncio.Event()
+
+    async def waits(*_: object) -> Any:
+        await released.wait()
+        raise Refused("ended", status=400)
+
+    monkeypatch.setattr(Explainer, "_explain", waits)
+    explainer = explaining()
+    of_team: Any = SimpleNamespace(
+        inventory=SimpleNamespace(catalog=SimpleNamespace(team=Catalog.empty()))
+    )
+    of_cluster: Any = SimpleNamespace(inventory=SimpleNamespace(catalog=SimpleNamespace(team=None)))
+
+    def explained(namespace: str, backend: Any) -> asyncio.Task[Any]:
+        info: Any = SimpleNamespace(namespace=namespace)
+        return asyncio.create_task(explainer.answer(custom, info, backend, deadline=1e9))
+
+    running = [
+        *(explained("a", of_team) for _ in range(3)),
+        *(explained("b", of_team) for _ in range(2)),
+        *(explained("c", of_cluster) for _ in range(2)),
+    ]
+    await asyncio.sleep(0)
+    waiting = [not each.done() for each in running]
+    released.set()
+    await asyncio.gather(*running, return_exceptions=True)
+
+    assert waiting == [True, True, False, True, True, True, True]
+    assert getattr(running[2].exception(), "code", 0) == 429
 
 
 async def test_without_an_explainer_the_parameter_is_ignored_as_by_the_original() -> None:

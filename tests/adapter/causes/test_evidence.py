@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -14,6 +15,7 @@ from rules import ruleset
 from rules.causes.cause import Reason
 from rules.kinds import PODS, Kinds
 from rules.query import catalog, plan
+from rules.ruleset import Team
 from rules.selectors import selectors
 
 RULES = """
@@ -46,8 +48,12 @@ def backend():
     return Backend()
 
 
-def planned(*names):
+def planned(*names, team=None):
     rules = ruleset.load([("rules.yaml", RULES)])
+    if team:
+        own = Team(namespace=team, label="ns")
+        of_team = (replace(rule, team=own, content=team) for rule in rules.rules)
+        rules = replace(rules, rules=tuple(of_team))
     entries = catalog.build(rules, catalog.pinned_listings(rules), Kinds.builtin())
     entry = entries.entry(PODS, "gpu_util")
     return plan.custom(entry, namespace="default", names=names, selector=selectors.parse(""))
@@ -84,6 +90,33 @@ async def test_at_most_two_diagnoses_run_at_a_time(backend):
     assert [cause.reason for causes in await asyncio.gather(*running) for cause in causes] == [
         Reason.NO_SERIES
     ] * 2
+
+
+async def test_diagnoses_of_one_team_leave_those_of_others_to_them(backend):
+    found = Probes(lambda _: backend.query, backend.detection)
+    backend.answering.clear()
+    slow = [asyncio.create_task(found.of_plan(planned(each, team="a"))) for each in "abc"]
+    while len(backend.queries) < 2 * 8:  # noqa: ASYNC110 - has no event
+        await asyncio.sleep(0)
+    of_others = [
+        asyncio.create_task(found.of_plan(planned("a", team=team))) for team in ("b", "c", None)
+    ]
+    while len(backend.queries) < 5 * 8:  # noqa: ASYNC110 - has no event
+        await asyncio.sleep(0)
+    backend.answering.set()
+
+    assert [len(each) for each in await asyncio.gather(*slow)] == [1, 1, 0]
+    assert [len(each) for each in await asyncio.gather(*of_others)] == [1, 1, 1]
+
+
+async def test_the_rate_of_diagnoses_is_that_of_each_team(backend):
+    found = Probes(lambda _: backend.query, backend.detection, clock=lambda: 0.0)
+
+    of_one = [await found.of_plan(planned(str(number), team="a")) for number in range(21)]
+    of_other = await found.of_plan(planned("0", team="b"))
+
+    assert [len(causes) for causes in of_one] == [1] * 20 + [0]
+    assert len(of_other) == 1
 
 
 async def test_callers_that_wake_together_start_at_most_two_diagnoses(backend):

@@ -29,8 +29,8 @@ from tests.real import prometheus as real
 NAMESPACES = [f"namespace-{number}" for number in range(20)]
 
 
-def team(namespace: str) -> Team:
-    return Team(namespace=namespace, label="namespace")
+def team(namespace: str, **values: int) -> Team:
+    return Team(namespace=namespace, label="namespace", limits=limits.DEFAULT.with_values(values))
 
 
 class Simulated(Prometheus):
@@ -51,23 +51,22 @@ class Simulated(Prometheus):
         return QueryResult(kind="vector", samples=())
 
 
-async def simulated(seconds: Callable[[str], float], **values: int) -> Simulated:
+async def simulated(seconds: Callable[[str], float]) -> Simulated:
     client = Simulated(
         Mock(spec=aiohttp.ClientSession),
         "http://127.0.0.1:9",
-        limits=limits.DEFAULT.with_values(values),
         monotonic=asyncio.get_running_loop().time,
     )
     client.seconds, client.sent, client.error = seconds, [], []
     return client
 
 
-async def outcome(client: Prometheus, namespace: str) -> tuple[str, float]:
+async def outcome(client: Prometheus, namespace: str, **values: int) -> tuple[str, float]:
     """Return the error's name, if there is one, and the seconds until the answer."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     try:
-        await client.for_team(team(namespace)).query("up")
+        await client.for_team(team(namespace, **values)).query("up")
     except errors.BackendError as error:
         return type(error).__name__, loop.time() - began
     return "", loop.time() - began
@@ -182,8 +181,8 @@ def test_a_prometheus_that_hangs_gets_at_most_twelve_requests_at_a_time():
 @pytest.mark.parametrize("own", [1, 2])
 def test_a_namespace_has_as_many_requests_at_a_time_as_its_limit(own):
     async def run():
-        client = await simulated(lambda _: 5.0, **{"team-requests": own})
-        waiting = [asyncio.create_task(outcome(client, "a")) for _ in range(10)]
+        client, values = await simulated(lambda _: 5.0), {"team-requests": own}
+        waiting = [asyncio.create_task(outcome(client, "a", **values)) for _ in range(10)]
         await asyncio.sleep(4.0)
         sent = len(client.sent)
         await asyncio.gather(*waiting)
@@ -287,8 +286,8 @@ async def test_a_query_of_a_team_returns_ten_thousand_samples_at_most(large, ses
 
 
 async def test_the_limit_of_samples_can_be_raised_by_its_flag(large, session):
-    more = limits.DEFAULT.with_values({"team-samples": 10_001})
-    of_team = Prometheus(session, large.url, timeout=10, limits=more).for_team(team("a"))
+    more = team("a", **{"team-samples": 10_001})
+    of_team = Prometheus(session, large.url, timeout=10).for_team(more)
 
     assert len((await of_team.query("exceeds")).samples) == 10_001
 

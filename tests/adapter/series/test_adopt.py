@@ -6,6 +6,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 import aiohttp
 import pytest
@@ -13,8 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from adapter import telemetry
 from adapter.clients.prometheus import Prometheus
+from adapter.series import relist as relists
 from adapter.series.relist import Relist
-from rules import ruleset
+from rules import limits, ruleset, teams
 from rules.kinds import PODS, Kinds
 from rules.ruleset import CompiledRule, RuleSet
 from tests.fakes import prometheus as fakes
@@ -183,3 +185,73 @@ async def test_removed_rules_leave_nothing_behind(relist, registry):
         if "rule" in sample.labels
     }
     assert kept == {"rules[0]"}
+
+
+def of_teams(*namespaces: str) -> RuleSet:
+    """Return a rule for each of these namespaces."""
+    present: dict[str, RuleSet] = {}
+    for index, namespace in enumerate(namespaces):
+        written = teams.ConfigMap(
+            namespace=namespace, name="m", data=(("r.yaml", f"rules:\n{rule('swap_a')}"),)
+        )
+        own = teams.load(written, label="namespace")
+        present[namespace] = replace(own, rules=(replace(own.rules[0], index=index),))
+    return replace(rules(), teams=present)
+
+
+async def test_a_team_whose_listing_hangs_delays_the_rules_of_others_for_a_moment(
+    running, serve, session, monkeypatch
+):
+    monkeypatch.setattr(relists, "_TEAMS_TIMEOUT", 0.5)
+
+    def spoil(received: fakes.Received) -> fakes.Behaviour | None:
+        texts = received.parameters.values()
+        return fakes.hangs if any('namespace="slow"' in text for text in texts) else None
+
+    proxy = await serve(fakes.through(running.url, spoil=spoil))
+    of_cluster, of_team = (Prometheus(session, proxy.url) for _ in range(2))
+    relist = Relist(
+        rules(),
+        of_cluster,
+        lambda: BUILTIN,
+        sources={teams.SOURCE: of_team},
+        interval=600,
+        max_age=600,
+        timeout=600,
+    )
+
+    changed = of_teams("slow", "n")
+    await asyncio.wait_for(relist.adopt(changed, {teams.SOURCE: of_team}), 30)
+
+    statuses = {
+        namespace: relist.statuses[own.rules[0].index] for namespace, own in changed.teams.items()
+    }
+    assert statuses["slow"].listed is None
+    assert statuses["n"].listed is not None
+    assert relist.generation.of("n").catalog.team.entries
+
+
+async def test_a_listing_of_a_team_beyond_a_limit_fails_and_the_status_names_the_limit(
+    session, running, serve
+):
+    proxy = await serve(fakes.through(running.url))
+    of_team = Prometheus(session, proxy.url)
+    changed = of_teams("n")
+    own = changed.teams["n"].rules[0]
+    small = replace(own.team, limits=limits.DEFAULT.with_values({"team-response": 10}))
+    narrow = replace(own, team=small)
+    changed = replace(rules(), teams={"n": replace(changed.teams["n"], rules=(narrow,))})
+    relist = Relist(
+        rules(),
+        of_team,
+        lambda: BUILTIN,
+        sources={teams.SOURCE: of_team},
+        interval=600,
+        max_age=600,
+    )
+
+    await relist.adopt(changed, {teams.SOURCE: of_team})
+
+    status = relist.statuses[0]
+    assert status.failed
+    assert "--limit=team-response=10" in status.refusal
