@@ -1,19 +1,23 @@
 """Incremental parser of a JSON document that contains one long array.
 
 It reads responses of the Prometheus API, such as `{"status": …, "data": [{…}, {…}], …}`, and never
-holds the whole array. Pure: bytes in, elements out. Raises Broken for a document that is not JSON,
-has another shape, or has an element that is too long.
+holds the whole array: bytes in, elements out. Raises Broken for a document that is not JSON or has
+another shape. An object in the array that is too long is left out, for whoever writes the labels of
+one series must not prevent that others are read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from typing import Any
 
 import orjson
 
 from adapter import errors
+
+log = logging.getLogger(__name__)
 
 _MAX_PENDING = 1 << 20
 """Maximum bytes of one element, and of the document around the array."""
@@ -44,6 +48,45 @@ _ELEMENTS = re.compile(
 """All complete elements from a position on. orjson then checks that they are JSON."""
 
 
+_STRING_REST = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_STRUCTURE = re.compile(rb'["{}\[\]]')
+
+
+class _Skipped:
+    """An object that is left out; its bytes are passed on in pieces."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+        self._in_string = False
+        self._escaped = False
+        """Whether the next byte is the second one of an escape."""
+
+    def end(self, buffer: bytes) -> int | None:
+        """Return where the object ends in the next bytes; None if it goes on."""
+        position = min(len(buffer), 1) if self._escaped else 0
+        self._escaped = self._escaped and not buffer
+        while True:
+            if self._in_string:
+                rest = _STRING_REST.match(buffer, position)
+                assert rest is not None  # the pattern matches the empty text
+                following = buffer[rest.end() : rest.end() + 1]
+                if following != b'"':
+                    self._escaped = following == b"\\"
+                    return None
+                self._in_string = False
+                position = rest.end() + 1
+            mark = _STRUCTURE.search(buffer, position)
+            if mark is None:
+                return None
+            position = mark.end()
+            if mark.group() == b'"':
+                self._in_string = True
+                continue
+            self._depth += 1 if mark.group() in b"{[" else -1
+            if not self._depth:
+                return position
+
+
 class ArrayParser:
     """Parser of the array at a path of keys, such as `data`, `result`."""
 
@@ -51,6 +94,7 @@ class ArrayParser:
         self._key = orjson.dumps(path[-1])
         self._array_depth = len(path) + 1
         self._pending = b""
+        self._skipped: _Skipped | None = None
         self._envelope = bytearray()
         self._depth = 0
         self._last_string = b""
@@ -62,6 +106,11 @@ class ArrayParser:
         buffer = self._pending + chunk
         elements: list[Any] = []
         position = 0
+        if self._skipped is not None:
+            end = self._skipped.end(buffer)
+            if end is None:
+                return elements
+            self._skipped, position = None, end
         while True:
             if self._in_array:
                 objects, position = _leading_objects(buffer, position)
@@ -81,6 +130,16 @@ class ArrayParser:
                 break
             position = end
         self._pending = buffer[position:]
+        if len(self._pending) > _MAX_PENDING and self._in_array and self._pending[:1] == b"{":
+            log.warning(
+                "an element of a response of Prometheus is longer than %d bytes and is left out; "
+                "drop its labels where it is scraped: %r",
+                _MAX_PENDING,
+                self._pending[:_MAX_QUOTED],
+            )
+            self._skipped = _Skipped()
+            self._skipped.end(self._pending)
+            self._pending = b""
         if max(len(self._pending), len(self._envelope)) > _MAX_PENDING:
             raise _malformed(
                 f"an element is longer than {_MAX_PENDING} bytes, "

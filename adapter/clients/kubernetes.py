@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import functools
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,6 +49,9 @@ _MAX_PAGE = 1 << 20
 """Bytes of a page of several items, which take 20 ms to parse, and ten times as many afterwards.
 Beyond that, the next one has half as many items, and the following ones one more each."""
 _GONE = 410
+_MAX_DEPTH = 500
+"""Levels of a document; orjson accepts 1024."""
+_NESTING = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]]', re.DOTALL)
 _LIMIT = 64 << 20
 """Maximum size in bytes of a response, and of a line of a stream."""
 _MAX_ERROR = 64 << 10
@@ -413,4 +417,31 @@ def _decode(body: bytes | bytearray) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        shallow = _shallow(body)
+        if shallow == body:
+            raise errors.Broken(f"the response is not JSON: {error}") from error
+    try:
+        return orjson.loads(shallow)
+    except orjson.JSONDecodeError as error:
         raise errors.Broken(f"the response is not JSON: {error}") from error
+
+
+def _shallow(body: bytes | bytearray) -> bytes:
+    """Return a JSON text with null for what is nested deeper than `_MAX_DEPTH`.
+
+    A custom resource may be nested ten times as deep as the parser accepts. So may be its
+    `managedFields`, which are in each list.
+    """
+    parts: list[bytes | bytearray] = []
+    depth = start = 0
+    for token in _NESTING.finditer(body):
+        first = body[token.start()]
+        if first in b"{[":
+            depth += 1
+            if depth == _MAX_DEPTH + 1:
+                parts += [body[start : token.start()], b"null"]
+        elif first in b"}]":
+            if depth == _MAX_DEPTH + 1:
+                start = token.end()
+            depth -= 1
+    return b"".join((*parts, body[start:]))

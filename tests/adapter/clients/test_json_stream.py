@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import hypothesis
 import orjson
@@ -98,6 +99,45 @@ def test_oversized_element_is_malformed(monkeypatch, endless):
 
     with pytest.raises(errors.Broken):
         parse(endless, [])
+
+
+LONG = [
+    {"a": "b" * 2000},
+    {"a": '"{\\' * 800, "b": [{"c": "}"}, [], {}]},
+    {"a": ["x"] * 700, "b": {}},
+]
+
+
+@hypothesis.given(
+    elements=st.lists(LABELS | st.sampled_from(LONG), max_size=6),
+    indent=st.none() | st.integers(0, 2),
+    cuts=st.lists(st.integers(0, 9000), max_size=40),
+)
+def test_an_object_that_is_too_long_is_left_out_alone(elements, indent, cuts):
+    text = json.dumps({"data": elements, "end": [1]}, indent=indent).encode()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(json_stream, "_MAX_PENDING", 1000)
+
+        parsed, envelope = parse(text, [*range(0, len(text), 7), *cuts])
+
+    assert parsed == [each for each in elements if each not in LONG]
+    assert envelope == {"data": [], "end": [1]}
+
+
+def test_an_object_that_is_too_long_is_logged_and_takes_no_memory(caplog):
+    array = json_stream.ArrayParser("data")
+    array.feed(b'{"data":[{"a":"b"},{"c":"')
+    tracemalloc.start()
+
+    for _ in range(200):
+        assert array.feed(b"x" * (1 << 16)) == []
+    used = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert array.feed(b'"},{"d":"e"}]}') == [{"d": "e"}]
+    assert used < 5 << 20  # of 12.5 MiB
+    (record,) = caplog.records
+    assert "is longer than 1048576 bytes and is left out" in record.message
 
 
 NESTED = b"[" * json_stream._MAX_NESTING + b"]" * json_stream._MAX_NESTING

@@ -223,6 +223,28 @@ async def test_pages_of_large_objects_have_fewer_of_them(cluster, connect, monke
     assert len(sizes) < 30
 
 
+def nested(levels, name="deep"):
+    fields = b'{"f:[}]":' * levels + b'"]}\\""' + b"}" * levels
+    return b'{"metadata":{"name":"%b","managedFields":%b},"a":[]}' % (name.encode(), fields)
+
+
+@pytest.mark.parametrize("levels", [10, 499, 1100, 10_000])
+async def test_an_object_that_is_nested_deeply_is_read_as_others(cluster, connect, levels):
+    pods = nested(3, "a"), nested(levels), nested(3, "b")
+    cluster.fail("/api/v1/pods", body=b'{"items":[%b],"metadata":{}}' % b",".join(pods))
+    api = await connect()
+
+    assert await api.collect("/api/v1/pods", {}, name) == ["a", "deep", "b"]
+
+
+async def test_what_is_nested_deeply_and_no_json_is_broken(cluster, connect):
+    cluster.fail("/api/v1/pods", body=nested(1100)[:-5])
+    api = await connect()
+
+    with pytest.raises(errors.Broken, match="not JSON"):
+        await api.get("/api/v1/pods")
+
+
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"items":[1],"metadata":{}}'])
 async def test_malformed_list_is_broken(cluster, connect, body):
     cluster.fail("/api/v1/pods", body=body)
