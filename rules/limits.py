@@ -110,6 +110,24 @@ class Limits:
         "pod selector of one workload",
         "rules with `workloads` have no value for it",
     )
+    fallback_answer: int = _limit(
+        1 << 20,
+        "bytes",
+        "one answer of the server of --external-fallback",
+        "no more is read, and the request fails",
+    )
+    fallback_items: int = _limit(
+        1_000,
+        "items",
+        "one answer of the server of --external-fallback",
+        "the request fails",
+    )
+    fallback_requests: int = _limit(
+        16,
+        "requests",
+        "those to the server of --external-fallback at a time",
+        "the request waits, for at most 10 s",
+    )
 
     def __post_init__(self) -> None:
         for each in dataclasses.fields(self):

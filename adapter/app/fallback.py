@@ -1,20 +1,22 @@
-"""Wires the other server of external metrics: a client with the adapter's credentials, its list."""
+"""Wires the other server of external metrics: a client with a token of its own, and its list."""
 
 from __future__ import annotations
 
 import contextlib
 
 from adapter import errors
-from adapter.api.groups import external
 from adapter.app.security import namespace_of
 from adapter.background import Background
+from adapter.clients.account_token import AccountToken
+from adapter.clients.credentials import Credentials
 from adapter.clients.external_metrics import ExternalMetrics
 from adapter.clients.kubernetes import Kube
-from adapter.clients.rights import Right, Rights
+from adapter.clients.rights import Account, Right, Rights
 from adapter.settings import Settings
 
 _QPS, _BURST, _TIMEOUT = 1000.0, 2000, 10.0
 """Requests per second, because each is one that was let in; seconds for a response."""
+_TOKEN_QPS, _TOKEN_BURST = 1.0, 5
 
 
 async def connect(
@@ -32,11 +34,14 @@ async def connect(
         raise errors.StartError(
             f"--external-fallback={server}: is the adapter itself; give another server"
         )
+    assert settings.fallback.account is not None
+    of, name = settings.fallback.account
+    account = Account(namespace=of or namespace, name=name)
+    token = AccountToken(kube.with_rate(qps=_TOKEN_QPS, burst=_TOKEN_BURST), account)
     try:
-        client = await Kube.connect(
-            settings.cluster.kubeconfig,
-            url=settings.fallback.url,
-            ca_file=settings.fallback.ca_file,
+        client = Kube.of_server(
+            settings.fallback.url,
+            Credentials(authorization=token, ca_file=settings.fallback.ca_file),
             qps=_QPS,
             burst=_BURST,
             timeout=_TIMEOUT,
@@ -44,13 +49,16 @@ async def connect(
     except errors.BackendError as error:
         raise errors.StartError(f"--external-fallback={server}: {error}") from error
     stack.push_async_callback(client.close)
-    fallback = ExternalMetrics(client, server)
+    fallback = ExternalMetrics(client, server, limits=settings.limited.limits)
+    background.start("external fallback token", token.run())
     background.start("external fallback", fallback.run())
     right = Right(
-        group=external.NAME,
-        resource="*",
-        verbs=("get", "list"),
-        consequence=f"{server} refuses requests for external metrics",
+        group="",
+        resource="serviceaccounts/token",
+        name=account.name,
+        namespace=account.namespace,
+        verbs=("create",),
+        consequence=f"{server} gets no requests for external metrics",
     )
     rights.require(kube, lambda: (right,))
     return fallback

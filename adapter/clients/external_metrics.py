@@ -15,20 +15,27 @@ from adapter import errors
 from adapter.clients.kubernetes import Kube
 from rules import quantity
 from rules.errors import RulesError
-from rules.names import is_path_segment
+from rules.limits import DEFAULT, Limits
+from rules.names import is_namespace, is_object_name
 from rules.query.aggregate import ExternalValue, Value
+from rules.quoting import quote_shortened, shorten
 
 _PATH = "/apis/external.metrics.k8s.io/v1beta1"
 _INTERVAL = 60.0
 _MAX_LISTED = 10_000
 """Metrics of its discovery that are listed here as well."""
+_MAX_QUOTED = 200
+_MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RulesError)
+"""What a document of another shape raises while it is read."""
 
 
 class ExternalMetrics:
     """The server that `kube` reaches; `name` is what people call it."""
 
-    def __init__(self, kube: Kube, name: str) -> None:
+    def __init__(self, kube: Kube, name: str, *, limits: Limits = DEFAULT) -> None:
         self.name = name
+        self._limits = limits
+        self._slots = asyncio.Semaphore(limits.fallback_requests)
         self.listed: tuple[str, ...] = ()
         """Metrics in its discovery; the same object as long as they are the same."""
         self._kube = kube
@@ -39,28 +46,68 @@ class ExternalMetrics:
     ) -> tuple[ExternalValue, ...]:
         """Return the values of a metric; `selector` is the label selector as it was requested.
 
-        `deadline` is in loop time. Raises BackendError.
+        `deadline` is in loop time. Raises ValueError for what no request can have, and
+        BackendError, whose `refusal` says what the server did if that is known.
         """
-        path = f"{_PATH}/namespaces/{quote(namespace, safe='')}/{quote(metric, safe='')}"
+        self._check(metric, namespace, selector)
+        path = f"{_PATH}/namespaces/{namespace}/{quote(metric, safe='')}"
+        waiting = True
         try:
-            async with asyncio.timeout_at(deadline):
-                document = await self._kube.get(
-                    path, {"labelSelector": selector} if selector else None
-                )
+            async with asyncio.timeout_at(deadline), self._slots:
+                waiting = False
+                document = await self._get(path, {"labelSelector": selector} if selector else None)
         except TimeoutError as error:
-            raise errors.TimedOut(f"GET {path}: no complete response in time") from error
+            timed_out = errors.TimedOut(f"GET {path}: no complete response in time")
+            if waiting:
+                number = self._limits.fallback_requests
+                timed_out.refusal = (
+                    f"did not answer {number} other requests in time, which is the limit "
+                    "fallback-requests"
+                )
+            raise timed_out from error
         try:
-            return tuple(map(_value, document["items"] or ()))
-        except (AttributeError, KeyError, TypeError, ValueError, RulesError) as error:
+            items = document["items"] or ()
+            if len(items) > self._limits.fallback_items:
+                raise self._too_large(path, self._limits.fallback_items, "items")
+            return tuple(map(_value, items))
+        except _MALFORMED as error:
             raise errors.Broken(
-                f"GET {path}: the response is not an ExternalMetricValueList: {error!r}"
+                f"GET {path}: the response is not an ExternalMetricValueList: "
+                f"{shorten(repr(error), _MAX_QUOTED)}"
             ) from error
+
+    def _check(self, metric: str, namespace: str, selector: str) -> None:
+        """Raise ValueError unless the request reaches the path of its metric and no other one."""
+        if not is_namespace(namespace):
+            problem = f"no namespace can have the name {quote_shortened(namespace)}"
+        elif not is_object_name(metric):
+            problem = f"no metric can have the name {quote_shortened(metric)}"
+        elif not _is_text(selector):
+            problem = "labelSelector is not UTF-8"
+        else:
+            return
+        raise ValueError(f"{problem}: the request is not forwarded to {self.name}")
+
+    async def _get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
+        """Return a document within the limit. Raises BackendError."""
+        limit = self._limits.fallback_answer
+        try:
+            return await self._kube.get(path, params, limit=limit)
+        except errors.TooLarge as error:
+            raise self._too_large(path, limit, "bytes") from error
+
+    def _too_large(self, path: str, limit: int, unit: str) -> errors.TooLarge:
+        name = "fallback-items" if unit == "items" else "fallback-answer"
+        answer = f"answers with more than {limit} {unit}, which is the limit {name}"
+        error = errors.TooLarge(f"GET {path}: {self.name} {answer}; --limit sets another")
+        error.refusal = answer
+        return error
 
     async def run(self) -> NoReturn:
         """List the metrics once a minute; those of the last list stay if it fails."""
         while True:
             try:
-                listed = _names(await self._kube.get(_PATH))
+                listed = _names(await self._get(_PATH))
             except errors.BackendError as error:
                 self._state = errors.Degradation(f"discovery of {self.name} fails: {error}")
             else:
@@ -78,9 +125,19 @@ def _names(document: Any) -> tuple[str, ...]:
     """Return the metrics in an APIResourceList. Raises Broken."""
     try:
         names = {str(each["name"]) for each in document["resources"] or ()}
-    except (AttributeError, KeyError, TypeError) as error:
-        raise errors.Broken(f"the response is not an APIResourceList: {error!r}") from error
-    return tuple(sorted(filter(is_path_segment, names))[:_MAX_LISTED])
+    except _MALFORMED as error:
+        text = shorten(repr(error), _MAX_QUOTED)
+        raise errors.Broken(f"the response is not an APIResourceList: {text}") from error
+    return tuple(sorted(filter(is_object_name, names))[:_MAX_LISTED])
+
+
+def _is_text(text: str) -> bool:
+    """Return whether `text` has no bytes of invalid UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _value(item: Mapping[str, Any]) -> ExternalValue:

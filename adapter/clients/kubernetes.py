@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import aiohttp
@@ -25,7 +25,7 @@ import yarl
 from adapter import __version__, errors
 from adapter.clients import kube_discovery, one_object, proxies, transport
 from adapter.clients import kubeconfig as kubeconfig_file
-from adapter.clients.credentials import ReloadingClientContext
+from adapter.clients.credentials import Credentials, ReloadingClientContext
 from adapter.clients.one_object import Unreadable
 from adapter.clients.rate_limit import TokenBucket
 from adapter.clients.redaction import redacted
@@ -104,37 +104,29 @@ class Kube:
         burst: int,
         flags: str = "",
         timeout: float = _TIMEOUT,
-        url: str | None = None,
-        ca_file: str | None = None,
     ) -> Self:
         """Create a client of the cluster in a kubeconfig file, or of the pod's own cluster.
 
-        `flags` names the flags that set `qps` and `burst`, if any. With `url`, it is a client of
-        that server, which the cluster authenticates callers for, and whose CA is in `ca_file`.
-        Sends no request yet. Raises Unreachable, naming the file and the problem.
+        `flags` names the flags that set `qps` and `burst`, if any. Sends no request yet. Raises
+        Unreachable, naming the file and the problem.
         """
-        own, credentials = await kubeconfig_file.load(kubeconfig)
-        if url is None:
-            url, advice = own, "correct the address of the server in the kubeconfig"
-        else:
-            advice = "give the address that it redirects to"
-            credentials = replace(
-                credentials, ca_file=ca_file, verified=True, server_name=None, proxy=None
-            )
+        url, credentials = await kubeconfig_file.load(kubeconfig)
         with kubeconfig_file.naming(kubeconfig):
-            origin = yarl.URL(url).origin()
-            tls = ReloadingClientContext(credentials)
-            proxy = credentials.proxy or proxies.proxy_for(url)
-            session = aiohttp.ClientSession(proxy=proxy)
-        server = Transport(
-            session,
-            origin,
-            advice=advice,
-            authorizations=tuple(filter(None, [credentials.authorization])),
-            tls_context=tls.context,
-            server_name=credentials.server_name,
-        )
+            advice = "correct the address of the server in the kubeconfig"
+            server = _transport(url, credentials, advice=advice)
         return cls(server, url, qps=qps, burst=burst, flags=flags, timeout=timeout)
+
+    @classmethod
+    def of_server(
+        cls, url: str, credentials: Credentials, *, qps: float, burst: int, timeout: float
+    ) -> Self:
+        """Create a client of another server of Kubernetes APIs, as `connect`.
+
+        It accepts no compressed response, which could be larger than what is read of it.
+        """
+        advice = "give the address that it redirects to"
+        server = _transport(url, credentials, advice=advice, compressed=False)
+        return cls(server, url, qps=qps, burst=burst, timeout=timeout)
 
     def with_rate(self, *, qps: float, burst: int, flags: str = "") -> Self:
         """Return a client with these connections and a rate limit of its own, raised by `flags`.
@@ -149,9 +141,14 @@ class Kube:
         """Close the connections."""
         await self._transport.session.close()
 
-    async def get(self, path: str, params: Mapping[str, str] | None = None) -> Any:
-        """Return the document at `path`, whose segments the caller has escaped."""
-        return (await self._exchange("GET", path, params=params))[1]
+    async def get(
+        self, path: str, params: Mapping[str, str] | None = None, *, limit: int | None = None
+    ) -> Any:
+        """Return the document at `path`, whose segments the caller has escaped.
+
+        Raises TooLarge if it has more than `limit` bytes, of which no more are read.
+        """
+        return (await self._exchange("GET", path, params=params, limit=limit))[1]
 
     async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> Reply:
         """Return the response to GET `path`, also if it is an error."""
@@ -402,6 +399,29 @@ class Kube:
         elif response.status in _RETRIABLE:
             error.retry_after = 0.0
         raise error
+
+
+def _transport(
+    url: str, credentials: Credentials, *, advice: str, compressed: bool = True
+) -> Transport:
+    """Return what sends requests to `url`. Raises Unreachable, and ValueError for an invalid URL.
+
+    Without `compressed`, responses are not decompressed.
+    """
+    origin = yarl.URL(url).origin()
+    tls = ReloadingClientContext(credentials)
+    return Transport(
+        aiohttp.ClientSession(
+            proxy=credentials.proxy or proxies.proxy_for(url),
+            auto_decompress=compressed,
+            headers=None if compressed else {"Accept-Encoding": "identity"},
+        ),
+        origin,
+        advice=advice,
+        authorizations=tuple(filter(None, [credentials.authorization])),
+        tls_context=tls.context,
+        server_name=credentials.server_name,
+    )
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:

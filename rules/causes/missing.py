@@ -301,15 +301,11 @@ def partial_response(where: str) -> Cause:
     return Cause(reason=Reason.PARTIAL_RESPONSE, sentence=sentence)
 
 
-def failed_fallback(server: str, status: int, refusal: str) -> Cause:
+def failed_fallback(server: str, answer: str) -> Cause:
     """Return the cause for an external metric of which another server has no value either.
 
-    `status` and `refusal` are what it answered; 0 and empty if there was no answer.
+    `answer` says what it did, as the predicate of a sentence.
     """
-    if status:
-        answer = f"answers {status}: {printable(refusal)}"
-    else:
-        answer = "does not answer: the adapter's log has the error"
     sentence = f"no rule produces the metric, and {server} of --external-fallback {answer}"
     return Cause(reason=Reason.FALLBACK_FAILED, sentence=sentence)
 

@@ -26,8 +26,8 @@ _KEYS = """
     certManager.enabled certManager.caCertDuration certManager.certDuration
     certManager.caCertRevisionHistoryLimit certManager.certRevisionHistoryLimit
     logLevel teamRules.selector teamRules.label teamRules.status externalFallback.service
-    externalFallback.caConfigMap metricsRelistInterval listenPort extraArguments env
-    replicas strategy revisionHistoryLimit
+    externalFallback.caConfigMap externalFallback.serviceAccount
+    metricsRelistInterval listenPort extraArguments env replicas strategy revisionHistoryLimit
     podDisruptionBudget.enabled podDisruptionBudget.minAvailable
     podDisruptionBudget.maxUnavailable podDisruptionBudget.unhealthyPodEvictionPolicy
     resources livenessProbe readinessProbe startupProbe podSecurityContext securityContext

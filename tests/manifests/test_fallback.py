@@ -1,14 +1,20 @@
 """External metrics of another server behind a real aggregator, with the rights of the component.
 
-The other server is a second adapter, which authenticates and authorizes callers by the cluster.
+The other server is a second adapter, which authenticates and authorizes callers by the cluster. A
+relay in front of it records what it receives, and attacks in its place.
 """
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
+import json
+import socket
+import ssl
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +22,21 @@ import pytest
 import yaml
 
 from certs.issue import issue_temporary
+from tests.bench import processes
 from tests.cluster import server
 from tests.cluster.server import NAME, NAMESPACE, OVERLAY, Server
 from tests.control_plane.daemon import Daemon, free_ports
 from tests.control_plane.plane import ControlPlane
+from tests.manifests import relay as attacks
+from tests.manifests.relay import Relay
 from tests.real import prometheus
 from tests.real.prometheus import Prometheus, wait_for
 
 GROUP = "/apis/external.metrics.k8s.io/v1beta1"
 ROLE = "gpu-metrics-adapter:external-fallback"
+ACCOUNT = f"{NAME}-external-fallback"
+USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+REVIEWS = "/apis/authorization.k8s.io/v1"
 OURS, BOTH, THEIRS = "own_queue", "both_queue", "their_queue"
 
 
@@ -101,8 +113,15 @@ def other(plane: ControlPlane, scraped: Prometheus, tmp_path_factory: Any) -> It
 
 
 @pytest.fixture(scope="module")
+def relay(other: Other, tmp_path_factory: Any) -> Iterator[Relay]:
+    relay = Relay(tmp_path_factory.mktemp("relay"), other.url, other.ca)
+    with relay.running():
+        yield relay
+
+
+@pytest.fixture(scope="module")
 def adapter(
-    plane: ControlPlane, other: Other, scraped: Prometheus, tmp_path_factory: Any
+    plane: ControlPlane, relay: Relay, scraped: Prometheus, tmp_path_factory: Any
 ) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("adapter")
     config = folder / "config.yaml"
@@ -113,8 +132,9 @@ def adapter(
         [
             f"--config={config}",
             f"--prometheus-url={scraped.url}",
-            f"--external-fallback={other.url}",
-            f"--external-fallback-ca-file={other.ca}",
+            f"--external-fallback={relay.url}",
+            f"--external-fallback-ca-file={relay.ca}",
+            f"--external-fallback-service-account={ACCOUNT}",
             "--shutdown-delay=0s",
         ],
     )
@@ -148,25 +168,25 @@ def test_both_are_in_discovery(plane, adapter, other):
     wait_for(lambda: listed() == [BOTH, OURS, THEIRS], "all metrics")
 
 
-def test_explain_says_who_answers(plane, adapter, other):
+def test_explain_says_who_answers(plane, adapter, relay):
     status, document = asked(plane, THEIRS, "explain=true")
 
     assert status == 200
     assert document["outcome"] == "values"
     assert document["rules"]["items"][0] == {
-        "rule": f"--external-fallback={other.url}",
+        "rule": f"--external-fallback={relay.url}",
         "taken": True,
         "reason": "is asked, because no rule produces the metric",
     }
 
 
-def test_a_metric_that_nobody_has_is_not_found_and_the_causes_say_both(plane, adapter, other):
+def test_a_metric_that_nobody_has_is_not_found_and_the_causes_say_both(plane, adapter, relay):
     status, document = asked(plane, "their_queu")
 
     assert (status, document["reason"]) == (404, "NotFound")
     causes = {each["reason"]: each["message"] for each in document["details"]["causes"]}
     assert causes["FallbackFailed"].startswith(
-        f"no rule produces the metric, and {other.url} of --external-fallback answers 404: "
+        f"no rule produces the metric, and {relay.url} of --external-fallback answers 404: "
     )
     assert "WrongName" in causes or "NoRule" in causes
     assert "FallbackFailed: no rule produces the metric" in document["message"]
@@ -189,14 +209,240 @@ def test_without_its_right_the_other_server_refuses_and_rules_are_not_affected(
     wait_for(lambda: value(plane, THEIRS) == "['106']", "the metric again", seconds=30)
 
 
-def test_a_stopped_server_is_named_and_rules_are_not_affected(plane, adapter, other):
+def test_a_stopped_server_is_named_and_rules_are_not_affected(plane, adapter, other, relay):
     other.daemon.stop()
     try:
         status, document = asked(plane, THEIRS)
         assert status == 500
         assert "does not answer: the adapter's log has the error" in str(document)
-        assert other.url in str(document["details"]["causes"])
+        assert relay.url in str(document["details"]["causes"])
         assert value(plane, BOTH) == "['4']"
     finally:
         other.daemon.start()
     wait_for(lambda: value(plane, THEIRS) == "['106']", "the metric again", seconds=30)
+
+
+# The token that the other server gets
+
+
+def tokens(relay: Relay) -> set[str]:
+    """Return the tokens that the relay has received."""
+    assert relay.seen
+    assert all(header.startswith("Bearer ") for _, header in relay.seen)
+    return {header.removeprefix("Bearer ") for _, header in relay.seen}
+
+
+def claims(token: str) -> Any:
+    part = token.split(".")[1]
+    return json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
+
+
+def test_it_never_receives_the_adapters_own_token(plane, adapter, relay):
+    assert value(plane, THEIRS) == "['106']"
+
+    own = yaml.safe_load((plane.folder / f"{NAMESPACE}-{NAME}.kubeconfig").read_text())
+    assert own["users"][0]["user"]["token"] not in str(relay.seen)
+    for token in tokens(relay):
+        found = claims(token)
+        assert found["sub"] == USER
+        assert found["exp"] - found["iat"] <= 3600
+
+
+DENIED = [
+    ("", "pods", "", "list"),
+    ("", "secrets", "", "get"),
+    ("", "secrets", "", "list"),
+    ("", "configmaps", "", "get"),
+    ("", "namespaces", "", "list"),
+    ("", "nodes", "", "list"),
+    ("", "serviceaccounts", "token", "create"),
+    ("apps", "deployments", "", "get"),
+    ("autoscaling", "horizontalpodautoscalers", "", "list"),
+    ("authentication.k8s.io", "tokenreviews", "", "create"),
+    ("authorization.k8s.io", "subjectaccessreviews", "", "create"),
+    ("apiregistration.k8s.io", "apiservices", "", "get"),
+    ("custom.metrics.k8s.io", "pods", "x", "get"),
+    ("metrics.k8s.io", "pods", "", "list"),
+    ("external.metrics.k8s.io", "x", "", "create"),
+    ("external.metrics.k8s.io", "x", "", "delete"),
+]
+
+
+def allowed(
+    client: Any, group: str, resource: str, subresource: str, verb: str, **more: str
+) -> bool:
+    document = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "namespace": NAMESPACE,
+                "group": group,
+                "resource": resource,
+                "subresource": subresource,
+                "verb": verb,
+                **more,
+            }
+        },
+    }
+    answer = client.call("POST", f"{REVIEWS}/selfsubjectaccessreviews", document)
+    return bool(answer["status"]["allowed"])
+
+
+def test_its_token_can_read_external_metrics_and_nothing_else(plane, adapter, relay):
+    value(plane, THEIRS)
+    client = plane.client(token=tokens(relay).pop())
+
+    assert [each for each in DENIED if allowed(client, *each)] == []
+    assert allowed(client, "external.metrics.k8s.io", "x", "", "list")
+    document = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectRulesReview",
+        "spec": {"namespace": NAMESPACE},
+    }
+    found = client.call("POST", f"{REVIEWS}/selfsubjectrulesreviews", document)["status"]
+    rights = {
+        (group, resource, verb)
+        for rule in found["resourceRules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert {each for each in rights if each[2] != "create"} == {
+        ("external.metrics.k8s.io", "*", "get"),
+        ("external.metrics.k8s.io", "*", "list"),
+    }
+    # What every account may: ask about itself.
+    assert {resource for _, resource, verb in rights if verb == "create"} == {
+        "selfsubjectaccessreviews",
+        "selfsubjectrulesreviews",
+        "selfsubjectreviews",
+    }
+
+
+def test_the_adapter_can_request_a_token_of_this_account_only(plane, adapter):
+    client = plane.client(token=plane.token(NAME, NAMESPACE))
+    right = ("", "serviceaccounts", "token", "create")
+
+    assert allowed(client, *right, name=ACCOUNT)
+    assert not allowed(client, *right, name=NAME)
+    assert not allowed(client, *right, name="default")
+    assert not allowed(client, *right, name=ACCOUNT, namespace="default")
+    assert not allowed(client, *right)
+
+
+def test_a_new_token_comes_after_the_account_was_made_again(plane, adapter, relay):
+    assert value(plane, THEIRS) == "['106']"
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
+    before = plane.admin.get(path)
+    plane.admin.call("DELETE", path)
+    plane.admin.call(
+        "POST",
+        path.rpartition("/")[0],
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": ACCOUNT, "labels": before["metadata"].get("labels", {})},
+            "automountServiceAccountToken": False,
+        },
+    )
+    relay.seen.clear()
+
+    wait_for(
+        lambda: value(plane, THEIRS) == "['106']" and len(tokens(relay)) > 1,
+        "a new token",
+        seconds=60,
+    )
+
+
+# Attacks
+
+
+def direct(adapter: Server, token: str, path: bytes) -> tuple[int, str]:
+    """Send a path as it is to the adapter, without the aggregator."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    address = ("127.0.0.1", adapter.port)
+    with (
+        socket.create_connection(address, 30) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as connection,
+    ):
+        head = f"Host: localhost\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        connection.sendall(b"GET " + path + b" HTTP/1.1\r\n" + head.encode())
+        answer = b"".join(iter(lambda: connection.recv(65_536), b""))
+    begin, _, body = answer.partition(b"\r\n\r\n")
+    return int(begin.split()[1]), body.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    "segment",
+    [
+        *(b"..", b"%2e%2e", b"%2E%2e", b".%2e", b"%252e%252e", b".", b"%2e", b"%ff", b"a%ff"),
+        *(b"..%2f..", b"a%2fb", b"%2f", b"..%5c..%2f", b"%c0%ae%c0%ae"),
+    ],
+)
+@pytest.mark.parametrize("place", ["metric", "namespace"])
+def test_a_segment_that_could_reach_another_path_is_not_sent(plane, adapter, relay, segment, place):
+    token = plane.token("horizontal-pod-autoscaler", "kube-system")
+    namespace, metric = (b"default", segment) if place == "metric" else (segment, THEIRS.encode())
+    path = b"%s/namespaces/%s/%s" % (GROUP.encode(), namespace, metric)
+    relay.seen.clear()
+
+    status, body = direct(adapter, token, path)
+
+    assert status in {400, 403, 404}, body
+    if b"%ff" in segment:
+        assert status == 400
+    assert [sent for sent, _ in relay.seen if "/namespaces/" in sent] == []
+
+
+def test_a_selector_that_is_not_utf_8_is_a_bad_request(plane, adapter, relay):
+    token = plane.token("horizontal-pod-autoscaler", "kube-system")
+    path = f"{GROUP}/namespaces/default/{THEIRS}?labelSelector=a%3D%ff".encode()
+
+    assert direct(adapter, token, path)[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("attack", "words"),
+    [
+        (attacks.many, "answers with more than 1000 items, which is the limit fallback-items"),
+        (attacks.large, "answers with more than 1048576 bytes, which is the limit fallback-answer"),
+        (attacks.endless, "answers with more than 1048576 bytes, which is the limit fallback-ans"),
+        (attacks.compressed, "answers with something else than values: the adapter's log has the"),
+        (attacks.slow, "does not answer: the adapter's log has the error"),
+        (attacks.repeating, "answers 403: "),
+    ],
+    ids=lambda each: each.__name__ if callable(each) else "",
+)
+def test_no_answer_harms_more_than_its_request(plane, adapter, relay, attack, words):
+    assert value(plane, THEIRS) == "['106']"
+    assert value(plane, OURS) == "['2']"
+    attacks.prepare()  # this process measures times, too
+    pid = adapter.daemon.pid
+    before, log = processes.mebibytes(pid, "VmRSS"), len(adapter.log)
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+    relay.attack = attack
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            attacked = [pool.submit(asked, plane, THEIRS, f"a={each}") for each in range(8)]
+            slowest = 0.0
+            while not all(each.done() for each in attacked):
+                began = time.monotonic()
+                assert value(plane, OURS) == "['2']"
+                slowest = max(slowest, time.monotonic() - began)
+                time.sleep(0.05)
+        answers = [each.result() for each in attacked]
+    finally:
+        relay.attack = None
+
+    grown = processes.mebibytes(pid, "VmHWM") - before
+    print(f"{attack.__name__}: {grown:.0f} MiB more, slowest answer of a rule {slowest:.2f} s")
+    for status, document in answers:
+        assert status == 500
+        assert words in str(document["details"]["causes"])
+    assert grown < 100
+    assert slowest < 1
+    said = adapter.log[log:] + str(answers)
+    assert [token for token in tokens(relay) if token in said or token[-40:] in said] == []
+    assert value(plane, THEIRS) == "['106']"

@@ -452,7 +452,10 @@ def test_another_namespace_leaves_no_right_behind(elsewhere):
     reader = elsewhere.by_name["ClusterRoleBinding", "gpu-metrics-adapter:metrics-reader"]
     assert [each["namespace"] for each in reader["subjects"]] == ["kube-system"]
     bindings = [*elsewhere.of("ClusterRoleBinding"), *elsewhere.of("RoleBinding")]
-    assert all(elsewhere.account in each["subjects"] for each in bindings if each is not reader)
+    given = [subject for each in bindings if each is not reader for subject in each["subjects"]]
+    assert {each["namespace"] for each in given} == {elsewhere.account["namespace"]}
+    assert {each["name"] for each in given} <= {NAME, f"{NAME}-external-fallback"}
+    assert elsewhere.account in given
 
 
 def test_another_namespace_is_named_everywhere_and_stays_as_it_is(elsewhere):

@@ -152,9 +152,11 @@ async def _forwarded(info: RequestInfo, backend: Backend, *, deadline: float) ->
         values = await backend.fallback.values(
             info.resource, namespace=info.namespace, selector=info.label_selector, deadline=deadline
         )
+    except ValueError as error:
+        raise errors.bad_request(str(error)) from error
     except BackendError as error:
         causes = (
-            missing.failed_fallback(backend.fallback.name, error.status, error.refusal),
+            missing.failed_fallback(backend.fallback.name, _answer(error)),
             *await backend.why_missing(info, info.resource),
         )
         backend.collector.log_causes(_subject(info), causes, error)
@@ -162,6 +164,16 @@ async def _forwarded(info: RequestInfo, backend: Backend, *, deadline: float) ->
             raise _not_found(info.resource, info.namespace, causes) from error
         raise errors.internal("unable to fetch metrics", causes) from error
     return Evaluated(values=values)
+
+
+def _answer(error: BackendError) -> str:
+    """Return what the fallback did, as the predicate of a sentence."""
+    if error.status:
+        return f"answers {error.status}: {printable(error.refusal)}"
+    if isinstance(error, errors.NoCredentials):
+        return "gets no requests: the adapter has no token for it, and its log says why"
+    wrong = "answers with something else than values" if isinstance(error, errors.Broken) else ""
+    return error.refusal or f"{wrong or 'does not answer'}: the adapter's log has the error"
 
 
 def _subject(info: RequestInfo) -> str:

@@ -17,6 +17,11 @@
 {{- default (.Values.serviceAccount.create | ternary (include "adapter.fullname" .) "default") .Values.serviceAccount.name -}}
 {{- end -}}
 
+{{/* Account whose token the other server of external metrics gets. */}}
+{{- define "adapter.fallbackAccount" -}}
+{{- .Values.externalFallback.serviceAccount | default (printf "%s-external-fallback" (include "adapter.fullname" .)) -}}
+{{- end -}}
+
 {{- define "adapter.selector" -}}
 app.kubernetes.io/name: {{ include "adapter.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}

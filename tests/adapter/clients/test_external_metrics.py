@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from adapter import errors
 from adapter.clients import external_metrics
 from adapter.clients.external_metrics import ExternalMetrics
+from rules.limits import DEFAULT, Limits
 from tests.fakes.kubernetes import Failure
 from tests.waiting import until
 
@@ -19,9 +21,16 @@ VALUE = (
 PATH = "/apis/external.metrics.k8s.io/v1beta1"
 
 
-async def values(server: ExternalMetrics, seconds: float = 5.0):
+async def values(
+    server: ExternalMetrics,
+    seconds: float = 5.0,
+    *,
+    metric: str = "m n",
+    namespace: str = "team-a",
+    selector: str = "x in (y)",
+):
     deadline = asyncio.get_running_loop().time() + seconds
-    return await server.values("m/n", namespace="a b", selector="x in (y)", deadline=deadline)
+    return await server.values(metric, namespace=namespace, selector=selector, deadline=deadline)
 
 
 @pytest.fixture
@@ -37,7 +46,7 @@ async def test_values_keep_labels_time_and_quantity(cluster, other):
     assert (first.labels, first.value.milli, first.value.time) == ({"a": "b"}, 1500, 1777863721)
     assert (second.labels, second.value.milli) == (None, 2**31 * 1000)
     (request,) = cluster.requests
-    assert request.path == f"{PATH}/namespaces/a%20b/m%2Fn"
+    assert request.path == f"{PATH}/namespaces/team-a/m%20n"
     assert request.query == {"labelSelector": "x in (y)"}
 
 
@@ -50,13 +59,123 @@ async def test_values_keep_labels_time_and_quantity(cluster, other):
         b'{"items":[{"timestamp":"soon","value":"1"}]}',
         b'{"items":[{"timestamp":1,"value":"1"}]}',
         b'{"items":[{"metricLabels":1,"timestamp":"2026-05-04T03:02:01Z","value":"1"}]}',
+        b'{"items":1}',
+        b'{"items":{"a":1}}',
+        b'{"items":[{"timestamp":"0001-01-01T00:00:00","value":"1"}]}',
+        b'{"items":[{"timestamp":"' + b"9" * 500_000 + b'","value":"1"}]}',
+        b'{"items":[{"timestamp":"2026-05-04T03:02:01Z","value":"' + b"9" * 500_000 + b'"}]}',
+        b'{"items":[{"timestamp":"2026-05-04T03:02:01Z","value":"1e999999999999"}]}',
+        b"[" * 500_000,
     ],
+    ids=str,
 )
-async def test_what_is_no_list_of_values_is_broken(cluster, other, body):
+async def test_what_is_no_list_of_values_is_broken_and_quoted_shortly(cluster, other, body):
+    cluster.failures.append(Failure(path=PATH, body=body))
+    began = time.monotonic()
+
+    with pytest.raises(errors.Broken) as caught:
+        await values(other)
+
+    assert len(str(caught.value)) < 500
+    assert time.monotonic() - began < 1
+
+
+ITEM = '{"timestamp":"2026-05-04T03:02:01Z","value":"1"}'
+
+
+def listing(items: int, size: int = 0) -> bytes:
+    """Return a list with `items`, filled with blanks to `size` bytes."""
+    return f'{{"items":[{",".join([ITEM] * items)}]}}'.ljust(size).encode()
+
+
+async def test_an_answer_may_have_as_many_bytes_and_items_as_the_limits_say(cluster, other):
+    cluster.failures.append(Failure(path=PATH, body=listing(1000, DEFAULT.fallback_answer)))
+
+    assert len(await values(other)) == 1000
+
+
+@pytest.mark.parametrize(
+    ("body", "limit"),
+    [
+        (listing(1001), "more than 1000 items, which is the limit fallback-items"),
+        (
+            listing(1, DEFAULT.fallback_answer + 1),
+            "more than 1048576 bytes, which is the limit fallback-answer",
+        ),
+    ],
+    ids=["items", "bytes"],
+)
+async def test_a_larger_answer_is_refused_and_the_limit_named(cluster, other, body, limit):
     cluster.failures.append(Failure(path=PATH, body=body))
 
-    with pytest.raises(errors.Broken):
+    with pytest.raises(errors.TooLarge, match=limit) as caught:
         await values(other)
+
+    assert caught.value.refusal == f"answers with {limit}"
+
+
+async def test_the_limits_can_be_set(cluster, api):
+    other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_items=2))
+    cluster.failures += [
+        Failure(path=PATH, body=listing(2)),
+        Failure(path=PATH, body=listing(3)),
+    ]
+
+    assert len(await values(other)) == 2
+    with pytest.raises(errors.TooLarge, match="more than 2 items"):
+        await values(other)
+
+
+async def test_so_many_requests_are_in_flight_and_the_others_wait(cluster, api):
+    other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=3))
+    cluster.failures.append(Failure(path=PATH, delay=0.5, times=7))
+    tasks = [asyncio.create_task(values(other)) for _ in range(7)]
+    await until(lambda: len(cluster.requests) >= 3)
+    await asyncio.sleep(0.1)
+
+    assert len(cluster.requests) == 3
+    answers = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(each) for each in answers] == [errors.Refused] * 7
+    assert len(cluster.requests) == 7
+
+
+async def test_who_waits_until_the_deadline_learns_which_limit_it_was(cluster, api):
+    other = ExternalMetrics(api, "keda/metrics", limits=Limits(fallback_requests=1))
+    cluster.failures.append(Failure(path=PATH, delay=30))
+    first = asyncio.create_task(values(other, seconds=0.5))
+    await until(lambda: cluster.requests)
+
+    with pytest.raises(errors.TimedOut) as caught:
+        await values(other, seconds=0.05)
+    assert (
+        "did not answer 1 other requests in time, which is the limit fall" in caught.value.refusal
+    )
+    with pytest.raises(errors.TimedOut) as caught:
+        await first
+    assert caught.value.refusal == ""
+
+
+@pytest.mark.parametrize("metric", ["..", ".", "%2e%2e", "a/b", "..%2f", "", "\udcff", "x" * 254])
+async def test_a_metric_that_is_no_segment_of_a_path_is_not_sent(cluster, other, metric):
+    with pytest.raises(ValueError, match=r"no metric can have the name .*not forwarded to keda/"):
+        await values(other, metric=metric)
+
+    assert cluster.requests == []
+
+
+@pytest.mark.parametrize("namespace", ["..", ".", "%2e%2e", "a/b", "", "*", "\udcff", "A"])
+async def test_a_namespace_that_cannot_exist_is_not_sent(cluster, other, namespace):
+    with pytest.raises(ValueError, match="no namespace can have the name"):
+        await values(other, namespace=namespace)
+
+    assert cluster.requests == []
+
+
+async def test_a_selector_that_is_not_utf_8_is_not_sent(cluster, other):
+    with pytest.raises(ValueError, match="labelSelector is not UTF-8"):
+        await values(other, selector="a=\udcff")
+
+    assert cluster.requests == []
 
 
 async def test_it_is_not_awaited_beyond_the_deadline(cluster, other):

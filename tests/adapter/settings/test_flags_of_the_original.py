@@ -182,6 +182,7 @@ def test_flags_that_the_original_lacks_are_few_and_all_have_an_effect():
         "event-loop",
         "external-fallback",
         "external-fallback-ca-file",
+        "external-fallback-service-account",
         "limit",
         "logging-format",
         "objects",

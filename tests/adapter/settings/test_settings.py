@@ -326,6 +326,9 @@ def test_without_a_cluster_only_loopback_addresses_are_allowed(address):
     assert parse(f"--bind-address={address}").serving.bind_address == address
 
 
+OF_FALLBACK = ("--external-fallback-ca-file=ca.crt", "--external-fallback-service-account=reader")
+
+
 @pytest.mark.parametrize(
     ("server", "url"),
     [
@@ -335,24 +338,41 @@ def test_without_a_cluster_only_loopback_addresses_are_allowed(address):
     ],
 )
 def test_a_fallback_is_a_service_or_a_url(server, url):
-    parsed = parse(f"--external-fallback={server}", "--external-fallback-ca-file=ca.crt")
+    parsed = parse(f"--external-fallback={server}", *OF_FALLBACK)
 
     assert (parsed.fallback.server, parsed.fallback.url) == (server, url)
 
 
 @pytest.mark.parametrize("server", ["metrics", "keda/", "/metrics", "http://a", "https://a/b"])
 def test_another_fallback_is_refused(server):
-    (problem,) = problems(f"--external-fallback={server}", "--external-fallback-ca-file=ca.crt")
+    (problem,) = problems(f"--external-fallback={server}", *OF_FALLBACK)
 
     assert "must be NAMESPACE/SERVICE" in problem
 
 
-def test_a_fallback_needs_a_ca_and_a_cluster():
-    server = "--external-fallback=keda/metrics"
-    (problem,) = problems(server)
-    assert "requires --external-fallback-ca-file" in problem
+@pytest.mark.parametrize(
+    ("text", "account"),
+    [("", None), ("reader", ("", "reader")), ("keda/a.b-c", ("keda", "a.b-c"))],
+)
+def test_the_account_of_the_fallback_is_a_name_or_has_a_namespace(text, account):
+    assert parse(f"--external-fallback-service-account={text}").fallback.account == account
 
-    (problem,) = problems(server, "--external-fallback-ca-file=ca.crt", "--objects=pods.yaml")
+
+@pytest.mark.parametrize("text", ["/a", "a/", "a/b/c", "A", "a b", "..", "a/..", "%2e", "b" * 254])
+def test_another_account_is_refused(text):
+    (problem,) = problems(f"--external-fallback-service-account={text}")
+
+    assert "must be NAME or NAMESPACE/NAME of a ServiceAccount" in problem
+
+
+def test_a_fallback_needs_a_ca_and_an_account_and_a_cluster():
+    server = "--external-fallback=keda/metrics"
+    ca, account = problems(server)
+    assert "requires --external-fallback-ca-file" in ca
+    assert "requires --external-fallback-service-account" in account
+    assert "no longer gets the adapter's own token" in account
+
+    (problem,) = problems(server, *OF_FALLBACK, "--objects=pods.yaml")
     assert "not together with --objects" in problem
 
 
