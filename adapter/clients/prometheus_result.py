@@ -51,6 +51,8 @@ class QueryResult:
     as one sample without labels; none for a matrix, which no rule can use."""
     partial: str = ""
     """What the response says that it lacks, quoted for the log; empty if it is whole."""
+    size: int = 0
+    """Bytes of the response."""
     waited: float = 0.0
     """Seconds for which the request waited for its turn."""
 
@@ -98,6 +100,7 @@ class QueryResultReader:
         self._elements = ArrayParser("data", "result")
         self._left = math.inf if most is None else most
         self._limit = limit
+        self._size = 0
         self._samples: list[Sample] = []
         self._reduce = reduce or self._keep
         self._point: list[Any] = []
@@ -105,6 +108,7 @@ class QueryResultReader:
 
     def feed(self, chunk: bytes) -> int:
         """Parse a chunk; return its length, because every part of it may be kept."""
+        self._size += len(chunk)
         try:
             elements = self._elements.feed(chunk)
             self._left -= len(elements)
@@ -149,6 +153,7 @@ class QueryResultReader:
             kind=cast("Kind", kind),
             samples=() if kind == "matrix" else samples,
             partial=_partial(document),
+            size=self._size,
         )
 
 

@@ -18,7 +18,7 @@ from adapter.cache import LRUCache, SingleFlightCache
 from adapter.evaluation.fallback import Demoted
 from adapter.evaluation.freshness import freshness as freshness_of
 from adapter.evaluation.queries import Client, QueriesBySource, off_loop_if_large
-from adapter.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, until
+from adapter.evaluation.shared_query import ERROR_TTL, Context, SharedQuery, size_of, until
 from adapter.evaluation.snapshot import Snapshot
 from adapter.evaluation.usage_status import UsageStatus
 from rules.errors import PlanError
@@ -70,6 +70,8 @@ class _Rows:
 
     evaluated: Evaluated[tuple[ExternalValue, ...]]
     expires: float
+    size: int
+    """See `size_of`."""
 
 
 class Evaluation:
@@ -117,7 +119,7 @@ class Evaluation:
         self._rows: SingleFlightCache[tuple[Step, Selector, str], _Rows] = SingleFlightCache(
             ttl=lambda _, rows: rows.expires - _now(),
             max_size=_MAX_ROWS,
-            size=lambda _, rows: _RESULT + len(rows.evaluated.values),
+            size=lambda _, rows: _RESULT + rows.size,
             clock=_now,
         )
         self._last: LRUCache[Identity, Value] = LRUCache(_MAX_LAST_VALUES)
@@ -363,7 +365,8 @@ class Evaluation:
         counts.duration.observe(took)
         expires = answer.began + freshness_of((plan.step,), self._freshness, took)
         evaluated = Evaluated(values=values, partial=result.partial)
-        return _Rows(evaluated=evaluated, expires=expires)
+        size = size_of(len(values), result)
+        return _Rows(evaluated=evaluated, expires=expires, size=size)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

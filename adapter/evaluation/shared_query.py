@@ -15,6 +15,7 @@ from typing import Any
 from adapter import errors, telemetry
 from adapter.background import Pace
 from adapter.cache import SingleFlightCache
+from adapter.clients.prometheus_result import QueryResult
 from adapter.evaluation.demand import Demand, ObjectNames
 from adapter.evaluation.fallback import Demoted, Fallback
 from adapter.evaluation.freshness import freshness
@@ -33,6 +34,8 @@ log = logging.getLogger(__name__)
 
 ERROR_TTL = 1.0
 """Seconds for which a failure is shared, at most."""
+_BYTES_OF_SAMPLE = 400
+"""Of a response. Samples of GPUs with all labels have as many."""
 _SHORTEST_PATIENCE, _LONGEST_PATIENCE = 0.5, 5.0
 """Seconds for which an evaluation is used while the next one takes longer than it did: at most for
 as long as it took itself, within these bounds."""
@@ -327,7 +330,7 @@ class SharedQuery:
             due=due,
             expires=due + took if merged else due,
             time=answer.at,
-            size=sum(each.count for each in values),
+            size=size_of(sum(each.count for each in values), *answer.result),
             partial=next((each.partial for each in answer.result if each.partial), ""),
         )
 
@@ -350,6 +353,11 @@ async def until(deadline: float | None) -> AsyncIterator[None]:
             yield
     except TimeoutError as error:
         raise errors.TimedOut("deadline exceeded while a query was in flight") from error
+
+
+def size_of(samples: int, *results: QueryResult) -> int:
+    """Return how many samples count against the size of a cache: more if they are long."""
+    return max(samples, sum(each.size for each in results) // _BYTES_OF_SAMPLE)
 
 
 def _objects_in(snapshot: Snapshot) -> int:

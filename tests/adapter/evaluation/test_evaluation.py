@@ -90,7 +90,7 @@ async def test_result_other_than_a_vector_is_broken(evaluation, query):
         await evaluation.values(plan_for("a", query=query))
 
 
-def external_plan(query, more=""):
+def external_plan(query, more="", selector=""):
     text = f"""
 externalRules:
 - seriesQuery: 'queue'
@@ -100,7 +100,7 @@ externalRules:
 """
     compiled = ruleset.load([("rules.yaml", text)])
     entry = catalog.build(compiled, {}, kinds.Kinds.builtin()).external["queue"]
-    return plan.external(entry, namespace="n", selector=selectors.parse(""))
+    return plan.external(entry, namespace="n", selector=selectors.parse(selector))
 
 
 @pytest.mark.parametrize(
@@ -126,6 +126,34 @@ async def test_external_nan_is_left_out_or_zero_as_the_rule_says(evaluation, mor
         rows = (await evaluation.rows(external_plan(f"<<.Series>> * {sign}", more))).values
 
         assert [row.value.milli for row in rows] == values
+
+
+class Long:
+    """Prometheus whose responses have `size` bytes; counts the queries."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.queries = size, 0
+
+    async def query(self, promql: str, reduce: Reduce | None = None) -> QueryResult:
+        self.queries += 1
+        sample = Sample(labels={"pod": "a", "namespace": "n"}, value=1.0, time=0.0)
+        result = QueryResult(kind="vector", samples=(sample,), size=self.size)
+        return delivered(result, reduce)
+
+
+@pytest.mark.parametrize(("size", "queries"), [(100, 10), (4 << 20, 11)])
+async def test_few_long_samples_fill_the_memory_for_results_as_many_short_ones_do(size, queries):
+    of_external, of_pods = Long(size), Long(size)
+    evaluation = evaluation_on(of_external, freshness=1000.0)
+    for number in (*range(10), 0):
+        await evaluation.rows(
+            external_plan("<<.Series>>{<<.LabelMatchers>>}", selector=f"x={number}")
+        )
+    evaluation = evaluation_on(of_pods, freshness=1000.0)
+    for number in (*range(10), 0):
+        await evaluation.values(pods("a", namespace="n", selector=f"x={number}"))
+
+    assert of_external.queries == of_pods.queries == queries
 
 
 async def test_external_query_must_return_a_vector_or_a_scalar(evaluation):
