@@ -155,16 +155,20 @@ class TeamRules:
         self._outcomes = {key: each for key, each in self._outcomes.items() if key in admitted}
         self._unread = Counter(each.candidate.namespace for each in plan.due)
         self._texts.retain({each.key for each in plan.due}, parsed)
-        ends, unfinished = self._clock() + _INTERVAL, False
+        ends, unfinished, read = self._clock() + _INTERVAL, False, Counter[str]()
         for each in plan.due:
             if unfinished := self._clock() >= ends:
                 break
             if (outcome := await self._outcome(each)) is not None:
                 self._outcomes[each.key] = outcome
-                self._unread[each.candidate.namespace] -= 1
-                self._reads[each.candidate.namespace] += 1
-        self._again = self._unread.total() > 0
+                read[each.candidate.namespace] += 1
+        self._reads += read
+        self._again = len(plan.due) > read.total()
         await self._publish(plan, request)
+        # Only now: what is read is noted as awaited.
+        self._unread -= read
+        if self._meter is not None:
+            self._meter.show(self._counts())
         self._note_settled()
         return unfinished
 
@@ -218,7 +222,7 @@ class TeamRules:
             return errors.Degradation("the ConfigMaps with rules of teams cannot be listed")
         counts = self._counts()
         text = (
-            f"{sum(counts.values())} ConfigMaps of {len(self._plan.watched)} namespaces, "
+            f"{sum(self._plan.counts.values())} ConfigMaps of {len(self._plan.watched)} namespaces, "
             f"{counts[REFUSED]} refused"
         )
         return f"{text}, {counts[UNREAD]} not read yet" if counts[UNREAD] else text
@@ -247,6 +251,7 @@ class TeamRules:
         refused = len(self._plan.reading.refused) + len(self._using.refused)
         refused += sum(1 for each in self._outcomes.values() if each.problem)
         unread = self._unread.total()
+        # While some are being read, these are counted twice.
         return {IN_USE: max(total - refused - unread, 0), REFUSED: refused, UNREAD: unread}
 
     def _planned(self, present: Sequence[Watched]) -> _Plan:
@@ -338,5 +343,3 @@ class TeamRules:
             self.in_use = InUse(version=before.version + 1, rulesets=rulesets)
             self._awaited.update(dict.fromkeys(changed, self.in_use.version))
             request()
-        if self._meter is not None:
-            self._meter.show(self._counts())

@@ -170,6 +170,22 @@ async def test_a_namespace_is_pending_until_its_rules_are_in_use() -> None:
     assert replica.rules.check() == "1 ConfigMaps of 1 namespaces, 0 refused"
 
 
+async def test_a_namespace_is_pending_while_others_are_read() -> None:
+    replica = Replica()
+    replica.put(*(document(text("m"), namespace=each) for each in "abc"))
+    seen: list[bool] = []
+    take = replica.texts.take
+
+    def noted(watched: Watched) -> ConfigMap | None:
+        seen.append(all(replica.rules.pending(each) for each in "abc"))
+        return take(watched)
+
+    replica.texts.take = noted  # type: ignore[method-assign]
+    await replica.rules.look(replica.request)
+
+    assert seen == [True] * 3
+
+
 async def test_a_list_that_does_not_come_is_awaited_for_ten_seconds() -> None:
     replica = Replica()
     replica.index = None
@@ -307,7 +323,7 @@ def hostile(generator: random.Random) -> Iterator[dict[str, Any]]:
 async def test_replicas_with_the_same_objects_have_the_same_rules_in_use() -> None:
     """One has seen earlier versions and other objects, one another order, one has restarted."""
     generator = random.Random(41)
-    for _ in range(60):
+    for _ in range(30):
         maps = list(hostile(generator))
         first, second, third = (Replica(began=generator.random()) for _ in range(3))
         for each in hostile(generator):
